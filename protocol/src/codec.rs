@@ -1,0 +1,246 @@
+//! Headers to bytes and back: the only place that knows which serializer is used.
+//!
+//! The form is bincode 2 with fixed-width little-endian integers, which the crate's documentation describes byte by
+//! byte. bincode is no longer maintained (RUSTSEC-2025-0141), so the golden tests below freeze the bytes: another
+//! serializer can take its place in this one module without a change on the wire.
+//!
+//! Decoding borrows from the input, allocates at most for the list of offered tasks, and refuses a header that is
+//! longer than [`HEADER_MAX`] or that does not use exactly its own length.
+
+use crate::limits::{HEADER_MAX, PREFIX_BYTES};
+use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+const CONFIGURATION: Configuration<LittleEndian, Fixint, Limit<HEADER_MAX>> =
+    bincode::config::standard().with_little_endian().with_fixed_int_encoding().with_limit::<HEADER_MAX>();
+
+/// Why a header could not be read. Whoever sent it broke the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The bytes are not a message of this direction.
+    Malformed(String),
+    /// The message ends before the header does.
+    TrailingBytes {
+        /// Bytes left over.
+        left: usize,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecodeError::Malformed(reason) => write!(formatter, "malformed header: {reason}"),
+            DecodeError::TrailingBytes { left } => write!(formatter, "{left} bytes too many in a header"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Why a message could not be written: it is longer than the wire allows, which is the sender's own fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EncodeError {
+    /// The header would be longer than [`HEADER_MAX`].
+    HeaderTooLong,
+    /// The payload's length does not fit into the prefix.
+    PayloadTooLong {
+        /// Its length.
+        length: usize,
+    },
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EncodeError::HeaderTooLong => write!(formatter, "header over {HEADER_MAX} bytes"),
+            EncodeError::PayloadTooLong { length } => write!(formatter, "payload of {length} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for EncodeError {}
+
+/// Reads one header.
+///
+/// # Errors
+/// [`DecodeError`] if the bytes are not exactly one message.
+pub fn decode<'a, M: Deserialize<'a>>(header: &'a [u8]) -> Result<M, DecodeError> {
+    let (message, used) = bincode::serde::borrow_decode_from_slice(header, CONFIGURATION)
+        .map_err(|error| DecodeError::Malformed(error.to_string()))?;
+    match header.len() - used {
+        0 => Ok(message),
+        left => Err(DecodeError::TrailingBytes { left }),
+    }
+}
+
+/// Appends prefix and header to `out`; the caller appends the `payload_length` bytes of the payload.
+///
+/// # Errors
+/// [`EncodeError`] if the message cannot travel; `out` is then as it was.
+pub fn encode<M: Serialize>(message: &M, payload_length: usize, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let too_long = EncodeError::PayloadTooLong { length: payload_length };
+    let payload_length = u32::try_from(payload_length).map_err(|_| too_long)?;
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
+    let written = bincode::serde::encode_into_std_write(message, out, CONFIGURATION);
+    let header_length = out.len() - start - PREFIX_BYTES;
+    if written.is_err() || header_length > HEADER_MAX {
+        out.truncate(start);
+        return Err(EncodeError::HeaderTooLong);
+    }
+    out[start..start + 4].copy_from_slice(&(header_length as u32).to_le_bytes());
+    out[start + 4..start + PREFIX_BYTES].copy_from_slice(&payload_length.to_le_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::*;
+    use crate::nouns::*;
+    use proptest::prelude::*;
+
+    fn bytes_of(message: &impl Serialize) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(message, 0, &mut out).unwrap();
+        out.split_off(PREFIX_BYTES)
+    }
+
+    /// Fails when a byte on the wire changes, whatever the serializer.
+    #[track_caller]
+    fn golden<'a, M: Serialize + Deserialize<'a> + PartialEq + fmt::Debug>(message: &M, expected: &'a [u8]) {
+        assert_eq!(bytes_of(message), expected, "{message:?}");
+        assert_eq!(decode::<M>(expected).as_ref(), Ok(message));
+    }
+
+    #[test]
+    fn golden_to_worker() {
+        golden(
+            &ToWorker::Run { job: 7, attempt: 2, task: "primes", content: ContentType::Text },
+            b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\x06\0\0\0\0\0\0\0primes\x01\0\0\0",
+        );
+        golden(&ToWorker::Cancel { job: 258 }, b"\x01\0\0\0\x02\x01\0\0\0\0\0\0");
+        golden(&ToWorker::Drain, b"\x02\0\0\0");
+    }
+
+    #[test]
+    fn golden_from_worker() {
+        let offer = TaskOffer { name: "sum".into(), idempotent: true, lane: Lane::Cpu };
+        golden(
+            &FromWorker::Hello { magic: WORKER_MAGIC, major: 1, minor: 0, tasks: vec![offer] },
+            b"\0\0\0\0OFFLOADW\x01\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0sum\x01\0\0\0\0",
+        );
+        golden(
+            &FromWorker::Started { job: 7, attempt: 1 },
+            b"\x01\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0",
+        );
+        golden(
+            &FromWorker::Finished { job: 7, attempt: 1, run_ns: 1000, content: ContentType::Json },
+            b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\xe8\x03\0\0\0\0\0\0\x02\0\0\0",
+        );
+        golden(
+            &FromWorker::Failed {
+                job: 7,
+                attempt: 1,
+                run_ns: 5,
+                kind: FailureKind::Panic,
+                message: "oh".into(),
+            },
+            b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0oh",
+        );
+    }
+
+    #[test]
+    fn golden_to_supervisor() {
+        golden(
+            &ToSupervisor::Hello { magic: CLIENT_MAGIC, major: 1, minor: 0, client: "me" },
+            b"\0\0\0\0OFFLOADC\x01\0\0\0\x02\0\0\0\0\0\0\0me",
+        );
+        let options =
+            SubmitOptions { timeout_ms: Some(300), deadline_ms: None, attempts: None, lane: Some(Lane::Io) };
+        golden(
+            &ToSupervisor::Submit {
+                ticket: 1,
+                task: "echo",
+                content: ContentType::Bytes,
+                detach: true,
+                options,
+            },
+            b"\x01\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0echo\0\0\0\0\x01\x01\x2c\x01\0\0\0\0\0\0\0\0\x01\x01\0\0\0",
+        );
+        golden(
+            &ToSupervisor::Show { ticket: 2, view: View::Workers },
+            b"\x05\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0",
+        );
+    }
+
+    #[test]
+    fn golden_to_client() {
+        golden(
+            &ToClient::Rejected { ticket: 3, code: OutcomeCode::TooLarge, message: "no".into() },
+            b"\x02\0\0\0\x03\0\0\0\0\0\0\0\x0f\0\0\0\x02\0\0\0\0\0\0\0no",
+        );
+        golden(&ToClient::Answer { ticket: 4 }, b"\x04\0\0\0\x04\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn the_prefix_holds_both_lengths() {
+        let mut out = b"before".to_vec();
+        encode(&ToWorker::Drain, 300, &mut out).unwrap();
+        assert_eq!(&out[6..14], b"\x04\0\0\0\x2c\x01\0\0");
+    }
+
+    #[test]
+    fn trailing_bytes_are_refused() {
+        assert_eq!(decode::<ToWorker>(b"\x02\0\0\0!"), Err(DecodeError::TrailingBytes { left: 1 }));
+    }
+
+    #[test]
+    fn a_header_over_the_limit_is_refused_on_both_sides_and_leaves_the_buffer_alone() {
+        let task = "x".repeat(HEADER_MAX);
+        let mut out = b"before".to_vec();
+        let message = ToWorker::Run { job: 1, attempt: 1, task: &task, content: ContentType::Bytes };
+        assert_eq!(encode(&message, 0, &mut out), Err(EncodeError::HeaderTooLong));
+        assert_eq!(out, b"before");
+
+        let mut bytes = b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0".to_vec();
+        bytes.extend_from_slice(&(task.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(task.as_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        assert!(matches!(decode::<ToWorker>(&bytes), Err(DecodeError::Malformed(_))));
+    }
+
+    /// Nine bytes that claim a list of 2^63 tasks must cost nothing (bincode without a limit aborts on such input).
+    #[test]
+    fn a_list_of_absurd_length_is_refused() {
+        let mut bytes = b"\0\0\0\0OFFLOADW\x01\0\0\0".to_vec();
+        bytes.extend_from_slice(&u64::MAX.to_le_bytes());
+        assert!(decode::<FromWorker>(&bytes).is_err());
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_refused() {
+        let bytes = b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\x02\0\0\0\0\0\0\0\xff\xfe\x01\0\0\0";
+        assert!(decode::<ToWorker>(bytes).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_at_all_make_a_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode::<ToWorker>(&bytes);
+            let _ = decode::<FromWorker>(&bytes);
+            let _ = decode::<ToSupervisor>(&bytes);
+            let _ = decode::<ToClient>(&bytes);
+        }
+
+        #[test]
+        fn what_decodes_encodes_to_the_same_bytes(variant in 0u8..4, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut header = vec![variant, 0, 0, 0];
+            header.extend(bytes);
+            if let Ok(message) = decode::<FromWorker>(&header) {
+                prop_assert_eq!(bytes_of(&message), header);
+            }
+        }
+    }
+}

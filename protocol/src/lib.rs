@@ -1,0 +1,75 @@
+//! What the `offload` supervisor, its workers and its clients say to each other. No I/O happens here.
+//!
+//! Read [`messages`] for what is said, [`frame`] for how it is cut out of a stream, [`codec`] for the bytes of a
+//! header, [`nouns`] for the words both sides use and [`limits`] for every bound.
+//!
+//! # PROTOCOL
+//!
+//! Everything needed to write a worker in another language. `examples/worker.py` does so in plain Python.
+//!
+//! ## Where
+//!
+//! A worker is a program. It is started with one end of a Unix stream socket as **standard input (descriptor 0)**,
+//! which it both reads and writes. Standard output and standard error are captured line by line for the supervisor's
+//! log and carry no protocol. When the socket ends (read returns 0), the supervisor is gone: exit.
+//!
+//! ## Frames
+//!
+//! ```text
+//! offset  size  field
+//! 0       4     H, length of the header, little-endian, 1..=4096
+//! 4       4     P, length of the payload, little-endian, at most the supervisor's limit (64 MiB unless configured)
+//! 8       H     header: one message, see below
+//! 8+H     P     payload: raw bytes, never looked at by the supervisor
+//! ```
+//!
+//! ## Headers
+//!
+//! Fields follow each other without padding. `u16`, `u32`, `u64` are little-endian of that width; `bool` is one
+//! byte, 0 or 1; `text` is a `u64` length and that many bytes of UTF-8; a `list` is a `u64` count and its elements;
+//! `magic` is 8 raw bytes. A message begins with its number as `u32`. The header must end where the message ends.
+//!
+//! | to the worker | number | fields | payload |
+//! |---|---|---|---|
+//! | Run | 0 | job `u64`, attempt `u32`, task `text`, content `u32` | input |
+//! | Cancel | 1 | job `u64` | |
+//! | Drain | 2 | | |
+//!
+//! | from the worker | number | fields | payload |
+//! |---|---|---|---|
+//! | Hello | 0 | magic `OFFLOADW`, major `u16` = 1, minor `u16` = 0, tasks `list` of (name `text`, idempotent `bool`, lane `u32` = 0) | |
+//! | Started | 1 | job `u64`, attempt `u32` | |
+//! | Finished | 2 | job `u64`, attempt `u32`, run time in ns `u64`, content `u32` | output |
+//! | Failed | 3 | job `u64`, attempt `u32`, run time in ns `u64`, kind `u32`, message `text` of at most 1024 bytes | |
+//!
+//! `content` is 0 bytes, 1 UTF-8 text, 2 JSON, 3 PNG. `kind` is 0 the task returned an error, 1 it panicked.
+//! A task name is 1 to 64 ASCII letters, digits, `.`, `_`, `-`, the first a letter; a worker offers at most 48.
+//!
+//! ## Order
+//!
+//! ```text
+//! worker                                supervisor
+//!   | --- Hello ------------------------->|   within the start-up limit (default 10 s), first and once
+//!   |<--------------------------- Run --- |   perhaps several; they are run in this order
+//!   | --- Started ----------------------->|   sent (flushed) BEFORE the task runs: a later death is this job's
+//!   | --- Finished | Failed ------------->|   exactly one for each Started, with the same job and attempt
+//!   |<------------------------ Cancel --- |   a job not started yet may be skipped in silence
+//!   |<------------------------- Drain --- |   finish what was given, exit with code 0
+//! ```
+//!
+//! Anything else (another order, an unknown number, a job that was not given, lengths over the limits) is a
+//! violation: the worker is killed and its job has the outcome `worker_protocol`. A job that was given but not
+//! started goes back to the queue without blame. Exit code 64 before Hello means "starting me again is pointless".
+//!
+//! ## Clients
+//!
+//! Clients speak the same frames over the supervisor's local socket, with [`messages::ToSupervisor`] and
+//! [`messages::ToClient`]; both begin with a hello. The layout follows from the same rules; an `Option` is one byte,
+//! 0 for none or 1 followed by the value.
+
+pub mod codec;
+pub mod frame;
+pub mod limits;
+pub mod messages;
+pub mod nouns;
+pub mod outbox;

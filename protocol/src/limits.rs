@@ -1,0 +1,46 @@
+//! Every bound of the wire in one table, so that both ends agree on them and they are checked against each other
+//! when this crate is compiled.
+
+/// Bytes before each header: two little-endian `u32`, the header's length and the payload's.
+pub const PREFIX_BYTES: usize = 8;
+
+/// Longest header, in bytes. A peer that announces a longer one is refused before anything is allocated.
+pub const HEADER_MAX: usize = 4096;
+
+/// Longest payload that a supervisor takes unless configured otherwise, in bytes (64 MiB).
+pub const PAYLOAD_MAX_DEFAULT: usize = 64 << 20;
+
+/// The most that the payload limit can be configured to, in bytes (1 GiB): lengths travel as `u32`.
+pub const PAYLOAD_MAX_CEILING: usize = 1 << 30;
+
+/// Payloads up to this many bytes stay in the decoder's own buffer; longer ones get an allocation of their own.
+pub const INLINE_PAYLOAD_MAX: usize = 32 << 10;
+
+/// Bytes that one read asks for at the most. One chatty peer cannot hold the loop longer than this takes to copy.
+pub const READ_CHUNK: usize = 64 << 10;
+
+/// Longest task name, in bytes.
+pub const TASK_NAME_MAX: usize = 64;
+
+/// Most tasks that one worker may offer.
+pub const TASKS_OFFERED_MAX: usize = 48;
+
+/// Longest human-readable message in a header, in bytes; senders cut longer ones at a character boundary.
+pub const MESSAGE_MAX: usize = 1024;
+
+/// Longest client name and idempotency key, in bytes.
+pub const LABEL_MAX: usize = 64;
+
+/// Largest offer of one task on the wire: the name with its length, the idempotent flag and the lane.
+const OFFER_BYTES_MAX: usize = 8 + TASK_NAME_MAX + 1 + 4;
+
+const _: () = assert!(
+    64 + TASKS_OFFERED_MAX * OFFER_BYTES_MAX <= HEADER_MAX,
+    "a worker that offers as many tasks as it may must be able to say so in one header"
+);
+const _: () = assert!(
+    PREFIX_BYTES + HEADER_MAX + INLINE_PAYLOAD_MAX <= READ_CHUNK,
+    "a frame with an inline payload must fit into the decoder's buffer"
+);
+const _: () = assert!(PAYLOAD_MAX_DEFAULT <= PAYLOAD_MAX_CEILING);
+const _: () = assert!(PAYLOAD_MAX_CEILING <= u32::MAX as usize, "lengths travel as u32");

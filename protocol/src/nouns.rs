@@ -1,0 +1,263 @@
+//! The nouns that both sides of a wire use: what a payload is, what a task promises, how a job ended.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+
+/// What the bytes of a payload are. The supervisor carries this label; it never looks at the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ContentType {
+    /// Bytes of no stated kind.
+    #[default]
+    Bytes,
+    /// UTF-8 text.
+    Text,
+    /// One JSON document.
+    Json,
+    /// A PNG image.
+    Png,
+}
+
+impl ContentType {
+    /// The media type (RFC 2046) that this stands for.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            ContentType::Bytes => "application/octet-stream",
+            ContentType::Text => "text/plain; charset=utf-8",
+            ContentType::Json => "application/json",
+            ContentType::Png => "image/png",
+        }
+    }
+}
+
+/// A class of jobs with slots of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lane {
+    /// Work that keeps a core busy: runs in a worker process.
+    #[default]
+    Cpu,
+    /// Work that waits for the outside: runs on a thread of the supervisor.
+    Io,
+}
+
+/// What a worker says of one task when it introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOffer<'a> {
+    /// The name that jobs ask for: 1 to [`crate::limits::TASK_NAME_MAX`] bytes, see [`is_task_name`].
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    /// Running it twice is as good as once, so a job whose worker died may be tried again.
+    pub idempotent: bool,
+    /// Where it runs.
+    pub lane: Lane,
+}
+
+impl TaskOffer<'_> {
+    /// The same offer, independent of the buffer that it was decoded from.
+    pub fn into_owned(self) -> TaskOffer<'static> {
+        TaskOffer { name: Cow::Owned(self.name.into_owned()), idempotent: self.idempotent, lane: self.lane }
+    }
+}
+
+/// Whether `name` can name a task: 1 to 64 ASCII letters, digits, `.`, `_` or `-`, the first a letter.
+///
+/// Names appear in tables, logs and paths of URLs, so nothing that needs escaping is let in.
+pub fn is_task_name(name: &str) -> bool {
+    name.len() <= crate::limits::TASK_NAME_MAX
+        && name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// How a task itself, not its process, failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// The task returned an error: the input was not what it wants, or it could not do it.
+    AppError,
+    /// The task panicked. The worker survived and says so.
+    Panic,
+}
+
+macro_rules! outcome_codes {
+    ($($(#[$doc:meta])* $variant:ident = $word:literal),+ $(,)?) => {
+        /// The one word that says how a job ended or why it was refused. The words are the same in JSON, on the
+        /// command line and in every table; on the wire the position in this list travels, so new ones go last.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum OutcomeCode { $($(#[$doc])* $variant),+ }
+
+        impl OutcomeCode {
+            /// All of them, in wire order.
+            pub const ALL: &'static [OutcomeCode] = &[$(OutcomeCode::$variant),+];
+
+            /// The stable word, such as `worker_crashed`.
+            pub fn as_str(self) -> &'static str {
+                match self { $(OutcomeCode::$variant => $word),+ }
+            }
+        }
+    };
+}
+
+outcome_codes! {
+    /// The task returned a result.
+    Ok = "ok",
+    /// The task returned an error.
+    AppError = "app_error",
+    /// The task panicked.
+    Panic = "panic",
+    /// The worker process ended while it ran the job.
+    WorkerCrashed = "worker_crashed",
+    /// The kernel killed the worker for its use of memory.
+    WorkerOom = "worker_oom",
+    /// The worker broke the protocol and was killed.
+    WorkerProtocol = "worker_protocol",
+    /// The worker was stopped by its own confinement.
+    Confinement = "confinement",
+    /// The run time or the deadline was used up.
+    Timeout = "timeout",
+    /// Somebody cancelled it.
+    Cancelled = "cancelled",
+    /// Every attempt that it was allowed ended its worker.
+    Poison = "poison",
+    /// The supervisor died while a job ran that must not run twice.
+    Indeterminate = "indeterminate",
+    /// An I/O job failed.
+    IoError = "io_error",
+    /// An I/O job panicked.
+    IoPanic = "io_panic",
+    /// Refused: the queue is full.
+    Overloaded = "overloaded",
+    /// Refused: this client has too much queued.
+    Quota = "quota",
+    /// Refused: the payload is over the limit.
+    TooLarge = "too_large",
+    /// Refused: the request makes no sense.
+    BadRequest = "bad_request",
+    /// Refused: no valid credentials.
+    Unauthenticated = "unauthenticated",
+    /// Refused: not allowed.
+    Forbidden = "forbidden",
+    /// Refused: the idempotency key was used with another input.
+    Conflict = "conflict",
+    /// Refused: no worker can be had, or the supervisor is draining.
+    Unavailable = "unavailable",
+    /// Refused: the journal's disk is full.
+    StorageFull = "storage_full",
+    /// Refused: this form of input is not supported.
+    Unsupported = "unsupported",
+    /// Refused: no worker offers a task of this name.
+    UnknownTask = "unknown_task",
+    /// There is no job of this id (an answer to a question, never the outcome of a job).
+    NoSuchJob = "no_such_job",
+}
+
+impl OutcomeCode {
+    /// The exit code of the command line for a job that ended so.
+    pub fn exit_code(self) -> u8 {
+        use OutcomeCode::*;
+        match self {
+            Ok => 0,
+            AppError | Panic | IoError | IoPanic => 1,
+            NoSuchJob => 5,
+            Timeout => 124,
+            WorkerCrashed | WorkerOom | WorkerProtocol | Confinement | Poison | Indeterminate => 125,
+            Cancelled => 126,
+            Overloaded | Quota | TooLarge | BadRequest | Unauthenticated | Forbidden | Conflict | Unavailable
+            | StorageFull | Unsupported | UnknownTask => 4,
+        }
+    }
+}
+
+impl fmt::Display for OutcomeCode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
+/// Where the time of a job went, and where it ran. Times are microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// From acceptance until the last attempt started.
+    pub queued_us: u64,
+    /// The task itself, by the worker's clock.
+    pub run_us: u64,
+    /// From the task's end until the supervisor had the result.
+    pub returned_us: u64,
+    /// The process that ran it; 0 when none did.
+    pub worker_pid: u32,
+    /// The slot of that process.
+    pub slot: u32,
+    /// Which process of that slot it was, counted from 1.
+    pub incarnation: u64,
+    /// Length of the input.
+    pub input_bytes: u64,
+    /// Length of the output.
+    pub output_bytes: u64,
+}
+
+/// What went wrong, for programs (`code`, `signal`, `exit_code`) and for people (`message`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// The cause. For an outcome of `poison` it is what ended the last attempt.
+    pub code: OutcomeCode,
+    /// One line for people.
+    pub message: String,
+    /// The signal that ended the worker.
+    pub signal: Option<i32>,
+    /// The exit code that the worker ended with.
+    pub exit_code: Option<i32>,
+}
+
+/// Everything about a job that has ended, but its output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The job's public id (a ULID); empty where the job was refused.
+    pub job: String,
+    /// The task that it asked for.
+    pub task: String,
+    /// How it ended.
+    pub outcome: OutcomeCode,
+    /// What went wrong, unless `outcome` is `ok`.
+    pub error: Option<ErrorDetail>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// Times and place.
+    pub receipt: Receipt,
+    /// What the output is.
+    pub content: ContentType,
+}
+
+/// The longest start of `text` that has at most `max` bytes and ends at a character boundary.
+pub fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_a_word_of_its_own() {
+        let mut words: Vec<_> = OutcomeCode::ALL.iter().map(|code| code.as_str()).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), OutcomeCode::ALL.len());
+    }
+
+    #[test]
+    fn a_task_name_needs_no_escaping_anywhere() {
+        for good in ["primes", "fs.read", "my-task_2", "A"] {
+            assert!(is_task_name(good), "{good}");
+        }
+        let long = "x".repeat(65);
+        for bad in ["", "2fast", "a b", "a/b", "ä", "a\n", ".x", long.as_str()] {
+            assert!(!is_task_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(cut("häuser", 2), "h");
+        assert_eq!(cut("häuser", 3), "hä");
+        assert_eq!(cut("kurz", 100), "kurz");
+    }
+}
