@@ -1,0 +1,166 @@
+//! What the core wants done. The shell does it, in order, and decides nothing.
+
+use super::ids::{JobId, ProgramIndex, SlotIndex, Ticket, WorkerId};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use std::time::Duration;
+
+/// The actions of one event, in order.
+pub type Actions = Vec<Action>;
+
+/// One deed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start a process. Answered by `Hello`, `SpawnFailed`, `Exited`...
+    Spawn {
+        /// Its name from now on.
+        worker: WorkerId,
+        /// What it runs.
+        program: ProgramIndex,
+        /// Where it starts out; a spare moves later.
+        slot: SlotIndex,
+    },
+    /// Send a job with its input.
+    Run {
+        /// To whom.
+        worker: WorkerId,
+        /// Which.
+        job: JobId,
+        /// The attempt that this will be if it starts.
+        attempt: u32,
+    },
+    /// Tell a worker that a job which it may not have started is not wanted.
+    CancelRun {
+        /// To whom.
+        worker: WorkerId,
+        /// Which.
+        job: JobId,
+    },
+    /// Ask a worker without jobs to end itself.
+    Dismiss {
+        /// Whom.
+        worker: WorkerId,
+    },
+    /// Send a signal to a worker's process group.
+    Kill {
+        /// Whom.
+        worker: WorkerId,
+        /// Which signal.
+        how: Kill,
+    },
+    /// Answer to `Submit`.
+    Accepted {
+        /// As asked.
+        ticket: Ticket,
+        /// Its name from now on.
+        job: JobId,
+    },
+    /// Answer to `Submit`: refused, without effect.
+    Rejected {
+        /// As asked.
+        ticket: Ticket,
+        /// Why.
+        error: ErrorDetail,
+    },
+    /// A job has ended. Said exactly once for each accepted job.
+    Finish(Box<Ended>),
+    /// Something that the people who run this want to know.
+    Log(Notice),
+    /// Drained or stopped: there is no job and no worker any more.
+    Over,
+}
+
+/// How hard a worker is told to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kill {
+    /// SIGTERM.
+    Term,
+    /// SIGKILL.
+    Kill,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which.
+    pub job: JobId,
+    /// The one word.
+    pub outcome: OutcomeCode,
+    /// What went wrong, unless it is `ok`.
+    pub error: Option<ErrorDetail>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// From acceptance to the last start, or to the end if it never started.
+    pub queued: Duration,
+    /// The task itself, by the worker's clock.
+    pub run: Duration,
+    /// From the task's end to now.
+    pub returned: Duration,
+    /// Where it ran last.
+    pub place: Option<Place>,
+}
+
+/// Where a job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The process.
+    pub worker: WorkerId,
+    /// Its slot at the time.
+    pub slot: SlotIndex,
+    /// Which process of that slot it was, counted from 1.
+    pub incarnation: u64,
+}
+
+/// News for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A worker said hello.
+    WorkerReady {
+        /// Which.
+        worker: WorkerId,
+        /// Where.
+        slot: SlotIndex,
+    },
+    /// A worker ended that was not told to.
+    WorkerDied {
+        /// Which.
+        worker: WorkerId,
+        /// Where.
+        slot: SlotIndex,
+        /// How, for people.
+        how: String,
+        /// The job that it ran.
+        job: Option<JobId>,
+    },
+    /// A worker is being ended for this reason.
+    WorkerKilled {
+        /// Which.
+        worker: WorkerId,
+        /// Where.
+        slot: SlotIndex,
+        /// Why, for people.
+        why: String,
+    },
+    /// A program cannot be started.
+    StartFailed {
+        /// Which.
+        program: ProgramIndex,
+        /// Failures in a row.
+        failures: u32,
+        /// Why, for people.
+        why: String,
+        /// When it is tried again; never if absent.
+        again_in: Option<Duration>,
+    },
+    /// Jobs of a program are refused from now on.
+    Degraded {
+        /// Which.
+        program: ProgramIndex,
+        /// Why, for people.
+        why: String,
+    },
+    /// A degraded program works again.
+    Recovered {
+        /// Which.
+        program: ProgramIndex,
+    },
+}

@@ -1,0 +1,63 @@
+//! The way to the end.
+
+use super::action::{Action, Actions, Kill};
+use super::config::CoreConfig;
+use super::ids::{JobId, Mono, SlotIndex};
+use super::outcome;
+use super::slots::{Cause, SlotState};
+use super::{Core, Ending, Phase};
+use offload_protocol::nouns::OutcomeCode;
+
+impl Core {
+    pub(super) fn on_drain(&mut self, now: Mono) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Draining { end_at: now + self.config.drain_timeout };
+        }
+    }
+
+    pub(super) fn on_stop(&mut self, now: Mono, actions: &mut Actions) {
+        if !matches!(self.phase, Phase::Running | Phase::Draining { .. }) {
+            return;
+        }
+        self.phase = Phase::Stopping;
+        let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
+        for id in jobs {
+            let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
+            self.withdraw(now, id, Ending::of(error), actions);
+        }
+    }
+
+    /// No job is left: the workers are sent away, and when the last one is gone it is over.
+    pub(super) fn wind_up(&mut self, now: Mono, actions: &mut Actions) {
+        for slot in 0..self.slots.len() {
+            self.dismiss(now, slot, actions);
+        }
+        if self.places.is_empty() {
+            self.phase = Phase::Over;
+            actions.push(Action::Over);
+        }
+    }
+
+    fn dismiss(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+        match &self.slots[slot].state {
+            SlotState::Idle { worker } => {
+                actions.push(Action::Dismiss { worker: worker.id });
+                self.leave(now, slot, Cause::Dismissed, None, actions);
+            }
+            SlotState::Starting { .. } | SlotState::Busy { .. } => {
+                self.leave(now, slot, Cause::Dismissed, Some(Kill::Term), actions);
+            }
+            SlotState::Vacant | SlotState::Leaving { .. } => {}
+        }
+    }
+
+    /// Times and limits change at once; what a job was promised when it was accepted stays.
+    pub(super) fn on_configure(&mut self, config: &CoreConfig) {
+        self.config = CoreConfig {
+            workers: self.config.workers,
+            programs: self.config.programs,
+            spares: self.config.spares,
+            ..config.clone()
+        };
+    }
+}

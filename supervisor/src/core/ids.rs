@@ -1,0 +1,73 @@
+//! The names by which the core and its shell speak of things, and the only notion of time that the core has.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A moment, in nanoseconds since the shell started. The core never asks what time it is: it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mono(u64);
+
+impl Mono {
+    /// The moment `nanos` nanoseconds after the shell started.
+    pub fn from_nanos(nanos: u64) -> Mono {
+        Mono(nanos)
+    }
+
+    /// Nanoseconds since the shell started.
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+}
+
+impl Add<Duration> for Mono {
+    type Output = Mono;
+
+    /// Saturates: a time limit of centuries is simply never reached.
+    fn add(self, duration: Duration) -> Mono {
+        Mono(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Mono {
+    type Output = Duration;
+
+    /// Zero if `earlier` is later.
+    fn sub(self, earlier: Mono) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A job, numbered from 1 in the order of acceptance: the smaller number is the older job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "job {}", self.0)
+    }
+}
+
+/// One worker process, numbered from 1 in the order of start. A number is never used twice, so what is said of a
+/// worker that has been replaced can never be taken for its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u64);
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "worker {}", self.0)
+    }
+}
+
+/// The shell's own number for a request that it has not got an answer to yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Index of a slot: the slots come first, then the spare.
+pub type SlotIndex = usize;
+
+/// Index of a program in the order of the configuration.
+pub type ProgramIndex = usize;
+
+/// Index of a task in the registry.
+pub type TaskIndex = usize;

@@ -1,0 +1,165 @@
+//! The jobs that have not ended.
+//!
+//! ```text
+//!            task known                     given to a worker                its Started came
+//!  Parked ---------------> Queued -------------------------> Assigned ------------------------> Running
+//!    |                       ^  |                             |  |                                |  |
+//!    |                       |  |       worker ended first    |  |   worker ended, may be tried   |  |
+//!    |                       '--|-----------------------------'  |   again ---> Queued            |  |
+//!    '-- no such task           '-- cancelled, deadline, ...     '-- cancelled, deadline, ...     '--+- finished,
+//!                                                                                            failed, timed out...
+//! ```
+//!
+//! Every way out of the picture goes through one function (`Core::finish`), which says the outcome and forgets the
+//! job: that is why there is exactly one outcome for each.
+
+use super::ids::{JobId, Mono, TaskIndex, WorkerId};
+use offload_protocol::nouns::Lane;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A job that has not ended.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The name of the task that it asks for.
+    pub task_name: Arc<str>,
+    /// That task, once it is known.
+    pub task: Option<TaskIndex>,
+    /// Length of the input.
+    pub input_bytes: u64,
+    /// Longest run of one attempt.
+    pub run_timeout: Duration,
+    /// When its result is of no use any more.
+    pub deadline: Option<Mono>,
+    /// Most attempts, if the submitter said so.
+    pub attempts_asked: Option<u32>,
+    /// Most attempts otherwise, if the task is idempotent.
+    pub attempts_default: u32,
+    /// The lane that the task must be in.
+    pub lane: Option<Lane>,
+    /// When it was accepted.
+    pub accepted_at: Mono,
+    /// How often it was started.
+    pub attempts: u32,
+    /// How often a worker ended that had been given it and had not started it.
+    pub returns: u32,
+    /// Where it stands.
+    pub state: JobState,
+}
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobState {
+    /// It is not known yet whether anybody offers its task.
+    Parked,
+    /// In the queue of its task's program.
+    Queued,
+    /// Given to a worker which has not said that it started.
+    Assigned {
+        /// Which.
+        worker: WorkerId,
+    },
+    /// Being worked on.
+    Running {
+        /// By whom.
+        worker: WorkerId,
+        /// Since when.
+        started_at: Mono,
+    },
+}
+
+impl JobState {
+    /// Whether a worker has it.
+    pub fn is_with_a_worker(self) -> bool {
+        matches!(self, JobState::Assigned { .. } | JobState::Running { .. })
+    }
+}
+
+/// All of them, with their deadlines in order.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    live: BTreeMap<JobId, Job>,
+    deadlines: BTreeSet<(Mono, JobId)>,
+    parked: BTreeSet<JobId>,
+    input_bytes: u64,
+    last: u64,
+}
+
+impl Jobs {
+    /// Takes a job in and gives it its number.
+    pub fn insert(&mut self, job: Job) -> JobId {
+        self.last += 1;
+        let id = JobId(self.last);
+        self.input_bytes += job.input_bytes;
+        if let Some(deadline) = job.deadline {
+            self.deadlines.insert((deadline, id));
+        }
+        if job.state == JobState::Parked {
+            self.parked.insert(id);
+        }
+        self.live.insert(id, job);
+        id
+    }
+
+    /// Forgets a job.
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
+        let job = self.live.remove(&id)?;
+        self.input_bytes -= job.input_bytes;
+        if let Some(deadline) = job.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
+        self.parked.remove(&id);
+        Some(job)
+    }
+
+    /// Marks a parked job as no longer parked; the caller says where it goes.
+    pub fn unpark(&mut self, id: JobId) {
+        self.parked.remove(&id);
+    }
+
+    /// The parked jobs, the oldest first.
+    pub fn parked(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.parked.iter().copied()
+    }
+
+    /// How many are parked.
+    pub fn parked_count(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// The job of this number, if it has not ended.
+    pub fn get(&self, id: JobId) -> Option<&Job> {
+        self.live.get(&id)
+    }
+
+    /// The job of this number, if it has not ended.
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        self.live.get_mut(&id)
+    }
+
+    /// All of them, the oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
+        self.live.iter().map(|(&id, job)| (id, job))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Bytes of input that they hold.
+    pub fn input_bytes(&self) -> u64 {
+        self.input_bytes
+    }
+
+    /// The earliest deadline and whose it is.
+    pub fn first_deadline(&self) -> Option<(Mono, JobId)> {
+        self.deadlines.first().copied()
+    }
+}

@@ -1,0 +1,134 @@
+//! When a program may be started again after it failed to start.
+//!
+//! ```text
+//!   good --- a start fails ---> failing: one start at a time, the wait doubles
+//!    ^                             |
+//!    | finished a job, or          | max_restarts failures in a row
+//!    | outlived the window         v
+//!    '------------------------- open: jobs are refused; one probe every backoff_max; a hello closes it
+//!
+//!   any --- a failure that no retry can mend ---> broken: jobs are refused, no more starts
+//! ```
+//!
+//! The scheme is that of a circuit breaker with exponential backoff (M. Nygard, "Release It!"); unlike a restart
+//! intensity as in OTP it never gives a slot up.
+
+use super::config::CoreConfig;
+use super::ids::Mono;
+use std::time::Duration;
+
+/// See the module's documentation. One for each program.
+#[derive(Clone, Debug, Default)]
+pub struct Restarts {
+    failures: u32,
+    not_before: Mono,
+    open: bool,
+    broken: bool,
+    why: String,
+}
+
+impl Restarts {
+    /// A start failed; the next one may be tried after the duration that is returned.
+    pub fn failed(&mut self, why: &str, now: Mono, config: &CoreConfig) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        self.why = why.to_owned();
+        let wait = backoff(self.failures, config);
+        self.not_before = now + wait;
+        self.open |= self.failures >= config.max_restarts;
+        wait
+    }
+
+    /// A start failed in a way that no retry can mend.
+    pub fn broke(&mut self, why: &str) {
+        self.failures = self.failures.saturating_add(1);
+        self.why = why.to_owned();
+        self.broken = true;
+    }
+
+    /// A worker said hello. True if that ends a time of refusal.
+    pub fn said_hello(&mut self) -> bool {
+        let was_refusing = self.is_refusing();
+        self.open = false;
+        self.broken = false;
+        was_refusing
+    }
+
+    /// A worker did something useful: the past is forgotten.
+    pub fn proved_good(&mut self) {
+        self.failures = 0;
+        self.not_before = Mono::default();
+    }
+
+    /// Failed starts in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Whether no worker can be had for now.
+    pub fn is_refusing(&self) -> bool {
+        self.open || self.broken
+    }
+
+    /// Why, for people.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Whether a start may be tried now, with `starting` of them under way.
+    pub fn may_start(&self, now: Mono, starting: usize) -> bool {
+        !self.broken && (self.failures == 0 || (starting == 0 && now >= self.not_before))
+    }
+
+    /// When the next start may be tried; none if that does not depend on time.
+    pub fn next_start(&self) -> Option<Mono> {
+        (self.failures > 0 && !self.broken).then_some(self.not_before)
+    }
+}
+
+fn backoff(failures: u32, config: &CoreConfig) -> Duration {
+    let doublings = failures.saturating_sub(1).min(30);
+    config.backoff_min.saturating_mul(1 << doublings).min(config.backoff_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_up_to_its_limit() {
+        let config = CoreConfig::default();
+        let mut restarts = Restarts::default();
+        let waits: Vec<_> =
+            (0..9).map(|_| restarts.failed("x", Mono::default(), &config).as_millis()).collect();
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+    }
+
+    #[test]
+    fn it_opens_after_so_many_failures_and_a_hello_closes_it_but_forgets_nothing() {
+        let config = CoreConfig::default();
+        let mut restarts = Restarts::default();
+        for _ in 0..4 {
+            restarts.failed("x", Mono::default(), &config);
+        }
+        assert!(!restarts.is_refusing());
+        restarts.failed("x", Mono::default(), &config);
+        assert!(restarts.is_refusing());
+        assert!(restarts.said_hello());
+        assert!(!restarts.is_refusing());
+        restarts.failed("x", Mono::default(), &config);
+        assert!(restarts.is_refusing(), "one more failure opens it again");
+        restarts.proved_good();
+        assert!(restarts.may_start(Mono::default(), 5));
+    }
+
+    #[test]
+    fn a_failing_program_is_started_one_at_a_time() {
+        let config = CoreConfig::default();
+        let mut restarts = Restarts::default();
+        restarts.failed("x", Mono::default(), &config);
+        let later = Mono::default() + config.backoff_min;
+        assert!(!restarts.may_start(Mono::default(), 0));
+        assert!(restarts.may_start(later, 0));
+        assert!(!restarts.may_start(later, 1));
+    }
+}

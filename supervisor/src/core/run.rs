@@ -1,0 +1,157 @@
+//! A worker says how its job fares, or its time is up.
+
+use super::action::{Actions, Kill};
+use super::ids::{JobId, Mono, SlotIndex, WorkerId};
+use super::jobs::JobState;
+use super::outcome::{self, human};
+use super::slots::{Cause, Load, Running, SlotState};
+use super::{Core, Ending};
+use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::nouns::{FailureKind, OutcomeCode, cut};
+use std::time::Duration;
+
+impl Core {
+    pub(super) fn on_started(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        id: JobId,
+        attempt: u32,
+        actions: &mut Actions,
+    ) {
+        let Some(&slot) = self.places.get(&worker) else { return };
+        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
+        let expected = self.jobs.get(id).map(|job| job.attempts + 1);
+        if !is_next || expected.is_some_and(|expected| expected != attempt) {
+            return self.on_violation(now, worker, format!("started {id}, attempt {attempt}, out of turn"), actions);
+        }
+        let mut run_timeout = self.config.run_timeout;
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.attempts += 1;
+            job.state = JobState::Running { worker, started_at: now };
+            run_timeout = job.run_timeout;
+        }
+        if let Some(load) = self.slots[slot].load_mut() {
+            load.running = Some(Running { attempt, started_at: now, finish_by: now + run_timeout });
+        }
+    }
+
+    /// A task returned (`failure` is none) or failed by itself; the worker is well.
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of one message")]
+    pub(super) fn on_ran(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        id: JobId,
+        attempt: u32,
+        run: Duration,
+        failure: Option<(FailureKind, String)>,
+        actions: &mut Actions,
+    ) {
+        let Some(&slot) = self.places.get(&worker) else { return };
+        let running = self.slots[slot].load().and_then(|load| Some((load.running_job()?, load.running?.attempt)));
+        if running != Some((id, attempt)) {
+            return self.on_violation(now, worker, format!("ended {id}, attempt {attempt}, out of turn"), actions);
+        }
+        self.learn(id, run);
+        let (outcome, error) = match failure {
+            None => (OutcomeCode::Ok, None),
+            Some((kind, message)) => {
+                let code = match kind {
+                    FailureKind::AppError => OutcomeCode::AppError,
+                    FailureKind::Panic => OutcomeCode::Panic,
+                };
+                (code, Some(outcome::error(code, cut(&message, MESSAGE_MAX))))
+            }
+        };
+        self.finish(now, id, Ending { outcome, error, run: Some(run) }, actions);
+        self.take_next(now, slot);
+    }
+
+    fn learn(&mut self, id: JobId, run: Duration) {
+        let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };
+        self.registry.task_mut(task).ran(run);
+        let program = self.program_of(task);
+        self.programs[program].restarts.proved_good();
+    }
+
+    /// The job that ran is over: the next one of the worker's, if it has one, has to be started.
+    fn take_next(&mut self, now: Mono, slot: SlotIndex) {
+        let start_by = now + self.config.start_timeout;
+        let place = &mut self.slots[slot];
+        place.jobs_done += 1;
+        match &mut place.state {
+            SlotState::Busy { worker, load, start_by: patience } => {
+                worker.jobs_done += 1;
+                load.take_running();
+                *patience = start_by;
+                if load.assigned.is_empty() {
+                    place.state = SlotState::Idle { worker: *worker };
+                }
+            }
+            SlotState::Leaving { load, .. } => drop(load.take_running()),
+            SlotState::Vacant | SlotState::Starting { .. } | SlotState::Idle { .. } => {}
+        }
+        self.list(slot);
+    }
+
+    /// A worker threw away a job that it had not started. It may do so only with one that was withdrawn.
+    pub(super) fn on_skipped(&mut self, now: Mono, worker: WorkerId, id: JobId, actions: &mut Actions) {
+        let Some(&slot) = self.places.get(&worker) else { return };
+        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
+        if !is_next || self.jobs.get(id).is_some() {
+            return self.on_violation(now, worker, format!("skipped {id} out of turn"), actions);
+        }
+        if let SlotState::Busy { worker, load, start_by } = &mut self.slots[slot].state {
+            load.assigned.pop_front();
+            *start_by = now + self.config.start_timeout;
+            if load.assigned.is_empty() {
+                self.slots[slot].state = SlotState::Idle { worker: *worker };
+            }
+        }
+        self.list(slot);
+    }
+
+    pub(super) fn on_tick(&mut self, now: Mono, actions: &mut Actions) {
+        if let super::Phase::Draining { end_at } = self.phase
+            && end_at <= now
+        {
+            self.on_stop(now, actions);
+        }
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].deadline().is_some_and(|deadline| deadline <= now) {
+                self.on_slot_deadline(now, slot, actions);
+            }
+        }
+    }
+
+    fn on_slot_deadline(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+        match &mut self.slots[slot].state {
+            SlotState::Vacant | SlotState::Idle { .. } => {}
+            SlotState::Starting { .. } => self.leave(now, slot, Cause::Silent, Some(Kill::Kill), actions),
+            SlotState::Busy { load, .. } => match load.running_job() {
+                Some(job) => self.on_run_timeout(now, slot, job, actions),
+                None => self.leave(now, slot, Cause::Stuck, Some(Kill::Kill), actions),
+            },
+            SlotState::Leaving { worker, kill_at, .. } => {
+                *kill_at = None;
+                actions.push(super::Action::Kill { worker: *worker, how: Kill::Kill });
+            }
+        }
+    }
+
+    fn on_run_timeout(&mut self, now: Mono, slot: SlotIndex, id: JobId, actions: &mut Actions) {
+        match self.jobs.get(id) {
+            Some(job) => {
+                let message = format!("ran longer than {}", human(job.run_timeout));
+                self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
+            }
+            None => {
+                if let Some(load) = self.slots[slot].load_mut() {
+                    load.take_running();
+                }
+                self.leave(now, slot, Cause::JobEnded, Some(Kill::Term), actions);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Workers come, break rules, and go.
+
+use super::action::{Action, Actions, Kill, Notice};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
+use super::jobs::JobState;
+use super::outcome::{self, Loss};
+use super::slots::{Cause, Load, SlotState, Worker};
+use super::{Core, Ending};
+use crate::exit::Exit;
+use crate::limits::RETURNS_MAX;
+use offload_protocol::limits::TASKS_OFFERED_MAX;
+use offload_protocol::nouns::{OutcomeCode, TaskOffer, is_task_name};
+
+/// The exit code with which a worker says that starting it again is pointless.
+const EXIT_DO_NOT_RESTART: i32 = 64;
+
+impl Core {
+    pub(super) fn on_hello(
+        &mut self,
+        now: Mono,
+        id: WorkerId,
+        tasks: &[TaskOffer<'static>],
+        actions: &mut Actions,
+    ) {
+        let Some(&slot) = self.places.get(&id) else { return };
+        if !matches!(self.slots[slot].state, SlotState::Starting { .. }) {
+            return self.on_violation(now, id, "said hello again".to_owned(), actions);
+        }
+        if tasks.len() > TASKS_OFFERED_MAX || !tasks.iter().all(|task| is_task_name(&task.name)) {
+            return self.on_unfit(now, id, "it offers too many tasks, or one without a proper name".to_owned(), actions);
+        }
+        self.slots[slot].state = SlotState::Idle { worker: Worker { id, ready_at: now, jobs_done: 0 } };
+        self.places_changed = true;
+        actions.push(Action::Log(Notice::WorkerReady { worker: id, slot }));
+        self.list(slot);
+        self.learn_tasks(now, self.slots[slot].program, tasks, actions);
+    }
+
+    fn learn_tasks(
+        &mut self,
+        now: Mono,
+        program: ProgramIndex,
+        tasks: &[TaskOffer<'static>],
+        actions: &mut Actions,
+    ) {
+        if self.programs[program].restarts.said_hello() {
+            actions.push(Action::Log(Notice::Recovered { program }));
+        }
+        self.programs[program].has_said_hello = true;
+        let gone = self.registry.offer(program, tasks);
+        if !gone.is_empty() {
+            let orphans: Vec<JobId> = self.programs[program].queue.iter().copied().collect();
+            for id in orphans {
+                let task = self.jobs.get(id).and_then(|job| job.task);
+                if task.is_some_and(|task| gone.contains(&task)) {
+                    self.give_up_unknown(now, id, actions);
+                }
+            }
+        }
+    }
+
+    /// Ends a job whose task nobody offers.
+    pub(super) fn give_up_unknown(&mut self, now: Mono, id: JobId, actions: &mut Actions) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let error = self.unknown_task(&job.task_name);
+        self.finish(now, id, Ending::of(error), actions);
+    }
+
+    pub(super) fn on_spawn_failed(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        fatal: bool,
+        message: &str,
+        actions: &mut Actions,
+    ) {
+        let Some(&slot) = self.places.get(&worker) else { return };
+        if !matches!(self.slots[slot].state, SlotState::Starting { .. }) {
+            return;
+        }
+        self.places.remove(&worker);
+        self.slots[slot].state = SlotState::Vacant;
+        self.places_changed = true;
+        self.start_failed(now, self.slots[slot].program, fatal, message, actions);
+    }
+
+    pub(super) fn on_unfit(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
+        if let Some(&slot) = self.places.get(&worker) {
+            self.leave(now, slot, Cause::Unfit(message), Some(Kill::Kill), actions);
+        }
+    }
+
+    /// Never answered, never mended: the worker is killed.
+    pub(super) fn on_violation(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
+        if let Some(&slot) = self.places.get(&worker) {
+            self.leave(now, slot, Cause::Violation(message), Some(Kill::Kill), actions);
+        }
+    }
+
+    /// Usually the process has ended as well and its exit is about to be known.
+    pub(super) fn on_closed(&mut self, now: Mono, worker: WorkerId) {
+        if let Some(&slot) = self.places.get(&worker) {
+            self.leave(now, slot, Cause::Closed, None, &mut Vec::new());
+        }
+    }
+
+    /// Puts a worker on its way out, unless it is on it already: then its time limit stands.
+    pub(super) fn leave(
+        &mut self,
+        now: Mono,
+        slot: SlotIndex,
+        cause: Cause,
+        how: Option<Kill>,
+        actions: &mut Actions,
+    ) {
+        let Some(worker) = self.slots[slot].worker() else { return };
+        let kill_at = match (how, &cause) {
+            (Some(Kill::Kill), _) => None,
+            (_, Cause::Closed) => Some(now + self.config.closed_grace),
+            _ => Some(now + self.config.kill_grace),
+        };
+        let load = match std::mem::take(&mut self.slots[slot].state) {
+            SlotState::Busy { load, .. } => load,
+            leaving @ SlotState::Leaving { .. } => {
+                self.slots[slot].state = leaving;
+                return;
+            }
+            SlotState::Vacant | SlotState::Starting { .. } | SlotState::Idle { .. } => Load::default(),
+        };
+        if let Some(why) = why(&cause) {
+            actions.push(Action::Log(Notice::WorkerKilled { worker, slot, why }));
+        }
+        actions.extend(how.map(|how| Action::Kill { worker, how }));
+        self.slots[slot].state = SlotState::Leaving { worker, load, cause, kill_at };
+        self.places_changed = true;
+        self.list(slot);
+    }
+
+    pub(super) fn on_exited(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        exit: Exit,
+        last_words: Option<String>,
+        actions: &mut Actions,
+    ) {
+        let Some(slot) = self.places.remove(&worker) else { return };
+        self.places_changed = true;
+        let program = self.slots[slot].program;
+        let state = std::mem::take(&mut self.slots[slot].state);
+        self.slots[slot].last_exit = Some(exit.to_string());
+        self.list(slot);
+        let words = last_words.map_or(String::new(), |words| format!("; it printed last: {words}"));
+        match state {
+            SlotState::Vacant => {}
+            SlotState::Starting { .. } => {
+                let fatal = exit == Exit::Code(EXIT_DO_NOT_RESTART);
+                let message = format!("a worker ended at start-up with {exit}{words}");
+                self.start_failed(now, program, fatal, &message, actions);
+            }
+            SlotState::Idle { worker } => {
+                self.log_death(slot, worker.id, exit, None, actions);
+                self.on_idle_death(now, program, worker, exit, &words, actions);
+            }
+            SlotState::Busy { worker, load, .. } => {
+                self.log_death(slot, worker.id, exit, load.running_job(), actions);
+                if load.running.is_none() {
+                    self.on_idle_death(now, program, worker, exit, &words, actions);
+                }
+                let loss = Loss { code: OutcomeCode::WorkerCrashed, what: exit.to_string(), exit };
+                self.lose(now, load, &loss, actions);
+            }
+            SlotState::Leaving { load, cause, .. } => {
+                self.on_expected_exit(now, program, &cause, &words, actions);
+                self.lose(now, load, &loss_of(&cause, exit), actions);
+            }
+        }
+    }
+
+    fn log_death(
+        &self,
+        slot: SlotIndex,
+        worker: WorkerId,
+        exit: Exit,
+        job: Option<JobId>,
+        actions: &mut Actions,
+    ) {
+        actions.push(Action::Log(Notice::WorkerDied { worker, slot, how: exit.to_string(), job }));
+    }
+
+    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started.
+    fn on_idle_death(
+        &mut self,
+        now: Mono,
+        program: ProgramIndex,
+        worker: Worker,
+        exit: Exit,
+        words: &str,
+        actions: &mut Actions,
+    ) {
+        if worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
+            let message = format!("a worker ended with {exit} before it had done a job{words}");
+            self.start_failed(now, program, false, &message, actions);
+        }
+    }
+
+    fn on_expected_exit(
+        &mut self,
+        now: Mono,
+        program: ProgramIndex,
+        cause: &Cause,
+        words: &str,
+        actions: &mut Actions,
+    ) {
+        match cause {
+            Cause::Silent => {
+                let message = format!("a worker did not say hello in time{words}");
+                self.start_failed(now, program, false, &message, actions);
+            }
+            Cause::Unfit(message) => {
+                let message = format!("not a worker for this supervisor: {message}{words}");
+                self.start_failed(now, program, true, &message, actions);
+            }
+            Cause::Dismissed | Cause::JobEnded | Cause::Stuck | Cause::Closed | Cause::Violation(_) => {}
+        }
+    }
+
+    fn start_failed(
+        &mut self,
+        now: Mono,
+        index: ProgramIndex,
+        fatal: bool,
+        why: &str,
+        actions: &mut Actions,
+    ) {
+        let restarts = &mut self.programs[index].restarts;
+        let was_refusing = restarts.is_refusing();
+        let again_in = match fatal {
+            true => {
+                restarts.broke(why);
+                None
+            }
+            false => Some(restarts.failed(why, now, &self.config)),
+        };
+        let failures = restarts.failures();
+        let is_refusing = restarts.is_refusing();
+        let why = why.to_owned();
+        actions.push(Action::Log(Notice::StartFailed { program: index, failures, why: why.clone(), again_in }));
+        if is_refusing && !was_refusing {
+            actions.push(Action::Log(Notice::Degraded { program: index, why }));
+        }
+    }
+
+    /// The jobs of a worker that has ended: the one that ran dies with it or is tried again, the others never began.
+    fn lose(&mut self, now: Mono, mut load: Load, loss: &Loss, actions: &mut Actions) {
+        if let Some((job, _)) = load.take_running() {
+            self.lose_running(now, job, loss, actions);
+        }
+        for job in load.assigned {
+            self.give_back(now, job, loss, actions);
+        }
+    }
+
+    fn lose_running(&mut self, now: Mono, id: JobId, loss: &Loss, actions: &mut Actions) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let allowed = self.attempts_allowed(job);
+        if job.attempts < allowed {
+            return self.requeue(id);
+        }
+        let error = loss.error(job.attempts, allowed);
+        let outcome = if allowed > 1 { OutcomeCode::Poison } else { loss.code };
+        self.finish(now, id, Ending { outcome, error: Some(error), run: None }, actions);
+    }
+
+    fn give_back(&mut self, now: Mono, id: JobId, loss: &Loss, actions: &mut Actions) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.returns += 1;
+        if job.returns < RETURNS_MAX {
+            return self.requeue(id);
+        }
+        let message = format!("{RETURNS_MAX} workers ended before they started it, the last with {}", loss.exit);
+        self.finish(now, id, Ending::of(outcome::error(OutcomeCode::WorkerCrashed, message)), actions);
+    }
+
+    fn requeue(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some(task) = job.task else { return };
+        job.state = JobState::Queued;
+        let program = self.program_of(task);
+        self.programs[program].queue.insert(id);
+    }
+}
+
+/// What to tell the log about a worker that is put on its way out; nothing where that is no news.
+fn why(cause: &Cause) -> Option<String> {
+    match cause {
+        Cause::Dismissed | Cause::Closed => None,
+        Cause::JobEnded => Some("its job timed out or was cancelled".to_owned()),
+        Cause::Silent => Some("it did not say hello in time".to_owned()),
+        Cause::Stuck => Some("it had a job and did not start it".to_owned()),
+        Cause::Violation(what) => Some(format!("it broke the protocol: {what}")),
+        Cause::Unfit(what) => Some(format!("it is not a worker for this supervisor: {what}")),
+    }
+}
+
+fn loss_of(cause: &Cause, exit: Exit) -> Loss {
+    let (code, what) = match cause {
+        Cause::Violation(what) => (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})")),
+        Cause::Closed if exit == Exit::Signal(9) => {
+            (OutcomeCode::WorkerCrashed, format!("closed its channel and was ended, {exit},"))
+        }
+        _ => (OutcomeCode::WorkerCrashed, exit.to_string()),
+    };
+    Loss { code, what, exit }
+}

@@ -1,0 +1,56 @@
+//! Every bound of the supervisor in one table, checked against each other when this crate is compiled. The bounds of
+//! the wire are in [`offload_protocol::limits`].
+
+use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, READ_CHUNK};
+use std::time::Duration;
+
+/// Most worker processes.
+pub const WORKERS_MAX: usize = 256;
+
+/// Most jobs that wait, unless configured otherwise.
+pub const JOBS_QUEUED_MAX_DEFAULT: usize = 10_000;
+
+/// Most bytes of input held for jobs that wait or run, unless configured otherwise (256 MiB).
+pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
+
+/// Most attempts that a job may ask for.
+pub const ATTEMPTS_MAX: u32 = 100;
+
+/// How often a job is given out again because its worker ended before it started the job.
+pub const RETURNS_MAX: u32 = 10;
+
+/// Most short jobs given to one worker at a time.
+pub const WINDOW_MAX: usize = 32;
+
+/// A task whose runs take less than this on average counts as short.
+pub const SHORT_RUN: Duration = Duration::from_micros(50);
+
+/// Finished jobs that are remembered for `jobs`, `wait` and `result`.
+pub const FINISHED_JOBS_MAX: usize = 10_000;
+
+/// Bytes of output kept for detached jobs; the oldest are forgotten first (64 MiB).
+pub const FINISHED_BYTES_MAX: usize = 64 << 20;
+
+/// Most clients connected to the local socket at a time.
+pub const CONNECTIONS_MAX: usize = 1024;
+
+/// Most bytes that wait to be written to one client before it is disconnected as too slow, beyond the message that
+/// is under way.
+pub const CONNECTION_BACKLOG_MAX: usize = 1 << 20;
+
+/// A client that has said nothing of sense after this long is disconnected.
+pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A peer that stops in the middle of a frame, or takes none of what is written to it, is gone after this long.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause after `accept` ran out of descriptors.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Most jobs that the `jobs` view lists.
+pub const JOBS_SHOWN_MAX: usize = 1000;
+
+const _: () = assert!(WORKERS_MAX * WINDOW_MAX <= JOBS_QUEUED_MAX_DEFAULT, "a full pool fits back into the queue");
+const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
+const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
+const _: () = assert!(JOBS_SHOWN_MAX <= FINISHED_JOBS_MAX);
