@@ -78,7 +78,11 @@ pub fn decode<'a, M: Deserialize<'a>>(header: &'a [u8]) -> Result<M, DecodeError
 ///
 /// # Errors
 /// [`EncodeError`] if the message cannot travel; `out` is then as it was.
-pub fn encode<M: Serialize>(message: &M, payload_length: usize, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+pub fn encode<M: Serialize>(
+    message: &M,
+    payload_length: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
     let too_long = EncodeError::PayloadTooLong { length: payload_length };
     let payload_length = u32::try_from(payload_length).map_err(|_| too_long)?;
     let start = out.len();
@@ -131,10 +135,7 @@ mod tests {
             &FromWorker::Hello { magic: WORKER_MAGIC, major: 1, minor: 0, tasks: vec![offer] },
             b"\0\0\0\0OFFLOADW\x01\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0sum\x01\0\0\0\0",
         );
-        golden(
-            &FromWorker::Started { job: 7, attempt: 1 },
-            b"\x01\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0",
-        );
+        golden(&FromWorker::Started { job: 7, attempt: 1 }, b"\x01\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0");
         golden(
             &FromWorker::Finished { job: 7, attempt: 1, run_ns: 1000, content: ContentType::Json },
             b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\xe8\x03\0\0\0\0\0\0\x02\0\0\0",
@@ -149,6 +150,11 @@ mod tests {
             },
             b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0oh",
         );
+    }
+
+    #[test]
+    fn golden_skipped() {
+        golden(&FromWorker::Skipped { job: 9 }, b"\x04\0\0\0\x09\0\0\0\0\0\0\0");
     }
 
     #[test]
@@ -235,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_encodes_to_the_same_bytes(variant in 0u8..4, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn what_decodes_encodes_to_the_same_bytes(variant in 0u8..5, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut header = vec![variant, 0, 0, 0];
             header.extend(bytes);
             if let Ok(message) = decode::<FromWorker>(&header) {

@@ -335,7 +335,10 @@ mod tests {
         for (prefix, error) in [
             ([0, 0, 0, 0, 0, 0, 0, 0], FrameError::HeaderLength { length: 0 }),
             ([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0], FrameError::HeaderLength { length: 0xffff_ffff }),
-            ([4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], FrameError::PayloadLength { length: 0xffff_ffff, max: 1000 }),
+            (
+                [4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+                FrameError::PayloadLength { length: 0xffff_ffff, max: 1000 },
+            ),
         ] {
             let mut decoder = FrameDecoder::new(1000);
             decoder.space()[..8].copy_from_slice(&prefix);

@@ -11,7 +11,8 @@
 //!
 //! A worker is a program. It is started with one end of a Unix stream socket as **standard input (descriptor 0)**,
 //! which it both reads and writes. Standard output and standard error are captured line by line for the supervisor's
-//! log and carry no protocol. When the socket ends (read returns 0), the supervisor is gone: exit.
+//! log and carry no protocol. When the socket ends (read returns 0), the supervisor is gone: exit. The environment
+//! variable `OFFLOAD_PAYLOAD_MAX` holds the longest payload, in bytes, that the supervisor takes.
 //!
 //! ## Frames
 //!
@@ -41,6 +42,7 @@
 //! | Started | 1 | job `u64`, attempt `u32` | |
 //! | Finished | 2 | job `u64`, attempt `u32`, run time in ns `u64`, content `u32` | output |
 //! | Failed | 3 | job `u64`, attempt `u32`, run time in ns `u64`, kind `u32`, message `text` of at most 1024 bytes | |
+//! | Skipped | 4 | job `u64` | |
 //!
 //! `content` is 0 bytes, 1 UTF-8 text, 2 JSON, 3 PNG. `kind` is 0 the task returned an error, 1 it panicked.
 //! A task name is 1 to 64 ASCII letters, digits, `.`, `_`, `-`, the first a letter; a worker offers at most 48.
@@ -53,7 +55,8 @@
 //!   |<--------------------------- Run --- |   perhaps several; they are run in this order
 //!   | --- Started ----------------------->|   sent (flushed) BEFORE the task runs: a later death is this job's
 //!   | --- Finished | Failed ------------->|   exactly one for each Started, with the same job and attempt
-//!   |<------------------------ Cancel --- |   a job not started yet may be skipped in silence
+//!   |<------------------------ Cancel --- |   a job not started yet: answer Skipped when its turn comes; it may
+//!   |                                     |   as well be run, nobody waits for the answer
 //!   |<------------------------- Drain --- |   finish what was given, exit with code 0
 //! ```
 //!

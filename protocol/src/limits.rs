@@ -10,6 +10,9 @@ pub const HEADER_MAX: usize = 4096;
 /// Longest payload that a supervisor takes unless configured otherwise, in bytes (64 MiB).
 pub const PAYLOAD_MAX_DEFAULT: usize = 64 << 20;
 
+/// The environment variable in which a worker finds the payload limit of its supervisor, in bytes.
+pub const PAYLOAD_MAX_VARIABLE: &str = "OFFLOAD_PAYLOAD_MAX";
+
 /// The most that the payload limit can be configured to, in bytes (1 GiB): lengths travel as `u32`.
 pub const PAYLOAD_MAX_CEILING: usize = 1 << 30;
 

@@ -27,7 +27,8 @@ pub enum ToWorker<'a> {
         /// What the payload is.
         content: ContentType,
     },
-    /// Nobody wants the answer to `job` any more: skip it if it has not started.
+    /// Nobody wants the answer to `job` any more: if it has not started, answer `Skipped` in its place; otherwise
+    /// run on, the supervisor ends the process if it does not want to wait.
     Cancel {
         /// The job.
         job: u64,
@@ -82,6 +83,11 @@ pub enum FromWorker<'a> {
         /// Why, for people; at most [`crate::limits::MESSAGE_MAX`] bytes.
         #[serde(borrow)]
         message: Cow<'a, str>,
+    },
+    /// The job was cancelled before it started and will not be. Sent when it would have been its turn.
+    Skipped {
+        /// As in `Cancel`.
+        job: u64,
     },
 }
 

@@ -161,8 +161,8 @@ impl OutcomeCode {
             Timeout => 124,
             WorkerCrashed | WorkerOom | WorkerProtocol | Confinement | Poison | Indeterminate => 125,
             Cancelled => 126,
-            Overloaded | Quota | TooLarge | BadRequest | Unauthenticated | Forbidden | Conflict | Unavailable
-            | StorageFull | Unsupported | UnknownTask => 4,
+            Overloaded | Quota | TooLarge | BadRequest | Unauthenticated | Forbidden | Conflict
+            | Unavailable | StorageFull | Unsupported | UnknownTask => 4,
         }
     }
 }

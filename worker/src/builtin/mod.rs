@@ -1,0 +1,68 @@
+//! The tasks that `offload` brings along. All of them are idempotent and run in the CPU lane; all of their parameters
+//! are bounded, and what is over a bound is refused with a message that names it.
+//!
+//! | task | input | output | bound | cost of n |
+//! |---|---|---|---|---|
+//! | `echo` | any bytes | the same, with their content type | | O(1), nothing is copied |
+//! | `primes` | n | `{"count","largest"}` of the primes up to n | n <= 10^9 | O(n log log n) |
+//! | `average` | n | the average of 1..n, by adding them up | 1 <= n <= 10^10 | O(n) |
+//! | `json` | a JSON document | `{"bytes","values","depth","minified_bytes","largest_array"}` | depth <= 127 | O(bytes) |
+//! | `wordcount` | UTF-8 text | `{"lines","words","bytes","top"}` | | O(bytes) |
+//! | `sha256` | any bytes | hexadecimal text | | O(bytes) |
+//! | `pbkdf2` | `{"password","salt","iterations","length"}` | hexadecimal text | iterations <= 10^7, length <= 1024 | O(iterations x length) |
+//! | `regex` | `{"pattern","text","engine"}` | `{"matched"}` | pattern <= 4096 bytes | linear: O(bytes); backtracking: exponential |
+//! | `gzip` | any bytes | bytes | | O(bytes) |
+//! | `gunzip` | a gzip file | bytes | 64 MiB and 1000 times the input | O(bytes of output) |
+//! | `sort` | an array of numbers or of strings | the same, sorted | | O(n log n) |
+//! | `sleep` | ms | null | ms <= 3,600,000 | O(1): holds its worker, burns nothing |
+//! | `spin` | ms | rounds done in that much CPU time | ms <= 3,600,000 | O(n) |
+//! | `fault` | `{"act","on_attempt","code"}` | `ok`, or none | only where faults are allowed | |
+//!
+//! JSON inputs are read as such whatever their content type says. Outputs are JSON unless said.
+
+pub mod average;
+mod compress;
+mod digest;
+mod fault;
+pub mod json;
+mod pattern;
+pub mod primes;
+mod sort;
+mod time;
+mod words;
+
+use crate::task::{Output, Task};
+use crate::worker::Worker;
+use std::process::ExitCode;
+
+/// All built-in tasks; `fault`, which misbehaves as it is told, only if `faults` are allowed.
+pub fn tasks(faults: bool) -> Vec<Task> {
+    let mut tasks = vec![
+        echo(),
+        primes::task(),
+        average::task(),
+        json::task(),
+        words::task(),
+        digest::sha256_task(),
+        digest::pbkdf2_task(),
+        pattern::task(),
+        compress::gzip_task(),
+        compress::gunzip_task(),
+        sort::task(),
+        time::sleep_task(),
+        time::spin_task(),
+    ];
+    if faults {
+        tasks.push(fault::task());
+    }
+    tasks.into_iter().map(Task::idempotent).collect()
+}
+
+/// The built-in worker: [`Worker::serve`] with [`tasks`].
+pub fn serve(faults: bool) -> ExitCode {
+    tasks(faults).into_iter().fold(Worker::new(), Worker::with).serve()
+}
+
+fn echo() -> Task {
+    Task::raw("echo", |input, _| Ok(Output { bytes: input.bytes, content: input.content }))
+}

@@ -1,0 +1,60 @@
+//! Everything needed to write a worker for `offload`, and the tasks that `offload` brings along.
+//!
+//! A worker is a program that the supervisor starts, once for each slot, and that runs one job after another. It
+//! registers functions by name and then serves:
+//!
+//! ```no_run
+//! use offload_worker::{Output, Task, TaskContext, TaskError, Worker};
+//! use std::process::ExitCode;
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Charge {
+//!     cents: u64,
+//! }
+//!
+//! fn charge(charge: Charge, context: &mut TaskContext) -> Result<String, TaskError> {
+//!     Ok(format!("{} cents, job {}", charge.cents, context.job()))
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     Worker::new()
+//!         .raw("reverse", |input, _context| Ok(Output::bytes(input.bytes.iter().rev().copied().collect::<Vec<u8>>())))
+//!         .with(Task::json("add", |(a, b): (i64, i64), _context| a.checked_add(b).ok_or("too big")).idempotent())
+//!         .with(Task::json("charge", charge).not_idempotent())
+//!         .serve()
+//! }
+//! ```
+//!
+//! Start it with `offload serve --worker ./my-worker`. A task that returns an error or panics fails its job; the
+//! worker goes on. A task that ends the process fails its job too, and the supervisor starts another worker.
+//!
+//! # Code map
+//!
+//! | file | is |
+//! |---|---|
+//! | `task.rs` | what an author sees: [`Task`], [`Input`], [`Output`], [`TaskError`] |
+//! | `context.rs` | what a running task may ask: [`TaskContext`] |
+//! | `worker.rs` | the builder, and the names it takes: [`Worker`] |
+//! | `session.rs` | **start here**: one job after another, from Hello to the end |
+//! | `link.rs` | the socket to the supervisor: jobs in, answers out |
+//! | `panics.rs` | a panic becomes a message with its place |
+//! | `process.rs` | what the process does to itself before Hello |
+//! | `builtin/` | the built-in tasks, one family a file: [`builtin`] |
+
+pub mod builtin;
+mod context;
+mod link;
+mod panics;
+mod process;
+mod session;
+mod task;
+#[cfg(test)]
+mod test_supervisor;
+mod worker;
+
+pub use bytes::Bytes;
+pub use context::TaskContext;
+pub use link::SessionError;
+pub use offload_protocol::nouns::{ContentType, Lane};
+pub use task::{Input, Output, Task, TaskError};
+pub use worker::Worker;

@@ -1,0 +1,280 @@
+//! The socket to the supervisor: jobs in, answers out.
+//!
+//! Two questions are asked of it. [`Link::next_job`] sends what has piled up and waits for a job. [`Link::look`]
+//! takes what has come without waiting, so that a Cancel is seen between two jobs and, if the task asks, during one.
+//! Waiting has no deadline here: a worker without jobs has nothing to miss, and it dies with its supervisor.
+
+use crate::task::Input;
+use bytes::Bytes;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use offload_protocol::codec::{self, DecodeError};
+use offload_protocol::frame::{Frame, FrameDecoder, FrameError};
+use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
+use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::outbox::Outbox;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// With so many jobs waiting, or so many bytes, [`Link::look`] looks no further; what comes stays in the socket.
+const LOOK_AHEAD_JOBS_MAX: usize = 1024;
+const LOOK_AHEAD_BYTES_MAX: usize = PAYLOAD_MAX_DEFAULT;
+
+/// Why a session ended before its time. Whoever started it did not keep to the protocol, or the socket failed.
+#[derive(Debug)]
+pub enum SessionError {
+    /// What came is not a stream of frames.
+    Frame(FrameError),
+    /// What came in a frame is no message to a worker.
+    Decode(DecodeError),
+    /// A job for a task that this worker does not offer.
+    UnknownTask(String),
+    /// The socket failed in another way than by ending.
+    Io(io::Error),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("offload worker: ")?;
+        match self {
+            SessionError::Frame(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
+            SessionError::Decode(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
+            SessionError::UnknownTask(name) => {
+                write!(formatter, "the supervisor asked for task {name:?}, which is not offered")
+            }
+            SessionError::Io(error) => write!(formatter, "the socket to the supervisor failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+/// Why there will be no next job.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The usual end.
+    SupervisorGone,
+    Error(SessionError),
+}
+
+impl From<FrameError> for Stop {
+    fn from(error: FrameError) -> Stop {
+        Stop::Error(SessionError::Frame(error))
+    }
+}
+
+impl From<DecodeError> for Stop {
+    fn from(error: DecodeError) -> Stop {
+        Stop::Error(SessionError::Decode(error))
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Stop::SupervisorGone,
+            _ => Stop::Error(SessionError::Io(error)),
+        }
+    }
+}
+
+/// One `Run` of the supervisor.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: u64,
+    pub(crate) attempt: u32,
+    pub(crate) task: String,
+    pub(crate) input: Input,
+}
+
+/// See the module's documentation.
+pub(crate) struct Link {
+    stream: UnixStream,
+    decoder: FrameDecoder,
+    outbox: Outbox,
+    inbox: Inbox,
+    /// What went wrong while a task was looking: it is kept until the session asks for the next job.
+    stop: Option<Stop>,
+}
+
+impl Link {
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Link> {
+        // The supervisor may have made both ends of the pair non-blocking; this end waits.
+        stream.set_nonblocking(false)?;
+        // How long an input may be is the supervisor's business.
+        let decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
+        Ok(Link { stream, decoder, outbox: Outbox::new(), inbox: Inbox::default(), stop: None })
+    }
+
+    /// Adds a message to what is sent next.
+    ///
+    /// # Panics
+    /// If it is too long for the wire: names, messages and outputs are bounded before they come here.
+    pub(crate) fn push(&mut self, message: &FromWorker<'_>, payload: &Bytes) {
+        self.outbox.push(message, payload).expect("every message of a worker fits into a frame");
+    }
+
+    /// Sends all there is, however long the supervisor takes to read it.
+    pub(crate) fn flush(&mut self) -> Result<(), Stop> {
+        while !self.outbox.is_empty() {
+            match self.stream.write(self.outbox.front()) {
+                Ok(count) => self.outbox.written(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next job, or `None` when the supervisor wants no more of this worker.
+    pub(crate) fn next_job(&mut self) -> Result<Option<Job>, Stop> {
+        self.inbox.running = None;
+        if !self.inbox.turns.is_empty() {
+            self.look();
+        }
+        loop {
+            if let Some(stop) = self.stop.take() {
+                return Err(stop);
+            }
+            match self.inbox.next_turn() {
+                Some(Turn::Run(job)) => return Ok(Some(job)),
+                Some(Turn::Skip { id }) => self.push(&FromWorker::Skipped { job: id }, &Bytes::new()),
+                None => {
+                    self.flush()?;
+                    if self.inbox.draining {
+                        return Ok(None);
+                    }
+                    self.receive(MsgFlags::empty())?;
+                }
+            }
+        }
+    }
+
+    /// Takes what has come, without waiting.
+    pub(crate) fn look(&mut self) {
+        while self.stop.is_none() && self.inbox.has_room() {
+            match self.receive(MsgFlags::MSG_DONTWAIT) {
+                Ok(Received::Something) => {}
+                Ok(Received::Nothing) => return,
+                Err(stop) => self.stop = Some(stop),
+            }
+        }
+    }
+
+    /// Whether the job that is running was cancelled, or has nobody to answer to.
+    pub(crate) fn is_running_cancelled(&self) -> bool {
+        let cancelled = self.inbox.running.as_ref().is_some_and(|running| running.cancelled);
+        cancelled || self.stop.is_some()
+    }
+
+    pub(crate) fn send_garbage(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Both)
+    }
+
+    fn receive(&mut self, flags: MsgFlags) -> Result<Received, Stop> {
+        match recv(self.stream.as_raw_fd(), self.decoder.space(), flags) {
+            Ok(0) => return Err(Stop::SupervisorGone),
+            Ok(count) => self.decoder.filled(count),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        }
+        loop {
+            while let Some(frame) = self.decoder.next()? {
+                self.inbox.take(frame)?;
+            }
+            // A large payload is wanted as well: asking again says so, and it may be complete already.
+            if self.decoder.announced().is_none() {
+                return Ok(Received::Something);
+            }
+        }
+    }
+}
+
+enum Received {
+    Something,
+    Nothing,
+}
+
+/// What the supervisor has said and the session has not dealt with.
+#[derive(Default)]
+struct Inbox {
+    turns: VecDeque<Turn>,
+    /// Bytes of the inputs in `turns`.
+    bytes: usize,
+    running: Option<Running>,
+    draining: bool,
+}
+
+/// What is to be done with a job when its turn comes.
+enum Turn {
+    Run(Job),
+    /// It was cancelled. Its input is gone already.
+    Skip {
+        id: u64,
+    },
+}
+
+struct Running {
+    id: u64,
+    cancelled: bool,
+}
+
+impl Inbox {
+    fn take(&mut self, frame: Frame<'_>) -> Result<(), DecodeError> {
+        match codec::decode(&frame.header)? {
+            ToWorker::Run { job, attempt, task, content } => {
+                let input = Input { bytes: owned(frame.payload), content };
+                self.bytes += input.bytes.len();
+                self.turns.push_back(Turn::Run(Job { id: job, attempt, task: task.to_owned(), input }));
+            }
+            ToWorker::Cancel { job } => self.cancel(job),
+            ToWorker::Drain => self.draining = true,
+        }
+        Ok(())
+    }
+
+    /// A job that is not here has been answered already: the two messages have met on their way.
+    fn cancel(&mut self, id: u64) {
+        if let Some(running) = self.running.as_mut().filter(|running| running.id == id) {
+            running.cancelled = true;
+        }
+        for turn in &mut self.turns {
+            if let Turn::Run(job) = turn
+                && job.id == id
+            {
+                self.bytes -= job.input.bytes.len();
+                *turn = Turn::Skip { id };
+            }
+        }
+    }
+
+    fn next_turn(&mut self) -> Option<Turn> {
+        let turn = self.turns.pop_front()?;
+        if let Turn::Run(job) = &turn {
+            self.bytes -= job.input.bytes.len();
+            self.running = Some(Running { id: job.id, cancelled: false });
+        }
+        Some(turn)
+    }
+
+    fn has_room(&self) -> bool {
+        self.turns.len() < LOOK_AHEAD_JOBS_MAX && self.bytes < LOOK_AHEAD_BYTES_MAX
+    }
+}
+
+/// A large payload has an allocation of its own, which moves along; a small one is copied out of the buffer.
+fn owned(payload: Cow<'_, [u8]>) -> Bytes {
+    match payload {
+        Cow::Owned(bytes) => bytes.into(),
+        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+    }
+}

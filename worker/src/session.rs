@@ -1,0 +1,347 @@
+//! The life of a worker: one job after another, each told before it starts and answered when it has ended.
+//!
+//! ```text
+//!   greeting --- Hello is on its way ---> idle <------------------------------.
+//!                                          |  |                               |
+//!            a job, as it comes or waiting |  | Drain and no job waiting,     | the answer waits for the next
+//!                                          |  | or the supervisor is gone     | flush: before the next job's
+//!                                          v  `---> ended                     | start, or before waiting
+//!                                       starting                              |
+//!                                          | Started is on its way            |
+//!                                          v                                  |
+//!                                       running --- returns, fails, panics ---'
+//! ```
+//!
+//! Started leaves before the task sees its first byte, so whatever ends the process from then on is this job's doing
+//! and no other's. The write that carries it also carries the answer to the job before.
+
+use crate::context::TaskContext;
+use crate::link::{Job, Link, SessionError, Stop};
+use crate::panics;
+use crate::task::{Output, Task, TaskError};
+use bytes::Bytes;
+use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
+use offload_protocol::messages::{FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
+use offload_protocol::nouns::{FailureKind, cut};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+/// See the module's documentation.
+struct Session {
+    tasks: Vec<Task>,
+    link: Link,
+    output_max: usize,
+}
+
+/// Serves the supervisor at the other end of `stream` until it says Drain or is gone. Outputs of more than
+/// `output_max` bytes are answered with an error instead.
+pub(crate) fn serve(tasks: Vec<Task>, stream: UnixStream, output_max: usize) -> Result<(), SessionError> {
+    let link = Link::new(stream).map_err(SessionError::Io)?;
+    let mut session = Session { tasks, link, output_max: output_max.min(PAYLOAD_MAX_CEILING) };
+    match session.run() {
+        Ok(()) | Err(Stop::SupervisorGone) => Ok(()),
+        Err(Stop::Error(error)) => Err(error),
+    }
+}
+
+impl Session {
+    fn run(&mut self) -> Result<(), Stop> {
+        self.greet()?;
+        while let Some(job) = self.link.next_job()? {
+            self.run_job(job)?;
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self) -> Result<(), Stop> {
+        let hello = FromWorker::Hello {
+            magic: WORKER_MAGIC,
+            major: VERSION_MAJOR,
+            minor: VERSION_MINOR,
+            tasks: self.tasks.iter().map(Task::offer).collect(),
+        };
+        self.link.push(&hello, &Bytes::new());
+        self.link.flush()
+    }
+
+    fn run_job(&mut self, job: Job) -> Result<(), Stop> {
+        let Job { id, attempt, task, input } = job;
+        let Some(task) = self.tasks.iter_mut().find(|offered| offered.name() == task) else {
+            return Err(Stop::Error(SessionError::UnknownTask(task)));
+        };
+        self.link.push(&FromWorker::Started { job: id, attempt }, &Bytes::new());
+        self.link.flush()?;
+
+        let started = Instant::now();
+        let mut context = TaskContext::new(id, attempt, &mut self.link);
+        let returned = panics::caught(|| task.run(input, &mut context));
+        let run_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+
+        match judge(returned, self.output_max) {
+            Ok(Output { bytes, content }) => {
+                self.link.push(&FromWorker::Finished { job: id, attempt, run_ns, content }, &bytes);
+            }
+            Err((kind, message)) => {
+                let message = cut(&message, MESSAGE_MAX).into();
+                let failed = FromWorker::Failed { job: id, attempt, run_ns, kind, message };
+                self.link.push(&failed, &Bytes::new());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What became of the task: an output that can be sent, or how it failed and why.
+fn judge(
+    returned: Result<Result<Output, TaskError>, String>,
+    output_max: usize,
+) -> Result<Output, (FailureKind, String)> {
+    let output = returned
+        .map_err(|message| (FailureKind::Panic, message))?
+        .map_err(|error| (FailureKind::AppError, error.to_string()))?;
+    let length = output.bytes.len();
+    if length > output_max {
+        let message = format!("the output has {length} bytes, at most {output_max} can be sent");
+        return Err((FailureKind::AppError, message));
+    }
+    Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_supervisor::{Said, Serving, TestSupervisor};
+    use crate::worker::Worker;
+    use offload_protocol::messages::ToWorker;
+    use offload_protocol::nouns::{ContentType, Lane, TaskOffer};
+    use std::sync::mpsc::{self, Receiver, Sender};
+
+    fn started(job: u64) -> Said {
+        Said::Started { job, attempt: 1 }
+    }
+
+    fn finished(job: u64, output: &str) -> Said {
+        Said::Finished { job, attempt: 1, content: ContentType::Json, output: output.into() }
+    }
+
+    fn failed(job: u64, message: &str) -> Said {
+        Said::Failed { job, attempt: 1, kind: FailureKind::AppError, message: message.into() }
+    }
+
+    /// A worker with a task `add`, and one `wait` that returns when the test lets it, with whether it was cancelled.
+    fn adder_and_waiter() -> (TestSupervisor, Serving, Sender<()>) {
+        let (release, released): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let (supervisor, serving) = TestSupervisor::of(move || {
+            let add = |(a, b): (i64, i64), _: &mut TaskContext| a.checked_add(b).ok_or("too big");
+            let wait = move |(): (), context: &mut TaskContext| {
+                released.recv().map(|()| context.is_cancelled()).map_err(|_| "the test is over")
+            };
+            Worker::new().json("add", add).json("wait", wait)
+        });
+        (supervisor, serving, release)
+    }
+
+    #[test]
+    fn hello_offers_the_tasks_with_what_they_promise() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let unit = |name| Task::json(name, |(): (), _| Ok::<_, TaskError>(()));
+        let worker = Worker::new().with(unit("a").idempotent().lane(Lane::Io)).with(unit("b"));
+        let mut supervisor = TestSupervisor::new(ours);
+        supervisor.add(&ToWorker::Drain, "").send();
+        worker.serve_on(theirs).unwrap();
+        let offers = vec![
+            TaskOffer { name: "a".into(), idempotent: true, lane: Lane::Io },
+            TaskOffer { name: "b".into(), idempotent: false, lane: Lane::Cpu },
+        ];
+        assert_eq!(supervisor.hear(), Said::Hello(offers));
+        assert_eq!(supervisor.hear(), Said::Nothing);
+    }
+
+    #[test]
+    fn a_batch_is_run_in_its_order_and_an_error_does_not_stop_it() {
+        let (mut supervisor, serving, _release) = adder_and_waiter();
+        supervisor
+            .add_run(1, "add", "[1, 2]")
+            .add_run(2, "add", "[1, \"2\"]")
+            .add_run(3, "add", "[3, 4]")
+            .send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(supervisor.hear(), finished(1, "3"));
+        assert_eq!(supervisor.hear(), started(2));
+        let message = "the input is not what this task takes: invalid type: string \"2\", expected i64 \
+                       at line 1 column 7";
+        assert_eq!(supervisor.hear(), failed(2, message));
+        assert_eq!(supervisor.hear(), started(3));
+        assert_eq!(supervisor.hear(), finished(3, "7"));
+        drop(supervisor);
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn a_job_is_told_to_have_started_before_its_task_returns_and_the_one_before_is_answered() {
+        let (mut supervisor, _serving, release) = adder_and_waiter();
+        supervisor.add_run(1, "add", "[1, 2]").add_run(2, "wait", "null").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(supervisor.hear(), finished(1, "3"));
+        assert_eq!(supervisor.hear(), started(2));
+        release.send(()).unwrap();
+        assert_eq!(supervisor.hear(), finished(2, "false"));
+    }
+
+    #[test]
+    fn a_panic_fails_its_job_with_the_place_and_the_worker_goes_on() {
+        fn halve(n: u32, _: &mut TaskContext) -> Result<u32, TaskError> {
+            assert!(n.is_multiple_of(2), "{n} is odd");
+            Ok(n / 2)
+        }
+        let line = line!() - 3;
+        let (mut supervisor, serving) = TestSupervisor::of(|| Worker::new().json("halve", halve));
+        supervisor.add_run(1, "halve", "7").add_run(2, "halve", "8").send();
+        assert_eq!(supervisor.hear(), started(1));
+        let message = format!("7 is odd at {}:{line}", file!());
+        assert_eq!(supervisor.hear(), Said::Failed { job: 1, attempt: 1, kind: FailureKind::Panic, message });
+        assert_eq!(supervisor.hear(), started(2));
+        assert_eq!(supervisor.hear(), finished(2, "4"));
+        drop(supervisor);
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn a_job_that_is_cancelled_while_it_waits_is_skipped_when_its_turn_comes() {
+        let (mut supervisor, serving, release) = adder_and_waiter();
+        supervisor.add_run(1, "wait", "null").add_run(2, "add", "[1, 2]").add_run(3, "add", "[3, 4]").send();
+        assert_eq!(supervisor.hear(), started(1));
+        supervisor.add(&ToWorker::Cancel { job: 2 }, "").add(&ToWorker::Drain, "").send();
+        release.send(()).unwrap();
+        assert_eq!(supervisor.hear(), finished(1, "false"));
+        assert_eq!(supervisor.hear(), Said::Skipped { job: 2 });
+        assert_eq!(supervisor.hear(), started(3));
+        assert_eq!(supervisor.hear(), finished(3, "7"));
+        assert_eq!(supervisor.hear(), Said::Nothing);
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn a_running_task_can_see_that_its_job_is_cancelled() {
+        let (mut supervisor, _serving, release) = adder_and_waiter();
+        supervisor.add_run(1, "wait", "null").send();
+        assert_eq!(supervisor.hear(), started(1));
+        supervisor.add(&ToWorker::Cancel { job: 1 }, "").add_run(2, "wait", "null").send();
+        release.send(()).unwrap();
+        assert_eq!(supervisor.hear(), finished(1, "true"));
+        assert_eq!(supervisor.hear(), started(2));
+        release.send(()).unwrap();
+        assert_eq!(supervisor.hear(), finished(2, "false"));
+    }
+
+    #[test]
+    fn a_running_task_can_see_that_the_supervisor_is_gone() {
+        let (mut supervisor, serving, release) = adder_and_waiter();
+        supervisor.add_run(1, "wait", "null").add_run(2, "wait", "null").send();
+        assert_eq!(supervisor.hear(), started(1));
+        supervisor.say_no_more();
+        release.send(()).unwrap();
+        assert_eq!(supervisor.hear(), Said::Nothing);
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn drain_lets_the_jobs_that_were_given_finish() {
+        let (mut supervisor, serving, _release) = adder_and_waiter();
+        supervisor.add_run(1, "add", "[1, 2]").add_run(2, "add", "[3, 4]").add(&ToWorker::Drain, "").send();
+        for said in [started(1), finished(1, "3"), started(2), finished(2, "7"), Said::Nothing] {
+            assert_eq!(supervisor.hear(), said);
+        }
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_the_end_of_the_session_even_within_a_frame() {
+        let (mut supervisor, serving, _release) = adder_and_waiter();
+        supervisor.send_raw(&[30, 0, 0, 0, 0]);
+        drop(supervisor);
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn a_task_that_was_not_offered_ends_the_session() {
+        let (mut supervisor, serving, _release) = adder_and_waiter();
+        supervisor.add_run(1, "subtract", "[1, 2]").send();
+        let error = serving.end().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "offload worker: the supervisor asked for task \"subtract\", which is not offered"
+        );
+        assert_eq!(supervisor.hear(), Said::Nothing);
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_end_the_session() {
+        for garbage in [&[0xff; 8][..], b"\x04\0\0\0\0\0\0\0\x09\0\0\0"] {
+            let (mut supervisor, serving, _release) = adder_and_waiter();
+            supervisor.send_raw(garbage);
+            let error = serving.end().unwrap_err();
+            assert!(error.to_string().contains("broke the protocol"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_large_input_is_handed_over_and_a_large_output_comes_back() {
+        let (mut supervisor, serving) = TestSupervisor::of(|| {
+            Worker::new().raw("flip", |input, _| {
+                let mut bytes =
+                    input.bytes.try_into_mut().map_err(|_| TaskError::new("somebody else holds it"))?;
+                bytes.reverse();
+                Ok(Output::bytes(bytes))
+            })
+        });
+        let large: Vec<u8> = (0..10_000_000_u32).map(|i| i as u8).collect();
+        supervisor.add_run(1, "flip", large.clone()).send();
+        assert_eq!(supervisor.hear(), started(1));
+        let output = large.into_iter().rev().collect();
+        let content = ContentType::Bytes;
+        assert_eq!(supervisor.hear(), Said::Finished { job: 1, attempt: 1, content, output });
+        drop(supervisor);
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn an_output_over_the_limit_is_an_error_of_its_job() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut supervisor = TestSupervisor::new(ours);
+        supervisor.add_run(1, "zeroes", "3").add_run(2, "zeroes", "4").add(&ToWorker::Drain, "").send();
+        let zeroes = Task::raw("zeroes", |input, _| Ok(Output::bytes(vec![b'0'; input.json()?])));
+        serve(vec![zeroes], theirs, 3).unwrap();
+        assert!(matches!(supervisor.hear(), Said::Hello(_)));
+        assert_eq!(supervisor.hear(), started(1));
+        let content = ContentType::Bytes;
+        assert_eq!(
+            supervisor.hear(),
+            Said::Finished { job: 1, attempt: 1, content, output: b"000".to_vec() }
+        );
+        assert_eq!(supervisor.hear(), started(2));
+        assert_eq!(supervisor.hear(), failed(2, "the output has 4 bytes, at most 3 can be sent"));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let (mut supervisor, _serving) = TestSupervisor::of(|| {
+            Worker::new().raw("moan", |_, _| Err(TaskError::new("x".to_owned() + &"ä".repeat(MESSAGE_MAX))))
+        });
+        supervisor.add_run(1, "moan", "").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(supervisor.hear(), failed(1, &("x".to_owned() + &"ä".repeat(MESSAGE_MAX / 2 - 1))));
+    }
+
+    #[test]
+    fn a_socket_that_was_made_non_blocking_serves_as_well() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let serving = std::thread::spawn(|| Worker::new().serve_on(theirs));
+        let mut supervisor = TestSupervisor::new(ours);
+        assert!(matches!(supervisor.hear(), Said::Hello(_)));
+        supervisor.add(&ToWorker::Drain, "").send();
+        assert_eq!(supervisor.hear(), Said::Nothing);
+        serving.join().unwrap().unwrap();
+    }
+}

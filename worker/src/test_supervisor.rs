@@ -1,0 +1,165 @@
+//! The other end of a session, for tests: a supervisor that says what it is told to say, by the protocol crate alone.
+//! Whatever it waits for has to come within a deadline.
+
+use crate::builtin;
+use crate::link::SessionError;
+use crate::worker::Worker;
+use bytes::Bytes;
+use offload_protocol::codec;
+use offload_protocol::frame::FrameDecoder;
+use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
+use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::nouns::{ContentType, FailureKind, TaskOffer};
+use offload_protocol::outbox::Outbox;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What a worker said, independent of any buffer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Hello(Vec<TaskOffer<'static>>),
+    Started {
+        job: u64,
+        attempt: u32,
+    },
+    Finished {
+        job: u64,
+        attempt: u32,
+        content: ContentType,
+        output: Vec<u8>,
+    },
+    Failed {
+        job: u64,
+        attempt: u32,
+        kind: FailureKind,
+        message: String,
+    },
+    Skipped {
+        job: u64,
+    },
+    /// Bytes that begin no frame.
+    Garbage,
+    /// The stream has ended.
+    Nothing,
+}
+
+pub(crate) struct TestSupervisor {
+    stream: UnixStream,
+    decoder: FrameDecoder,
+    /// What is said with the next [`TestSupervisor::send`].
+    outbox: Outbox,
+}
+
+impl TestSupervisor {
+    pub(crate) fn new(stream: UnixStream) -> TestSupervisor {
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        TestSupervisor { stream, decoder: FrameDecoder::new(PAYLOAD_MAX_DEFAULT), outbox: Outbox::new() }
+    }
+
+    /// With a worker on a thread, which has said Hello.
+    pub(crate) fn of(worker: impl FnOnce() -> Worker + Send + 'static) -> (TestSupervisor, Serving) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let serving = thread::spawn(move || worker().serve_on(theirs));
+        let mut supervisor = TestSupervisor::new(ours);
+        assert!(matches!(supervisor.hear(), Said::Hello(_)));
+        (supervisor, Serving(serving))
+    }
+
+    pub(crate) fn add(&mut self, message: &ToWorker<'_>, payload: impl Into<Bytes>) -> &mut TestSupervisor {
+        self.outbox.push(message, &payload.into()).unwrap();
+        self
+    }
+
+    pub(crate) fn add_run(&mut self, job: u64, task: &str, input: impl Into<Bytes>) -> &mut TestSupervisor {
+        self.add(&ToWorker::Run { job, attempt: 1, task, content: ContentType::Text }, input)
+    }
+
+    /// Sends in one batch what was added.
+    pub(crate) fn send(&mut self) {
+        while !self.outbox.is_empty() {
+            let count = self.stream.write(self.outbox.front()).unwrap();
+            self.outbox.written(count);
+        }
+    }
+
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn say_no_more(&self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    pub(crate) fn hear(&mut self) -> Said {
+        loop {
+            match self.decoder.next() {
+                Ok(Some(frame)) => {
+                    return said(codec::decode(&frame.header).unwrap(), frame.payload.into_owned());
+                }
+                Ok(None) => {}
+                Err(_) => return Said::Garbage,
+            }
+            if self.decoder.announced().is_some() {
+                continue;
+            }
+            match self.stream.read(self.decoder.space()).unwrap() {
+                0 => return Said::Nothing,
+                count => self.decoder.filled(count),
+            }
+        }
+    }
+}
+
+fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
+    match message {
+        FromWorker::Hello { tasks, .. } => {
+            Said::Hello(tasks.into_iter().map(TaskOffer::into_owned).collect())
+        }
+        FromWorker::Started { job, attempt } => Said::Started { job, attempt },
+        FromWorker::Finished { job, attempt, content, .. } => {
+            Said::Finished { job, attempt, content, output }
+        }
+        FromWorker::Skipped { job } => Said::Skipped { job },
+        FromWorker::Failed { job, attempt, kind, message, .. } => {
+            Said::Failed { job, attempt, kind, message: message.into_owned() }
+        }
+    }
+}
+
+/// A worker on a thread.
+pub(crate) struct Serving(JoinHandle<Result<(), SessionError>>);
+
+impl Serving {
+    pub(crate) fn end(self) -> Result<(), SessionError> {
+        self.0.join().unwrap()
+    }
+}
+
+/// What a built-in task answers, or the message of its error.
+pub(crate) fn answer_bytes(task: &str, input: impl Into<Bytes>) -> Result<Vec<u8>, String> {
+    let (mut supervisor, serving) =
+        TestSupervisor::of(|| builtin::tasks(true).into_iter().fold(Worker::new(), Worker::with));
+    supervisor.add_run(1, task, input).add(&ToWorker::Drain, "").send();
+    assert_eq!(supervisor.hear(), Said::Started { job: 1, attempt: 1 });
+    let answer = match supervisor.hear() {
+        Said::Finished { output, .. } => Ok(output),
+        Said::Failed { message, kind: FailureKind::AppError, .. } => Err(message),
+        other => panic!("not an answer: {other:?}"),
+    };
+    serving.end().unwrap();
+    answer
+}
+
+pub(crate) fn answer_text(task: &str, input: impl Into<Bytes>) -> Result<String, String> {
+    answer_bytes(task, input).map(|output| String::from_utf8(output).unwrap())
+}
+
+pub(crate) fn answer(task: &str, input: impl Into<Bytes>) -> Result<serde_json::Value, String> {
+    answer_bytes(task, input).map(|output| serde_json::from_slice(&output).unwrap())
+}

@@ -1,0 +1,145 @@
+//! The builder: tasks by name, checked as they are registered.
+
+use crate::context::TaskContext;
+use crate::link::SessionError;
+use crate::process::{self, EXIT_BROKEN};
+use crate::session;
+use crate::task::{Input, Output, Task, TaskError};
+use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
+use offload_protocol::nouns::is_task_name;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+/// A worker program in the making: register the tasks, then [`Worker::serve`].
+#[derive(Debug, Default)]
+pub struct Worker {
+    tasks: Vec<Task>,
+}
+
+impl Worker {
+    /// One that offers nothing yet.
+    pub fn new() -> Worker {
+        Worker::default()
+    }
+
+    /// Registers [`Task::raw`]. Use [`Worker::with`] to say more about a task than its name.
+    ///
+    /// # Panics
+    /// As [`Worker::with`].
+    #[must_use]
+    pub fn raw<F>(self, name: &str, run: F) -> Worker
+    where
+        F: FnMut(Input, &mut TaskContext<'_>) -> Result<Output, TaskError> + 'static,
+    {
+        self.with(Task::raw(name, run))
+    }
+
+    /// Registers [`Task::json`]. Use [`Worker::with`] to say more about a task than its name.
+    ///
+    /// # Panics
+    /// As [`Worker::with`].
+    #[must_use]
+    pub fn json<I, O, E, F>(self, name: &str, run: F) -> Worker
+    where
+        I: DeserializeOwned,
+        O: Serialize,
+        E: fmt::Display,
+        F: FnMut(I, &mut TaskContext<'_>) -> Result<O, E> + 'static,
+    {
+        self.with(Task::json(name, run))
+    }
+
+    /// Registers a task.
+    ///
+    /// # Panics
+    /// If its name is not one ([`is_task_name`]) or is taken, or if there are [`TASKS_OFFERED_MAX`] tasks already.
+    /// These are mistakes in the program, and the first start shows them.
+    #[must_use]
+    pub fn with(mut self, task: Task) -> Worker {
+        let name = task.name();
+        assert!(
+            is_task_name(name),
+            "{name:?} cannot name a task: 1 to 64 ASCII letters, digits, '.', '_' or '-', the first a letter"
+        );
+        assert!(self.tasks.iter().all(|other| other.name() != name), "there are two tasks named {name:?}");
+        assert!(
+            self.tasks.len() < TASKS_OFFERED_MAX,
+            "task {name:?} is one too many: a worker offers at most {TASKS_OFFERED_MAX}"
+        );
+        self.tasks.push(task);
+        self
+    }
+
+    /// Serves the supervisor that started this process until it says Drain or is gone, and returns what `main` is to
+    /// return: 0 when all went well, 64 when this process is no worker of a supervisor, 70 when the supervisor broke
+    /// the protocol or the system refused something ordinary. The reason is printed on standard error.
+    ///
+    /// An output longer than `OFFLOAD_PAYLOAD_MAX` says (an environment variable, in bytes; [`PAYLOAD_MAX_DEFAULT`] if
+    /// it is not set) fails its job with the outcome `app_error`.
+    ///
+    /// Descriptor 0 is taken away for the protocol: a task that reads standard input finds it empty.
+    pub fn serve(self) -> ExitCode {
+        let stream = match process::enter() {
+            Ok(stream) => stream,
+            Err(error) => return complain(&error, error.exit_code()),
+        };
+        match session::serve(self.tasks, stream, output_max()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complain(&error, EXIT_BROKEN),
+        }
+    }
+
+    /// Serves whoever has the other end of `stream`, for example a test in the same process. Nothing is done to the
+    /// process.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the other end breaks the protocol or the stream fails; the end of the stream is no error.
+    pub fn serve_on(self, stream: UnixStream) -> Result<(), SessionError> {
+        session::serve(self.tasks, stream, PAYLOAD_MAX_DEFAULT)
+    }
+}
+
+/// The longest output that is sent. A supervisor kills a worker that sends more than it takes, so a job with too
+/// much to say is better told here.
+fn output_max() -> usize {
+    let told = std::env::var(PAYLOAD_MAX_VARIABLE).ok();
+    told.and_then(|bytes| bytes.parse().ok()).unwrap_or(PAYLOAD_MAX_DEFAULT)
+}
+
+fn complain(error: &dyn fmt::Display, exit_code: u8) -> ExitCode {
+    // Standard error may be gone together with the supervisor; there is nobody else to tell.
+    let _ = writeln!(std::io::stderr(), "{error}");
+    ExitCode::from(exit_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(name: &str) -> Task {
+        Task::json(name, |(): (), _| Ok::<_, TaskError>(()))
+    }
+
+    #[test]
+    #[should_panic(expected = "\"2fast\" cannot name a task")]
+    fn a_name_that_needs_escaping_is_refused() {
+        let _ = Worker::new().with(nothing("2fast"));
+    }
+
+    #[test]
+    #[should_panic(expected = "there are two tasks named \"twin\"")]
+    fn a_name_is_given_once() {
+        let _ = Worker::new().with(nothing("twin")).with(nothing("twin"));
+    }
+
+    #[test]
+    #[should_panic(expected = "task \"t48\" is one too many")]
+    fn more_tasks_than_a_hello_can_carry_are_refused() {
+        let _ =
+            (0..=TASKS_OFFERED_MAX).fold(Worker::new(), |worker, i| worker.with(nothing(&format!("t{i}"))));
+    }
+}
