@@ -276,13 +276,16 @@ mod tests {
         bytes
     }
 
+    /// Header and payload.
+    type Pair = (Vec<u8>, Vec<u8>);
+
     /// Feeds `stream` in pieces of at most `piece` bytes and collects the frames, refusing what `refuse` says.
     fn decode_all(
         decoder: &mut FrameDecoder,
         mut stream: &[u8],
         piece: usize,
         refuse: impl Fn(&Announced) -> bool,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, FrameError> {
+    ) -> Result<Vec<Pair>, FrameError> {
         let mut frames = Vec::new();
         while !stream.is_empty() {
             let space = decoder.space();

@@ -216,6 +216,7 @@ mod tests {
         let mut command = Command::new("sh");
         // A second command keeps the shell from giving its own process to the first.
         command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(direct.get_program()).args(direct.get_args());
+        command.env(AS_A_WORKER, "1");
         let output = command.stdin(OwnedFd::from(theirs)).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains("did not start this process itself"), "{said}");
