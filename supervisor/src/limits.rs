@@ -50,7 +50,8 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Most jobs that the `jobs` view lists.
 pub const JOBS_SHOWN_MAX: usize = 1000;
 
-const _: () = assert!(WORKERS_MAX * WINDOW_MAX <= JOBS_QUEUED_MAX_DEFAULT, "a full pool fits back into the queue");
+const _: () =
+    assert!(WORKERS_MAX * WINDOW_MAX <= JOBS_QUEUED_MAX_DEFAULT, "a full pool fits back into the queue");
 const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= FINISHED_JOBS_MAX);

@@ -82,7 +82,10 @@ impl CoreConfig {
             (self.programs >= 1, "no worker program".to_owned()),
             (
                 self.programs <= self.workers,
-                format!("{} worker programs need at least as many workers, not {}", self.programs, self.workers),
+                format!(
+                    "{} worker programs need at least as many workers, not {}",
+                    self.programs, self.workers
+                ),
             ),
             (self.spares <= 1, format!("spares = {}: 0 or 1", self.spares)),
             (self.max_jobs >= 1, "max_jobs = 0: nothing could ever wait".to_owned()),

@@ -35,18 +35,25 @@ impl Core {
         let live = self.jobs.len() as u64;
         let bytes: u64 = self.jobs.iter().map(|(_, job)| job.input_bytes).sum();
         let queued: usize = self.programs.iter().map(|program| program.queue.len()).sum();
-        let states = |state: fn(&JobState) -> bool| self.jobs.iter().filter(|(_, job)| state(&job.state)).count();
-        ensure(self.tally.accepted() == live + self.tally.ended_in_all(), || "the books do not balance".into())?;
+        let states =
+            |state: fn(&JobState) -> bool| self.jobs.iter().filter(|(_, job)| state(&job.state)).count();
+        ensure(self.tally.accepted() == live + self.tally.ended_in_all(), || {
+            "the books do not balance".into()
+        })?;
         ensure(self.is_balanced(), || "the public books do not balance".into())?;
         ensure(bytes == self.jobs.input_bytes(), || "the bytes do not add up".into())?;
         ensure(queued == states(|state| *state == JobState::Queued), || "queues and states differ".into())?;
-        ensure(self.jobs.parked_count() == states(|state| *state == JobState::Parked), || "parked differ".into())
+        ensure(self.jobs.parked_count() == states(|state| *state == JobState::Parked), || {
+            "parked differ".into()
+        })
     }
 
     fn check_places(&self) -> Result<(), String> {
         let occupied = self.slots.iter().filter(|slot| slot.worker().is_some()).count();
         ensure(self.places.len() == occupied, || "processes and occupied places differ".into())?;
-        ensure(self.places.len() <= self.config.workers + self.config.spares, || "too many processes".into())?;
+        ensure(self.places.len() <= self.config.workers + self.config.spares, || {
+            "too many processes".into()
+        })?;
         for (worker, &slot) in &self.places {
             ensure(self.slots[slot].worker() == Some(*worker), || format!("{worker} is not in slot {slot}"))?;
         }
@@ -76,11 +83,15 @@ impl Core {
         let is_spare = self.is_spare(slot);
         if let SlotState::Busy { load, .. } = &place.state {
             ensure(!load.assigned.is_empty(), || format!("slot {slot} is busy with nothing"))?;
-            ensure(load.assigned.len() <= self.config.window_max, || format!("slot {slot} has too many jobs"))?;
+            ensure(load.assigned.len() <= self.config.window_max, || {
+                format!("slot {slot} has too many jobs")
+            })?;
             ensure(!is_spare, || "the spare has a job".into())?;
         }
         if let Some(load) = place.load() {
-            ensure(load.running.is_none() || !load.assigned.is_empty(), || format!("slot {slot} runs nothing"))?;
+            ensure(load.running.is_none() || !load.assigned.is_empty(), || {
+                format!("slot {slot} runs nothing")
+            })?;
         }
         let is_open = self.programs[place.program].open.iter().any(|(_, open)| *open == slot);
         ensure(!is_open || (place.is_ready() && !is_spare), || format!("slot {slot} is listed as open"))?;

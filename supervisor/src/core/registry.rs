@@ -119,10 +119,7 @@ mod tests {
     use super::*;
 
     fn offers(names: &[&'static str]) -> Vec<TaskOffer<'static>> {
-        names
-            .iter()
-            .map(|&name| TaskOffer { name: name.into(), idempotent: true, lane: Lane::Cpu })
-            .collect()
+        names.iter().map(|&name| TaskOffer { name: name.into(), idempotent: true, lane: Lane::Cpu }).collect()
     }
 
     #[test]
@@ -154,13 +151,8 @@ mod tests {
 
     #[test]
     fn one_long_run_ends_the_batching_and_short_ones_bring_it_back() {
-        let mut task = Task {
-            name: "x".into(),
-            program: 0,
-            idempotent: true,
-            lane: Lane::Cpu,
-            average_run: None,
-        };
+        let mut task =
+            Task { name: "x".into(), program: 0, idempotent: true, lane: Lane::Cpu, average_run: None };
         assert!(!task.is_short(), "nothing is known yet");
         task.ran(Duration::from_micros(3));
         assert!(task.is_short());

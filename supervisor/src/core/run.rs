@@ -23,7 +23,12 @@ impl Core {
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
-            return self.on_violation(now, worker, format!("started {id}, attempt {attempt}, out of turn"), actions);
+            return self.on_violation(
+                now,
+                worker,
+                format!("started {id}, attempt {attempt}, out of turn"),
+                actions,
+            );
         }
         let mut run_timeout = self.config.run_timeout;
         if let Some(job) = self.jobs.get_mut(id) {
@@ -49,9 +54,15 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(&slot) = self.places.get(&worker) else { return };
-        let running = self.slots[slot].load().and_then(|load| Some((load.running_job()?, load.running?.attempt)));
+        let running =
+            self.slots[slot].load().and_then(|load| Some((load.running_job()?, load.running?.attempt)));
         if running != Some((id, attempt)) {
-            return self.on_violation(now, worker, format!("ended {id}, attempt {attempt}, out of turn"), actions);
+            return self.on_violation(
+                now,
+                worker,
+                format!("ended {id}, attempt {attempt}, out of turn"),
+                actions,
+            );
         }
         self.learn(id, run);
         let (outcome, error) = match failure {
@@ -133,8 +144,11 @@ impl Core {
                 Some(job) => self.on_run_timeout(now, slot, job, actions),
                 None => self.leave(now, slot, Cause::Stuck, Some(Kill::Kill), actions),
             },
-            SlotState::Leaving { worker, kill_at, .. } => {
+            SlotState::Leaving { worker, cause, kill_at, .. } => {
                 *kill_at = None;
+                if *cause == Cause::Closed {
+                    *cause = Cause::ClosedAndLivedOn;
+                }
                 actions.push(super::Action::Kill { worker: *worker, how: Kill::Kill });
             }
         }

@@ -3,7 +3,7 @@
 use super::action::{Action, Actions};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
-use super::slots::{Load, SlotState};
+use super::slots::{Load, Slot, SlotState};
 use super::{Core, Ending, Phase};
 
 impl Core {
@@ -172,17 +172,21 @@ impl Core {
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
         let place = &self.slots[slot];
         let is_vacant = matches!(place.state, SlotState::Vacant);
-        let is_served = |slot: &super::Slot| slot.program != place.program || slot.is_ready();
+        let is_served = |slot: &Slot| slot.program != place.program || slot.is_ready();
         let is_time = !self.is_spare(slot) || self.slots[..self.config.workers].iter().all(is_served);
         is_vacant
             && is_time
             && self.programs[place.program].restarts.may_start(now, self.starting(place.program))
     }
 
+    /// Starts of which it is not known yet how they end.
     fn starting(&self, program: ProgramIndex) -> usize {
-        let is_starting =
-            |slot: &&super::Slot| slot.program == program && matches!(slot.state, SlotState::Starting { .. });
-        self.slots.iter().filter(is_starting).count()
+        let is_open = |slot: &&Slot| {
+            let is_open =
+                matches!(slot.state, SlotState::Starting { .. } | SlotState::Leaving { was: None, .. });
+            slot.program == program && is_open
+        };
+        self.slots.iter().filter(is_open).count()
     }
 
     fn spawn(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
@@ -200,9 +204,8 @@ impl Core {
         if !matches!(self.phase, Phase::Running | Phase::Draining { .. }) {
             return None;
         }
-        let waits = |slot: &&super::Slot| {
-            matches!(slot.state, SlotState::Vacant) && self.starting(slot.program) == 0
-        };
+        let waits =
+            |slot: &&Slot| matches!(slot.state, SlotState::Vacant) && self.starting(slot.program) == 0;
         self.slots[..self.config.workers]
             .iter()
             .filter(waits)

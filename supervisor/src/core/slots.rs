@@ -71,6 +71,8 @@ pub enum SlotState {
     Leaving {
         /// Which.
         worker: WorkerId,
+        /// What it was, if it had said hello.
+        was: Option<Worker>,
         /// Its jobs that are not decided yet.
         load: Load,
         /// Why.
@@ -143,8 +145,10 @@ pub enum Cause {
     Silent,
     /// It had a job and did not start it.
     Stuck,
-    /// Its channel ended.
+    /// Its channel ended; so has the process, usually, and its exit is about to be known.
     Closed,
+    /// Its channel ended, but the process lived on and was killed.
+    ClosedAndLivedOn,
     /// It broke the protocol.
     Violation(String),
     /// It is not a worker that this supervisor can talk to.
@@ -154,7 +158,14 @@ pub enum Cause {
 impl Slot {
     /// An empty place.
     pub fn new(program: ProgramIndex) -> Slot {
-        Slot { program, state: SlotState::Vacant, incarnation: 0, jobs_done: 0, last_exit: None, listed: None }
+        Slot {
+            program,
+            state: SlotState::Vacant,
+            incarnation: 0,
+            jobs_done: 0,
+            last_exit: None,
+            listed: None,
+        }
     }
 
     /// The process that is here.

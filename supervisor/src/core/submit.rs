@@ -11,7 +11,13 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::sync::Arc;
 
 impl Core {
-    pub(super) fn on_submit(&mut self, now: Mono, ticket: Ticket, request: JobRequest, actions: &mut Actions) {
+    pub(super) fn on_submit(
+        &mut self,
+        now: Mono,
+        ticket: Ticket,
+        request: JobRequest,
+        actions: &mut Actions,
+    ) {
         match self.admit(&request) {
             Ok(task) => {
                 let job = self.accept(now, task, request);
@@ -27,7 +33,10 @@ impl Core {
     /// The task, if it is known already, or why the job is refused.
     fn admit(&self, request: &JobRequest) -> Result<Option<TaskIndex>, ErrorDetail> {
         if self.phase != Phase::Running {
-            return Err(outcome::error(OutcomeCode::Unavailable, "the supervisor is ending and takes no more jobs"));
+            return Err(outcome::error(
+                OutcomeCode::Unavailable,
+                "the supervisor is ending and takes no more jobs",
+            ));
         }
         let task = self.route(request)?;
         self.check_size(request)?;

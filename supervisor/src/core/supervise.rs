@@ -27,7 +27,12 @@ impl Core {
             return self.on_violation(now, id, "said hello again".to_owned(), actions);
         }
         if tasks.len() > TASKS_OFFERED_MAX || !tasks.iter().all(|task| is_task_name(&task.name)) {
-            return self.on_unfit(now, id, "it offers too many tasks, or one without a proper name".to_owned(), actions);
+            return self.on_unfit(
+                now,
+                id,
+                "it offers too many tasks, or one without a proper name".to_owned(),
+                actions,
+            );
         }
         self.slots[slot].state = SlotState::Idle { worker: Worker { id, ready_at: now, jobs_done: 0 } };
         self.places_changed = true;
@@ -91,13 +96,19 @@ impl Core {
     }
 
     /// Never answered, never mended: the worker is killed.
-    pub(super) fn on_violation(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
+    pub(super) fn on_violation(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        message: String,
+        actions: &mut Actions,
+    ) {
         if let Some(&slot) = self.places.get(&worker) {
             self.leave(now, slot, Cause::Violation(message), Some(Kill::Kill), actions);
         }
     }
 
-    /// Usually the process has ended as well and its exit is about to be known.
+    /// Usually the process has ended as well, and its exit, which decides everything, is about to be known.
     pub(super) fn on_closed(&mut self, now: Mono, worker: WorkerId) {
         if let Some(&slot) = self.places.get(&worker) {
             self.leave(now, slot, Cause::Closed, None, &mut Vec::new());
@@ -119,19 +130,20 @@ impl Core {
             (_, Cause::Closed) => Some(now + self.config.closed_grace),
             _ => Some(now + self.config.kill_grace),
         };
-        let load = match std::mem::take(&mut self.slots[slot].state) {
-            SlotState::Busy { load, .. } => load,
+        let (was, load) = match std::mem::take(&mut self.slots[slot].state) {
+            SlotState::Busy { worker, load, .. } => (Some(worker), load),
+            SlotState::Idle { worker } => (Some(worker), Load::default()),
+            SlotState::Vacant | SlotState::Starting { .. } => (None, Load::default()),
             leaving @ SlotState::Leaving { .. } => {
                 self.slots[slot].state = leaving;
                 return;
             }
-            SlotState::Vacant | SlotState::Starting { .. } | SlotState::Idle { .. } => Load::default(),
         };
         if let Some(why) = why(&cause) {
             actions.push(Action::Log(Notice::WorkerKilled { worker, slot, why }));
         }
         actions.extend(how.map(|how| Action::Kill { worker, how }));
-        self.slots[slot].state = SlotState::Leaving { worker, load, cause, kill_at };
+        self.slots[slot].state = SlotState::Leaving { worker, was, load, cause, kill_at };
         self.places_changed = true;
         self.list(slot);
     }
@@ -151,30 +163,49 @@ impl Core {
         self.slots[slot].last_exit = Some(exit.to_string());
         self.list(slot);
         let words = last_words.map_or(String::new(), |words| format!("; it printed last: {words}"));
-        match state {
-            SlotState::Vacant => {}
-            SlotState::Starting { .. } => {
-                let fatal = exit == Exit::Code(EXIT_DO_NOT_RESTART);
-                let message = format!("a worker ended at start-up with {exit}{words}");
-                self.start_failed(now, program, fatal, &message, actions);
-            }
-            SlotState::Idle { worker } => {
-                self.log_death(slot, worker.id, exit, None, actions);
+        let (was, load, cause) = match state {
+            SlotState::Vacant => return,
+            SlotState::Starting { .. } => (None, Load::default(), None),
+            SlotState::Idle { worker } => (Some(worker), Load::default(), None),
+            SlotState::Busy { worker, load, .. } => (Some(worker), load, None),
+            SlotState::Leaving { was, load, cause, .. } => (was, load, Some(cause)),
+        };
+        if was.is_some() && matches!(cause, None | Some(Cause::Closed | Cause::ClosedAndLivedOn)) {
+            self.log_death(slot, worker, exit, load.running_job(), actions);
+        }
+        match was {
+            None => self.blame_start(now, program, cause.as_ref(), exit, &words, actions),
+            Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 self.on_idle_death(now, program, worker, exit, &words, actions);
             }
-            SlotState::Busy { worker, load, .. } => {
-                self.log_death(slot, worker.id, exit, load.running_job(), actions);
-                if load.running.is_none() {
-                    self.on_idle_death(now, program, worker, exit, &words, actions);
-                }
-                let loss = Loss { code: OutcomeCode::WorkerCrashed, what: exit.to_string(), exit };
-                self.lose(now, load, &loss, actions);
-            }
-            SlotState::Leaving { load, cause, .. } => {
-                self.on_expected_exit(now, program, &cause, &words, actions);
-                self.lose(now, load, &loss_of(&cause, exit), actions);
-            }
+            Some(_) => {}
         }
+        self.lose(now, load, &loss_of(cause.as_ref(), exit), actions);
+    }
+
+    /// A worker ended before it said hello.
+    fn blame_start(
+        &mut self,
+        now: Mono,
+        program: ProgramIndex,
+        cause: Option<&Cause>,
+        exit: Exit,
+        words: &str,
+        actions: &mut Actions,
+    ) {
+        let (fatal, message) = match cause {
+            Some(Cause::Dismissed) => return,
+            Some(Cause::Unfit(what)) => (true, format!("not a worker for this supervisor: {what}{words}")),
+            Some(Cause::Silent) => (false, format!("a worker did not say hello in time{words}")),
+            Some(Cause::Violation(what)) => {
+                (false, format!("a worker broke the protocol at start-up: {what}{words}"))
+            }
+            None | Some(Cause::Closed | Cause::ClosedAndLivedOn | Cause::Stuck | Cause::JobEnded) => (
+                exit == Exit::Code(EXIT_DO_NOT_RESTART),
+                format!("a worker ended at start-up with {exit}{words}"),
+            ),
+        };
+        self.start_failed(now, program, fatal, &message, actions);
     }
 
     fn log_death(
@@ -204,27 +235,6 @@ impl Core {
         }
     }
 
-    fn on_expected_exit(
-        &mut self,
-        now: Mono,
-        program: ProgramIndex,
-        cause: &Cause,
-        words: &str,
-        actions: &mut Actions,
-    ) {
-        match cause {
-            Cause::Silent => {
-                let message = format!("a worker did not say hello in time{words}");
-                self.start_failed(now, program, false, &message, actions);
-            }
-            Cause::Unfit(message) => {
-                let message = format!("not a worker for this supervisor: {message}{words}");
-                self.start_failed(now, program, true, &message, actions);
-            }
-            Cause::Dismissed | Cause::JobEnded | Cause::Stuck | Cause::Closed | Cause::Violation(_) => {}
-        }
-    }
-
     fn start_failed(
         &mut self,
         now: Mono,
@@ -245,7 +255,12 @@ impl Core {
         let failures = restarts.failures();
         let is_refusing = restarts.is_refusing();
         let why = why.to_owned();
-        actions.push(Action::Log(Notice::StartFailed { program: index, failures, why: why.clone(), again_in }));
+        actions.push(Action::Log(Notice::StartFailed {
+            program: index,
+            failures,
+            why: why.clone(),
+            again_in,
+        }));
         if is_refusing && !was_refusing {
             actions.push(Action::Log(Notice::Degraded { program: index, why }));
         }
@@ -278,7 +293,8 @@ impl Core {
         if job.returns < RETURNS_MAX {
             return self.requeue(id);
         }
-        let message = format!("{RETURNS_MAX} workers ended before they started it, the last with {}", loss.exit);
+        let message =
+            format!("{RETURNS_MAX} workers ended before they started it, the last with {}", loss.exit);
         self.finish(now, id, Ending::of(outcome::error(OutcomeCode::WorkerCrashed, message)), actions);
     }
 
@@ -294,7 +310,7 @@ impl Core {
 /// What to tell the log about a worker that is put on its way out; nothing where that is no news.
 fn why(cause: &Cause) -> Option<String> {
     match cause {
-        Cause::Dismissed | Cause::Closed => None,
+        Cause::Dismissed | Cause::Closed | Cause::ClosedAndLivedOn => None,
         Cause::JobEnded => Some("its job timed out or was cancelled".to_owned()),
         Cause::Silent => Some("it did not say hello in time".to_owned()),
         Cause::Stuck => Some("it had a job and did not start it".to_owned()),
@@ -303,10 +319,15 @@ fn why(cause: &Cause) -> Option<String> {
     }
 }
 
-fn loss_of(cause: &Cause, exit: Exit) -> Loss {
+/// Whether a worker that ended with this behind it was not asked to.
+fn is_unasked(cause: Option<&Cause>) -> bool {
+    !matches!(cause, Some(Cause::Dismissed | Cause::JobEnded))
+}
+
+fn loss_of(cause: Option<&Cause>, exit: Exit) -> Loss {
     let (code, what) = match cause {
-        Cause::Violation(what) => (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})")),
-        Cause::Closed if exit == Exit::Signal(9) => {
+        Some(Cause::Violation(what)) => (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})")),
+        Some(Cause::ClosedAndLivedOn) => {
             (OutcomeCode::WorkerCrashed, format!("closed its channel and was ended, {exit},"))
         }
         _ => (OutcomeCode::WorkerCrashed, exit.to_string()),

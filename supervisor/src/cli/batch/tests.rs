@@ -1,0 +1,246 @@
+//! One small batch after another, and a random one against what must hold of all.
+
+use super::*;
+use bytes::Bytes;
+use offload_protocol::nouns::ContentType;
+use proptest::prelude::*;
+
+const LIMITS: Limits = Limits { jobs: 4, bytes: 1000, payload: 100, failures: None };
+
+fn literals(count: usize) -> Vec<Input> {
+    vec![Input::Literal(b"0123456789".to_vec()); count]
+}
+
+fn ok(output: &'static str) -> Finished {
+    let mut finished = refused("task", OutcomeCode::Ok, String::new());
+    finished.output = Bytes::from_static(output.as_bytes());
+    finished
+}
+
+fn failed(code: OutcomeCode) -> Finished {
+    refused("task", code, String::new())
+}
+
+/// Takes all steps there are and says them briefly.
+fn steps(batch: &mut Batch) -> Vec<String> {
+    let mut said = Vec::new();
+    while let Some(step) = batch.next_step() {
+        said.push(match step {
+            Step::Read { most } => format!("read {most}"),
+            Step::Load { index, .. } => format!("load {index}"),
+            Step::Submit { index, .. } => format!("submit {index}"),
+            Step::Write(results) => {
+                let indices = results.iter().map(|numbered| numbered.index.to_string());
+                format!("write {}", indices.collect::<Vec<_>>().join(" "))
+            }
+            Step::Pause => "pause".to_owned(),
+        });
+    }
+    said
+}
+
+#[test]
+fn results_are_written_in_input_order_as_soon_as_the_first_ones_are_there() {
+    let mut batch = Batch::new("task", LIMITS);
+    assert_eq!(steps(&mut batch), ["read 4"]);
+    batch.on_read(literals(3), true);
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1", "submit 2"]);
+    batch.on_finished(2, ok("c"));
+    batch.on_finished(1, ok("b"));
+    assert!(steps(&mut batch).is_empty());
+    batch.on_finished(0, ok("a"));
+    assert_eq!(steps(&mut batch), ["write 0 1 2"]);
+    assert!(!batch.is_complete());
+    batch.on_written();
+    assert!(batch.is_complete());
+    assert_eq!(batch.tally(), Tally { ok: 3, failed: 0, first_failure: None });
+}
+
+#[test]
+fn an_empty_source_is_complete_at_once() {
+    let mut batch = Batch::new("task", LIMITS);
+    assert_eq!(steps(&mut batch), ["read 4"]);
+    batch.on_read(Vec::new(), true);
+    assert!(steps(&mut batch).is_empty() && batch.is_complete());
+}
+
+#[test]
+fn no_more_inputs_are_taken_than_the_window_holds() {
+    let mut batch = Batch::new("task", LIMITS);
+    assert_eq!(steps(&mut batch), ["read 4"]);
+    batch.on_read(literals(3), false);
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1", "submit 2", "read 1"]);
+    batch.on_read(literals(1), false);
+    assert_eq!(steps(&mut batch), ["submit 3"]);
+    batch.on_finished(1, ok("b"));
+    assert!(steps(&mut batch).is_empty(), "the slow first job holds up the rest");
+    batch.on_finished(0, ok("a"));
+    assert_eq!(steps(&mut batch), ["write 0 1", "read 2"]);
+}
+
+#[test]
+fn only_as_many_bytes_run_as_the_limit_says_but_always_one_job() {
+    let limits = Limits { bytes: 25, ..LIMITS };
+    let mut batch = Batch::new("task", limits);
+    assert_eq!(steps(&mut batch), ["read 4"]);
+    batch.on_read(literals(3), true);
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1"]);
+    batch.on_finished(0, ok("an output so long that nothing fits beside it any more"));
+    assert_eq!(steps(&mut batch), ["write 0"]);
+    batch.on_finished(1, ok("b"));
+    assert_eq!(steps(&mut batch), ["submit 2"]);
+}
+
+#[test]
+fn files_are_loaded_a_few_at_a_time() {
+    let mut batch = Batch::new("task", Limits { jobs: 100, ..LIMITS });
+    assert_eq!(steps(&mut batch), ["read 100"]);
+    batch.on_read(vec![Input::File("x".into()); 6], true);
+    assert_eq!(steps(&mut batch), ["load 0", "load 1", "load 2", "load 3"]);
+    let payload = Payload { bytes: Bytes::from_static(b"x"), content: ContentType::Text };
+    batch.on_loaded(1, Ok(payload));
+    assert_eq!(steps(&mut batch), ["submit 1", "load 4"]);
+}
+
+#[test]
+fn an_input_that_cannot_be_had_is_a_result_in_its_place() {
+    let mut batch = Batch::new("task", LIMITS);
+    assert_eq!(steps(&mut batch), ["read 4"]);
+    batch.on_read(vec![Input::Literal(vec![b'x'; 101]), Input::File("x".into())], true);
+    assert_eq!(steps(&mut batch), ["write 0", "load 1"]);
+    batch.on_written();
+    batch.on_loaded(1, Err(Unreadable { code: OutcomeCode::IoError, message: "no".to_owned() }));
+    assert_eq!(steps(&mut batch), ["write 1"]);
+    assert_eq!(batch.tally(), Tally { ok: 0, failed: 2, first_failure: Some(OutcomeCode::TooLarge) });
+}
+
+#[test]
+fn the_first_failure_is_the_first_in_input_order() {
+    let mut batch = Batch::new("task", LIMITS);
+    steps(&mut batch);
+    batch.on_read(literals(3), true);
+    steps(&mut batch);
+    batch.on_finished(2, failed(OutcomeCode::Timeout));
+    batch.on_finished(1, failed(OutcomeCode::AppError));
+    batch.on_finished(0, ok("a"));
+    assert_eq!(steps(&mut batch), ["write 0 1 2"]);
+    assert_eq!(batch.tally(), Tally { ok: 1, failed: 2, first_failure: Some(OutcomeCode::AppError) });
+}
+
+#[test]
+fn the_last_tolerable_failure_is_the_last_thing_written() {
+    let mut batch = Batch::new("task", Limits { failures: Some(2), ..LIMITS });
+    steps(&mut batch);
+    batch.on_read(literals(4), false);
+    steps(&mut batch);
+    for index in [3, 2, 1, 0] {
+        batch.on_finished(index, if index == 1 { ok("b") } else { failed(OutcomeCode::AppError) });
+    }
+    assert_eq!(steps(&mut batch), ["write 0 1 2"]);
+    assert!(!batch.is_complete());
+    batch.on_written();
+    assert!(batch.is_complete() && steps(&mut batch).is_empty());
+}
+
+#[test]
+fn a_batch_that_stops_reading_is_complete_with_what_it_has() {
+    let mut batch = Batch::new("task", LIMITS);
+    steps(&mut batch);
+    batch.on_read(literals(1), false);
+    assert_eq!(steps(&mut batch), ["submit 0", "read 3"]);
+    batch.stop_reading();
+    batch.on_finished(0, failed(OutcomeCode::Indeterminate));
+    assert_eq!(steps(&mut batch), ["write 0"]);
+    batch.on_read(literals(1), false);
+    assert!(steps(&mut batch).is_empty());
+    batch.on_written();
+    assert!(batch.is_complete());
+}
+
+#[test]
+fn an_overloaded_supervisor_is_asked_again_after_a_pause() {
+    let mut batch = Batch::new("task", LIMITS);
+    steps(&mut batch);
+    batch.on_read(literals(3), true);
+    steps(&mut batch);
+    batch.on_finished(1, failed(OutcomeCode::Overloaded));
+    batch.on_finished(0, failed(OutcomeCode::Overloaded));
+    assert_eq!(steps(&mut batch), ["pause"]);
+    batch.on_finished(2, ok("c"));
+    assert!(steps(&mut batch).is_empty());
+    batch.on_resumed();
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1"]);
+}
+
+#[test]
+fn a_supervisor_that_stays_overloaded_is_believed_in_the_end() {
+    let mut batch = Batch::new("task", LIMITS);
+    steps(&mut batch);
+    batch.on_read(literals(1), true);
+    let mut rounds = 0;
+    while !steps(&mut batch).contains(&"write 0".to_owned()) {
+        batch.on_finished(0, failed(OutcomeCode::Overloaded));
+        batch.on_resumed();
+        rounds += 1;
+    }
+    assert_eq!(rounds, PATIENCE + 1);
+}
+
+/// Plays a world that answers steps in any order.
+fn play(inputs: u64, choices: &[usize], limits: Limits) -> Vec<u64> {
+    let mut batch = Batch::new("task", limits);
+    let (mut left, mut turn) = (inputs, 0);
+    let (mut under_way, mut written) = (Vec::new(), Vec::new());
+    while !batch.is_complete() {
+        while let Some(step) = batch.next_step() {
+            under_way.push(step);
+        }
+        assert!(batch.taken - batch.written <= limits.jobs, "over the window");
+        assert!(!under_way.is_empty(), "nothing is under way and nothing is complete");
+        let step = under_way.remove(choices[turn % choices.len()] % under_way.len());
+        turn += 1;
+        match step {
+            Step::Read { most } => {
+                let count = left.min(most).min(1 + turn as u64 % 3);
+                left -= count;
+                let inputs = (0..count).map(|number| match (turn as u64 + number) % 3 {
+                    0 => Input::File("x".into()),
+                    _ => Input::Literal(vec![b'x'; turn % 50]),
+                });
+                batch.on_read(inputs.collect(), left == 0);
+            }
+            Step::Load { index, .. } => {
+                let payload = Payload { bytes: vec![b'x'; turn % 90].into(), content: ContentType::Text };
+                batch.on_loaded(index, Ok(payload));
+            }
+            Step::Submit { index, .. } => batch.on_finished(
+                index,
+                match turn % 7 {
+                    0 => failed(OutcomeCode::Overloaded),
+                    1 => ok("a rather long output that takes some room until it is written"),
+                    _ => ok("short"),
+                },
+            ),
+            Step::Write(results) => {
+                written.extend(results.iter().map(|numbered| numbered.index));
+                batch.on_written();
+            }
+            Step::Pause => batch.on_resumed(),
+        }
+    }
+    assert_eq!((batch.running_bytes, batch.result_bytes, batch.loading), (0, 0, 0));
+    written
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_order_of_events_every_result_is_written_once_and_in_order(
+        inputs in 0u64..60,
+        choices in proptest::collection::vec(0usize..100, 1..40),
+        jobs in 1u64..10,
+        bytes in 1u64..400,
+    ) {
+        let written = play(inputs, &choices, Limits { jobs, bytes, payload: 100, failures: None });
+        prop_assert_eq!(written, (0..inputs).collect::<Vec<_>>());
+    }
+}

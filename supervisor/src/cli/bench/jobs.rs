@@ -1,0 +1,218 @@
+//! One job after another until the time is up. Each answer is checked: a strategy that is fast and wrong is no
+//! strategy.
+//!
+//! ```text
+//!   going --end()--> over
+//!     |
+//!     +--a wrong answer, a failed job--> failed
+//! ```
+//!
+//! What comes in after `going` is left out: it ended outside of the measured time.
+
+use super::super::failure::Failure;
+use super::super::render;
+use super::workload::Workload;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::{Context, Finished};
+use offload_worker::TaskError;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// A workload with the answer to it.
+pub(super) struct Exercise<W: Workload> {
+    /// The workload.
+    pub(super) workload: W,
+    answer: W::Answer,
+    /// The answer as a worker says it.
+    output: Vec<u8>,
+}
+
+impl<W: Workload> Exercise<W> {
+    /// Works out the answer.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn new(workload: W) -> Result<Exercise<W>, Failure> {
+        let answer =
+            workload.in_one_go().map_err(|error| Failure::internal("the workload has no answer", error))?;
+        let output = serde_json::to_vec(&answer)
+            .map_err(|error| Failure::internal("the answer cannot be written", error))?;
+        Ok(Exercise { workload, answer, output })
+    }
+}
+
+/// What was done in the measured time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Jobs that ended with the right answer.
+    pub(super) jobs: u64,
+    /// Bytes of their inputs and outputs that went to another process and back.
+    pub(super) bytes_serialized: u64,
+    /// When the last of them ended.
+    pub(super) last_end: Option<Instant>,
+}
+
+/// The jobs of one strategy.
+pub(super) struct Jobs<W: Workload> {
+    exercise: Rc<Exercise<W>>,
+    state: RefCell<State>,
+}
+
+enum State {
+    Going(Tally),
+    Over(Tally),
+    Failed(Failure),
+}
+
+impl<W: Workload> Jobs<W> {
+    /// None is done yet.
+    pub(super) fn new(exercise: &Rc<Exercise<W>>) -> Rc<Jobs<W>> {
+        let state = RefCell::new(State::Going(Tally::default()));
+        Rc::new(Jobs { exercise: Rc::clone(exercise), state })
+    }
+
+    /// What each of them is to do.
+    pub(super) fn workload(&self) -> &W {
+        &self.exercise.workload
+    }
+
+    /// Whether another one is to be started.
+    pub(super) fn are_going_on(&self) -> bool {
+        matches!(*self.state.borrow(), State::Going(_))
+    }
+
+    /// A job was done on the loop.
+    pub(super) fn on_answer(&self, answer: Result<W::Answer, TaskError>, cx: &mut Context) {
+        match answer {
+            Ok(answer) if answer == self.exercise.answer => self.count(0),
+            Ok(_) => self.fail(wrong(W::TASK), cx),
+            Err(error) => self.fail(Failure::internal(W::TASK, error), cx),
+        }
+    }
+
+    /// A job was done by a worker, or not.
+    pub(super) fn on_finished(&self, finished: &Finished, cx: &mut Context) {
+        let report = &finished.report;
+        if report.outcome != OutcomeCode::Ok {
+            let failure = Failure::Outcome { code: report.outcome, message: render::message(report) };
+            self.fail(failure, cx);
+        } else if *finished.output != *self.exercise.output {
+            self.fail(wrong(W::TASK), cx);
+        } else {
+            self.count(report.receipt.input_bytes + report.receipt.output_bytes);
+        }
+    }
+
+    fn count(&self, bytes_serialized: u64) {
+        if let State::Going(tally) = &mut *self.state.borrow_mut() {
+            tally.jobs += 1;
+            tally.bytes_serialized += bytes_serialized;
+            tally.last_end = Some(Instant::now());
+        }
+    }
+
+    fn fail(&self, failure: Failure, cx: &mut Context) {
+        if self.are_going_on() {
+            self.state.replace(State::Failed(failure));
+            cx.stop();
+        }
+    }
+
+    /// The time is up.
+    pub(super) fn end(&self, cx: &mut Context) {
+        let mut state = self.state.borrow_mut();
+        if let State::Going(tally) = *state {
+            *state = State::Over(tally);
+            cx.stop();
+        }
+    }
+
+    /// Jobs that were done so far.
+    #[cfg(test)]
+    pub(super) fn done(&self) -> u64 {
+        match *self.state.borrow() {
+            State::Going(tally) | State::Over(tally) => tally.jobs,
+            State::Failed(_) => 0,
+        }
+    }
+
+    /// What came of it.
+    ///
+    /// # Errors
+    /// The failure that ended it before its time.
+    pub(super) fn finish(&self) -> Result<Tally, Failure> {
+        match self.state.replace(State::Over(Tally::default())) {
+            State::Going(tally) | State::Over(tally) => Ok(tally),
+            State::Failed(failure) => Err(failure),
+        }
+    }
+}
+
+fn wrong(task: &str) -> Failure {
+    Failure::Internal(format!("a job came to a wrong answer: {task} is broken"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::Numbers;
+    use super::*;
+    use offload_protocol::nouns::{ContentType, ErrorDetail, Receipt, Report};
+    use offload_supervisor::EventLoop;
+
+    fn jobs() -> Rc<Jobs<Numbers>> {
+        Jobs::new(&Rc::new(Exercise::new(Numbers::new(3).unwrap()).unwrap()))
+    }
+
+    fn finished(outcome: OutcomeCode, output: &'static str) -> Finished {
+        let receipt = Receipt { input_bytes: 1, output_bytes: output.len() as u64, ..Receipt::default() };
+        let error = (outcome != OutcomeCode::Ok).then(|| ErrorDetail {
+            code: outcome,
+            message: "no".to_owned(),
+            signal: None,
+            exit_code: None,
+        });
+        let report = Report {
+            job: String::new(),
+            task: "average".to_owned(),
+            outcome,
+            error,
+            attempts: 1,
+            receipt,
+            content: ContentType::Json,
+        };
+        Finished { report, output: output.into() }
+    }
+
+    #[test]
+    fn right_answers_are_counted_until_the_time_is_up() {
+        let (mut event_loop, jobs) = (EventLoop::new().unwrap(), jobs());
+        jobs.on_answer(Ok(2.0), &mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::Ok, "2.0"), &mut event_loop);
+        jobs.end(&mut event_loop);
+        jobs.on_answer(Ok(2.0), &mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::Cancelled, ""), &mut event_loop);
+        assert!(!jobs.are_going_on());
+        let tally = jobs.finish().unwrap();
+        assert_eq!((tally.jobs, tally.bytes_serialized), (2, 4));
+    }
+
+    #[test]
+    fn a_wrong_answer_ends_it_as_an_internal_error() {
+        let mut event_loop = EventLoop::new().unwrap();
+        let (on_the_loop, in_a_worker) = (jobs(), jobs());
+        on_the_loop.on_answer(Ok(2.5), &mut event_loop);
+        in_a_worker.on_finished(&finished(OutcomeCode::Ok, "2.5"), &mut event_loop);
+        for jobs in [on_the_loop, in_a_worker] {
+            jobs.on_answer(Ok(2.0), &mut event_loop);
+            assert_eq!(jobs.finish().unwrap_err().exit_code(), 70);
+        }
+    }
+
+    #[test]
+    fn a_job_that_fails_ends_it_with_its_own_exit_code() {
+        let (mut event_loop, jobs) = (EventLoop::new().unwrap(), jobs());
+        jobs.on_finished(&finished(OutcomeCode::WorkerCrashed, ""), &mut event_loop);
+        assert_eq!(jobs.finish().unwrap_err().exit_code(), 125);
+    }
+}

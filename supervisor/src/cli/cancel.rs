@@ -1,0 +1,42 @@
+//! `offload cancel`: the end of a job that waits or runs.
+
+use super::failure::{Ended, OK};
+use super::flags::{CLIENT_NAME, Globals};
+use super::output::print_line;
+use clap::Args;
+use offload_protocol::messages::ToSupervisor;
+use serde_json::Value;
+use std::time::Duration;
+
+/// A worker that runs the job is asked to stop, then killed: this takes a while at the most.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// End a job that waits or runs; its outcome is `cancelled`
+#[derive(Args, Debug)]
+pub(crate) struct Cancel {
+    /// The job's id
+    job: String,
+}
+
+impl Cancel {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let request = ToSupervisor::Cancel { ticket: 1, job: &self.job };
+        let document = globals.connect(CLIENT_NAME)?.ask(&request, Some(CANCEL_TIMEOUT))?;
+        if globals.json {
+            print_line(&document)?;
+            return Ok(OK);
+        }
+        let answer: Value = serde_json::from_slice(&document).unwrap_or_default();
+        print_line(format!("{}: {}", self.job, what_became_of_it(&answer)))?;
+        Ok(OK)
+    }
+}
+
+/// `state` is how a job that was not cancelled had ended before.
+fn what_became_of_it(answer: &Value) -> String {
+    match (answer.get("cancelled"), answer.get("state").and_then(Value::as_str)) {
+        (Some(Value::Bool(false)), Some(state)) => format!("had ended before: {state}"),
+        _ => "cancelled".to_owned(),
+    }
+}

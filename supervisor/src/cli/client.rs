@@ -1,0 +1,244 @@
+//! A connection to the supervisor for verbs that ask for one thing and wait for it, Ctrl-C included.
+
+use super::failure::Failure;
+use bytes::Bytes;
+use offload_protocol::messages::{ToClient, ToSupervisor};
+use offload_supervisor::Finished;
+use offload_supervisor::client::{self, Answer, ClientError, ConnectError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a supervisor may take to answer what it can answer at once.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why nothing was received.
+#[derive(Debug)]
+pub(crate) enum Missing {
+    /// The time is up.
+    Late,
+    /// Ctrl-C, or the signal to terminate.
+    Interrupted,
+    /// The connection is gone, and why.
+    Lost(String),
+}
+
+impl From<ClientError> for Missing {
+    fn from(error: ClientError) -> Missing {
+        Missing::Lost(error.to_string())
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct Client {
+    client: client::Client,
+    socket: PathBuf,
+    /// Readable after a signal; `None` where signals end the process as usual.
+    signals: Option<UnixStream>,
+}
+
+/// Connects as the library does; the failure says what to type next.
+pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failure> {
+    client::Client::connect(socket, name).map_err(|error| match error {
+        ConnectError::NoSupervisor { socket } => Failure::NoSupervisor(format!(
+            "no supervisor at {socket}; start one with: offload serve --socket {socket}",
+            socket = socket.display()
+        )),
+        other => Failure::NoSupervisor(other.to_string()),
+    })
+}
+
+impl Client {
+    /// Connects to the supervisor at `socket` as `name`, and exchanges greetings.
+    pub(crate) fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
+        Ok(Client { client: connect(socket, name)?, socket: socket.to_owned(), signals: None })
+    }
+
+    /// The longest payload that the supervisor takes, in bytes.
+    pub(crate) fn payload_max(&self) -> u64 {
+        self.client.payload_max() as u64
+    }
+
+    /// From now on a signal to end is told by [`Client::receive`] instead of ending the process.
+    pub(crate) fn catch_signals(&mut self) -> Result<(), Failure> {
+        let refused = |error| Failure::internal("cannot catch signals", error);
+        let (ours, theirs) = UnixStream::pair().map_err(refused)?;
+        for signal in [SIGINT, SIGTERM] {
+            let end = theirs.try_clone().map_err(refused)?;
+            signal_hook::low_level::pipe::register(signal, end).map_err(refused)?;
+        }
+        self.signals = Some(ours);
+        Ok(())
+    }
+
+    /// Queues a request; it leaves while [`Client::receive`] waits.
+    pub(crate) fn send(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), Failure> {
+        self.client.queue(request, payload).map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// Waits for the next answer, at most `timeout` (for ever if `None`: what is waited for has a limit of its own).
+    pub(crate) fn receive(&mut self, timeout: Option<Duration>) -> Result<Answer, Missing> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if let Some(answer) = self.client.receive_until(Instant::now())? {
+                return Ok(answer);
+            }
+            self.wait(deadline)?;
+        }
+    }
+
+    /// Sends a request and waits for the document that answers it.
+    pub(crate) fn ask(
+        &mut self,
+        request: &ToSupervisor<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Bytes, Failure> {
+        match self.request(request, timeout)? {
+            (ToClient::Answer { .. }, document) => Ok(document),
+            (other, _) => Err(Failure::internal("unexpected answer", format_args!("{other:?}"))),
+        }
+    }
+
+    /// Sends a request and waits for the finished job that answers it.
+    pub(crate) fn ask_for_a_job(
+        &mut self,
+        request: &ToSupervisor<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Finished, Failure> {
+        match self.request(request, timeout)? {
+            (ToClient::Finished { report, .. }, output) => Ok(Finished { report, output }),
+            (other, _) => Err(Failure::internal("unexpected answer", format_args!("{other:?}"))),
+        }
+    }
+
+    /// Waits until the supervisor has closed the connection, which it does when it ends.
+    pub(crate) fn wait_for_the_end(&mut self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        while let Ok(_late_answer) = self.receive(Some(deadline.saturating_duration_since(Instant::now()))) {}
+    }
+
+    fn request(&mut self, request: &ToSupervisor<'_>, timeout: Option<Duration>) -> Result<Answer, Failure> {
+        self.send(request, &Bytes::new())?;
+        match self.receive(timeout) {
+            Ok((ToClient::Rejected { code, message, .. }, _)) => {
+                Err(Failure::Outcome { code, message: message.into_owned() })
+            }
+            Ok(answer) => Ok(answer),
+            Err(Missing::Interrupted) => Err(Failure::Interrupted),
+            Err(Missing::Late) => Err(self.no_answer("the time is up")),
+            Err(Missing::Lost(reason)) => Err(self.no_answer(&reason)),
+        }
+    }
+
+    fn no_answer(&self, reason: &str) -> Failure {
+        Failure::NoSupervisor(format!("no answer from the supervisor at {}: {reason}", self.socket.display()))
+    }
+
+    /// Until the socket is readable, or writable if there is something to write.
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Missing> {
+        let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => return Err(Missing::Late),
+            Some(left) => Timespec::try_from(left).ok(),
+            None => None,
+        };
+        let write = if self.client.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
+        let mut watched = vec![PollFd::new(&self.client, PollFlags::IN | write)];
+        watched.extend(self.signals.as_ref().map(|signals| PollFd::new(signals, PollFlags::IN)));
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Missing::Lost(format!("waiting failed: {error}"))),
+        }
+        let signalled = watched.get(1).is_some_and(|signals| !signals.revents().is_empty());
+        if signalled { Err(self.take_signal()) } else { Ok(()) }
+    }
+
+    fn take_signal(&mut self) -> Missing {
+        if let Some(signals) = &mut self.signals {
+            // One byte for each signal, and the descriptor is readable: this neither waits nor matters if it fails.
+            let _ = signals.read(&mut [0]);
+        }
+        Missing::Interrupted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake_supervisor::{FakeSupervisor, PAYLOAD_MAX, finished_ok};
+    use super::*;
+    use offload_protocol::messages::View;
+    use offload_protocol::nouns::OutcomeCode;
+    use std::ops::ControlFlow;
+
+    const SHOW: ToSupervisor<'static> = ToSupervisor::Show { ticket: 1, view: View::Status };
+    const PLENTY: Option<Duration> = Some(Duration::from_secs(10));
+
+    fn client_of(supervisor: &FakeSupervisor) -> Client {
+        Client::connect(&supervisor.socket(), "test").unwrap()
+    }
+
+    #[test]
+    fn a_question_is_answered_however_long_the_answer() {
+        for length in [0, 10, 40_000, 60_000, 3_000_000] {
+            let supervisor = FakeSupervisor::start(move |_, outbox| {
+                outbox.push(&ToClient::Answer { ticket: 1 }, &vec![7; length].into()).unwrap();
+                ControlFlow::Continue(())
+            });
+            let mut client = client_of(&supervisor);
+            assert_eq!(client.payload_max(), PAYLOAD_MAX);
+            assert_eq!(client.ask(&SHOW, PLENTY).unwrap(), vec![7; length]);
+        }
+    }
+
+    #[test]
+    fn a_finished_job_comes_with_its_output() {
+        let supervisor = FakeSupervisor::start(|_, outbox| {
+            outbox.push(&finished_ok(1), &Bytes::from_static(b"output")).unwrap();
+            ControlFlow::Continue(())
+        });
+        let finished =
+            client_of(&supervisor).ask_for_a_job(&ToSupervisor::Wait { ticket: 1, job: "x" }, PLENTY);
+        assert_eq!(finished.unwrap().output, "output");
+    }
+
+    #[test]
+    fn a_rejection_is_a_failure_with_the_code_of_the_rejection() {
+        let supervisor = FakeSupervisor::start(|_, outbox| {
+            let (code, message) = (OutcomeCode::NoSuchJob, "there is no job x".into());
+            outbox.push(&ToClient::Rejected { ticket: 1, code, message }, &Bytes::new()).unwrap();
+            ControlFlow::Continue(())
+        });
+        let failure = client_of(&supervisor).ask(&SHOW, PLENTY).unwrap_err();
+        assert_eq!(failure.exit_code(), 5);
+        assert_eq!(failure.message().unwrap(), "no_such_job: there is no job x");
+    }
+
+    #[test]
+    fn silence_is_not_waited_out() {
+        let supervisor = FakeSupervisor::start(|_, _| ControlFlow::Continue(()));
+        let mut client = client_of(&supervisor);
+        assert!(matches!(client.receive(Some(Duration::from_millis(10))), Err(Missing::Late)));
+        let failure = client.ask(&SHOW, Some(Duration::from_millis(10))).unwrap_err();
+        assert_eq!(failure.exit_code(), 3);
+    }
+
+    #[test]
+    fn a_supervisor_that_goes_away_says_why() {
+        let supervisor = FakeSupervisor::start(|_, outbox| {
+            outbox.push(&ToClient::Goodbye { reason: "bedtime".into() }, &Bytes::new()).unwrap();
+            ControlFlow::Break(())
+        });
+        let failure = client_of(&supervisor).ask(&SHOW, PLENTY).unwrap_err();
+        assert!(failure.message().unwrap().contains("bedtime"), "{failure:?}");
+    }
+
+    #[test]
+    fn where_nobody_is_the_way_to_start_somebody_is_told() {
+        let failure = Client::connect(Path::new("/nonexistent/socket"), "test").err().unwrap();
+        assert_eq!(failure.exit_code(), 3);
+        let expected = "no supervisor at /nonexistent/socket; start one with: offload serve --socket /nonexistent/socket";
+        assert_eq!(failure.message().unwrap(), expected);
+    }
+}

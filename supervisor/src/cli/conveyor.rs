@@ -1,0 +1,278 @@
+//! Many jobs in order, as deeds: what [`super::batch`] decides is done here, on an event loop.
+//!
+//! ```text
+//!              threads                        event loop                        workers
+//!   stdin, files --- read, load --->  Batch <--- finished --- Target --- submit ---> ...
+//!   stdout <---------- write ------     |
+//!                                       `--- complete, failed, Ctrl-C ---> Target::shut_down ---> the loop stops
+//! ```
+//!
+//! The loop never waits for a terminal, a pipe or a disk: whatever may wait does so on a thread of the I/O pool. A
+//! second Ctrl-C ends the process at once; its workers see their sockets end and follow.
+
+use super::batch::{Batch, Limits, Numbered, Step, Tally};
+use super::failure::Failure;
+use super::input::{Input, Payload, Unreadable};
+use super::output::say;
+use super::progress::Progress;
+use super::sink::{Sink, Written};
+use super::source::{Source, Taken};
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::Finished;
+use offload_supervisor::event_loop::{Context, EventLoop, LoopHandle};
+use offload_supervisor::io_pool::{IoPool, IoPoolConfig};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Threads: one may wait for standard input and one for standard output, which leaves some for files.
+const IO_THREADS: usize = 6;
+
+/// A person at a keyboard or a reader of our output may take as long as they like; Ctrl-C ends the waiting.
+const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How long an overloaded supervisor is left alone.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What to do with a finished job.
+pub(crate) type JobDone = Box<dyn FnOnce(Finished, &mut Context)>;
+
+/// Who runs the jobs.
+pub(crate) trait Target {
+    /// Runs a job; `done` is called later, on the loop, exactly once.
+    fn submit(&self, payload: Payload, done: JobDone);
+    /// Why no more jobs can be run, if that is so. Those that were submitted are answered all the same.
+    fn is_lost(&self) -> Option<String> {
+        None
+    }
+
+    /// Gives up what is left, then calls `done`.
+    fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>);
+}
+
+/// A batch to be done.
+pub(crate) struct Work {
+    /// The task of all its jobs.
+    pub(crate) task: String,
+    /// Its bounds.
+    pub(crate) limits: Limits,
+    /// Where its inputs come from.
+    pub(crate) source: Source,
+    /// Where its results go.
+    pub(crate) sink: Sink,
+    /// Where it is shown.
+    pub(crate) progress: Progress,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// The results.
+    pub(crate) tally: Tally,
+    /// An output was kept back from the terminal.
+    pub(crate) kept_back: bool,
+    /// From the start to the last result written.
+    pub(crate) took: Duration,
+}
+
+/// Does the work and returns when everything is written.
+pub(crate) fn convey(
+    event_loop: &mut EventLoop,
+    work: Work,
+    target: Rc<dyn Target>,
+) -> Result<Done, Failure> {
+    let started = Instant::now();
+    let conveyor = Conveyor::start(event_loop, work, target)?;
+    event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
+    conveyor.progress.clear();
+    match conveyor.end.borrow_mut().take() {
+        Some(End { failure: None, at }) => {
+            let tally = conveyor.batch.borrow().tally();
+            Ok(Done { tally, kept_back: conveyor.kept_back.get(), took: at - started })
+        }
+        Some(End { failure: Some(failure), .. }) => Err(failure),
+        None => Err(Failure::Internal("the event loop ended before the work did".to_owned())),
+    }
+}
+
+struct Conveyor {
+    handle: LoopHandle,
+    io_pool: IoPool,
+    batch: RefCell<Batch>,
+    /// Absent while a thread reads from it.
+    source: RefCell<Option<Source>>,
+    sink: Sink,
+    target: Rc<dyn Target>,
+    progress: Progress,
+    kept_back: Cell<bool>,
+    is_turning: Cell<bool>,
+    /// Set when no more is to be done.
+    end: RefCell<Option<End>>,
+}
+
+struct End {
+    failure: Option<Failure>,
+    at: Instant,
+}
+
+impl Conveyor {
+    fn start(cx: &mut Context, work: Work, target: Rc<dyn Target>) -> Result<Rc<Conveyor>, Failure> {
+        let Work { task, limits, source, sink, progress } = work;
+        let threads =
+            IoPoolConfig { threads: IO_THREADS, deadline: AS_LONG_AS_IT_TAKES, ..IoPoolConfig::default() };
+        let conveyor = Rc::new(Conveyor {
+            handle: cx.handle(),
+            io_pool: IoPool::new(cx, threads)
+                .map_err(|error| Failure::internal("cannot start threads", error))?,
+            batch: RefCell::new(Batch::new(&task, limits)),
+            source: RefCell::new(Some(source)),
+            sink,
+            target,
+            progress,
+            kept_back: Cell::new(false),
+            is_turning: Cell::new(false),
+            end: RefCell::new(None),
+        });
+        let interrupted = Rc::clone(&conveyor);
+        cx.on_signal(&[SIGINT, SIGTERM], move |_, _| interrupted.on_interrupt())
+            .map_err(|error| Failure::internal("cannot catch signals", error))?;
+        let first = Rc::clone(&conveyor);
+        cx.set_immediate(move |_| first.turn());
+        Ok(conveyor)
+    }
+
+    /// Does all that can be done now. A deed may be done at once and call this again; the outer call goes on then.
+    fn turn(self: &Rc<Self>) {
+        if self.is_turning.replace(true) {
+            return;
+        }
+        while self.end.borrow().is_none() {
+            let step = self.batch.borrow_mut().next_step();
+            let Some(step) = step else { break };
+            self.perform(step);
+        }
+        self.is_turning.set(false);
+        if self.batch.borrow().is_complete() {
+            self.end(None);
+        }
+    }
+
+    fn perform(self: &Rc<Self>, step: Step) {
+        match step {
+            Step::Read { most } => self.read(most),
+            Step::Load { index, input } => self.load(index, input),
+            Step::Submit { index, payload } => self.submit(index, payload),
+            Step::Write(results) => self.write(results),
+            Step::Pause => self.pause(),
+        }
+    }
+
+    fn read(self: &Rc<Self>, most: u64) {
+        let source = self.source.borrow_mut().take();
+        match source {
+            Some(Source::List(mut list)) => {
+                let inputs: Vec<_> =
+                    list.by_ref().take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
+                let taken = Taken { inputs, is_last: list.len() == 0, bytes: 0 };
+                self.on_read(Source::List(list), taken);
+            }
+            Some(Source::Lines(mut lines)) => self.on_thread(
+                move || lines.take(most).map(|taken| (lines, taken)),
+                |conveyor, read| match read {
+                    Ok((lines, taken)) => conveyor.on_read(Source::Lines(lines), taken),
+                    Err(error) => conveyor.end(Some(Failure::Outcome {
+                        code: OutcomeCode::IoError,
+                        message: format!("cannot read the list: {error}"),
+                    })),
+                },
+            ),
+            None => {}
+        }
+    }
+
+    fn on_read(self: &Rc<Self>, source: Source, taken: Taken) {
+        let Taken { inputs, is_last, bytes } = taken;
+        self.source.replace(Some(source));
+        self.progress.on_read(bytes);
+        self.batch.borrow_mut().on_read(inputs, is_last);
+    }
+
+    fn load(self: &Rc<Self>, index: u64, input: Input) {
+        let max = self.batch.borrow().payload_max();
+        self.on_thread(
+            move || input.load(max),
+            move |conveyor, loaded: Result<Payload, Unreadable>| {
+                conveyor.batch.borrow_mut().on_loaded(index, loaded);
+            },
+        );
+    }
+
+    fn submit(self: &Rc<Self>, index: u64, payload: Payload) {
+        let conveyor = Rc::clone(self);
+        let done = move |finished, _: &mut Context| {
+            conveyor.batch.borrow_mut().on_finished(index, finished);
+            if conveyor.target.is_lost().is_some() {
+                conveyor.batch.borrow_mut().stop_reading();
+            }
+            conveyor.turn();
+        };
+        self.target.submit(payload, Box::new(done));
+    }
+
+    fn write(self: &Rc<Self>, results: Vec<Numbered>) {
+        let sink = self.sink;
+        self.on_thread(
+            move || sink.write(results),
+            |conveyor, written| match written {
+                Ok(Written { kept_back }) => {
+                    conveyor.kept_back.set(conveyor.kept_back.get() || kept_back);
+                    conveyor.batch.borrow_mut().on_written();
+                    conveyor.progress.on_written(conveyor.batch.borrow().tally());
+                }
+                Err(failure) => conveyor.end(Some(failure)),
+            },
+        );
+    }
+
+    fn pause(self: &Rc<Self>) {
+        let conveyor = Rc::clone(self);
+        self.handle.set_timeout(PAUSE, move |_| {
+            conveyor.batch.borrow_mut().on_resumed();
+            conveyor.turn();
+        });
+    }
+
+    /// Lets a thread do `task`, then `settle` on the loop with what came of it, then takes a turn.
+    fn on_thread<T: Send + 'static>(
+        self: &Rc<Self>,
+        task: impl FnOnce() -> T + Send + 'static,
+        settle: impl FnOnce(&Rc<Conveyor>, T) + 'static,
+    ) {
+        let conveyor = Rc::clone(self);
+        self.io_pool.submit(task, move |_, result| {
+            match result {
+                Ok(value) => settle(&conveyor, value),
+                Err(error) => conveyor.end(Some(Failure::internal("a thread failed", error))),
+            }
+            conveyor.turn();
+        });
+    }
+
+    fn on_interrupt(self: &Rc<Self>) {
+        if self.end.borrow().is_some() {
+            std::process::exit(Failure::Interrupted.exit_code().into());
+        }
+        say("interrupted: ending the workers");
+        self.end(Some(Failure::Interrupted));
+    }
+
+    /// The first call decides how the batch has ended.
+    fn end(&self, failure: Option<Failure>) {
+        if self.end.borrow().is_some() {
+            return;
+        }
+        self.end.replace(Some(End { failure, at: Instant::now() }));
+        self.target.shut_down(Box::new(|cx| cx.stop()));
+    }
+}

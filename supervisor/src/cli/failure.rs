@@ -1,0 +1,85 @@
+//! Why a verb could not do its work. The exit codes are a contract with scripts.
+
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::config::ConfigError;
+use std::io;
+use std::process::ExitCode;
+
+/// What a verb ends with: an exit code, or what to say and to exit with.
+pub(crate) type Ended = Result<ExitCode, Failure>;
+
+/// Everything is well.
+pub(crate) const OK: ExitCode = ExitCode::SUCCESS;
+
+/// The exit code for what makes no sense.
+pub(crate) const USAGE: u8 = 2;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What was typed or configured makes no sense: 2.
+    Usage(String),
+    /// Nobody answers at the socket: 3.
+    NoSupervisor(String),
+    /// A job or a request has ended so: the outcome's own code.
+    Outcome {
+        /// The word for it.
+        code: OutcomeCode,
+        /// The sentence for it.
+        message: String,
+    },
+    /// Another supervisor owns the socket: 75.
+    AlreadyRunning(String),
+    /// Ctrl-C, or the signal to terminate: 130.
+    Interrupted,
+    /// Whoever read the output has gone away. That is no error: `offload jobs | head -1` has what it wants.
+    BrokenPipe,
+    /// The system refused something, or there is a mistake in this program: 70.
+    Internal(String),
+}
+
+impl Failure {
+    /// The exit code of the process.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::BrokenPipe => 0,
+            Failure::Usage(_) => USAGE,
+            Failure::NoSupervisor(_) => 3,
+            Failure::Outcome { code, .. } => code.exit_code(),
+            Failure::Internal(_) => 70,
+            Failure::AlreadyRunning(_) => 75,
+            Failure::Interrupted => 130,
+        }
+    }
+
+    /// The line for people, if there is one.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self {
+            Failure::BrokenPipe | Failure::Interrupted => None,
+            Failure::Outcome { code, message } => Some(format!("{code}: {message}")),
+            Failure::Usage(message)
+            | Failure::NoSupervisor(message)
+            | Failure::AlreadyRunning(message)
+            | Failure::Internal(message) => Some(message.clone()),
+        }
+    }
+
+    /// For what can only fail because the system has run out of something.
+    pub(crate) fn internal(what: &str, error: impl std::fmt::Display) -> Failure {
+        Failure::Internal(format!("{what}: {error}"))
+    }
+
+    /// For a failed write of results.
+    pub(crate) fn writing(place: &str, error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::Internal(format!("cannot write to {place}: {error}")),
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        Failure::Usage(error.to_string())
+    }
+}

@@ -1,0 +1,246 @@
+//! Flags that several verbs share. What can also be said in the environment or in a file has no default here: the
+//! layers are put together by [`offload_supervisor::config`].
+
+use super::client::Client;
+use super::failure::Failure;
+use clap::Args;
+use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::messages::SubmitOptions;
+use offload_supervisor::config::units::{parse_duration, parse_size, parse_time_limit};
+use offload_supervisor::config::{
+    Layer, Origin, Settings, default_socket, read_environment, read_file, split_words,
+};
+use offload_supervisor::{Level, PoolConfig, Program};
+use std::env::var_os;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The name that the supervisor shows for this client unless told otherwise.
+pub(crate) const CLIENT_NAME: &str = "cli";
+
+/// Most jobs of one batch that are under way or wait for an earlier one to end.
+pub(crate) const WINDOW: u64 = 1024;
+
+/// Flags of every verb.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Globals {
+    /// Local socket of the supervisor [default: $XDG_RUNTIME_DIR/offload/offload.sock] [env: OFFLOAD_SOCKET]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Configuration file (TOML) [env: OFFLOAD_CONFIG]
+    #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print one JSON document (streams: one a line)
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say on standard error what happens in the ordinary course of things too
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]
+    pub(crate) verbose: u8,
+
+    /// Say nothing on standard error but errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+impl Globals {
+    /// What is in effect with these flags of a verb.
+    pub(crate) fn settings(&self, flags: Layer) -> Result<Settings, Failure> {
+        let flags = Layer { socket: self.socket.clone(), ..flags };
+        let environment = read_environment(|name| var_os(name))?;
+        let file = match self.config.as_deref().filter(|path| !path.as_os_str().is_empty()) {
+            Some(path) => read_file(path)?,
+            None => Layer::default(),
+        };
+        let uid = rustix::process::getuid().as_raw();
+        let default_socket = default_socket(|name| var_os(name), Path::new("/run/user"), uid);
+        Ok(Settings::resolve(flags, environment, file, default_socket)?)
+    }
+
+    /// How much the library says on standard error.
+    pub(crate) fn log_level(&self) -> Level {
+        match (self.quiet, self.verbose) {
+            (true, _) => Level::Quiet,
+            (false, 0) => Level::Normal,
+            (false, _) => Level::Verbose,
+        }
+    }
+
+    /// A connection to the supervisor.
+    pub(crate) fn connect(&self, client: &str) -> Result<Client, Failure> {
+        Client::connect(self.settings(Layer::default())?.socket()?, client)
+    }
+}
+
+/// Flags of the verbs that start workers.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Workers")]
+pub(crate) struct PoolFlags {
+    /// Worker processes [default: the logical cores that this process may use] [env: OFFLOAD_WORKERS]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+
+    /// Worker program, with its arguments; may be given several times [default: built-in] [env: OFFLOAD_WORKER]
+    #[arg(long, value_name = "CMD ARG...", value_parser = split_words_for_clap)]
+    worker: Vec<Words>,
+
+    /// Offer the task `fault` too, which misbehaves as told: for tests
+    #[arg(long)]
+    allow_faults: bool,
+
+    /// Most jobs that may wait [default: 10000] [env: OFFLOAD_MAX_JOBS]
+    #[arg(long, value_name = "N")]
+    max_jobs: Option<usize>,
+
+    /// Most bytes of input held for jobs that wait or run [default: 256MiB] [env: OFFLOAD_MAX_BYTES]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_bytes: Option<u64>,
+
+    /// Longest input or output of one job, at most 1GiB [default: 64MiB] [env: OFFLOAD_MAX_PAYLOAD]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_payload: Option<u64>,
+}
+
+/// The words of one `--worker`. (A bare `Vec` would make clap collect values instead.)
+#[derive(Clone, Debug)]
+struct Words(Vec<String>);
+
+fn split_words_for_clap(text: &str) -> Result<Words, String> {
+    split_words(text).map(Words)
+}
+
+impl PoolFlags {
+    /// What these flags say.
+    pub(crate) fn layer(&self) -> Layer {
+        let commands: Vec<_> = self.worker.iter().map(|Words(words)| words.clone()).collect();
+        Layer {
+            commands: Some(commands).filter(|commands| !commands.is_empty()),
+            workers: self.workers,
+            max_jobs: self.max_jobs,
+            max_bytes: self.max_bytes,
+            max_payload: self.max_payload,
+            ..Layer::default()
+        }
+    }
+
+    /// A pool for one batch. It needs no spare unless somebody asks for one: what it would save at a crash, its start
+    /// costs every time.
+    pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> PoolConfig {
+        let config = settings.pool_config(self.programs(settings));
+        let spares = if settings.spares.origin == Origin::Default { 0 } else { config.spares };
+        PoolConfig { spares, log: globals.log_level(), ..config }
+    }
+
+    /// The programs that the workers run. A program of the user's is started through `worker-exec`, so that it ends
+    /// with its supervisor even if it does not care.
+    pub(crate) fn programs(&self, settings: &Settings) -> Vec<Program> {
+        let shim = || ["/proc/self/exe", "worker-exec", "--"].map(str::to_owned).to_vec();
+        let commands = settings.commands.value.iter();
+        let programs: Vec<_> =
+            commands.map(|words| Program::command(words.clone()).with_shim(shim())).collect();
+        if programs.is_empty() { vec![Program::builtin(self.allow_faults)] } else { programs }
+    }
+}
+
+/// Flags of `serve` alone, beside [`PoolFlags`].
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Supervision")]
+pub(crate) struct ServeFlags {
+    /// Started workers that wait to replace one that dies, 0 or 1 [default: 1] [env: OFFLOAD_SPARES]
+    #[arg(long, value_name = "N")]
+    spares: Option<usize>,
+
+    /// Longest run of one attempt unless the job says otherwise [default: 5m] [env: OFFLOAD_RUN_TIMEOUT]
+    #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
+    run_timeout: Option<Duration>,
+
+    /// Most attempts at an idempotent job whose worker dies [default: 3] [env: OFFLOAD_MAX_ATTEMPTS]
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+
+    /// How long jobs may take to finish at the end [default: 10s] [env: OFFLOAD_DRAIN_TIMEOUT]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    drain_timeout: Option<Duration>,
+
+    /// Pause after the first failed start of a worker, then doubled [default: 100ms] [env: OFFLOAD_BACKOFF_MIN]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    backoff_min: Option<Duration>,
+
+    /// Longest such pause [default: 5s] [env: OFFLOAD_BACKOFF_MAX]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    backoff_max: Option<Duration>,
+
+    /// Failed starts in a row after which jobs are refused until one succeeds [default: 5] [env: OFFLOAD_MAX_RESTARTS]
+    #[arg(long, value_name = "N")]
+    max_restarts: Option<u32>,
+
+    /// A worker that dies sooner without having done a job failed to start [default: 10s] [env: OFFLOAD_RESTART_WINDOW]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    restart_window: Option<Duration>,
+
+    /// Threads for blocking work [default: 4] [env: OFFLOAD_IO_THREADS]
+    #[arg(long, value_name = "N")]
+    io_threads: Option<usize>,
+}
+
+impl ServeFlags {
+    /// What these flags say on top of `layer`.
+    pub(crate) fn layer(&self, layer: Layer) -> Layer {
+        Layer {
+            spares: self.spares,
+            run_timeout: self.run_timeout,
+            max_attempts: self.max_attempts,
+            drain_timeout: self.drain_timeout,
+            backoff_min: self.backoff_min,
+            backoff_max: self.backoff_max,
+            max_restarts: self.max_restarts,
+            restart_window: self.restart_window,
+            io_threads: self.io_threads,
+            ..layer
+        }
+    }
+}
+
+/// Flags of the verbs that submit jobs.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Each job")]
+pub(crate) struct JobFlags {
+    /// Longest run of one attempt, such as 250ms, 10s or 5m [default: the supervisor's, 5m]
+    #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
+    timeout: Option<Duration>,
+
+    /// Longest time from acceptance to the result, waiting included [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
+    deadline: Option<Duration>,
+
+    /// Most attempts if the worker dies and the task is idempotent [default: the supervisor's, 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: Option<u32>,
+}
+
+impl JobFlags {
+    /// The same for the wire.
+    pub(crate) fn options(&self) -> SubmitOptions {
+        SubmitOptions {
+            timeout_ms: self.timeout.map(milliseconds),
+            deadline_ms: self.deadline.map(milliseconds),
+            attempts: self.attempts,
+            lane: None,
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// For clap: a name for this client.
+pub(crate) fn parse_client_name(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=LABEL_MAX => Ok(text.to_owned()),
+        length => Err(format!("a name has 1 to {LABEL_MAX} bytes, this one {length}")),
+    }
+}

@@ -1,0 +1,40 @@
+//! `offload jobs`: what was asked for lately.
+
+use super::failure::Ended;
+use super::flags::Globals;
+use super::show::show;
+use super::table::{Table, cell};
+use super::text;
+use clap::Args;
+use offload_protocol::messages::View;
+use offload_supervisor::views::JobView;
+
+/// List recent jobs, the newest first
+#[derive(Args, Debug)]
+pub(crate) struct Jobs {}
+
+impl Jobs {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        show(globals, View::Jobs, render)
+    }
+}
+
+fn render(jobs: &Vec<JobView>) -> String {
+    let mut table =
+        Table::new(&["JOB", "TASK", "STATE", "#ATTEMPTS", "#TIME", "#SLOT", "#INPUT", "CLIENT", "ERROR"]);
+    for job in jobs {
+        table.row([
+            job.job.clone(),
+            job.task.clone(),
+            job.state.clone(),
+            job.attempts.to_string(),
+            text::time(job.age_us),
+            cell(job.slot),
+            text::bytes(job.input_bytes),
+            job.client.clone(),
+            cell(job.error.as_ref()),
+        ]);
+    }
+    table.render()
+}

@@ -1,0 +1,179 @@
+//! The command line: one verb, one file. What was typed becomes a struct here; what it means is the verb's business.
+//!
+//! Results go to standard output, talk to standard error. A verb ends with an exit code or a [`failure::Failure`],
+//! which is printed in one place, [`main`].
+//!
+//! | verbs | talk to |
+//! |---|---|
+//! | `run`, `map` | a pool of their own, on an event loop in this process (`map` also to a supervisor) |
+//! | `bench` | event loops and a pool of its own |
+//! | `serve` | is the supervisor |
+//! | `submit`, `wait`, `result`, `cancel`, `status`, `workers`, `jobs`, `tasks`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
+//! | `config`, `completions`, `man` | nobody |
+//! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
+//!
+//! `run` and `map` are made of the same parts: inputs come from a [`source`], a [`batch`] decides what is next, a
+//! [`conveyor`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the results.
+
+mod batch;
+mod client;
+mod conveyor;
+mod daemon;
+mod embedded;
+mod failure;
+#[cfg(test)]
+mod fake_supervisor;
+mod flags;
+mod input;
+mod output;
+mod progress;
+mod render;
+mod show;
+mod sink;
+mod source;
+mod table;
+mod text;
+
+mod bench;
+mod cancel;
+mod completions;
+mod config;
+mod drain;
+mod jobs;
+mod man;
+mod map;
+mod result;
+mod run;
+mod serve;
+mod status;
+mod stop;
+mod submit;
+mod tasks;
+mod wait;
+mod worker;
+mod worker_exec;
+mod workers;
+
+use clap::{Parser, Subcommand};
+use failure::Ended;
+use flags::Globals;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  offload run primes 1000000 2000000     run two jobs, no supervisor needed
+  offload serve                          start a supervisor in the foreground
+  offload submit wordcount @book.txt     give it a job and print the result
+  offload status                         see how it fares
+
+Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,
+70 internal error, 75 another supervisor owns the socket, 124 timed out, 125 the worker crashed,
+126 cancelled, 130 interrupted.";
+
+/// Runs CPU-heavy jobs on a bounded set of worker processes that are restarted when they crash.
+#[derive(Debug, Parser)]
+#[command(name = "offload", version, after_help = EXAMPLES, max_term_width = 110, disable_help_subcommand = true)]
+struct CommandLine {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Run(run::Run),
+    Map(map::Map),
+    Serve(serve::Serve),
+    Submit(submit::Submit),
+    Status(status::Status),
+    Workers(workers::Workers),
+    Jobs(jobs::Jobs),
+    Tasks(tasks::Tasks),
+    Wait(wait::Wait),
+    Result(result::Result),
+    Cancel(cancel::Cancel),
+    Drain(drain::Drain),
+    Stop(stop::Stop),
+    Bench(bench::Bench),
+    Config(config::Config),
+    Completions(completions::Completions),
+    Man(man::Man),
+    Worker(worker::Worker),
+    WorkerExec(worker_exec::WorkerExec),
+}
+
+/// Reads the command line, does what it says, and says on standard error what went wrong.
+pub(crate) fn main() -> ExitCode {
+    let CommandLine { globals, verb } = CommandLine::parse();
+    run(verb, &globals).unwrap_or_else(|failure| {
+        if let Some(message) = failure.message() {
+            output::say(&message);
+        }
+        failure.exit_code().into()
+    })
+}
+
+fn run(verb: Verb, globals: &Globals) -> Ended {
+    match verb {
+        Verb::Run(run) => run.run(globals),
+        Verb::Map(map) => map.run(globals),
+        Verb::Serve(serve) => serve.run(globals),
+        Verb::Submit(submit) => submit.run(globals),
+        Verb::Status(status) => status.run(globals),
+        Verb::Workers(workers) => workers.run(globals),
+        Verb::Jobs(jobs) => jobs.run(globals),
+        Verb::Tasks(tasks) => tasks.run(globals),
+        Verb::Wait(wait) => wait.run(globals),
+        Verb::Result(result) => result.run(globals),
+        Verb::Cancel(cancel) => cancel.run(globals),
+        Verb::Drain(drain) => drain.run(globals),
+        Verb::Stop(stop) => stop.run(globals),
+        Verb::Bench(bench) => bench.run(globals),
+        Verb::Config(config) => config.run(globals),
+        Verb::Completions(completions) => completions.run(),
+        Verb::Man(man) => man.run(),
+        Verb::Worker(worker) => worker.run(),
+        Verb::WorkerExec(worker_exec) => worker_exec.run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_of_the_command_line_holds_together() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_and_verb_is_explained() {
+        for verb in CommandLine::command().get_subcommands() {
+            assert!(verb.get_about().is_some(), "{} has no help", verb.get_name());
+            for argument in verb.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} of {} has no help",
+                    argument.get_id(),
+                    verb.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn global_flags_may_stand_behind_the_verb() {
+        let typed =
+            CommandLine::try_parse_from(["offload", "status", "--json", "--socket", "/run/x"]).unwrap();
+        assert!(typed.globals.json && typed.globals.socket.is_some());
+    }
+
+    #[test]
+    fn an_unknown_flag_is_answered_with_the_nearest() {
+        let error = CommandLine::try_parse_from(["offload", "submit", "--timeot", "1s", "echo"]).unwrap_err();
+        assert!(error.to_string().contains("--timeout"), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}

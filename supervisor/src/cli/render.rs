@@ -1,0 +1,252 @@
+//! A finished job as people and programs read it. The JSON is a contract with users.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report};
+use offload_supervisor::Finished;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::text;
+
+/// A finished job as one JSON document on one line, without the end of the line. `index` is its place in a list.
+pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
+    let Report { job, task, outcome, error, attempts, receipt, content } = &finished.report;
+    let (output, output_base64) = match outcome {
+        OutcomeCode::Ok => json_output(*content, &finished.output),
+        _ => (None, None),
+    };
+    let error = error.as_ref().map(JsonError::from);
+    let outcome = outcome.as_str();
+    let document =
+        JsonJob { index, job, task, outcome, output, output_base64, error, attempts: *attempts, receipt };
+    serde_json::to_string(&document).expect("texts, numbers and checked JSON are always written")
+}
+
+/// The output as it is, with an end of line behind text and JSON that has none.
+pub(crate) fn plain(finished: &Finished) -> Bytes {
+    let output = &finished.output;
+    if is_binary(finished.report.content) || output.ends_with(b"\n") {
+        return output.clone();
+    }
+    [output, &b"\n"[..]].concat().into()
+}
+
+/// Whether a terminal should be spared the bytes.
+pub(crate) fn is_binary(content: ContentType) -> bool {
+    match content {
+        ContentType::Bytes | ContentType::Png => true,
+        ContentType::Text | ContentType::Json => false,
+    }
+}
+
+/// The sentence about what went wrong. It names the cause too where that is another than the outcome.
+pub(crate) fn message(report: &Report) -> String {
+    match &report.error {
+        None => "no reason was given".to_owned(),
+        Some(error) if error.code == report.outcome => error.message.clone(),
+        Some(error) => format!("{}: {}", error.code, error.message),
+    }
+}
+
+/// The receipt in one line for people.
+pub(crate) fn receipt(report: &Report) -> String {
+    let Receipt { queued_us, run_us, returned_us, worker_pid, slot, incarnation, input_bytes, output_bytes } =
+        report.receipt;
+    let place = match worker_pid {
+        0 => "no worker".to_owned(),
+        pid => format!("worker {pid} (slot {slot}, incarnation {incarnation})"),
+    };
+    format!(
+        "job {}: queued {}, ran {}, returned in {}; {place}, {}; {} in, {} out",
+        report.job,
+        text::time(queued_us),
+        text::time(run_us),
+        text::time(returned_us),
+        text::count(report.attempts.into(), "attempt"),
+        text::bytes(input_bytes),
+        text::bytes(output_bytes),
+    )
+}
+
+/// A job that never got as far as a supervisor, told in the same form as those that did.
+pub(crate) fn refused(task: &str, code: OutcomeCode, message: String) -> Finished {
+    let error = Some(ErrorDetail { code, message, signal: None, exit_code: None });
+    let report = Report {
+        job: String::new(),
+        task: task.to_owned(),
+        outcome: code,
+        error,
+        attempts: 0,
+        receipt: Receipt::default(),
+        content: ContentType::Bytes,
+    };
+    Finished { report, output: Bytes::new() }
+}
+
+#[derive(Serialize)]
+struct JsonJob<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u64>,
+    job: &'a str,
+    task: &'a str,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JsonError<'a>>,
+    attempts: u32,
+    receipt: &'a Receipt,
+}
+
+#[derive(Serialize)]
+struct JsonError<'a> {
+    code: &'static str,
+    message: &'a str,
+    signal: Option<i32>,
+    exit_code: Option<i32>,
+}
+
+impl<'a> From<&'a ErrorDetail> for JsonError<'a> {
+    fn from(error: &'a ErrorDetail) -> JsonError<'a> {
+        let ErrorDetail { code, message, signal, exit_code } = error;
+        JsonError { code: code.as_str(), message, signal: *signal, exit_code: *exit_code }
+    }
+}
+
+/// Either the JSON value or base64. A label is a claim of the worker's: bytes that are not what it says go as base64.
+fn json_output(content: ContentType, output: &[u8]) -> (Option<Box<RawValue>>, Option<String>) {
+    let value = std::str::from_utf8(output).ok().and_then(|text| match content {
+        ContentType::Json => on_one_line(text),
+        ContentType::Text => serde_json::value::to_raw_value(text).ok(),
+        ContentType::Bytes | ContentType::Png => None,
+    });
+    let base64 = value.is_none().then(|| STANDARD.encode(output));
+    (value, base64)
+}
+
+/// The same JSON value without line ends, which may stand between its parts but never inside a string. The value is
+/// not taken apart, so that numbers of any length stay as they are.
+fn on_one_line(text: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(content: ContentType, output: impl Into<Bytes>) -> Finished {
+        let receipt = Receipt {
+            queued_us: 41,
+            run_us: 5210,
+            returned_us: 35,
+            worker_pid: 4242,
+            slot: 0,
+            incarnation: 1,
+            input_bytes: 7,
+            output_bytes: 33,
+        };
+        let report = Report {
+            job: "01J".to_owned(),
+            task: "primes".to_owned(),
+            outcome: OutcomeCode::Ok,
+            error: None,
+            attempts: 1,
+            receipt,
+            content,
+        };
+        Finished { report, output: output.into() }
+    }
+
+    const RECEIPT: &str = r#""receipt":{"queued_us":41,"run_us":5210,"returned_us":35,"worker_pid":4242,"slot":0,"incarnation":1,"input_bytes":7,"output_bytes":33}"#;
+
+    #[test]
+    fn a_json_output_is_the_value_itself() {
+        let job = finished(ContentType::Json, r#"{"count":78498,"largest":999983}"#);
+        assert_eq!(
+            json(&job, None),
+            format!(
+                r#"{{"job":"01J","task":"primes","outcome":"ok","output":{{"count":78498,"largest":999983}},"attempts":1,{RECEIPT}}}"#
+            )
+        );
+    }
+
+    fn output_part(content: ContentType, output: &'static [u8]) -> String {
+        let line = json(&finished(content, output), Some(3));
+        assert!(!line.contains('\n'));
+        let start = r#"{"index":3,"job":"01J","task":"primes","outcome":"ok","#;
+        line.strip_prefix(start).unwrap().split(r#","attempts""#).next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn text_is_a_string_and_other_bytes_are_base64() {
+        assert_eq!(output_part(ContentType::Text, b"a \"b\"\n"), r#""output":"a \"b\"\n""#);
+        assert_eq!(output_part(ContentType::Bytes, b"\x00\xff"), r#""output_base64":"AP8=""#);
+        assert_eq!(output_part(ContentType::Bytes, b"text"), r#""output_base64":"dGV4dA==""#);
+        assert_eq!(output_part(ContentType::Png, b""), r#""output_base64":"""#);
+    }
+
+    #[test]
+    fn json_keeps_every_digit_and_fits_on_one_line() {
+        let written = b"{\n  \"n\": 123456789012345678901234567890.10,\r\n  \"s\": \"a\\nb\"\n}\n";
+        let expected = r#""output":{   "n": 123456789012345678901234567890.10,    "s": "a\nb" }"#;
+        assert_eq!(output_part(ContentType::Json, written), expected);
+        assert_eq!(output_part(ContentType::Json, b"null"), r#""output":null"#);
+    }
+
+    #[test]
+    fn a_false_label_does_not_make_false_json() {
+        assert_eq!(output_part(ContentType::Json, b"{oops"), r#""output_base64":"e29vcHM=""#);
+        assert_eq!(output_part(ContentType::Json, b"1}, {\"x\": 1"), r#""output_base64":"MX0sIHsieCI6IDE=""#);
+        assert_eq!(output_part(ContentType::Text, b"\xff"), r#""output_base64":"/w==""#);
+    }
+
+    #[test]
+    fn a_failure_has_an_error_in_place_of_the_output() {
+        let mut job = finished(ContentType::Bytes, "");
+        job.report.outcome = OutcomeCode::WorkerCrashed;
+        let message = "signal 11 (SIGSEGV) in attempt 3 of 3".to_owned();
+        job.report.error = Some(ErrorDetail {
+            code: OutcomeCode::WorkerCrashed,
+            message,
+            signal: Some(11),
+            exit_code: None,
+        });
+        let expected = r#"{"job":"01J","task":"primes","outcome":"worker_crashed","error":{"code":"worker_crashed","message":"signal 11 (SIGSEGV) in attempt 3 of 3","signal":11,"exit_code":null},"attempts":1,"#;
+        assert_eq!(json(&job, None), format!("{expected}{RECEIPT}}}"));
+    }
+
+    #[test]
+    fn a_cause_is_named_where_it_is_not_the_outcome() {
+        let mut job = refused("task", OutcomeCode::WorkerCrashed, "signal 9 (SIGKILL)".to_owned());
+        assert_eq!(message(&job.report), "signal 9 (SIGKILL)");
+        job.report.outcome = OutcomeCode::Poison;
+        assert_eq!(message(&job.report), "worker_crashed: signal 9 (SIGKILL)");
+    }
+
+    #[test]
+    fn only_text_and_json_get_the_end_of_line_that_they_lack() {
+        for (content, output, expected) in [
+            (ContentType::Text, "a", "a\n"),
+            (ContentType::Text, "a\n", "a\n"),
+            (ContentType::Text, "", "\n"),
+            (ContentType::Json, "{}", "{}\n"),
+            (ContentType::Bytes, "a", "a"),
+            (ContentType::Png, "", ""),
+        ] {
+            assert_eq!(plain(&finished(content, output)), expected, "{content:?} {output:?}");
+        }
+    }
+
+    #[test]
+    fn the_receipt_reads_as_a_sentence() {
+        assert_eq!(
+            receipt(&finished(ContentType::Text, "").report),
+            "job 01J: queued 41 us, ran 5.2 ms, returned in 35 us; worker 4242 (slot 0, incarnation 1), \
+             1 attempt; 7 B in, 33 B out"
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! `offload result`: the result of a detached job, if it is there.
+
+use super::client::ANSWER_TIMEOUT;
+use super::failure::Ended;
+use super::flags::{CLIENT_NAME, Globals};
+use super::output::OutputFlags;
+use clap::Args;
+use offload_protocol::messages::ToSupervisor;
+
+/// Print the output of a job if it has ended; do not wait
+#[derive(Args, Debug)]
+pub(crate) struct Result {
+    /// The job's id, as `submit --detach` printed it
+    job: String,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+impl Result {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let request = ToSupervisor::Result { ticket: 1, job: &self.job };
+        let finished = globals.connect(CLIENT_NAME)?.ask_for_a_job(&request, Some(ANSWER_TIMEOUT))?;
+        self.output.deliver(&finished, globals)
+    }
+}

@@ -1,0 +1,77 @@
+//! `offload run`: jobs without a supervisor. One is started for them, and nothing is left behind.
+
+use super::batch::{Limits, Tally};
+use super::conveyor::{Done, Work};
+use super::embedded::work;
+use super::failure::{Ended, Failure, OK, USAGE};
+use super::flags::{Globals, JobFlags, PoolFlags, WINDOW};
+use super::input::Input;
+use super::progress::Progress;
+use super::sink::Sink;
+use super::source::Source;
+use clap::Args;
+use offload_supervisor::PoolConfig;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  offload run primes 1000000 2000000 3000000       three jobs, as many at a time as there are cores
+  offload run wordcount @book.txt                  the input is what the file holds
+  curl -s example.org | offload run sha256 -       the input is standard input
+  offload run --worker 'python3 worker.py' py.sum '[1, 2]'
+
+The exit code is that of the first job, in input order, that failed. An input that begins with @ can be piped in.";
+
+/// Run jobs without a supervisor: one for each INPUT, results in input order
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Run {
+    /// The task to run
+    task: String,
+
+    /// The inputs: a text, @FILE for the content of a file, - for standard input; one empty input if absent
+    #[arg(value_name = "INPUT", value_parser = Input::parser(), allow_negative_numbers = true)]
+    inputs: Vec<Input>,
+
+    #[command(flatten)]
+    job: JobFlags,
+
+    #[command(flatten)]
+    pool: PoolFlags,
+}
+
+impl Run {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let inputs = if self.inputs.is_empty() { vec![Input::Literal(Vec::new())] } else { self.inputs };
+        if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
+            return Err(Failure::Usage("standard input (-) can be the input of one job only".to_owned()));
+        }
+        let settings = globals.settings(self.pool.layer())?;
+        let config = self.pool.embedded(&settings, globals);
+        let config = PoolConfig { workers: config.workers.min(inputs.len()), ..config };
+        let limits = Limits {
+            jobs: WINDOW.min(config.max_jobs as u64),
+            bytes: config.max_bytes,
+            payload: config.max_payload as u64,
+            failures: None,
+        };
+        let sink =
+            if globals.json { Sink::JsonLines } else { Sink::Outputs { is_only_one: inputs.len() == 1 } };
+        let source = Source::List(inputs.into_iter());
+        let batch = Work { task: self.task, limits, source, sink, progress: Progress::hidden() };
+        let summary = work(config, self.job.options(), batch)?;
+        if !globals.quiet {
+            summary.say();
+        }
+        Ok(exit_code(summary.done))
+    }
+}
+
+fn exit_code(Done { tally, kept_back, .. }: Done) -> ExitCode {
+    match tally {
+        Tally { first_failure: Some(failure), .. } => failure.exit_code().into(),
+        Tally { .. } if kept_back => USAGE.into(),
+        Tally { .. } => OK,
+    }
+}

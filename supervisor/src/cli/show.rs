@@ -1,0 +1,25 @@
+//! What `status`, `workers`, `jobs` and `tasks` have in common: a view is asked for, and printed as it came or as text.
+
+use super::client::ANSWER_TIMEOUT;
+use super::failure::{Ended, Failure, OK};
+use super::flags::{CLIENT_NAME, Globals};
+use super::output::{print, print_line};
+use offload_protocol::messages::{ToSupervisor, View};
+use serde::de::DeserializeOwned;
+
+/// Asks the supervisor for `view`; `render` makes the text for people from it.
+pub(crate) fn show<T: DeserializeOwned>(
+    globals: &Globals,
+    view: View,
+    render: impl FnOnce(&T) -> String,
+) -> Ended {
+    let request = ToSupervisor::Show { ticket: 1, view };
+    let document = globals.connect(CLIENT_NAME)?.ask(&request, Some(ANSWER_TIMEOUT))?;
+    if globals.json {
+        print_line(&document)?;
+        return Ok(OK);
+    }
+    let unknown = |error| Failure::internal("the supervisor's answer is of another form; try --json", error);
+    print(render(&serde_json::from_slice(&document).map_err(unknown)?).as_bytes())?;
+    Ok(OK)
+}

@@ -1,0 +1,188 @@
+//! Where the inputs of a batch come from: the command line, or the lines of a file or of standard input.
+
+use super::input::Input;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::os::unix::ffi::OsStringExt;
+
+/// See the module's documentation.
+pub(crate) enum Source {
+    /// All of them are known.
+    List(std::vec::IntoIter<Input>),
+    /// They are read as they are wanted, on a thread: reading may wait for a person at a keyboard.
+    Lines(Box<Lines>),
+}
+
+/// Some inputs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// In order.
+    pub(crate) inputs: Vec<Input>,
+    /// There will be no more.
+    pub(crate) is_last: bool,
+    /// How much was read for them.
+    pub(crate) bytes: u64,
+}
+
+/// What a line stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// The input itself.
+    Input,
+    /// The path of a file that holds the input.
+    Path,
+}
+
+/// The lines of a stream. A line ends with LF; the last one may lack it.
+pub(crate) struct Lines {
+    reader: BufReader<Box<dyn Read + Send>>,
+    line: Line,
+    /// The start of a line whose end has not been read.
+    begun: Vec<u8>,
+    /// So much of a line is kept: enough to see that it is too long.
+    kept_max: usize,
+}
+
+impl Lines {
+    /// The lines of `stream`, none of which should be longer than `line_max` bytes.
+    pub(crate) fn new(stream: impl Read + Send + 'static, line: Line, line_max: u64) -> Lines {
+        let kept_max = usize::try_from(line_max.saturating_add(1)).unwrap_or(usize::MAX);
+        Lines {
+            reader: BufReader::with_capacity(64 << 10, Box::new(stream)),
+            line,
+            begun: Vec::new(),
+            kept_max,
+        }
+    }
+
+    /// Waits for the next line, then takes what else is there already, up to `most` lines.
+    pub(crate) fn take(&mut self, most: u64) -> io::Result<Taken> {
+        let mut taken = Taken::default();
+        while (taken.inputs.len() as u64) < most {
+            let read = match self.reader.fill_buf() {
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if read.is_empty() {
+                taken.is_last = true;
+                taken.inputs.extend((!self.begun.is_empty()).then(|| self.end_line()));
+                break;
+            }
+            let end = read.iter().position(|byte| *byte == b'\n');
+            let piece = &read[..end.unwrap_or(read.len())];
+            let room = self.kept_max.saturating_sub(self.begun.len());
+            self.begun.extend_from_slice(&piece[..piece.len().min(room)]);
+            let used = piece.len() + usize::from(end.is_some());
+            self.reader.consume(used);
+            taken.bytes += used as u64;
+            taken.inputs.extend(end.map(|_| self.end_line()));
+            if !taken.inputs.is_empty() && self.reader.buffer().is_empty() {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn end_line(&mut self) -> Input {
+        let line = std::mem::take(&mut self.begun);
+        match self.line {
+            Line::Input => Input::Literal(line),
+            Line::Path => Input::File(OsString::from_vec(line).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Gives out one piece a read.
+    struct Pieces(std::vec::IntoIter<Vec<u8>>);
+
+    impl Read for Pieces {
+        fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+            let piece = self.0.next().unwrap_or_default();
+            space[..piece.len()].copy_from_slice(&piece);
+            Ok(piece.len())
+        }
+    }
+
+    fn lines(pieces: &[&str], line_max: u64) -> Lines {
+        let pieces: Vec<_> = pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect();
+        Lines::new(Pieces(pieces.into_iter()), Line::Input, line_max)
+    }
+
+    fn texts(taken: &Taken) -> Vec<String> {
+        let text = |input: &Input| match input {
+            Input::Literal(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+            other => format!("{other:?}"),
+        };
+        taken.inputs.iter().map(text).collect()
+    }
+
+    #[test]
+    fn what_is_there_is_taken_without_waiting_for_more() {
+        let mut lines = lines(&["a\nb\nc", "d\n", "e"], 100);
+        let first = lines.take(100).unwrap();
+        assert_eq!(
+            (texts(&first), first.is_last, first.bytes),
+            (vec!["a".to_owned(), "b".to_owned()], false, 5)
+        );
+        assert_eq!(texts(&lines.take(100).unwrap()), ["cd"]);
+        let last = lines.take(100).unwrap();
+        assert_eq!((texts(&last), last.is_last), (vec!["e".to_owned()], true));
+    }
+
+    #[test]
+    fn no_more_lines_are_taken_than_wanted() {
+        let mut lines = lines(&["a\nb\nc\n"], 100);
+        assert_eq!(texts(&lines.take(2).unwrap()), ["a", "b"]);
+        assert_eq!(texts(&lines.take(2).unwrap()), ["c"]);
+        assert_eq!(lines.take(2).unwrap(), Taken { is_last: true, ..Taken::default() });
+    }
+
+    #[test]
+    fn an_empty_line_is_an_empty_input_but_the_end_is_none() {
+        assert_eq!(texts(&lines(&["\n\na\n"], 100).take(100).unwrap()), ["", "", "a"]);
+        assert_eq!(lines(&[], 100).take(100).unwrap(), Taken { is_last: true, ..Taken::default() });
+    }
+
+    #[test]
+    fn of_a_line_that_is_too_long_only_so_much_is_kept_as_shows_it() {
+        let mut lines = lines(&["123456", "789\nnext\n"], 4);
+        assert_eq!(texts(&lines.take(100).unwrap()), ["12345", "next"]);
+    }
+
+    #[test]
+    fn a_line_may_be_the_path_of_a_file() {
+        let mut lines = Lines::new(&b"a b.txt\n"[..], Line::Path, 100);
+        assert_eq!(lines.take(1).unwrap().inputs, [Input::File("a b.txt".into())]);
+    }
+
+    proptest! {
+        #[test]
+        fn however_the_bytes_come_the_lines_are_the_same(
+            written in proptest::collection::vec("[a-z]{0,5}", 0..20),
+            cuts in proptest::collection::vec(1usize..12, 1..10),
+            most in 1u64..5,
+        ) {
+            let bytes: Vec<u8> = written.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
+            let (mut pieces, mut rest, mut turn) = (Vec::new(), &bytes[..], 0);
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(cuts[turn % cuts.len()].min(rest.len()));
+                pieces.push(piece.to_vec());
+                (rest, turn) = (after, turn + 1);
+            }
+            let mut lines = Lines::new(Pieces(pieces.into_iter()), Line::Input, 100);
+            let mut read = Vec::new();
+            loop {
+                let taken = lines.take(most).unwrap();
+                read.extend(texts(&taken));
+                if taken.is_last { break; }
+            }
+            prop_assert_eq!(read, written);
+        }
+    }
+}

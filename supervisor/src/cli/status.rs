@@ -1,0 +1,109 @@
+//! `offload status`: the supervisor as a whole.
+
+use super::failure::Ended;
+use super::flags::Globals;
+use super::show::show;
+use super::text;
+use clap::Args;
+use offload_protocol::messages::View;
+use offload_supervisor::views;
+
+/// Show how the supervisor fares
+#[derive(Args, Debug)]
+pub(crate) struct Status {}
+
+impl Status {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        show(globals, View::Status, render)
+    }
+}
+
+/// Counters of [`views::Status::jobs`] that are not outcomes.
+const NOT_OUTCOMES: [&str; 4] = ["accepted", "rejected", "queued", "running"];
+
+fn render(status: &views::Status) -> String {
+    let lines = [
+        ("offload", process(status)),
+        ("workers", workers(&status.workers)),
+        ("queue", queue(&status.queue)),
+        ("jobs", jobs(status)),
+        ("outcomes", outcomes(status)),
+        ("ledger", if status.ledger.balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
+        ("event loop", event_loop(&status.event_loop)),
+        ("I/O pool", io_pool(&status.io_pool)),
+    ];
+    lines.iter().map(|(name, line)| format!("{name:<10}  {}\n", text::printable(line))).collect()
+}
+
+fn process(status: &views::Status) -> String {
+    let views::Status { version, pid, uptime_s, state, reason, .. } = status;
+    let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let uptime = text::time((uptime_s.max(0.0) * 1e6) as u64);
+    format!("{version}, pid {pid}, up {uptime}, {state}{reason}")
+}
+
+fn workers(workers: &views::WorkerCounts) -> String {
+    let views::WorkerCounts { configured, ready, busy, spares, restarts } = workers;
+    let (spares, restarts) = (text::count(*spares as u64, "spare"), text::count(*restarts, "restart"));
+    format!("{configured} configured, {ready} ready, {busy} busy, {spares}, {restarts}")
+}
+
+fn queue(queue: &views::QueueCounts) -> String {
+    let views::QueueCounts { jobs, bytes, max_jobs, max_bytes } = queue;
+    format!("{jobs} of {max_jobs} jobs, {} of {}", text::bytes(*bytes), text::bytes(*max_bytes))
+}
+
+fn jobs(status: &views::Status) -> String {
+    let counted = |name: &str| format!("{} {name}", status.jobs.get(name).copied().unwrap_or(0));
+    NOT_OUTCOMES.map(counted).join(", ")
+}
+
+fn outcomes(status: &views::Status) -> String {
+    let happened =
+        status.jobs.iter().filter(|(name, count)| **count > 0 && !NOT_OUTCOMES.contains(&name.as_str()));
+    let outcomes: Vec<String> = happened.map(|(name, count)| format!("{count} {name}")).collect();
+    if outcomes.is_empty() { "none yet".to_owned() } else { outcomes.join(", ") }
+}
+
+fn event_loop(event_loop: &views::LoopView) -> String {
+    let views::LoopView { iterations, lag_us, slowest_callback } = event_loop;
+    let [p50, p99, max] = [lag_us.p50, lag_us.p99, lag_us.max].map(text::time);
+    let slowest = slowest_callback.as_ref().map(|slowest| {
+        format!("; slowest callback {}, registered at {}", text::time(slowest.us), slowest.site)
+    });
+    format!("{iterations} turns, lag p50 {p50}, p99 {p99}, max {max}{}", slowest.unwrap_or_default())
+}
+
+fn io_pool(io_pool: &views::IoPoolView) -> String {
+    let views::IoPoolView { threads, busy, queued, stuck } = io_pool;
+    format!("{threads} threads, {busy} busy, {queued} queued, {stuck} stuck")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_fits_on_one_screen() {
+        let document = r#"{"version":"0.1.0","pid":1,"uptime_s":12.3,"state":"running",
+            "workers":{"configured":2,"ready":2,"busy":1,"spares":1,"restarts":0},
+            "queue":{"jobs":0,"bytes":0,"max_jobs":10000,"max_bytes":268435456},
+            "jobs":{"accepted":10,"rejected":0,"queued":0,"running":1,"ok":8,"app_error":1,"timeout":0},
+            "ledger":{"balanced":true},
+            "event_loop":{"iterations":1234,"lag_us":{"p50":20,"p99":180,"max":900},
+                          "slowest_callback":{"site":"supervisor/src/x.rs:1:2","us":900}},
+            "io_pool":{"threads":4,"busy":0,"queued":0,"stuck":0}}"#;
+        let expected = "\
+offload     0.1.0, pid 1, up 12.3 s, running
+workers     2 configured, 2 ready, 1 busy, 1 spare, 0 restarts
+queue       0 of 10000 jobs, 0 B of 256.0 MiB
+jobs        10 accepted, 0 rejected, 0 queued, 1 running
+outcomes    1 app_error, 8 ok
+ledger      balanced
+event loop  1234 turns, lag p50 20 us, p99 180 us, max 900 us; slowest callback 900 us, registered at supervisor/src/x.rs:1:2
+I/O pool    4 threads, 0 busy, 0 queued, 0 stuck
+";
+        assert_eq!(render(&serde_json::from_str(document).unwrap()), expected);
+    }
+}

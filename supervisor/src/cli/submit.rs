@@ -1,0 +1,167 @@
+//! `offload submit`: one job to the supervisor, and its result.
+//!
+//! ```text
+//!   connected --- Submit ---> sent --- Accepted ---> running --- Finished ---> delivered
+//!                              |                       |
+//!                              | Rejected              | connection lost: `indeterminate`, exit code 125
+//!                              v                       | Ctrl-C: Cancel is sent, exit code 130
+//!                            delivered                 v
+//! ```
+
+use super::client::{ANSWER_TIMEOUT, Client, Missing};
+use super::failure::{Ended, Failure, OK};
+use super::flags::{CLIENT_NAME, Globals, JobFlags, parse_client_name};
+use super::input::{Input, Payload};
+use super::output::{OutputFlags, print_line, say};
+use super::render::refused;
+use bytes::Bytes;
+use clap::Args;
+use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
+use offload_protocol::nouns::{Lane, OutcomeCode};
+use offload_supervisor::Finished;
+
+const EXAMPLES: &str = "\
+Examples:
+  offload submit primes 1000000                       wait for the result and print it
+  offload submit wordcount @book.txt --json           the input is a file, the result one JSON document
+  tar c . | offload submit gzip - --output all.tgz    the input is standard input
+  offload wait $(offload submit spin 2000 --detach)   submit now, wait later
+
+Ctrl-C cancels the job. If the supervisor dies in the middle, the outcome is `indeterminate` (exit code
+125): the job may or may not have run.";
+
+const TICKET: u64 = 1;
+const CANCEL_TICKET: u64 = 2;
+
+/// Give a job to the supervisor, wait for it and print its output
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Submit {
+    /// The task to run; `offload tasks` lists them
+    task: String,
+
+    /// The input: a text, @FILE for the content of a file, - for standard input; empty if absent
+    #[arg(value_parser = Input::parser(), allow_negative_numbers = true)]
+    input: Option<Input>,
+
+    #[command(flatten)]
+    job: JobFlags,
+
+    /// Refuse unless the task is in this lane: cpu (worker processes) or io (threads of the supervisor)
+    #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
+    lane: Option<Lane>,
+
+    /// Name that the supervisor shows for the submitter [default: cli]
+    #[arg(long, value_name = "NAME", value_parser = parse_client_name, help_heading = "Each job")]
+    client: Option<String>,
+
+    /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`
+    #[arg(long, conflicts_with_all = ["output", "receipt"])]
+    detach: bool,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+impl Submit {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let mut client = globals.connect(self.client.as_deref().unwrap_or(CLIENT_NAME))?;
+        let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
+        let payload = match input.load(client.payload_max()) {
+            Ok(payload) => payload,
+            Err(error) => {
+                return self.output.deliver(&refused(&self.task, error.code, error.message), globals);
+            }
+        };
+        client.catch_signals()?;
+        self.send(&mut client, &payload)?;
+        let mut job = None;
+        match self.follow(&mut client, &mut job) {
+            Ok(Followed::Detached(id)) => self.print_id(&id, globals),
+            Ok(Followed::Finished(finished)) => self.output.deliver(&finished, globals),
+            Err(Missing::Lost(reason)) => {
+                self.output.deliver(&lost(&self.task, job.as_deref(), &reason), globals)
+            }
+            Err(Missing::Interrupted | Missing::Late) => {
+                cancel(&mut client, job);
+                Err(Failure::Interrupted)
+            }
+        }
+    }
+
+    fn send(&self, client: &mut Client, payload: &Payload) -> Result<(), Failure> {
+        let submit = ToSupervisor::Submit {
+            ticket: TICKET,
+            task: &self.task,
+            content: payload.content,
+            detach: self.detach,
+            options: SubmitOptions { lane: self.lane, ..self.job.options() },
+        };
+        client.send(&submit, &payload.bytes)
+    }
+
+    /// Waits for the end. `job` is set as soon as the job has an id. There is no limit here: the job has its own.
+    fn follow(&self, client: &mut Client, job: &mut Option<String>) -> Result<Followed, Missing> {
+        loop {
+            let (message, output) = client.receive(None)?;
+            match message {
+                ToClient::Accepted { job: id, .. } if self.detach => {
+                    return Ok(Followed::Detached(id.into_owned()));
+                }
+                ToClient::Accepted { job: id, .. } => *job = Some(id.into_owned()),
+                ToClient::Finished { report, .. } => {
+                    return Ok(Followed::Finished(Finished { report, output }));
+                }
+                ToClient::Rejected { code, message, .. } => {
+                    return Ok(Followed::Finished(refused(&self.task, code, message.into_owned())));
+                }
+                ToClient::Answer { .. } | ToClient::Welcome { .. } | ToClient::Goodbye { .. } => {}
+            }
+        }
+    }
+
+    fn print_id(&self, id: &str, globals: &Globals) -> Ended {
+        let line = if globals.json { serde_json::json!({ "job": id }).to_string() } else { id.to_owned() };
+        print_line(line)?;
+        Ok(OK)
+    }
+}
+
+enum Followed {
+    Detached(String),
+    Finished(Finished),
+}
+
+fn lost(task: &str, job: Option<&str>, reason: &str) -> Finished {
+    let named = job.map_or_else(|| "the job".to_owned(), |job| format!("job {job}"));
+    let message = format!("{reason}; {named} may or may not have run");
+    let mut finished = refused(task, OutcomeCode::Indeterminate, message);
+    finished.report.job = job.unwrap_or_default().to_owned();
+    finished
+}
+
+/// Cancels the job, if need be after learning its id, and waits for the answer. Another Ctrl-C or silence ends this.
+fn cancel(client: &mut Client, mut job: Option<String>) {
+    let mut sent = false;
+    loop {
+        if let Some(job) = job.as_deref().filter(|_| !sent) {
+            let cancel = ToSupervisor::Cancel { ticket: CANCEL_TICKET, job };
+            sent = client.send(&cancel, &Bytes::new()).is_ok();
+        }
+        match client.receive(Some(ANSWER_TIMEOUT)) {
+            Ok((ToClient::Accepted { job: id, .. }, _)) => job = Some(id.into_owned()),
+            Ok((ToClient::Answer { .. }, _)) => return say("interrupted, the job is cancelled"),
+            Ok((ToClient::Finished { .. }, _)) => {}
+            Ok(_) | Err(_) => return say("interrupted"),
+        }
+    }
+}
+
+fn parse_lane(text: &str) -> Result<Lane, String> {
+    match text {
+        "cpu" => Ok(Lane::Cpu),
+        "io" => Ok(Lane::Io),
+        _ => Err("a lane is cpu or io".to_owned()),
+    }
+}

@@ -1,0 +1,29 @@
+//! `offload tasks`: what can be asked for.
+
+use super::failure::Ended;
+use super::flags::Globals;
+use super::show::show;
+use super::table::Table;
+use clap::Args;
+use offload_protocol::messages::View;
+use offload_supervisor::views::TaskView;
+
+/// List the tasks on offer
+#[derive(Args, Debug)]
+pub(crate) struct Tasks {}
+
+impl Tasks {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        show(globals, View::Tasks, render)
+    }
+}
+
+fn render(tasks: &Vec<TaskView>) -> String {
+    let mut table = Table::new(&["TASK", "LANE", "IDEMPOTENT", "PROGRAM"]);
+    for task in tasks {
+        let idempotent = if task.idempotent { "yes" } else { "no" };
+        table.row([task.task.clone(), task.lane.clone(), idempotent.to_owned(), task.program.clone()]);
+    }
+    table.render()
+}

@@ -1,0 +1,30 @@
+//! `offload wait`: the result of a detached job, when it is there. Ctrl-C ends the waiting, not the job.
+
+use super::failure::Ended;
+use super::flags::{CLIENT_NAME, Globals};
+use super::output::OutputFlags;
+use clap::Args;
+use offload_protocol::messages::ToSupervisor;
+use std::time::Duration;
+
+/// The job has a limit of its own.
+const NO_LIMIT: Option<Duration> = None;
+
+/// Wait until a job has ended and print its output
+#[derive(Args, Debug)]
+pub(crate) struct Wait {
+    /// The job's id, as `submit --detach` printed it
+    job: String,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+impl Wait {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let request = ToSupervisor::Wait { ticket: 1, job: &self.job };
+        let finished = globals.connect(CLIENT_NAME)?.ask_for_a_job(&request, NO_LIMIT)?;
+        self.output.deliver(&finished, globals)
+    }
+}

@@ -1,0 +1,408 @@
+//! What a supervisor is configured with, and who said so.
+//!
+//! ```text
+//!   flags --------------------.
+//!   OFFLOAD_* variables -------+--> Layer, Layer, Layer --> Settings::resolve --> Settings (value + origin)
+//!   a TOML file (--config) ---'                                  ^
+//!                                             documented defaults
+//! ```
+//!
+//! A [`Layer`] is what one source says, a key it does not mention is `None`. The first source in the order above that
+//! mentions a key decides it. Bounds are checked once, on the result, whatever the source.
+
+mod environment;
+mod file;
+pub mod units;
+mod words;
+
+pub use environment::{default_socket, read_environment};
+pub use file::{parse_file, read_file};
+pub use words::{join_words, split_words};
+
+use crate::limits::{ATTEMPTS_MAX, WORKERS_MAX};
+use crate::{PoolConfig, Program};
+use offload_protocol::limits::PAYLOAD_MAX_CEILING;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use units::{show_duration, show_size};
+
+/// Longest path of a local socket, in bytes: what fits into the kernel's address with its closing zero.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// Most threads for blocking work.
+pub const IO_THREADS_MAX: usize = 64;
+
+/// Threads for blocking work unless configured otherwise.
+pub const IO_THREADS_DEFAULT: usize = 4;
+
+/// What is wrong with a configuration, as one sentence for the person who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// What one source says. `None` is "not mentioned".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layer {
+    /// Path of the local socket.
+    pub socket: Option<PathBuf>,
+    /// How long the jobs that there are may take to finish at the end.
+    pub drain_timeout: Option<Duration>,
+    /// Most jobs that may wait.
+    pub max_jobs: Option<usize>,
+    /// Most bytes of input that may be held.
+    pub max_bytes: Option<u64>,
+    /// Longest input or output of one job, in bytes.
+    pub max_payload: Option<u64>,
+    /// The worker programs, each as its words; the built-in worker if none.
+    pub commands: Option<Vec<Vec<String>>>,
+    /// Worker processes.
+    pub workers: Option<usize>,
+    /// Started workers that wait to replace one that dies: 0 or 1.
+    pub spares: Option<usize>,
+    /// Longest run of one attempt at a job.
+    pub run_timeout: Option<Duration>,
+    /// Most attempts at an idempotent job whose worker dies.
+    pub max_attempts: Option<u32>,
+    /// Pause after the first failed start of a worker.
+    pub backoff_min: Option<Duration>,
+    /// The pause doubles up to this.
+    pub backoff_max: Option<Duration>,
+    /// Failed starts in a row after which jobs are refused until a start succeeds.
+    pub max_restarts: Option<u32>,
+    /// A worker that dies before this time without having done a job counts as a failed start.
+    pub restart_window: Option<Duration>,
+    /// Threads for blocking work.
+    pub io_threads: Option<usize>,
+}
+
+/// Who decided a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody: the documented default.
+    Default,
+    /// The configuration file.
+    File,
+    /// A variable `OFFLOAD_*`.
+    Environment,
+    /// The command line.
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Origin::Default => "default",
+            Origin::File => "file",
+            Origin::Environment => "environment",
+            Origin::Flag => "flag",
+        })
+    }
+}
+
+/// A value and who decided it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting<T> {
+    /// The value in effect.
+    pub value: T,
+    /// Who decided it.
+    pub origin: Origin,
+}
+
+/// The values in effect. The fields are those of [`Layer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is documented where it can be set, in Layer")]
+pub struct Settings {
+    /// `None` where no source names a socket and the environment gives no place for one: see [`Settings::socket`].
+    pub socket: Setting<Option<PathBuf>>,
+    pub drain_timeout: Setting<Duration>,
+    pub max_jobs: Setting<usize>,
+    pub max_bytes: Setting<u64>,
+    pub max_payload: Setting<u64>,
+    pub commands: Setting<Vec<Vec<String>>>,
+    pub workers: Setting<usize>,
+    pub spares: Setting<usize>,
+    pub run_timeout: Setting<Duration>,
+    pub max_attempts: Setting<u32>,
+    pub backoff_min: Setting<Duration>,
+    pub backoff_max: Setting<Duration>,
+    pub max_restarts: Setting<u32>,
+    pub restart_window: Setting<Duration>,
+    pub io_threads: Setting<usize>,
+}
+
+/// One line of `offload config show`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The key as in the configuration file, with its table.
+    pub key: &'static str,
+    /// The value in effect, as it would be written.
+    pub value: String,
+    /// Who decided it.
+    pub origin: Origin,
+}
+
+impl Settings {
+    /// Decides every key. `default_socket` is used where no source names a socket, see [`default_socket`].
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a value is out of its bounds or does not go with another.
+    pub fn resolve(
+        flags: Layer,
+        environment: Layer,
+        file: Layer,
+        default_socket: Option<PathBuf>,
+    ) -> Result<Settings, ConfigError> {
+        let pool = PoolConfig::default();
+        macro_rules! decide {
+            ($key:ident, $default:expr) => {
+                decide(flags.$key, environment.$key, file.$key, $default)
+            };
+        }
+        let mut settings = Settings {
+            socket: decide(
+                flags.socket.map(Some),
+                environment.socket.map(Some),
+                file.socket.map(Some),
+                default_socket,
+            ),
+            drain_timeout: decide!(drain_timeout, pool.drain_timeout),
+            max_jobs: decide!(max_jobs, pool.max_jobs),
+            max_bytes: decide!(max_bytes, pool.max_bytes),
+            max_payload: decide!(max_payload, pool.max_payload as u64),
+            commands: decide!(commands, Vec::new()),
+            workers: decide!(workers, pool.workers),
+            spares: decide!(spares, pool.spares),
+            run_timeout: decide!(run_timeout, pool.run_timeout),
+            max_attempts: decide!(max_attempts, pool.max_attempts),
+            backoff_min: decide!(backoff_min, pool.backoff_min),
+            backoff_max: decide!(backoff_max, pool.backoff_max),
+            max_restarts: decide!(max_restarts, pool.max_restarts),
+            restart_window: decide!(restart_window, pool.window),
+            io_threads: decide!(io_threads, IO_THREADS_DEFAULT),
+        };
+        settings.follow();
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// The path of the local socket.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if there is none, or it is too long for the kernel.
+    pub fn socket(&self) -> Result<&Path, ConfigError> {
+        let Some(socket) = &self.socket.value else {
+            let hint = "no place for the socket: neither XDG_RUNTIME_DIR nor HOME is set; name one with --socket PATH";
+            return Err(ConfigError(hint.to_owned()));
+        };
+        match socket.as_os_str().len() {
+            0 => Err(ConfigError("the path of the socket is empty; name one with --socket PATH".to_owned())),
+            length if length > SOCKET_PATH_MAX => Err(ConfigError(format!(
+                "the path of the socket has {length} bytes, at most {SOCKET_PATH_MAX} are possible: {}",
+                socket.display()
+            ))),
+            _ => Ok(socket),
+        }
+    }
+
+    /// Whether somebody named the socket for this very call: a flag or the environment, not a file or the default.
+    pub fn socket_is_named(&self) -> bool {
+        matches!(self.socket.origin, Origin::Flag | Origin::Environment)
+    }
+
+    /// These settings for a pool that runs `programs`.
+    pub fn pool_config(&self, programs: Vec<Program>) -> PoolConfig {
+        PoolConfig {
+            workers: self.workers.value,
+            programs,
+            spares: self.spares.value,
+            max_jobs: self.max_jobs.value,
+            max_bytes: self.max_bytes.value,
+            max_payload: usize::try_from(self.max_payload.value).unwrap_or(PAYLOAD_MAX_CEILING),
+            run_timeout: self.run_timeout.value,
+            max_attempts: self.max_attempts.value,
+            backoff_min: self.backoff_min.value,
+            backoff_max: self.backoff_max.value,
+            max_restarts: self.max_restarts.value,
+            window: self.restart_window.value,
+            drain_timeout: self.drain_timeout.value,
+            ..PoolConfig::default()
+        }
+    }
+
+    /// Every key with its value and origin, in the order of the configuration file.
+    pub fn show(&self) -> Vec<Shown> {
+        let socket = self.socket.value.as_deref().map_or("(none)".into(), Path::to_string_lossy).into_owned();
+        let commands: Vec<String> = self.commands.value.iter().map(|words| join_words(words)).collect();
+        let commands = if commands.is_empty() { "(built-in)".to_owned() } else { commands.join("; ") };
+        vec![
+            shown("supervisor.socket", &self.socket, |_| socket),
+            shown("supervisor.drain_timeout", &self.drain_timeout, |value| show_duration(*value)),
+            shown("supervisor.max_jobs", &self.max_jobs, usize::to_string),
+            shown("supervisor.max_bytes", &self.max_bytes, |value| show_size(*value)),
+            shown("supervisor.max_payload", &self.max_payload, |value| show_size(*value)),
+            shown("pool.command", &self.commands, |_| commands),
+            shown("pool.workers", &self.workers, usize::to_string),
+            shown("pool.spares", &self.spares, usize::to_string),
+            shown("pool.run_timeout", &self.run_timeout, |value| show_duration(*value)),
+            shown("pool.max_attempts", &self.max_attempts, u32::to_string),
+            shown("pool.restart.backoff_min", &self.backoff_min, |value| show_duration(*value)),
+            shown("pool.restart.backoff_max", &self.backoff_max, |value| show_duration(*value)),
+            shown("pool.restart.max_restarts", &self.max_restarts, u32::to_string),
+            shown("pool.restart.window", &self.restart_window, |value| show_duration(*value)),
+            shown("io.threads", &self.io_threads, usize::to_string),
+        ]
+    }
+
+    /// A default gives way where it cannot go with a value that somebody chose.
+    fn follow(&mut self) {
+        if self.max_payload.origin == Origin::Default {
+            self.max_payload.value = self.max_payload.value.min(self.max_bytes.value);
+        }
+        if self.max_bytes.origin == Origin::Default {
+            self.max_bytes.value = self.max_bytes.value.max(self.max_payload.value);
+        }
+        if self.backoff_max.origin == Origin::Default {
+            self.backoff_max.value = self.backoff_max.value.max(self.backoff_min.value);
+        }
+        if self.backoff_min.origin == Origin::Default {
+            self.backoff_min.value = self.backoff_min.value.min(self.backoff_max.value);
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        within("workers", self.workers.value, 1..=WORKERS_MAX)?;
+        within("spares", self.spares.value, 0..=1)?;
+        within("io threads", self.io_threads.value, 1..=IO_THREADS_MAX)?;
+        within("max_jobs", self.max_jobs.value, 1..=10_000_000)?;
+        within("max_attempts", self.max_attempts.value, 1..=ATTEMPTS_MAX)?;
+        if !(1..=PAYLOAD_MAX_CEILING as u64).contains(&self.max_payload.value) {
+            let (value, most) = (show_size(self.max_payload.value), show_size(PAYLOAD_MAX_CEILING as u64));
+            return Err(ConfigError(format!("max_payload is {value}, it must be from 1B to {most}")));
+        }
+        self.check_pairs()
+    }
+
+    fn check_pairs(&self) -> Result<(), ConfigError> {
+        if self.run_timeout.value.is_zero() {
+            return Err(ConfigError("run_timeout is 0, which leaves no job any time".to_owned()));
+        }
+        if self.max_payload.value > self.max_bytes.value {
+            let (payload, bytes) = (show_size(self.max_payload.value), show_size(self.max_bytes.value));
+            return Err(ConfigError(format!(
+                "max_payload is {payload}, over max_bytes, {bytes}: the largest job could never be queued"
+            )));
+        }
+        if self.backoff_min.value > self.backoff_max.value {
+            let (min, max) = (show_duration(self.backoff_min.value), show_duration(self.backoff_max.value));
+            return Err(ConfigError(format!("backoff_min is {min}, over backoff_max, {max}")));
+        }
+        Ok(())
+    }
+}
+
+fn decide<T>(flag: Option<T>, environment: Option<T>, file: Option<T>, default: T) -> Setting<T> {
+    let said = [(flag, Origin::Flag), (environment, Origin::Environment), (file, Origin::File)];
+    let first = said.into_iter().find_map(|(value, origin)| Some(Setting { value: value?, origin }));
+    first.unwrap_or(Setting { value: default, origin: Origin::Default })
+}
+
+fn shown<T>(key: &'static str, setting: &Setting<T>, write: impl FnOnce(&T) -> String) -> Shown {
+    Shown { key, value: write(&setting.value), origin: setting.origin }
+}
+
+fn within<T: Copy + PartialOrd + fmt::Display>(
+    key: &str,
+    value: T,
+    bounds: RangeInclusive<T>,
+) -> Result<(), ConfigError> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError(format!("{key} is {value}, it must be from {} to {}", bounds.start(), bounds.end())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(flags: Layer, environment: Layer, file: Layer) -> Result<Settings, ConfigError> {
+        Settings::resolve(flags, environment, file, None)
+    }
+
+    fn workers(workers: usize) -> Layer {
+        Layer { workers: Some(workers), ..Layer::default() }
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_environment_before_the_file_before_the_default() {
+        let decided = |flags, environment, file| resolve(flags, environment, file).unwrap().workers;
+        let none = Layer::default;
+        assert_eq!(decided(workers(1), workers(2), workers(3)), Setting { value: 1, origin: Origin::Flag });
+        assert_eq!(
+            decided(none(), workers(2), workers(3)),
+            Setting { value: 2, origin: Origin::Environment }
+        );
+        assert_eq!(decided(none(), none(), workers(3)), Setting { value: 3, origin: Origin::File });
+        assert_eq!(decided(none(), none(), none()).origin, Origin::Default);
+    }
+
+    #[test]
+    fn a_value_out_of_its_bounds_is_refused_with_the_bounds() {
+        let message = resolve(workers(0), Layer::default(), Layer::default()).unwrap_err().to_string();
+        assert_eq!(message, "workers is 0, it must be from 1 to 256");
+        for layer in [
+            Layer { spares: Some(2), ..Layer::default() },
+            Layer { max_payload: Some(2 << 30), ..Layer::default() },
+            Layer { max_payload: Some(0), ..Layer::default() },
+            Layer { run_timeout: Some(Duration::ZERO), ..Layer::default() },
+            Layer { max_payload: Some(2048), max_bytes: Some(1024), ..Layer::default() },
+            Layer { io_threads: Some(0), ..Layer::default() },
+        ] {
+            assert!(resolve(layer.clone(), Layer::default(), Layer::default()).is_err(), "{layer:?}");
+        }
+    }
+
+    #[test]
+    fn a_default_gives_way_to_a_value_that_somebody_chose() {
+        let little = Layer { max_bytes: Some(1 << 20), ..Layer::default() };
+        let settings = resolve(little, Layer::default(), Layer::default()).unwrap();
+        assert_eq!((settings.max_payload.value, settings.max_bytes.value), (1 << 20, 1 << 20));
+
+        let much = Layer { max_payload: Some(1 << 30), ..Layer::default() };
+        let settings = resolve(much, Layer::default(), Layer::default()).unwrap();
+        assert_eq!((settings.max_payload.value, settings.max_bytes.value), (1 << 30, 1 << 30));
+    }
+
+    #[test]
+    fn a_socket_is_demanded_only_by_who_needs_it() {
+        let settings = resolve(Layer::default(), Layer::default(), Layer::default()).unwrap();
+        assert!(settings.socket().unwrap_err().to_string().contains("--socket"));
+    }
+
+    #[test]
+    fn a_socket_path_that_the_kernel_cannot_take_is_refused() {
+        let named = |length| {
+            let layer = Layer { socket: Some("x".repeat(length).into()), ..Layer::default() };
+            resolve(layer, Layer::default(), Layer::default()).unwrap()
+        };
+        assert!(named(SOCKET_PATH_MAX).socket().is_ok());
+        assert!(named(SOCKET_PATH_MAX + 1).socket().unwrap_err().to_string().contains("at most 107"));
+        assert!(named(0).socket().is_err());
+    }
+
+    #[test]
+    fn what_is_shown_names_the_origin() {
+        let settings = resolve(workers(7), Layer::default(), Layer::default()).unwrap();
+        let line = settings.show().into_iter().find(|line| line.key == "pool.workers").unwrap();
+        assert_eq!((line.value.as_str(), line.origin), ("7", Origin::Flag));
+    }
+}

@@ -1,0 +1,126 @@
+//! Callbacks as the queues hold them: what to run, and where it was registered.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use super::Context;
+use super::slab::Key;
+
+/// The source line that registered a callback.
+pub(super) type Site = &'static Location<'static>;
+
+/// A callback that runs again and again.
+pub(super) type Repeated = Box<dyn FnMut(&mut Context)>;
+
+/// A callback that runs once.
+pub(super) struct Callback {
+    pub(super) site: Site,
+    pub(super) run: Box<dyn FnOnce(&mut Context)>,
+}
+
+impl Callback {
+    pub(super) fn new(site: Site, run: impl FnOnce(&mut Context) + 'static) -> Callback {
+        Callback { site, run: Box::new(run) }
+    }
+}
+
+/// An entry of the microtask queue, which is the ready queue of the futures on the loop.
+pub(super) enum Microtask {
+    Run(Callback),
+    /// Poll the future in this slot.
+    Poll(Key),
+}
+
+/// In which part of an iteration a callback ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Outside of all others: the code that ran before the loop did.
+    Entry,
+    /// Callbacks of timers that are due.
+    Timers,
+    /// Results that were put off, such as asynchronous errors.
+    Pending,
+    /// Once an iteration, even when nothing happens.
+    Idle,
+    /// Right before the poll phase.
+    Prepare,
+    /// Ready descriptors, signals, and what other threads posted.
+    Poll,
+    /// Immediates.
+    Check,
+    /// What follows a closed handle.
+    Closing,
+    /// Ticks, microtasks and futures, after any callback of the other phases.
+    Microtasks,
+}
+
+/// A panic that a callback let out.
+#[derive(Debug)]
+pub struct CallbackPanic {
+    /// Where the callback was registered.
+    pub site: Site,
+    /// The phase in which it ran.
+    pub phase: Phase,
+    /// What `panic!` was given.
+    pub payload: Box<dyn Any + Send>,
+}
+
+impl CallbackPanic {
+    /// The message of the panic, if it had one.
+    pub fn message(&self) -> &str {
+        message_of(&*self.payload)
+    }
+}
+
+/// What a panic said, if it said anything.
+pub(crate) fn message_of(payload: &(dyn Any + Send)) -> &str {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(message), _) => message,
+        (None, Some(message)) => message,
+        (None, None) => "a panic without a message",
+    }
+}
+
+/// A first-in first-out queue that several owners on one thread push to. It lends nothing out, so no borrow can
+/// be held while a callback runs.
+pub(super) struct Queue<T>(RefCell<VecDeque<T>>);
+
+impl<T> Queue<T> {
+    pub(super) fn new() -> Queue<T> {
+        Queue(RefCell::new(VecDeque::new()))
+    }
+
+    #[inline]
+    pub(super) fn push(&self, value: T) {
+        self.0.borrow_mut().push_back(value);
+    }
+
+    #[inline]
+    pub(super) fn pop(&self) -> Option<T> {
+        self.0.borrow_mut().pop_front()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    pub(super) fn append(&self, values: Vec<T>) {
+        let mut queue = self.0.borrow_mut();
+        if queue.is_empty() {
+            *queue = VecDeque::from(values);
+        } else {
+            queue.extend(values);
+        }
+    }
+
+    pub(super) fn take_all(&self) -> VecDeque<T> {
+        self.0.take()
+    }
+}

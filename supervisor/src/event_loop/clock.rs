@@ -1,0 +1,61 @@
+//! Where the loop's time comes from: the one place to replace when a test wants to own the time.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Nanoseconds since the loop was made. They last for 584 years.
+pub(super) type Nanos = u64;
+
+#[derive(Debug)]
+pub(super) struct Clock {
+    origin: Instant,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Monotonic,
+    /// Stands still except when the loop would sleep.
+    Virtual(Cell<Nanos>),
+}
+
+impl Clock {
+    pub(super) fn monotonic() -> Clock {
+        Clock { origin: Instant::now(), source: Source::Monotonic }
+    }
+
+    pub(super) fn virtual_time() -> Clock {
+        Clock { origin: Instant::now(), source: Source::Virtual(Cell::new(0)) }
+    }
+
+    #[inline]
+    pub(super) fn read(&self) -> Nanos {
+        match &self.source {
+            Source::Monotonic => nanos(self.origin.elapsed()),
+            Source::Virtual(now) => now.get(),
+        }
+    }
+
+    /// The instant that lies `nanos` after the loop was made.
+    pub(super) fn instant(&self, nanos: Nanos) -> Instant {
+        self.origin + Duration::from_nanos(nanos)
+    }
+
+    pub(super) fn is_virtual(&self) -> bool {
+        matches!(self.source, Source::Virtual(_))
+    }
+
+    /// Lets virtual time pass. Real time passes by itself.
+    pub(super) fn skip(&self, by: Nanos) {
+        if let Source::Virtual(now) = &self.source {
+            now.set(now.get().saturating_add(by));
+        }
+    }
+}
+
+/// A duration in nanoseconds; what does not fit counts as the largest.
+#[inline]
+pub(super) fn nanos(duration: Duration) -> Nanos {
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(duration.subsec_nanos()))
+}

@@ -1,0 +1,51 @@
+//! What an owner of a loop may choose.
+
+use std::time::Duration;
+
+/// Limits and time source of an [`EventLoop`](super::EventLoop).
+///
+/// The limits keep one phase from starving the others. What a limit leaves over stays first in its queue.
+#[derive(Clone, Debug)]
+pub struct LoopConfig {
+    /// How many callbacks one phase runs at most before the next phase has its turn. At least 1 counts.
+    pub callbacks_per_phase: usize,
+    /// How many events one poll phase handles at most. At least 1 counts.
+    pub events_per_poll: usize,
+    /// How long one poll phase handles events at most; it also ends as soon as a timer is due.
+    pub poll_budget: Duration,
+    /// Whose time the loop lives in.
+    pub time: Time,
+}
+
+impl Default for LoopConfig {
+    /// A million callbacks, 48 times 1,024 events (as in libuv), 10 ms of polling, real time.
+    fn default() -> LoopConfig {
+        LoopConfig {
+            callbacks_per_phase: 1_000_000,
+            events_per_poll: 48 * 1_024,
+            poll_budget: Duration::from_millis(10),
+            time: Time::Real,
+        }
+    }
+}
+
+/// Whose time a loop lives in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The monotonic clock of the machine.
+    Real,
+    /// A clock that stands still while callbacks run and jumps to the next due timer instead of sleeping. A test
+    /// with it is deterministic and takes no time. Sources outside the loop are still looked at, without waiting.
+    Virtual,
+}
+
+/// How long [`run_mode`](super::Context::run_mode) goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunMode {
+    /// Until nothing keeps the loop alive, or it is stopped.
+    Default,
+    /// One iteration, waiting for something to happen.
+    Once,
+    /// One iteration of what can be done now, without waiting.
+    NoWait,
+}

@@ -1,0 +1,394 @@
+//! What can be asked of a loop, from callbacks, futures and structs on its thread.
+
+use std::os::fd::AsFd;
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use super::callback::{Callback, Microtask, Site};
+use super::error::LoopError;
+use super::handles::{Handle, HandleId, HookPhase, Kind};
+use super::immediates::ImmediateId;
+use super::metrics::{LoopMetrics, Metrics};
+use super::poller::{Interest, Poller, Readiness};
+use super::readiness::Ready;
+use super::remote::Remote;
+use super::signals::SignalPipe;
+use super::slab::Key;
+use super::state::Shared;
+use super::timers::{Catchup, TimerId, due_after};
+
+/// A way to the loop that needs no `&mut Context`: for futures, and for structs that outlive a callback. Cheap to
+/// clone; it stays on the loop's thread. [`Context`] dereferences to it, so everything here can be said to
+/// a context, too.
+///
+/// Once the loop is dropped, nothing that is registered here runs any more.
+#[derive(Clone)]
+pub struct LoopHandle {
+    pub(super) shared: Rc<Shared>,
+}
+
+/// What [`LoopHandle::clear`] can take back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clearable {
+    /// A timeout or an interval.
+    Timer(TimerId),
+    /// An immediate.
+    Immediate(ImmediateId),
+}
+
+impl From<TimerId> for Clearable {
+    fn from(id: TimerId) -> Clearable {
+        Clearable::Timer(id)
+    }
+}
+
+impl From<ImmediateId> for Clearable {
+    fn from(id: ImmediateId) -> Clearable {
+        Clearable::Immediate(id)
+    }
+}
+
+/// What [`LoopHandle::ref_`] and [`LoopHandle::unref`] apply to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Referable {
+    /// A timeout or an interval.
+    Timer(TimerId),
+    /// A hook, a watcher or a signal handler.
+    Handle(HandleId),
+}
+
+impl From<TimerId> for Referable {
+    fn from(id: TimerId) -> Referable {
+        Referable::Timer(id)
+    }
+}
+
+impl From<HandleId> for Referable {
+    fn from(id: HandleId) -> Referable {
+        Referable::Handle(id)
+    }
+}
+
+/// Keeps the loop alive while it exists, for as long as an answer is awaited from elsewhere.
+pub struct Hold {
+    shared: Rc<Shared>,
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Hold {
+        Hold::new(&self.shared)
+    }
+}
+
+impl Hold {
+    fn new(shared: &Rc<Shared>) -> Hold {
+        shared.holds.set(shared.holds.get() + 1);
+        Hold { shared: Rc::clone(shared) }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shared.holds.set(self.shared.holds.get() - 1);
+    }
+}
+
+/// Time and timers.
+impl LoopHandle {
+    /// The loop's time, which stands still while the callbacks of one phase run.
+    pub fn now(&self) -> Instant {
+        self.shared.clock.instant(self.shared.loop_time.get())
+    }
+
+    /// Sets the loop's time to the clock's, for a callback that has run long.
+    pub fn update_time(&self) {
+        self.shared.loop_time.set(self.shared.clock.read());
+    }
+
+    /// Runs `callback` once, as soon as possible after `delay`, never earlier. The delay counts from this call,
+    /// not from the loop's time, and is rounded up to a tick of 66 us.
+    #[track_caller]
+    pub fn set_timeout(&self, delay: Duration, callback: impl FnOnce(&mut Context) + 'static) -> TimerId {
+        let due = due_after(self.shared.clock.read(), delay);
+        self.shared.timers.borrow_mut().start_once(due, Location::caller(), Box::new(callback))
+    }
+
+    /// Runs `callback` again and again; the next period starts when the callback has returned. See
+    /// [`LoopHandle::set_interval_with`].
+    #[track_caller]
+    pub fn set_interval(&self, period: Duration, callback: impl FnMut(&mut Context) + 'static) -> TimerId {
+        self.set_interval_with(period, Catchup::Drift, callback)
+    }
+
+    /// Runs `callback` again and again, the first time after one period. A period shorter than a tick of 66 us
+    /// counts as one.
+    #[track_caller]
+    pub fn set_interval_with(
+        &self,
+        period: Duration,
+        catchup: Catchup,
+        callback: impl FnMut(&mut Context) + 'static,
+    ) -> TimerId {
+        let due = due_after(self.shared.clock.read(), period);
+        let mut timers = self.shared.timers.borrow_mut();
+        timers.start_every(due, Location::caller(), period, catchup, Box::new(callback))
+    }
+
+    /// Takes back a timer or an immediate. False if it has run, or was cleared, before.
+    pub fn clear(&self, id: impl Into<Clearable>) -> bool {
+        // The callback is dropped after the borrow: its drop may come back here.
+        match id.into() {
+            Clearable::Timer(id) => {
+                let removed = self.shared.timers.borrow_mut().remove(id);
+                removed.is_some()
+            }
+            Clearable::Immediate(id) => {
+                let cancelled = self.shared.immediates.borrow_mut().cancel(id);
+                cancelled.is_some()
+            }
+        }
+    }
+}
+
+/// Callbacks without a cause outside.
+impl LoopHandle {
+    /// Runs `callback` in the check phase, right after the poll. Inside the check phase that means the next
+    /// iteration's.
+    #[track_caller]
+    pub fn set_immediate(&self, callback: impl FnOnce(&mut Context) + 'static) -> ImmediateId {
+        let callback = Callback::new(Location::caller(), callback);
+        self.shared.immediates.borrow_mut().push(callback)
+    }
+
+    /// Runs `callback` after the current callback, before the loop goes on. A tick that always queues another one
+    /// keeps the loop from ever going on: prefer [`LoopHandle::set_immediate`].
+    #[track_caller]
+    pub fn next_tick(&self, callback: impl FnOnce(&mut Context) + 'static) {
+        self.shared.ticks.push(Callback::new(Location::caller(), callback));
+    }
+
+    /// Runs `callback` after the current callback and all its ticks, before the loop goes on.
+    #[track_caller]
+    pub fn queue_microtask(&self, callback: impl FnOnce(&mut Context) + 'static) {
+        self.shared.microtasks.push(Microtask::Run(Callback::new(Location::caller(), callback)));
+    }
+
+    /// Runs `callback` in the pending phase. This is how a result that is known at once, such as a refused
+    /// connection, is still told asynchronously.
+    #[track_caller]
+    pub fn set_pending(&self, callback: impl FnOnce(&mut Context) + 'static) {
+        self.shared.pending.push(Callback::new(Location::caller(), callback));
+    }
+
+    /// As [`LoopHandle::set_pending`], in the name of a callback that was registered at `site`: for layers above the
+    /// loop that keep their users' callbacks, so that a slow one is reported as theirs.
+    pub fn set_pending_at(
+        &self,
+        site: &'static Location<'static>,
+        callback: impl FnOnce(&mut Context) + 'static,
+    ) {
+        self.shared.pending.push(Callback::new(site, callback));
+    }
+}
+
+/// Handles.
+impl LoopHandle {
+    /// Runs `callback` in every iteration, before the poll, which does not wait as long as an idle hook exists.
+    #[track_caller]
+    pub fn idle(&self, callback: impl FnMut(&mut Context) + 'static) -> HandleId {
+        self.add_hook(HookPhase::Idle, Location::caller(), callback)
+    }
+
+    /// Runs `callback` in every iteration right before the poll.
+    #[track_caller]
+    pub fn prepare(&self, callback: impl FnMut(&mut Context) + 'static) -> HandleId {
+        self.add_hook(HookPhase::Prepare, Location::caller(), callback)
+    }
+
+    /// Runs `callback` in every iteration right after the poll, before the immediates.
+    #[track_caller]
+    pub fn check(&self, callback: impl FnMut(&mut Context) + 'static) -> HandleId {
+        self.add_hook(HookPhase::Check, Location::caller(), callback)
+    }
+
+    fn add_hook(
+        &self,
+        phase: HookPhase,
+        site: Site,
+        callback: impl FnMut(&mut Context) + 'static,
+    ) -> HandleId {
+        let kind = Kind::Hook { phase, callback: Some(Box::new(callback)) };
+        self.shared.handles.borrow_mut().insert(kind, site)
+    }
+
+    /// Runs `callback` whenever `source` is ready, for as long as it is (level triggered). The source is kept until
+    /// the handle is closed, so its descriptor cannot come to mean another file while it is watched.
+    ///
+    /// # Errors
+    /// [`LoopError::AlreadyWatched`], [`LoopError::NotWatchable`] or [`LoopError::OutOfDescriptors`].
+    #[track_caller]
+    pub fn watch(
+        &self,
+        source: impl AsFd + 'static,
+        interest: Interest,
+        callback: impl FnMut(&mut Context, Readiness) + 'static,
+    ) -> Result<HandleId, LoopError> {
+        let kind = Kind::Watch { source: Box::new(source), interest, callback: Some(Box::new(callback)) };
+        self.insert_watched(kind, Location::caller(), |poller, kind, key| match kind {
+            Kind::Watch { source, .. } if !interest.is_none() => {
+                poller.add(source.as_fd(), key.to_bits(), interest)
+            }
+            _ => Ok(()),
+        })
+    }
+
+    /// Changes in which directions a watcher looks. With [`Interest::NONE`] it rests.
+    ///
+    /// # Errors
+    /// [`LoopError::AlreadyClosed`], [`LoopError::NotAWatcher`], or what the kernel says.
+    pub fn set_interest(&self, id: HandleId, interest: Interest) -> Result<(), LoopError> {
+        let poller = &self.shared.poller;
+        let changed = self.shared.handles.borrow_mut().change(id.0, |handle| {
+            let Kind::Watch { source, interest: current, .. } = &mut handle.kind else {
+                return Err(LoopError::NotAWatcher);
+            };
+            poller.change(source.as_fd(), id.0.to_bits(), *current, interest)?;
+            *current = interest;
+            Ok(())
+        });
+        changed.unwrap_or(Err(LoopError::AlreadyClosed))
+    }
+
+    /// Runs `callback` with the signal's number whenever one of `signals` came. Equal signals that come while one
+    /// is waiting count as one. After the handle is closed the signals are ignored.
+    ///
+    /// # Errors
+    /// [`LoopError::UnusableSignal`] for SIGKILL and the like, [`LoopError::OutOfDescriptors`].
+    #[track_caller]
+    pub fn on_signal(
+        &self,
+        signals: &[i32],
+        callback: impl FnMut(&mut Context, i32) + 'static,
+    ) -> Result<HandleId, LoopError> {
+        let pipes = signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<_, _>>()?;
+        let kind = Kind::Signals { pipes, callback: Some(Box::new(callback)) };
+        self.insert_watched(kind, Location::caller(), |poller, kind, key| match kind {
+            Kind::Signals { pipes, .. } => {
+                pipes.iter().try_for_each(|pipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ))
+            }
+            _ => Ok(()),
+        })
+    }
+
+    fn insert_watched(
+        &self,
+        kind: Kind,
+        site: Site,
+        register: impl FnOnce(&Poller, &Kind, Key) -> Result<(), LoopError>,
+    ) -> Result<HandleId, LoopError> {
+        let mut handles = self.shared.handles.borrow_mut();
+        let id = handles.insert(kind, site);
+        let Some(handle) = handles.get(id.0) else { return Err(LoopError::AlreadyClosed) };
+        if let Err(error) = register(&self.shared.poller, &handle.kind, id.0) {
+            let failed: Option<Handle> = handles.forget(id.0);
+            drop(handles);
+            drop(failed);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Closes a handle: nothing of it runs from here on, and its source is dropped. `on_closed` runs in the closing
+    /// phase of this iteration.
+    ///
+    /// # Errors
+    /// [`LoopError::AlreadyClosed`]; `on_closed` is dropped then.
+    #[track_caller]
+    pub fn close(
+        &self,
+        id: HandleId,
+        on_closed: impl FnOnce(&mut Context) + 'static,
+    ) -> Result<(), LoopError> {
+        let removed = self.shared.handles.borrow_mut().remove(id.0, &self.shared.poller);
+        let Some(handle) = removed else { return Err(LoopError::AlreadyClosed) };
+        self.shared.closing.push(Callback::new(Location::caller(), on_closed));
+        drop(handle);
+        Ok(())
+    }
+}
+
+/// Life and death of the loop.
+impl LoopHandle {
+    /// Lets the loop end although this timer or handle is still there. Calling it twice changes nothing.
+    pub fn unref(&self, id: impl Into<Referable>) {
+        self.set_referenced(id.into(), false);
+    }
+
+    /// Undoes [`LoopHandle::unref`].
+    pub fn ref_(&self, id: impl Into<Referable>) {
+        self.set_referenced(id.into(), true);
+    }
+
+    fn set_referenced(&self, id: Referable, referenced: bool) {
+        match id {
+            Referable::Timer(id) => {
+                self.shared.timers.borrow_mut().set_referenced(id, referenced);
+            }
+            Referable::Handle(id) => {
+                self.shared.handles.borrow_mut().change(id.0, |handle| handle.referenced = referenced);
+            }
+        }
+    }
+
+    /// Keeps the loop alive while the returned guard, or a clone of it, exists.
+    pub fn hold(&self) -> Hold {
+        Hold::new(&self.shared)
+    }
+
+    /// Something is left to run or to wait for.
+    pub fn is_alive(&self) -> bool {
+        self.shared.is_alive()
+    }
+
+    /// Where the timers and handles were registered that keep the loop alive.
+    pub fn alive_sites(&self) -> Vec<Site> {
+        let mut sites = self.shared.timers.borrow().sites();
+        sites.extend(self.shared.handles.borrow().sites());
+        sites
+    }
+
+    /// Makes `run` return after the current iteration, or the next `run` at once if none is under way.
+    pub fn stop(&self) {
+        self.shared.stopping.set(true);
+    }
+
+    /// A way into the loop for other threads.
+    pub fn remote(&self) -> Remote {
+        self.shared.remote.clone()
+    }
+
+    /// The loop's figures about itself.
+    pub fn metrics(&self) -> LoopMetrics {
+        self.shared.metrics.borrow().picture()
+    }
+
+    /// Starts the figures anew.
+    pub fn reset_metrics(&self) {
+        *self.shared.metrics.borrow_mut() = Metrics::new();
+        self.shared.slowest.set(0);
+    }
+
+    /// Resolves when a read from `source` will not block.
+    #[track_caller]
+    pub fn readable<S: AsFd + Unpin>(&self, source: S) -> Ready<S> {
+        Ready::new(self.clone(), source, Interest::READ, Location::caller())
+    }
+
+    /// Resolves when a write to `source` will not block.
+    #[track_caller]
+    pub fn writable<S: AsFd + Unpin>(&self, source: S) -> Ready<S> {
+        Ready::new(self.clone(), source, Interest::WRITE, Location::caller())
+    }
+}

@@ -1,0 +1,222 @@
+//! Handles: what lives in the loop until it is closed. Hooks run every iteration, watchers when a descriptor is
+//! ready, signal handlers when a signal came.
+//!
+//! ```text
+//!   active --close()--> gone: its slot is empty and no event finds it; the callback of close() runs in the
+//!     |  ^                    closing phase
+//!   (event) (callback returns)
+//!     v  |
+//!   running: its callback is out of the slot, so it may close itself or anybody else
+//! ```
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, RawFd};
+
+use super::Context;
+use super::callback::{Phase, Repeated, Site};
+use super::poller::{Interest, Poller, Readiness};
+use super::readiness::Waiters;
+use super::signals::{SignalCallback, SignalPipe};
+use super::slab::{Key, Slab};
+
+/// Names a handle of one loop: a hook, a watcher or a signal handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HandleId(pub(super) Key);
+
+pub(super) type WatchCallback = Box<dyn FnMut(&mut Context, Readiness)>;
+
+/// When a hook runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HookPhase {
+    Idle,
+    Prepare,
+    Check,
+}
+
+impl HookPhase {
+    pub(super) fn phase(self) -> Phase {
+        match self {
+            HookPhase::Idle => Phase::Idle,
+            HookPhase::Prepare => Phase::Prepare,
+            HookPhase::Check => Phase::Check,
+        }
+    }
+}
+
+/// What a handle does. A callback is `None` while it runs.
+pub(super) enum Kind {
+    Hook {
+        phase: HookPhase,
+        callback: Option<Repeated>,
+    },
+    Watch {
+        source: Box<dyn AsFd>,
+        interest: Interest,
+        callback: Option<WatchCallback>,
+    },
+    Signals {
+        pipes: Vec<SignalPipe>,
+        callback: Option<SignalCallback>,
+    },
+    /// Futures that wait for one descriptor.
+    Waiters(Waiters),
+}
+
+pub(super) struct Handle {
+    pub(super) kind: Kind,
+    pub(super) referenced: bool,
+    pub(super) site: Site,
+}
+
+impl Handle {
+    fn keeps_alive(&self) -> bool {
+        let rests = matches!(&self.kind, Kind::Watch { interest, .. } if interest.is_none());
+        self.referenced && !rests
+    }
+}
+
+pub(super) struct Handles {
+    slab: Slab<Handle>,
+    alive: usize,
+    hooks: [Vec<Key>; 3],
+    /// The handle behind which the futures wait that wait for this descriptor.
+    pub(super) waiting: HashMap<RawFd, Key>,
+}
+
+impl Handles {
+    pub(super) fn new() -> Handles {
+        Handles { slab: Slab::new(), alive: 0, hooks: Default::default(), waiting: HashMap::new() }
+    }
+
+    /// How many handles keep the loop alive.
+    pub(super) fn alive(&self) -> usize {
+        self.alive
+    }
+
+    pub(super) fn insert(&mut self, kind: Kind, site: Site) -> HandleId {
+        let handle = Handle { kind, referenced: true, site };
+        self.alive += usize::from(handle.keeps_alive());
+        let hook = match &handle.kind {
+            Kind::Hook { phase, .. } => Some(*phase),
+            _ => None,
+        };
+        let key = self.slab.insert(handle);
+        if let Some(phase) = hook {
+            self.hooks[phase as usize].push(key);
+        }
+        HandleId(key)
+    }
+
+    /// Takes the handle out and ends its watching. What it owns may run anything when dropped, so that is left
+    /// to who holds no borrow.
+    #[must_use]
+    pub(super) fn remove(&mut self, key: Key, poller: &Poller) -> Option<Handle> {
+        let handle = self.slab.remove(key)?;
+        self.alive -= usize::from(handle.keeps_alive());
+        match &handle.kind {
+            Kind::Hook { phase, .. } => self.hooks[*phase as usize].retain(|&hook| hook != key),
+            Kind::Watch { interest, .. } if interest.is_none() => {}
+            Kind::Watch { source, .. } => poller.remove(source.as_fd()),
+            Kind::Signals { pipes, .. } => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
+            // Only its futures have the descriptor, and they leave by forget().
+            Kind::Waiters(_) => {}
+        }
+        Some(handle)
+    }
+
+    /// Takes out the place of futures that wait no more.
+    #[must_use]
+    pub(super) fn forget(&mut self, key: Key) -> Option<Handle> {
+        let handle = self.slab.remove(key)?;
+        self.alive -= usize::from(handle.keeps_alive());
+        if let Kind::Waiters(waiters) = &handle.kind {
+            self.waiting.remove(&waiters.descriptor());
+        }
+        Some(handle)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Handle> {
+        self.slab.get(key)
+    }
+
+    /// Changes a handle and keeps the count of those alive.
+    pub(super) fn change<R>(&mut self, key: Key, change: impl FnOnce(&mut Handle) -> R) -> Option<R> {
+        let handle = self.slab.get_mut(key)?;
+        let before = usize::from(handle.keeps_alive());
+        let result = change(handle);
+        self.alive = self.alive + usize::from(handle.keeps_alive()) - before;
+        Some(result)
+    }
+
+    pub(super) fn has_hooks(&self, phase: HookPhase) -> bool {
+        !self.hooks[phase as usize].is_empty()
+    }
+
+    /// The hooks of this phase in the order of their start.
+    pub(super) fn list_hooks(&self, phase: HookPhase, into: &mut Vec<Key>) {
+        into.extend_from_slice(&self.hooks[phase as usize]);
+    }
+
+    pub(super) fn take_hook(&mut self, key: Key) -> Option<(Site, Repeated)> {
+        let Handle { kind: Kind::Hook { callback, .. }, site, .. } = self.slab.get_mut(key)? else {
+            return None;
+        };
+        Some((*site, callback.take()?))
+    }
+
+    /// Gives a callback back to its handle after it ran. Returns it if the handle was closed meanwhile.
+    pub(super) fn restore_hook(&mut self, key: Key, hook: Repeated) -> Option<Repeated> {
+        match self.slab.get_mut(key) {
+            Some(Handle { kind: Kind::Hook { callback, .. }, .. }) => callback.replace(hook),
+            _ => Some(hook),
+        }
+    }
+
+    /// What an event on this handle leads to; nothing if the handle was closed before.
+    pub(super) fn take_for_event(&mut self, key: Key, readiness: Readiness) -> Option<(Site, Called)> {
+        let handle = self.slab.get_mut(key)?;
+        let called = match &mut handle.kind {
+            Kind::Watch { callback, .. } => Called::Watch(callback.take()?),
+            // Each pipe has an event of its own, so one signal an event is enough.
+            Kind::Signals { callback, pipes } => {
+                let signal = pipes.iter().find(|pipe| pipe.drain())?.signal();
+                Called::Signal(callback.take()?, signal)
+            }
+            Kind::Waiters(waiters) => Called::Wake(waiters.fire(readiness)),
+            Kind::Hook { .. } => return None,
+        };
+        Some((handle.site, called))
+    }
+
+    pub(super) fn restore_watch(&mut self, key: Key, watch: WatchCallback) -> Option<WatchCallback> {
+        match self.slab.get_mut(key) {
+            Some(Handle { kind: Kind::Watch { callback, .. }, .. }) => callback.replace(watch),
+            _ => Some(watch),
+        }
+    }
+
+    pub(super) fn restore_signals(&mut self, key: Key, signals: SignalCallback) -> Option<SignalCallback> {
+        match self.slab.get_mut(key) {
+            Some(Handle { kind: Kind::Signals { callback, .. }, .. }) => callback.replace(signals),
+            _ => Some(signals),
+        }
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Handle> {
+        self.alive = 0;
+        self.hooks = Default::default();
+        self.waiting.clear();
+        self.slab.take_all()
+    }
+
+    pub(super) fn sites(&self) -> Vec<Site> {
+        self.slab.iter().filter(|handle| handle.keeps_alive()).map(|handle| handle.site).collect()
+    }
+}
+
+/// The callback that an event belongs to, taken out of its handle.
+pub(super) enum Called {
+    Watch(WatchCallback),
+    Signal(SignalCallback, i32),
+    Wake(Vec<std::task::Waker>),
+}

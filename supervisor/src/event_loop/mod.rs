@@ -1,0 +1,271 @@
+//! A single-threaded event loop with the phases, timers, ticks and immediates that Node's documents describe, over
+//! epoll. It knows nothing of jobs or workers.
+//!
+//! One iteration, as [`Context::run_mode`] goes through it:
+//!
+//! ```text
+//!      +--> pending     results that were put off, such as a refused connection
+//!      |    idle        hooks
+//!      |    prepare     hooks
+//!      |    poll        ready descriptors, signals, posts of other threads; waits if there is nothing else to do
+//!      |    pending     what the poll has put off
+//!      |    check       hooks, then the immediates that were set before this phase
+//!      |    closing     what follows closed handles
+//!      +--- timers      the ones that are due; once also before the first iteration
+//!
+//!      after every single callback: all ticks, then all microtasks, until both queues are empty
+//! ```
+//!
+//! The loop is alive while there is a referenced timer or active handle, a [`Hold`], a [`Request`], or a callback
+//! that waits.
+//!
+//! Everything here lives on one thread but [`Remote`], [`Notifier`] and [`Request`]. Callbacks get `&mut Context`; structs and
+//! futures keep a [`LoopHandle`], which can do the same.
+//!
+//! | read | for |
+//! |---|---|
+//! | `mod.rs`, `phases.rs` | the loop and its phases |
+//! | `handle.rs` | what one can ask of it |
+//! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
+//! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
+//! | `remote.rs`, `requests.rs` | other threads |
+
+mod callback;
+mod clock;
+mod config;
+mod error;
+mod futures;
+mod handle;
+mod handles;
+mod immediates;
+mod metrics;
+mod partition;
+mod phases;
+mod poller;
+mod readiness;
+mod remote;
+mod requests;
+mod signals;
+mod slab;
+mod state;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod wheel;
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::Location;
+use std::time::Duration;
+
+use rustix::event::epoll;
+
+pub use callback::{CallbackPanic, Phase};
+pub use config::{LoopConfig, RunMode, Time};
+pub use error::{LoopError, LoopGone};
+pub use futures::{NextIteration, Sleep, YieldNow};
+pub use handle::{Clearable, Hold, LoopHandle, Referable};
+pub use handles::HandleId;
+pub use immediates::ImmediateId;
+pub use metrics::{Lag, LoopMetrics, SlowCallback};
+pub use poller::{Interest, Readiness};
+pub use readiness::Ready;
+pub use remote::{Notifier, Remote};
+pub use requests::{Request, RequestId};
+pub use tasks::{JoinError, JoinHandle};
+pub use timers::{Catchup, TimerId};
+
+pub(crate) use callback::message_of as panic_message;
+
+use callback::Site;
+use clock::Nanos;
+use state::Shared;
+
+/// An event loop. It dereferences to [`Context`], so its owner can do whatever a callback can do.
+///
+/// Dropping it drops everything that was registered.
+pub struct EventLoop {
+    context: Context,
+}
+
+impl EventLoop {
+    /// A loop with the default limits.
+    ///
+    /// # Errors
+    /// [`LoopError::OutOfDescriptors`] or another refusal of the system: a loop needs two descriptors.
+    pub fn new() -> Result<EventLoop, LoopError> {
+        EventLoop::with(LoopConfig::default())
+    }
+
+    /// A loop with limits of one's own.
+    ///
+    /// # Errors
+    /// As [`EventLoop::new`].
+    pub fn with(config: LoopConfig) -> Result<EventLoop, LoopError> {
+        let handle = LoopHandle { shared: Shared::new(config.time)? };
+        Ok(EventLoop { context: Context::new(handle, config) })
+    }
+
+    /// A descriptor that is readable when the loop has something to do before its
+    /// [`backend_timeout`](EventLoop::backend_timeout): for watching this loop in another one.
+    pub fn backend_fd(&self) -> BorrowedFd<'_> {
+        self.context.handle.shared.poller.as_fd()
+    }
+
+    /// How long the loop would wait for events; `None` is for ever.
+    pub fn backend_timeout(&self) -> Option<Duration> {
+        let shared = &self.context.handle.shared;
+        shared.time_to_sleep(shared.clock.read()).map(Duration::from_nanos)
+    }
+}
+
+impl Deref for EventLoop {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl DerefMut for EventLoop {
+    fn deref_mut(&mut self) -> &mut Context {
+        &mut self.context
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        self.context.handle.shared.clear();
+    }
+}
+
+/// The running loop, as its callbacks see it. What can be registered is told by [`LoopHandle`], to which it
+/// dereferences.
+pub struct Context {
+    handle: LoopHandle,
+    config: LoopConfig,
+    is_running: bool,
+    /// The callback that runs now.
+    current: Current,
+    /// The last reading of the clock: when the last callback ended, or the poll phase began.
+    clock_reading: Nanos,
+    /// When the last poll phase began to handle what it had waited for.
+    busy_since: Nanos,
+    /// The ticks are done, and now all microtasks have their turn.
+    is_in_microtasks: bool,
+    lateness: Nanos,
+    /// Events that were fetched from the kernel and not yet handled.
+    ready: VecDeque<epoll::Event>,
+    panic_handler: Option<PanicHandler>,
+    buffers: Buffers,
+}
+
+/// Memory that is used again and again.
+#[derive(Default)]
+struct Buffers {
+    hooks: Vec<slab::Key>,
+    events: Vec<epoll::Event>,
+}
+
+#[derive(Clone, Copy)]
+struct Current {
+    phase: Phase,
+    site: Site,
+}
+
+type PanicHandler = Box<dyn FnMut(&mut Context, CallbackPanic)>;
+
+impl Context {
+    fn new(handle: LoopHandle, config: LoopConfig) -> Context {
+        Context {
+            clock_reading: handle.shared.clock.read(),
+            handle,
+            config,
+            is_running: false,
+            current: Current { phase: Phase::Entry, site: Location::caller() },
+            busy_since: 0,
+            is_in_microtasks: false,
+            lateness: 0,
+            ready: VecDeque::new(),
+            panic_handler: None,
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// Runs until nothing keeps the loop alive, or it is stopped. True if it was stopped and is still alive.
+    ///
+    /// # Errors
+    /// [`LoopError::NestedRun`] inside a callback of this loop; [`LoopError::Io`] if the poller fails.
+    ///
+    /// # Panics
+    /// With the panic of a callback, if there is no [panic handler](Context::set_panic_handler). The loop stays
+    /// usable: running it again goes on with what is left.
+    pub fn run(&mut self) -> Result<bool, LoopError> {
+        self.run_mode(RunMode::Default)
+    }
+
+    /// Runs as far as `mode` says. True if the loop is still alive.
+    ///
+    /// # Errors
+    /// As [`Context::run`].
+    ///
+    /// # Panics
+    /// As [`Context::run`].
+    pub fn run_mode(&mut self, mode: RunMode) -> Result<bool, LoopError> {
+        if self.is_running {
+            return Err(LoopError::NestedRun);
+        }
+        self.is_running = true;
+        let result = self.go_around(mode);
+        self.is_running = false;
+        self.handle.stop_is_done();
+        result.map(|()| self.is_alive())
+    }
+
+    fn go_around(&mut self, mode: RunMode) -> Result<(), LoopError> {
+        self.start_measuring();
+        self.drain();
+        if mode == RunMode::Default && !self.is_stopping() {
+            self.run_due_timers();
+        }
+        while self.is_alive() && !self.is_stopping() {
+            self.run_pending();
+            self.run_idle_and_prepare();
+            self.poll(mode)?;
+            self.run_pending();
+            self.run_check();
+            self.run_closing();
+            self.run_due_timers();
+            if mode != RunMode::Default {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A handle for futures and structs on this thread.
+    pub fn handle(&self) -> LoopHandle {
+        self.handle.clone()
+    }
+
+    /// How long after its due time the timer's callback was called that runs now.
+    pub fn lateness(&self) -> Duration {
+        Duration::from_nanos(self.lateness)
+    }
+
+    /// From here on a panic in a callback or future is reported to `handler` and the loop goes on. Without
+    /// a handler it leaves [`run`](Context::run). A panic in the handler itself does so, too.
+    pub fn set_panic_handler(&mut self, handler: impl FnMut(&mut Context, CallbackPanic) + 'static) {
+        self.panic_handler = Some(Box::new(handler));
+    }
+}
+
+impl Deref for Context {
+    type Target = LoopHandle;
+
+    fn deref(&self) -> &LoopHandle {
+        &self.handle
+    }
+}

@@ -1,0 +1,93 @@
+//! Long computations in small steps, so that others get their turn in between.
+
+use std::ops::ControlFlow;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::callback::{Callback, Site};
+use super::clock::{Nanos, nanos};
+use super::{Context, LoopHandle};
+
+/// Between two readings of the clock at most this many steps are made.
+const STEPS_PER_READING_MAX: u32 = 1 << 16;
+
+struct Partition<State, Step, Done> {
+    state: State,
+    step: Step,
+    done: Done,
+    budget: Nanos,
+    steps_per_reading: u32,
+    site: Site,
+}
+
+impl LoopHandle {
+    /// Computes something in steps, one per iteration of the loop: `step` says `Continue` until it `Break`s with the
+    /// result, which is handed to `done`. Each step should be short; that is up to the caller.
+    #[track_caller]
+    pub fn partition<State: 'static, Output: 'static>(
+        &self,
+        state: State,
+        step: impl FnMut(&mut State) -> ControlFlow<Output> + 'static,
+        done: impl FnOnce(&mut Context, Output) + 'static,
+    ) {
+        let site = Location::caller();
+        self.start_partition(Partition { state, step, done, budget: 0, steps_per_reading: 1, site });
+    }
+
+    /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`.
+    #[track_caller]
+    pub fn partition_within<State: 'static, Output: 'static>(
+        &self,
+        budget: Duration,
+        state: State,
+        step: impl FnMut(&mut State) -> ControlFlow<Output> + 'static,
+        done: impl FnOnce(&mut Context, Output) + 'static,
+    ) {
+        let (budget, site) = (nanos(budget), Location::caller());
+        self.start_partition(Partition { state, step, done, budget, steps_per_reading: 1, site });
+    }
+
+    fn start_partition<State, Output, Step, Done>(&self, partition: Partition<State, Step, Done>)
+    where
+        State: 'static,
+        Output: 'static,
+        Step: FnMut(&mut State) -> ControlFlow<Output> + 'static,
+        Done: FnOnce(&mut Context, Output) + 'static,
+    {
+        let callback = Callback::new(partition.site, move |context| partition.take_turn(context));
+        self.shared.immediates.borrow_mut().push(callback);
+    }
+}
+
+impl<State, Output, Step, Done> Partition<State, Step, Done>
+where
+    State: 'static,
+    Output: 'static,
+    Step: FnMut(&mut State) -> ControlFlow<Output> + 'static,
+    Done: FnOnce(&mut Context, Output) + 'static,
+{
+    fn take_turn(mut self, context: &mut Context) {
+        match self.steps_within_budget(context) {
+            ControlFlow::Break(output) => (self.done)(context, output),
+            ControlFlow::Continue(()) => context.start_partition(self),
+        }
+    }
+
+    fn steps_within_budget(&mut self, context: &Context) -> ControlFlow<Output> {
+        let start = context.shared.clock.read();
+        loop {
+            for _ in 0..self.steps_per_reading {
+                (self.step)(&mut self.state)?;
+            }
+            let used = context.shared.clock.read().saturating_sub(start);
+            if used >= self.budget {
+                self.steps_per_reading = (self.steps_per_reading / 2).max(1);
+                return ControlFlow::Continue(());
+            }
+            // Reading the clock costs more than a small step: so do it seldom, but often enough to stay exact.
+            if used < self.budget / 16 {
+                self.steps_per_reading = (self.steps_per_reading * 2).min(STEPS_PER_READING_MAX);
+            }
+        }
+    }
+}

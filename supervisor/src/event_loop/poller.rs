@@ -1,0 +1,178 @@
+//! The kernel's side of the poll phase: a set of descriptors, and waiting for one of them to be ready.
+
+use std::ops::BitOr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+
+use super::clock::Nanos;
+use super::error::LoopError;
+
+/// How many events the kernel hands over at a time.
+const EVENTS_PER_CALL: usize = 1_024;
+
+const MILLISECOND: Nanos = 1_000_000;
+/// The loop may wait longer, but not in one go: a day.
+const TIMEOUT_MAX: Nanos = 86_400 * 1_000 * MILLISECOND;
+
+/// In which directions a descriptor is watched. Combine with `|`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest(epoll::EventFlags);
+
+impl Interest {
+    /// Neither direction: the watcher rests and does not keep the loop alive.
+    pub const NONE: Interest = Interest(epoll::EventFlags::empty());
+    /// Data to read, a connection to accept, or the peer's end of writing.
+    pub const READ: Interest = Interest(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP));
+    /// Room to write, or the end of connecting.
+    pub const WRITE: Interest = Interest(epoll::EventFlags::OUT);
+
+    /// Neither direction.
+    pub fn is_none(self) -> bool {
+        self == Interest::NONE
+    }
+
+    /// The same for a single event, after which the descriptor rests until it is armed again.
+    pub(super) fn once(self) -> Interest {
+        Interest(self.0 | epoll::EventFlags::ONESHOT)
+    }
+}
+
+impl BitOr for Interest {
+    type Output = Interest;
+
+    fn bitor(self, other: Interest) -> Interest {
+        Interest(self.0 | other.0)
+    }
+}
+
+/// For what a watched descriptor is ready. An error or a hang-up makes it ready for both directions: the next
+/// read or write tells which it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness(pub(super) epoll::EventFlags);
+
+impl Readiness {
+    /// A read will not block.
+    pub fn is_readable(self) -> bool {
+        use epoll::EventFlags as Flags;
+        self.0.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR)
+    }
+
+    /// A write will not block.
+    pub fn is_writable(self) -> bool {
+        use epoll::EventFlags as Flags;
+        self.0.intersects(Flags::OUT | Flags::HUP | Flags::ERR)
+    }
+
+    /// The peer has closed at least its writing side.
+    pub fn is_hang_up(self) -> bool {
+        self.0.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP)
+    }
+
+    /// The descriptor has an error to tell, e.g. a refused connection.
+    pub fn is_error(self) -> bool {
+        self.0.contains(epoll::EventFlags::ERR)
+    }
+}
+
+/// A level triggered epoll set. Each member carries a token by which its events are told apart.
+#[derive(Debug)]
+pub(super) struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    pub(super) fn new() -> Result<Poller, LoopError> {
+        Ok(Poller { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+    }
+
+    pub(super) fn add(
+        &self,
+        source: BorrowedFd<'_>,
+        token: u64,
+        interest: Interest,
+    ) -> Result<(), LoopError> {
+        Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), interest.0)?)
+    }
+
+    pub(super) fn modify(
+        &self,
+        source: BorrowedFd<'_>,
+        token: u64,
+        interest: Interest,
+    ) -> Result<(), LoopError> {
+        Ok(epoll::modify(&self.epoll, source, epoll::EventData::new_u64(token), interest.0)?)
+    }
+
+    /// Lets a descriptor be watched for `interest` from here on, `current` being what it was watched for.
+    pub(super) fn change(
+        &self,
+        source: BorrowedFd<'_>,
+        token: u64,
+        current: Interest,
+        interest: Interest,
+    ) -> Result<(), LoopError> {
+        match (current.is_none(), interest.is_none()) {
+            (true, true) => Ok(()),
+            (true, false) => self.add(source, token, interest),
+            (false, false) => self.modify(source, token, interest),
+            // A descriptor in the set reports hang-ups even to who wants nothing, so it has to leave the set.
+            (false, true) => {
+                self.remove(source);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the watching of a descriptor. It cannot fail in a way that anybody could act on: the descriptor is
+    /// open, because the loop owns it until now.
+    pub(super) fn remove(&self, source: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, source);
+    }
+
+    /// Waits until something is ready and appends it to `events`. It may return early and without events: after
+    /// a signal, and after the whole milliseconds of `timeout` (`None` is for ever).
+    ///
+    /// epoll itself counts in milliseconds. Only what remains of a wait below that is left to ppoll, which counts
+    /// in nanoseconds but takes a call of its own.
+    pub(super) fn wait(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        timeout: Option<Nanos>,
+    ) -> Result<(), LoopError> {
+        events.reserve(EVENTS_PER_CALL);
+        let timeout = match timeout {
+            None => None,
+            Some(timeout @ 1..MILLISECOND) => {
+                self.wait_precisely(timeout)?;
+                Some(timespec(0))
+            }
+            Some(timeout) => Some(timespec((timeout - timeout % MILLISECOND).min(TIMEOUT_MAX))),
+        };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn wait_precisely(&self, timeout: Nanos) -> Result<(), LoopError> {
+        let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
+        match poll(&mut set, Some(&timespec(timeout))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+fn timespec(nanos: Nanos) -> Timespec {
+    let duration = Duration::from_nanos(nanos);
+    Timespec::try_from(duration).expect("a day of seconds fits into any kernel's type")
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

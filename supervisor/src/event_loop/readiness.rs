@@ -1,0 +1,175 @@
+//! Futures that wait until a descriptor is ready.
+//!
+//! All futures that wait for the same descriptor share one place in the poller, armed for a single event:
+//!
+//! ```text
+//!   (first future) -> armed --event--> fired: everybody is woken
+//!                       ^                |
+//!                       +--(a future whose direction was not ready polls again)
+//!   (last future done or dropped) -> gone
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use super::LoopHandle;
+use super::callback::Site;
+use super::error::LoopError;
+use super::handles::{Handles, Kind};
+use super::poller::{Interest, Readiness};
+use super::slab::Key;
+
+/// What one future waits for, seen from the poller.
+pub(super) struct Waiter {
+    interest: Interest,
+    is_ready: Cell<bool>,
+    waker: RefCell<Waker>,
+}
+
+impl Waiter {
+    fn direction_is_ready(&self, readiness: Readiness) -> bool {
+        match self.interest {
+            Interest::WRITE => readiness.is_writable(),
+            _ => readiness.is_readable(),
+        }
+    }
+}
+
+/// All futures that wait for one descriptor.
+pub(super) struct Waiters {
+    descriptor: RawFd,
+    waiting: Vec<Rc<Waiter>>,
+}
+
+impl Waiters {
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.descriptor
+    }
+
+    /// Tells everybody what happened. Who was not meant arms the place again when it is polled.
+    pub(super) fn fire(&self, readiness: Readiness) -> Vec<Waker> {
+        let wake = |waiter: &Rc<Waiter>| {
+            waiter.is_ready.set(waiter.is_ready.get() || waiter.direction_is_ready(readiness));
+            waiter.waker.borrow().clone()
+        };
+        self.waiting.iter().map(wake).collect()
+    }
+
+    fn interest(&self) -> Interest {
+        self.waiting.iter().fold(Interest::NONE, |interest, waiter| interest | waiter.interest)
+    }
+}
+
+/// Resolves when a descriptor is ready; made by [`LoopHandle::readable`] and [`LoopHandle::writable`]. Keeps the
+/// loop alive while it waits. Dropping it ends the waiting.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Ready<S: AsFd> {
+    event_loop: LoopHandle,
+    source: S,
+    interest: Interest,
+    site: Site,
+    waiting: Option<Rc<Waiter>>,
+}
+
+impl<S: AsFd> Ready<S> {
+    pub(super) fn new(event_loop: LoopHandle, source: S, interest: Interest, site: Site) -> Ready<S> {
+        Ready { event_loop, source, interest, site, waiting: None }
+    }
+
+    fn arm(&mut self, waker: &Waker) -> Result<(), LoopError> {
+        let waiter = match &self.waiting {
+            Some(waiter) => {
+                waiter.waker.replace(waker.clone());
+                Rc::clone(waiter)
+            }
+            None => Rc::new(Waiter {
+                interest: self.interest,
+                is_ready: Cell::new(false),
+                waker: RefCell::new(waker.clone()),
+            }),
+        };
+        let shared = &self.event_loop.shared;
+        let mut handles = shared.handles.borrow_mut();
+        let source = self.source.as_fd();
+        match handles.waiting.get(&source.as_raw_fd()).copied() {
+            Some(key) => join(&mut handles, key, &waiter, |interest| {
+                shared.poller.modify(source, key.to_bits(), interest.once())
+            })?,
+            None => {
+                let waiters = Waiters { descriptor: source.as_raw_fd(), waiting: vec![Rc::clone(&waiter)] };
+                let key = handles.insert(Kind::Waiters(waiters), self.site).0;
+                if let Err(error) = shared.poller.add(source, key.to_bits(), self.interest.once()) {
+                    drop(handles.forget(key));
+                    return Err(error);
+                }
+                handles.waiting.insert(source.as_raw_fd(), key);
+            }
+        }
+        self.waiting = Some(waiter);
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        let Some(waiter) = self.waiting.take() else { return };
+        let shared = &self.event_loop.shared;
+        let source: BorrowedFd<'_> = self.source.as_fd();
+        let mut handles = shared.handles.borrow_mut();
+        let Some(&key) = handles.waiting.get(&source.as_raw_fd()) else { return };
+        let is_empty = handles.change(key, |handle| match &mut handle.kind {
+            Kind::Waiters(waiters) => {
+                waiters.waiting.retain(|other| !Rc::ptr_eq(other, &waiter));
+                waiters.waiting.is_empty()
+            }
+            _ => false,
+        });
+        if is_empty == Some(true) {
+            shared.poller.remove(source);
+            let gone = handles.forget(key);
+            drop(handles);
+            drop(gone);
+        }
+    }
+}
+
+/// Adds a future to those that wait already and arms the place for all of them.
+fn join(
+    handles: &mut Handles,
+    key: Key,
+    waiter: &Rc<Waiter>,
+    arm: impl FnOnce(Interest) -> Result<(), LoopError>,
+) -> Result<(), LoopError> {
+    let armed = handles.change(key, |handle| {
+        let Kind::Waiters(waiters) = &mut handle.kind else { return Ok(()) };
+        if !waiters.waiting.iter().any(|other| Rc::ptr_eq(other, waiter)) {
+            waiters.waiting.push(Rc::clone(waiter));
+        }
+        arm(waiters.interest())
+    });
+    armed.unwrap_or(Ok(()))
+}
+
+impl<S: AsFd + Unpin> Future for Ready<S> {
+    /// An error when the descriptor cannot be watched.
+    type Output = Result<(), LoopError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if self.waiting.as_ref().is_some_and(|waiter| waiter.is_ready.get()) {
+            self.leave();
+            return Poll::Ready(Ok(()));
+        }
+        match self.arm(context.waker()) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl<S: AsFd> Drop for Ready<S> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

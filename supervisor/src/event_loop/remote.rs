@@ -1,0 +1,191 @@
+//! What other threads may do to the loop: post a callback, wake a future, stop it.
+//!
+//! Posts are collected in one `Vec` under a mutex and the loop takes the whole of it at once. Only the post that
+//! finds the `Vec` empty writes to the eventfd: the others know that a wake-up is on its way.
+
+use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Context;
+use super::callback::Site;
+use super::error::{LoopError, LoopGone};
+use super::slab::Key;
+
+pub(super) enum Post {
+    Run {
+        site: Site,
+        run: Box<dyn FnOnce(&mut Context) + Send>,
+    },
+    /// A future of the loop was woken.
+    Wake(Key),
+    /// The answer to a request.
+    Answer {
+        request: Key,
+        value: Box<dyn Any + Send>,
+    },
+    /// A request that nobody will answer any more.
+    Abandon {
+        request: Key,
+    },
+}
+
+#[derive(Default)]
+struct Inbox {
+    posts: Vec<Post>,
+    gone: bool,
+}
+
+struct Shared {
+    inbox: Mutex<Inbox>,
+    has_posts: AtomicBool,
+    stopping: AtomicBool,
+    wake: OwnedFd,
+}
+
+/// A way into the loop from any thread.
+#[derive(Clone)]
+pub struct Remote {
+    shared: Arc<Shared>,
+}
+
+impl Remote {
+    pub(super) fn new() -> Result<Remote, LoopError> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (has_posts, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Remote { shared: Arc::new(Shared { inbox: Mutex::default(), has_posts, stopping, wake }) })
+    }
+
+    /// Runs `callback` on the loop, in its poll phase. Posts of one thread run in the order of posting, each once.
+    ///
+    /// A post does not keep an otherwise finished loop alive once `run` has returned: who awaits an answer holds
+    /// the loop with [`hold`](super::LoopHandle::hold). Nothing bounds the number of posts under way, so whoever
+    /// can be faster than the loop bounds what it posts.
+    ///
+    /// # Errors
+    /// [`LoopGone`] when the loop was dropped; the callback is dropped here, on the calling thread.
+    #[track_caller]
+    pub fn post(&self, callback: impl FnOnce(&mut Context) + Send + 'static) -> Result<(), LoopGone> {
+        let site = Site::from(std::panic::Location::caller());
+        self.push(Post::Run { site, run: Box::new(callback) })
+    }
+
+    /// Makes `run` return after the current iteration, waking it if it waits.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// A bell for `callback`: however often it is rung before the loop gets there, the callback runs once.
+    #[track_caller]
+    pub fn notifier(&self, callback: impl FnMut(&mut Context) + Send + 'static) -> Notifier {
+        let bell = Bell { rung: AtomicBool::new(false), callback: Mutex::new(Box::new(callback)) };
+        Notifier { remote: self.clone(), site: std::panic::Location::caller(), bell: Arc::new(bell) }
+    }
+
+    pub(super) fn push(&self, post: Post) -> Result<(), LoopGone> {
+        let mut inbox = self.lock();
+        if inbox.gone {
+            return Err(LoopGone);
+        }
+        inbox.posts.push(post);
+        let was_empty = inbox.posts.len() == 1;
+        if was_empty {
+            self.shared.has_posts.store(true, Ordering::Release);
+        }
+        drop(inbox);
+        if was_empty {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Everything posted since the last time, in order.
+    pub(super) fn take(&self, mut empty: Vec<Post>) -> Vec<Post> {
+        let mut inbox = self.lock();
+        self.shared.has_posts.store(false, Ordering::Release);
+        std::mem::swap(&mut inbox.posts, &mut empty);
+        empty
+    }
+
+    pub(super) fn has_posts(&self) -> bool {
+        self.shared.has_posts.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::Relaxed) && self.shared.stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn forget_stop(&self) {
+        self.shared.stopping.store(false, Ordering::Release);
+    }
+
+    /// From here on nothing is accepted any more.
+    pub(super) fn close(&self) -> Vec<Post> {
+        let mut inbox = self.lock();
+        inbox.gone = true;
+        std::mem::take(&mut inbox.posts)
+    }
+
+    pub(super) fn wake_descriptor(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+
+    /// Silences the eventfd. It has to come before the posts are taken, or a post in between goes unheard.
+    pub(super) fn silence(&self) {
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.shared.wake, &mut counter);
+    }
+
+    fn ring(&self) {
+        // It fails only when the counter is full, and then it is rung already.
+        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// No code of others runs under this lock, so a poisoned one guards nothing broken.
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type BellCallback = Box<dyn FnMut(&mut Context) + Send>;
+
+struct Bell {
+    rung: AtomicBool,
+    callback: Mutex<BellCallback>,
+}
+
+/// Rings a callback on the loop from any thread. See [`Remote::notifier`].
+#[derive(Clone)]
+pub struct Notifier {
+    remote: Remote,
+    site: Site,
+    bell: Arc<Bell>,
+}
+
+impl Notifier {
+    /// Makes the callback run once after this call; further calls until then add nothing.
+    ///
+    /// # Errors
+    /// [`LoopGone`] when the loop was dropped.
+    pub fn notify(&self) -> Result<(), LoopGone> {
+        if self.bell.rung.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let bell = Arc::clone(&self.bell);
+        self.remote.push(Post::Run { site: self.site, run: Box::new(move |context| bell.answer(context)) })
+    }
+}
+
+impl Bell {
+    fn answer(&self, context: &mut Context) {
+        // Cleared first: what is rung while the callback runs is news to it.
+        self.rung.store(false, Ordering::Release);
+        // Only the loop's thread takes this lock, and never twice, so it does not wait.
+        let mut callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner);
+        callback(context);
+    }
+}

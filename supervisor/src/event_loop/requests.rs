@@ -1,0 +1,94 @@
+//! Requests: an answer that comes from another thread, to a callback that stays on the loop's.
+//!
+//! ```text
+//!   request() -> waiting --complete(value)--> answered: the callback runs in the poll phase
+//!                   |
+//!                   +--withdraw(), or the request is dropped--> gone: the callback is dropped
+//! ```
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use super::callback::Site;
+use super::error::LoopGone;
+use super::remote::{Post, Remote};
+use super::slab::{Key, Slab};
+use super::{Context, LoopHandle};
+
+type Answer = Box<dyn FnOnce(&mut Context, Box<dyn Any + Send>)>;
+
+pub(super) struct WaitingRequest {
+    pub(super) site: Site,
+    pub(super) answer: Answer,
+}
+
+pub(super) type Requests = Slab<WaitingRequest>;
+
+/// Names a request of one loop, for [`LoopHandle::withdraw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(Key);
+
+/// The other end of a request: whoever has the answer gives it here, on any thread. Dropping it ends the request
+/// without an answer.
+pub struct Request<T> {
+    remote: Remote,
+    id: RequestId,
+    is_completed: bool,
+    answer: PhantomData<fn(T)>,
+}
+
+impl<T: Send + 'static> Request<T> {
+    /// Runs the callback on the loop with `value`, unless the request was withdrawn.
+    ///
+    /// # Errors
+    /// [`LoopGone`] when the loop was dropped.
+    pub fn complete(mut self, value: T) -> Result<(), LoopGone> {
+        self.is_completed = true;
+        self.remote.push(Post::Answer { request: self.id.0, value: Box::new(value) })
+    }
+}
+
+impl<T> Request<T> {
+    /// The name by which the loop's side can withdraw it.
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+}
+
+impl<T> Drop for Request<T> {
+    fn drop(&mut self) {
+        if !self.is_completed {
+            // If the loop is gone, so is the request.
+            let _ = self.remote.push(Post::Abandon { request: self.id.0 });
+        }
+    }
+}
+
+impl LoopHandle {
+    /// Keeps the loop alive until the returned [`Request`] is completed; then `answer` runs with the value.
+    #[track_caller]
+    pub fn request<T: Send + 'static>(&self, answer: impl FnOnce(&mut Context, T) + 'static) -> Request<T> {
+        let answer: Answer = Box::new(move |context, value| {
+            // Only Request<T> makes answers to this request, so it is a T.
+            if let Ok(value) = value.downcast() {
+                answer(context, *value);
+            }
+        });
+        let waiting = WaitingRequest { site: Location::caller(), answer };
+        let id = RequestId(self.shared.requests.borrow_mut().insert(waiting));
+        Request { remote: self.remote(), id, is_completed: false, answer: PhantomData }
+    }
+
+    /// Ends a request whose answer is no longer awaited. False if it was answered or withdrawn before.
+    pub fn withdraw(&self, id: RequestId) -> bool {
+        let withdrawn = self.shared.requests.borrow_mut().remove(id.0);
+        withdrawn.is_some()
+    }
+
+    /// Answers a request in the place of who has its other end. A value of another type than the request's ends
+    /// it without an answer.
+    pub(crate) fn answer(&self, id: RequestId, value: Box<dyn Any + Send>) {
+        self.shared.posts.push(Post::Answer { request: id.0, value });
+    }
+}

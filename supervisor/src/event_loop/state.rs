@@ -1,0 +1,146 @@
+//! Everything a loop owns, shared by its [`Context`](super::Context) and its handles on one thread.
+//!
+//! Each part is borrowed for a single operation only, never while a callback or a future runs or is dropped, so
+//! no borrow can ever meet another one.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::callback::{Callback, Microtask, Queue};
+use super::clock::{Clock, Nanos};
+use super::config::Time;
+use super::error::LoopError;
+use super::handles::{Handles, HookPhase};
+use super::immediates::Immediates;
+use super::metrics::Metrics;
+use super::poller::{Interest, Poller};
+use super::remote::{Post, Remote};
+use super::requests::Requests;
+use super::tasks::{LocalLoops, Tasks};
+use super::timers::Timers;
+
+/// The token of the eventfd by which other threads wake the loop. No handle has it: it would be the last slot in
+/// its last generation.
+pub(super) const WAKE_TOKEN: u64 = u64::MAX;
+
+pub(super) struct Shared {
+    pub(super) number: u64,
+    pub(super) clock: Clock,
+    /// The time as the loop has read it last for everybody.
+    pub(super) loop_time: Cell<Nanos>,
+    pub(super) ticks: Queue<Callback>,
+    pub(super) microtasks: Queue<Microtask>,
+    pub(super) pending: Queue<Callback>,
+    pub(super) closing: Queue<Callback>,
+    /// Posts of other threads that have arrived on this one.
+    pub(super) posts: Queue<Post>,
+    pub(super) immediates: RefCell<Immediates>,
+    pub(super) timers: RefCell<Timers>,
+    pub(super) handles: RefCell<Handles>,
+    pub(super) tasks: RefCell<Tasks>,
+    pub(super) requests: RefCell<Requests>,
+    pub(super) metrics: RefCell<Metrics>,
+    /// How long the slowest callback took.
+    pub(super) slowest: Cell<Nanos>,
+    pub(super) holds: Cell<usize>,
+    pub(super) stopping: Cell<bool>,
+    pub(super) poller: Poller,
+    pub(super) remote: Remote,
+}
+
+impl Shared {
+    pub(super) fn new(time: Time) -> Result<Rc<Shared>, LoopError> {
+        let (poller, remote) = (Poller::new()?, Remote::new()?);
+        poller.add(remote.wake_descriptor(), WAKE_TOKEN, Interest::READ)?;
+        let clock = match time {
+            Time::Real => Clock::monotonic(),
+            Time::Virtual => Clock::virtual_time(),
+        };
+        let shared = Rc::new(Shared {
+            number: LocalLoops::next_number(),
+            loop_time: Cell::new(clock.read()),
+            clock,
+            ticks: Queue::new(),
+            microtasks: Queue::new(),
+            pending: Queue::new(),
+            closing: Queue::new(),
+            posts: Queue::new(),
+            immediates: RefCell::new(Immediates::new()),
+            timers: RefCell::new(Timers::new()),
+            handles: RefCell::new(Handles::new()),
+            tasks: RefCell::new(Tasks::new()),
+            requests: RefCell::new(Requests::new()),
+            metrics: RefCell::new(Metrics::new()),
+            slowest: Cell::new(0),
+            holds: Cell::new(0),
+            stopping: Cell::new(false),
+            poller,
+            remote,
+        });
+        LocalLoops::register(shared.number, &shared);
+        Ok(shared)
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.handles.borrow().alive() > 0
+            || self.timers.borrow().referenced() > 0
+            || self.holds.get() > 0
+            || self.requests.borrow().len() > 0
+            || self.has_callbacks_waiting()
+    }
+
+    /// Something can run without any event.
+    pub(super) fn has_callbacks_waiting(&self) -> bool {
+        !self.immediates.borrow().is_empty()
+            || !self.pending.is_empty()
+            || !self.closing.is_empty()
+            || self.has_microtasks()
+            || !self.posts.is_empty()
+            || self.remote.has_posts()
+    }
+
+    pub(super) fn has_microtasks(&self) -> bool {
+        !self.ticks.is_empty() || !self.microtasks.is_empty()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.get() || self.remote.is_stopping()
+    }
+
+    /// How long the poll phase may wait if it starts at `now`; `None` is for ever.
+    pub(super) fn time_to_sleep(&self, now: Nanos) -> Option<Nanos> {
+        let must_not_wait = self.is_stopping()
+            || self.has_callbacks_waiting()
+            || self.handles.borrow().has_hooks(HookPhase::Idle)
+            || !self.is_alive();
+        if must_not_wait {
+            return Some(0);
+        }
+        self.timers.borrow().next_due().map(|due| due.saturating_sub(now))
+    }
+
+    pub(super) fn timer_is_due(&self, now: Nanos) -> bool {
+        self.timers.borrow().next_due().is_some_and(|due| due <= now)
+    }
+
+    /// Drops everything that waits. Callbacks may own handles of this loop, and those would own it for ever.
+    pub(super) fn clear(&self) {
+        LocalLoops::unregister(self.number);
+        drop(self.remote.close());
+        // What is dropped may register something again, once or twice; who does it for ever keeps the leak.
+        for _ in 0..16 {
+            drop((self.ticks.take_all(), self.microtasks.take_all(), self.posts.take_all()));
+            drop((self.pending.take_all(), self.closing.take_all()));
+            // Each taken under its own short borrow, and dropped after it.
+            let immediates = self.immediates.borrow_mut().take_all();
+            let timers = self.timers.borrow_mut().take_all();
+            let handles = self.handles.borrow_mut().take_all();
+            let tasks = self.tasks.borrow_mut().take_all();
+            let requests = self.requests.borrow_mut().take_all();
+            drop((immediates, timers, handles, tasks, requests));
+            if !self.has_callbacks_waiting() && !self.is_alive() && self.tasks.borrow().len() == 0 {
+                break;
+            }
+        }
+    }
+}

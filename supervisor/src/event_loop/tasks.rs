@@ -1,0 +1,289 @@
+//! Futures on the loop. The microtask queue is their ready queue: waking a future queues a microtask that polls it.
+//!
+//! ```text
+//!   spawn -> queued --(its microtask)--> polled --pending--> waiting --(wake)--> queued
+//!                                           |
+//!                                           +--ready, panicked--> gone       cancel() leads from everywhere to gone
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+
+use super::LoopHandle;
+use super::callback::{Microtask, Site};
+use super::remote::{Post, Remote};
+use super::slab::{Key, Slab};
+use super::state::Shared;
+
+type BoxedFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Task {
+    /// Out while it is polled.
+    future: Option<BoxedFuture>,
+    waking: Arc<Waking>,
+    waker: Waker,
+    site: Site,
+}
+
+/// A future that was taken out to be polled.
+pub(super) struct TakenTask {
+    pub(super) future: BoxedFuture,
+    pub(super) waker: Waker,
+    pub(super) site: Site,
+}
+
+pub(super) struct Tasks(Slab<Task>);
+
+impl Tasks {
+    pub(super) fn new() -> Tasks {
+        Tasks(Slab::new())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// From here on the task may be woken again.
+    pub(super) fn take(&mut self, key: Key) -> Option<TakenTask> {
+        let task = self.0.get_mut(key)?;
+        task.waking.queued.store(false, Ordering::Release);
+        Some(TakenTask { future: task.future.take()?, waker: task.waker.clone(), site: task.site })
+    }
+
+    /// Puts a future back that is not finished. Returns it if it was cancelled meanwhile.
+    pub(super) fn restore(&mut self, key: Key, future: BoxedFuture) -> Option<BoxedFuture> {
+        match self.0.get_mut(key) {
+            Some(task) => task.future.replace(future),
+            None => Some(future),
+        }
+    }
+
+    /// What is returned may run anything when dropped, so it is dropped by who holds no borrow.
+    #[must_use]
+    pub(super) fn remove(&mut self, key: Key) -> Option<Leftover> {
+        self.0.remove(key).map(|task| Leftover { _future: task.future, _waker: task.waker })
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Leftover> {
+        self.0
+            .take_all()
+            .into_iter()
+            .map(|task| Leftover { _future: task.future, _waker: task.waker })
+            .collect()
+    }
+}
+
+/// What is left of a task that was removed.
+pub(super) struct Leftover {
+    _future: Option<BoxedFuture>,
+    _waker: Waker,
+}
+
+/// What wakes one task, from any thread. A task that is queued already is not queued again.
+struct Waking {
+    key: Key,
+    loop_number: u64,
+    queued: AtomicBool,
+    remote: Remote,
+}
+
+impl Wake for Waking {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let microtask = Microtask::Poll(self.key);
+        if !LocalLoops::push(self.loop_number, microtask) {
+            // If the loop is gone, so is the task.
+            let _ = self.remote.push(Post::Wake(self.key));
+        }
+    }
+}
+
+thread_local! {
+    /// The loops that live on this thread, by number: a wake-up from their own thread needs no lock.
+    static LOCAL_LOOPS: RefCell<Vec<(u64, Weak<Shared>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The loops of the current thread.
+pub(super) struct LocalLoops;
+
+impl LocalLoops {
+    /// A number for a new loop, different from all others of the process.
+    pub(super) fn next_number() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn register(number: u64, shared: &Rc<Shared>) {
+        LOCAL_LOOPS.with_borrow_mut(|loops| loops.push((number, Rc::downgrade(shared))));
+    }
+
+    pub(super) fn unregister(number: u64) {
+        // The thread may be past the end of its locals, and then there is nothing to take back.
+        let _ = LOCAL_LOOPS.try_with(|loops| loops.borrow_mut().retain(|(other, _)| *other != number));
+    }
+
+    /// False if the loop does not live on this thread.
+    fn push(number: u64, microtask: Microtask) -> bool {
+        let find = |loops: &RefCell<Vec<(u64, Weak<Shared>)>>| {
+            loops.borrow().iter().find(|(other, _)| *other == number).and_then(|(_, shared)| shared.upgrade())
+        };
+        let Some(shared) = LOCAL_LOOPS.try_with(find).ok().flatten() else { return false };
+        shared.microtasks.push(microtask);
+        true
+    }
+}
+
+/// Why a spawned future has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinError {
+    /// It was cancelled, or its loop was dropped.
+    Cancelled,
+    /// It panicked. The panic itself goes the way of all panics in callbacks.
+    Panicked,
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Cancelled => write!(formatter, "the task was cancelled"),
+            JoinError::Panicked => write!(formatter, "the task panicked"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// Where a task leaves its result and who waits for it.
+struct Join<T> {
+    result: Cell<Option<Result<T, JoinError>>>,
+    is_finished: Cell<bool>,
+    waiter: Cell<Option<Waker>>,
+}
+
+impl<T> Join<T> {
+    fn finish(&self, result: Result<T, JoinError>) {
+        self.result.set(Some(result));
+        self.is_finished.set(true);
+        if let Some(waiter) = self.waiter.take() {
+            waiter.wake();
+        }
+    }
+}
+
+/// Lives inside the task: however the task ends, somebody is told.
+struct Finisher<T>(Rc<Join<T>>);
+
+impl<T> Drop for Finisher<T> {
+    fn drop(&mut self) {
+        if self.0.is_finished.get() {
+            return;
+        }
+        let cause = if std::thread::panicking() { JoinError::Panicked } else { JoinError::Cancelled };
+        self.0.finish(Err(cause));
+    }
+}
+
+/// The result of a spawned future, which is a future itself. Dropping it lets the task run on alone.
+pub struct JoinHandle<T> {
+    event_loop: LoopHandle,
+    key: Key,
+    join: Rc<Join<T>>,
+    cancels_on_drop: bool,
+}
+
+impl<T> JoinHandle<T> {
+    /// Drops the future at once, or when it returns if it runs right now. Nothing happens if it has ended.
+    pub fn cancel(&self) {
+        let leftover = self.event_loop.shared.tasks.borrow_mut().remove(self.key);
+        drop(leftover);
+    }
+
+    /// Ties the task to this handle: dropping the handle cancels it.
+    #[must_use]
+    pub fn cancel_on_drop(mut self) -> JoinHandle<T> {
+        self.cancels_on_drop = true;
+        self
+    }
+
+    /// The task has ended, in whatever way.
+    pub fn is_finished(&self) -> bool {
+        self.join.is_finished.get()
+    }
+
+    /// The result, if the task has ended and nobody took it yet.
+    pub fn take_result(&self) -> Option<Result<T, JoinError>> {
+        self.join.result.take()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        if let Some(result) = self.join.result.take() {
+            return Poll::Ready(result);
+        }
+        if self.join.is_finished.get() {
+            return Poll::Ready(Err(JoinError::Cancelled));
+        }
+        self.join.waiter.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if self.cancels_on_drop {
+            self.cancel();
+        }
+    }
+}
+
+impl LoopHandle {
+    /// Runs a future on the loop; it is polled for the first time as a microtask.
+    ///
+    /// Like a promise, a task does not keep the loop alive by itself: what it waits for does. A future that is
+    /// woken from another thread takes a [`hold`](LoopHandle::hold).
+    #[track_caller]
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+        let site = std::panic::Location::caller();
+        let join =
+            Rc::new(Join { result: Cell::new(None), is_finished: Cell::new(false), waiter: Cell::new(None) });
+        let finisher = Finisher(Rc::clone(&join));
+        let future = Box::pin(async move {
+            // Moved in, so that it is dropped with the future's own state when that panics.
+            let finisher = finisher;
+            let value = future.await;
+            finisher.0.finish(Ok(value));
+        });
+        let key = self.insert_task(future, site);
+        JoinHandle { event_loop: self.clone(), key, join, cancels_on_drop: false }
+    }
+
+    fn insert_task(&self, future: BoxedFuture, site: Site) -> Key {
+        let shared = &self.shared;
+        let key = shared.tasks.borrow_mut().0.insert_with(|key| {
+            let waking = Arc::new(Waking {
+                key,
+                loop_number: shared.number,
+                queued: AtomicBool::new(true),
+                remote: shared.remote.clone(),
+            });
+            Task { future: Some(future), waker: Waker::from(Arc::clone(&waking)), waking, site }
+        });
+        shared.microtasks.push(Microtask::Poll(key));
+        key
+    }
+}

@@ -1,0 +1,89 @@
+//! Futures on the loop.
+
+use super::*;
+
+#[test]
+fn a_future_sleeps_yields_and_is_joined() {
+    let (mut event_loop, log) = (virtual_loop(), Log::default());
+    let (handle, inner) = (event_loop.handle(), log.clone());
+    let child = event_loop.spawn(async move {
+        handle.sleep(milliseconds(10)).await;
+        inner.add("slept");
+        handle.yield_now().await;
+        handle.next_iteration().await;
+        inner.add("turned");
+        42
+    });
+    let inner = log.clone();
+    event_loop.spawn(async move { inner.add(format!("{:?}", child.await)) });
+    event_loop.run().unwrap();
+    log.expect(&["slept", "turned", "Ok(42)"]);
+}
+
+#[test]
+fn a_future_reads_when_its_descriptor_is_readable() {
+    let mut event_loop = real_loop();
+    let (mut writer, mut reader) = UnixStream::pair().unwrap();
+    let handle = event_loop.handle();
+    let reading = event_loop.spawn(async move {
+        handle.readable(&reader).await.unwrap();
+        let mut byte = [0];
+        reader.read_exact(&mut byte).unwrap();
+        byte[0]
+    });
+    event_loop.set_timeout(milliseconds(1), move |_| writer.write_all(b"y").unwrap());
+    event_loop.run().unwrap();
+    assert_eq!(reading.take_result(), Some(Ok(b'y')));
+}
+
+#[test]
+fn reading_and_writing_futures_share_a_descriptor() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let (mut writer, reader) = UnixStream::pair().unwrap();
+    let reader = Rc::new(reader);
+    for name in ["readable", "writable"] {
+        let (handle, log, socket) = (event_loop.handle(), log.clone(), Rc::clone(&reader));
+        event_loop.spawn(async move {
+            match name {
+                "readable" => handle.readable(&*socket).await.unwrap(),
+                _ => handle.writable(&*socket).await.unwrap(),
+            }
+            log.add(name);
+        });
+    }
+    event_loop.set_timeout(milliseconds(1), move |_| writer.write_all(b"y").unwrap());
+    event_loop.run().unwrap();
+    log.0.borrow_mut().sort_unstable();
+    log.expect(&["readable", "writable"]);
+    assert!(!event_loop.is_alive());
+}
+
+#[test]
+fn a_cancelled_future_is_dropped_and_its_timer_with_it() {
+    let mut event_loop = virtual_loop();
+    let handle = event_loop.handle();
+    let task = event_loop.spawn(async move { handle.sleep(milliseconds(10)).await });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(event_loop.is_alive());
+    task.cancel();
+    assert!(!event_loop.is_alive());
+    assert_eq!(task.take_result(), Some(Err(JoinError::Cancelled)));
+}
+
+#[test]
+fn a_future_is_woken_from_another_thread() {
+    let mut event_loop = real_loop();
+    let (waker_sender, wakers) = std::sync::mpsc::channel::<std::task::Waker>();
+    let thread = std::thread::spawn(move || wakers.recv().unwrap().wake());
+    let hold = event_loop.hold();
+    let mut polls = 0;
+    let task = event_loop.spawn(std::future::poll_fn(move |context| {
+        let _held = &hold;
+        polls += 1;
+        waker_sender.send(context.waker().clone()).ok();
+        if polls == 2 { std::task::Poll::Ready(polls) } else { std::task::Poll::Pending }
+    }));
+    assert!(!event_loop.run().unwrap());
+    thread.join().unwrap();
+    assert_eq!(task.take_result(), Some(Ok(2)));
+}

@@ -1,0 +1,73 @@
+//! Descriptors, signals, and what is said about misuse.
+
+use super::*;
+
+#[test]
+fn closing_a_handle_of_the_same_batch_silences_it() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let ids = Rc::new(RefCell::new(Vec::new()));
+    for name in ["first", "second"] {
+        let (writer, reader) = readable_pair();
+        let (log, ids) = (log.clone(), Rc::clone(&ids));
+        let others = Rc::clone(&ids);
+        let id = event_loop.watch(reader, Interest::READ, move |context, _| {
+            let _keeps_the_byte_coming = &writer;
+            log.add(name);
+            others.borrow_mut().drain(..).for_each(|id| context.close(id, |_| ()).unwrap());
+        });
+        ids.borrow_mut().push(id.unwrap());
+    }
+    event_loop.run().unwrap();
+    assert_eq!(log.0.borrow().len(), 1, "the second was closed by the first");
+}
+
+#[test]
+fn misuse_is_named() {
+    let event_loop = real_loop();
+    let hook = event_loop.idle(|_| ());
+    assert!(matches!(event_loop.set_interest(hook, Interest::READ), Err(LoopError::NotAWatcher)));
+    event_loop.close(hook, |_| ()).unwrap();
+    assert!(matches!(event_loop.close(hook, |_| ()), Err(LoopError::AlreadyClosed)));
+    assert!(matches!(event_loop.set_interest(hook, Interest::READ), Err(LoopError::AlreadyClosed)));
+    let socket = Rc::new(UnixStream::pair().unwrap().0);
+    event_loop.watch(Rc::clone(&socket), Interest::READ, |_, _| ()).unwrap();
+    let again = event_loop.watch(socket, Interest::WRITE, |_, _| ());
+    assert!(matches!(again, Err(LoopError::AlreadyWatched)));
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    assert!(matches!(event_loop.watch(file, Interest::READ, |_, _| ()), Err(LoopError::NotWatchable)));
+    assert!(matches!(event_loop.on_signal(&[9], |_, _| ()), Err(LoopError::UnusableSignal { signal: 9 })));
+}
+
+#[test]
+fn a_signal_reaches_its_handler() {
+    let mut event_loop = real_loop();
+    let (log, id) = (Log::default(), Rc::new(Cell::new(None)));
+    let (seen, own_id) = (log.clone(), Rc::clone(&id));
+    let usr1 = signal_hook::consts::SIGUSR1;
+    let handler = event_loop.on_signal(&[usr1, signal_hook::consts::SIGUSR2], move |context, signal| {
+        seen.add(format!("signal {signal}"));
+        context.close(own_id.get().unwrap(), |_| ()).unwrap();
+    });
+    id.set(Some(handler.unwrap()));
+    signal_hook::low_level::raise(usr1).unwrap();
+    event_loop.run().unwrap();
+    log.expect(&[&format!("signal {usr1}")]);
+}
+
+#[test]
+fn a_loop_can_be_driven_by_another_one() {
+    let (mut outer, inner, log) = (real_loop(), real_loop(), Log::default());
+    inner.set_immediate(log.entry("inner"));
+    inner.remote().post(|_| ()).unwrap();
+    assert_eq!(inner.backend_timeout(), Some(Duration::ZERO));
+    let descriptor = inner.backend_fd().try_clone_to_owned().unwrap();
+    let (inner, id) = (RefCell::new(inner), Rc::new(Cell::new(None)));
+    let own_id = Rc::clone(&id);
+    let watched = outer.watch(descriptor, Interest::READ, move |context, _| {
+        inner.borrow_mut().run_mode(RunMode::NoWait).unwrap();
+        context.close(own_id.get().unwrap(), |_| ()).unwrap();
+    });
+    id.set(Some(watched.unwrap()));
+    outer.run().unwrap();
+    log.expect(&["inner"]);
+}

@@ -1,0 +1,116 @@
+//! When the loop ends, what panics do to it, and what is left when it is dropped.
+
+use super::*;
+
+#[test]
+fn s7_a_loop_without_anything_to_wait_for_ends_at_once() {
+    assert!(!virtual_loop().run().unwrap());
+}
+
+#[test]
+fn a_loop_cannot_be_run_inside_itself() {
+    let mut event_loop = virtual_loop();
+    event_loop.set_immediate(|context| assert!(matches!(context.run(), Err(LoopError::NestedRun))));
+    event_loop.run().unwrap();
+}
+
+#[test]
+fn unreferenced_timers_and_handles_do_not_keep_the_loop_alive() {
+    let mut event_loop = virtual_loop();
+    let timer = event_loop.set_interval(milliseconds(1), |_| ());
+    let hook = event_loop.check(|_| ());
+    assert!(event_loop.is_alive());
+    for _ in 0..2 {
+        event_loop.unref(timer);
+        event_loop.unref(hook);
+    }
+    assert!(!event_loop.run().unwrap());
+    event_loop.ref_(timer);
+    assert!(event_loop.is_alive());
+}
+
+#[test]
+fn a_panic_is_reported_and_the_rest_of_the_batch_still_runs() {
+    let (mut event_loop, log) = (virtual_loop(), Log::default());
+    let reports = log.clone();
+    event_loop.set_panic_handler(move |_, panic| reports.add(panic.message()));
+    event_loop.set_immediate(|_| panic!("ouch"));
+    event_loop.set_immediate(log.entry("next"));
+    event_loop.next_tick(|_| panic!("tick"));
+    event_loop.next_tick(log.entry("next tick"));
+    event_loop.run().unwrap();
+    log.expect(&["tick", "next tick", "ouch", "next"]);
+}
+
+#[test]
+fn a_panic_without_a_handler_leaves_run_and_the_loop_goes_on_afterwards() {
+    let (mut event_loop, log) = (virtual_loop(), Log::default());
+    event_loop.set_immediate(|_| panic!("ouch"));
+    event_loop.set_immediate(log.entry("next"));
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event_loop.run()));
+    assert!(panic.is_err());
+    event_loop.run().unwrap();
+    log.expect(&["next"]);
+}
+
+#[test]
+fn the_metrics_name_the_slowest_callback() {
+    let mut event_loop = real_loop();
+    let line = line!() + 1;
+    event_loop.set_immediate(|_| {
+        let start = Instant::now();
+        while start.elapsed() < milliseconds(5) {}
+    });
+    event_loop.set_immediate(|_| ());
+    event_loop.run().unwrap();
+    let metrics = event_loop.metrics();
+    let slowest = metrics.slowest_callback.unwrap();
+    assert_eq!((slowest.site.line(), slowest.phase), (line, Phase::Check));
+    assert!(slowest.duration >= milliseconds(5));
+    assert!(metrics.iterations >= 1);
+}
+
+#[test]
+fn dropping_the_loop_drops_what_was_registered_even_when_that_owns_the_loop() {
+    let event_loop = virtual_loop();
+    let witness = Rc::new(());
+    let keep = || (event_loop.handle(), Rc::clone(&witness));
+    let kept = [keep(), keep(), keep(), keep(), keep()];
+    let [tick, immediate, timer, hook, task] = kept.map(|owned| move || drop(owned.clone()));
+    event_loop.next_tick(move |_| tick());
+    event_loop.set_immediate(move |_| immediate());
+    event_loop.set_timeout(Duration::ZERO, move |_| timer());
+    event_loop.idle(move |_| hook());
+    event_loop.spawn(async move { task() });
+    let _request = event_loop.request({
+        let owned = keep();
+        move |_, ()| drop(owned)
+    });
+    drop(event_loop);
+    assert_eq!(Rc::strong_count(&witness), 1);
+}
+
+#[test]
+fn what_is_dropped_with_a_callback_may_use_the_loop() {
+    struct ClearsOnDrop(LoopHandle, TimerId);
+    impl Drop for ClearsOnDrop {
+        fn drop(&mut self) {
+            assert!(self.0.clear(self.1));
+            self.0.set_immediate(|_| ());
+        }
+    }
+    let mut event_loop = virtual_loop();
+    let victim = |event_loop: &EventLoop| {
+        let timer = event_loop.set_timeout(milliseconds(1_000), |_| ());
+        ClearsOnDrop(event_loop.handle(), timer)
+    };
+    let owned = victim(&event_loop);
+    let timer = event_loop.set_timeout(milliseconds(1), move |_| drop(owned));
+    event_loop.clear(timer);
+    let owned = victim(&event_loop);
+    let hook = event_loop.idle(move |_| assert!(owned.0.is_alive()));
+    event_loop.close(hook, |_| ()).unwrap();
+    let owned = victim(&event_loop);
+    event_loop.spawn(async move { drop(owned) }).cancel();
+    assert!(!event_loop.run().unwrap());
+}

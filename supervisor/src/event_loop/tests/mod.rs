@@ -1,0 +1,58 @@
+//! What the loop promises, claim by claim. Where a claim of the seed documents is meant, its number comes first.
+
+use std::cell::{Cell, RefCell};
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+mod futures;
+mod handles;
+mod life;
+mod model;
+mod order;
+mod remote;
+
+/// What has happened so far, in order.
+#[derive(Clone, Default)]
+struct Log(Rc<RefCell<Vec<String>>>);
+
+impl Log {
+    fn add(&self, what: impl Into<String>) {
+        self.0.borrow_mut().push(what.into());
+    }
+
+    /// A callback that does nothing but be seen.
+    fn entry(&self, what: &'static str) -> impl FnOnce(&mut Context) + 'static {
+        let log = self.clone();
+        move |_| log.add(what)
+    }
+
+    #[track_caller]
+    fn expect(&self, expected: &[&str]) {
+        assert_eq!(*self.0.borrow(), expected);
+    }
+}
+
+fn virtual_loop() -> EventLoop {
+    EventLoop::with(LoopConfig { time: Time::Virtual, ..LoopConfig::default() }).expect("two descriptors")
+}
+
+fn real_loop() -> EventLoop {
+    EventLoop::new().expect("two descriptors")
+}
+
+fn milliseconds(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// A pair whose second end has a byte to read.
+fn readable_pair() -> (UnixStream, UnixStream) {
+    let (mut writer, reader) = UnixStream::pair().expect("a socket pair");
+    writer.write_all(b"x").expect("room for a byte");
+    reader.set_nonblocking(true).expect("a live socket");
+    (writer, reader)
+}

@@ -1,0 +1,201 @@
+//! Timers: what runs when the wheel says that its time has come.
+//!
+//! ```text
+//!   started --(due)--> due --(fetched)--> running --> gone            a timeout
+//!      ^                                     |
+//!      +------------(next beat)--------------+                        an interval
+//!   clear() leads from everywhere to gone; a running interval is dropped when its callback returns.
+//! ```
+//!
+//! One tick is 2^16 ns, about 66 us: as fine as the kernel's own timer slack (50 us), and a shift to compute. Due
+//! times are rounded up to a tick, so no timer is ever early, and are counted from a fresh reading of the clock.
+
+use std::time::Duration;
+
+use super::Context;
+use super::callback::{Repeated, Site};
+use super::clock::{Nanos, nanos};
+use super::slab::Key;
+use super::wheel::Wheel;
+
+const TICK_BITS: u32 = 16;
+const TICK: Nanos = 1 << TICK_BITS;
+
+/// Names a timer of one loop, for [`clear`](super::LoopHandle::clear), `ref_` and `unref`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerId(pub(super) Key);
+
+/// What an interval does about the time that its callback, or another one, has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Catchup {
+    /// The next beat comes one period after the callback has ended, as in Node and libuv: beats drift.
+    Drift,
+    /// Beats stay on the grid start + n x period. Beats that were missed are left out, never made up for.
+    FixedRate,
+}
+
+pub(super) type OnceTimer = Box<dyn FnOnce(&mut Context)>;
+
+enum Action {
+    Once(OnceTimer),
+    Every(Box<Interval>),
+}
+
+pub(super) struct Interval {
+    period: Nanos,
+    catchup: Catchup,
+    pub(super) callback: Repeated,
+}
+
+struct Timer {
+    /// Out while an interval runs.
+    action: Option<Action>,
+    due: Nanos,
+    site: Site,
+    referenced: bool,
+}
+
+/// A timer whose callback has to run now.
+pub(super) struct DueTimer {
+    pub(super) site: Site,
+    pub(super) due: Nanos,
+    pub(super) call: DueCall,
+}
+
+pub(super) enum DueCall {
+    Once(OnceTimer),
+    /// To be given back with [`Timers::rearm`] after it ran.
+    Every(TimerId, Box<Interval>),
+}
+
+/// The callback of a removed timer. Dropping it may run anything, so it is dropped by who holds no borrow.
+#[must_use]
+pub(super) struct Removed {
+    _action: Option<Action>,
+}
+
+pub(super) struct Timers {
+    wheel: Wheel<Timer>,
+    referenced: usize,
+}
+
+impl Timers {
+    pub(super) fn new() -> Timers {
+        Timers { wheel: Wheel::new(), referenced: 0 }
+    }
+
+    /// How many timers keep the loop alive.
+    pub(super) fn referenced(&self) -> usize {
+        self.referenced
+    }
+
+    pub(super) fn start_once(&mut self, due: Nanos, site: Site, callback: OnceTimer) -> TimerId {
+        self.start(due, site, Action::Once(callback))
+    }
+
+    pub(super) fn start_every(
+        &mut self,
+        due: Nanos,
+        site: Site,
+        period: Duration,
+        catchup: Catchup,
+        callback: Repeated,
+    ) -> TimerId {
+        let period = nanos(period).max(TICK);
+        self.start(due, site, Action::Every(Box::new(Interval { period, catchup, callback })))
+    }
+
+    fn start(&mut self, due: Nanos, site: Site, action: Action) -> TimerId {
+        self.referenced += 1;
+        let timer = Timer { action: Some(action), due, site, referenced: true };
+        TimerId(self.wheel.start(tick_at_or_after(due), timer))
+    }
+
+    pub(super) fn remove(&mut self, id: TimerId) -> Option<Removed> {
+        let timer = self.wheel.remove(id.0)?;
+        self.referenced -= usize::from(timer.referenced);
+        Some(Removed { _action: timer.action })
+    }
+
+    /// Nothing happens if the timer has run, or was cleared.
+    pub(super) fn set_referenced(&mut self, id: TimerId, referenced: bool) {
+        let Some(timer) = self.wheel.get_mut(id.0) else { return };
+        self.referenced += usize::from(referenced);
+        self.referenced -= usize::from(std::mem::replace(&mut timer.referenced, referenced));
+    }
+
+    /// Finds everything that is due by `now`; [`Timers::fetch_due`] then hands it out.
+    pub(super) fn advance(&mut self, now: Nanos) {
+        self.wheel.advance(now >> TICK_BITS);
+    }
+
+    pub(super) fn fetch_due(&mut self) -> Option<DueTimer> {
+        let key = self.wheel.fetch_due()?;
+        let timer = self.wheel.get_mut(key)?;
+        let (site, due, referenced) = (timer.site, timer.due, timer.referenced);
+        let call = match timer.action.take()? {
+            Action::Every(interval) => DueCall::Every(TimerId(key), interval),
+            Action::Once(callback) => {
+                self.wheel.remove(key);
+                self.referenced -= usize::from(referenced);
+                DueCall::Once(callback)
+            }
+        };
+        Some(DueTimer { site, due, call })
+    }
+
+    /// Starts the next beat of an interval whose callback has run. Gives the interval back if it was cleared
+    /// meanwhile.
+    pub(super) fn rearm(
+        &mut self,
+        id: TimerId,
+        interval: Box<Interval>,
+        now: Nanos,
+    ) -> Option<Box<Interval>> {
+        let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
+        timer.due = interval.next_beat(timer.due, now);
+        timer.action = Some(Action::Every(interval));
+        let tick = tick_at_or_after(timer.due);
+        self.wheel.restart(id.0, tick);
+        None
+    }
+
+    /// When the next timer is due: never too late, and early only after its neighbour was stopped.
+    pub(super) fn next_due(&self) -> Option<Nanos> {
+        self.wheel.next_due().map(|tick| tick << TICK_BITS)
+    }
+
+    pub(super) fn has_due(&self) -> bool {
+        self.wheel.has_due()
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Removed> {
+        self.referenced = 0;
+        self.wheel.take_all().into_iter().map(|timer| Removed { _action: timer.action }).collect()
+    }
+
+    pub(super) fn sites(&self) -> Vec<Site> {
+        self.wheel.iter().filter(|timer| timer.referenced).map(|timer| timer.site).collect()
+    }
+}
+
+impl Interval {
+    fn next_beat(&self, due: Nanos, now: Nanos) -> Nanos {
+        match self.catchup {
+            Catchup::Drift => now.saturating_add(self.period),
+            Catchup::FixedRate => {
+                let beats = now.saturating_sub(due) / self.period + 1;
+                due.saturating_add(self.period.saturating_mul(beats))
+            }
+        }
+    }
+}
+
+fn tick_at_or_after(due: Nanos) -> u64 {
+    due.div_ceil(TICK)
+}
+
+/// The due time of a timer that is started at `now`; one that lies beyond the loop's time is at its end.
+pub(super) fn due_after(now: Nanos, delay: Duration) -> Nanos {
+    now.saturating_add(nanos(delay))
+}

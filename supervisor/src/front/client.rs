@@ -1,0 +1,361 @@
+//! The client's end of the local socket, blocking: for the command line and for programs that are no event loop.
+//!
+//! Many requests may be on their way at once. Each has a ticket, and its answers repeat it:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use offload_protocol::messages::{ToClient, View};
+//! use offload_supervisor::client::Client;
+//!
+//! let mut client = Client::connect("/run/user/1000/offload/offload.sock".as_ref(), "my program")?;
+//! let tickets = ["1000", "2000"].map(|input| client.submit("primes", &input.into()));
+//! for ticket in tickets {
+//!     let ticket = ticket?;
+//!     let (accepted, _) = client.answer_to(ticket)?;
+//!     if let ToClient::Accepted { .. } = accepted {
+//!         let (_finished, output) = client.answer_to(ticket)?;
+//!         println!("{}", String::from_utf8_lossy(&output));
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! While a request waits to be written, answers to earlier ones are read and kept. Without that, a client that sends
+//! much before it reads would wait for a supervisor that waits for the client. So what is kept is bounded by what
+//! the program has asked for and not looked at yet.
+
+mod error;
+
+use super::peer::is_same_user;
+use super::request::owned;
+use crate::limits::GREETING_TIMEOUT;
+use bytes::Bytes;
+use interprocess::local_socket::{ConnectOptions, GenericFilePath, ToFsName};
+use interprocess::os::unix::uds_local_socket as uds;
+use offload_protocol::codec;
+use offload_protocol::frame::FrameDecoder;
+use offload_protocol::limits::{LABEL_MAX, PAYLOAD_MAX_CEILING};
+use offload_protocol::messages::{
+    CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
+};
+use offload_protocol::nouns::{ContentType, cut};
+use offload_protocol::outbox::Outbox;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Instant;
+
+pub use error::{ClientError, ConnectError};
+
+/// A message from the supervisor and its payload.
+pub type Answer = (ToClient<'static>, Bytes);
+
+/// A connection to a supervisor; see the module's documentation.
+#[derive(Debug)]
+pub struct Client {
+    socket: UnixStream,
+    decoder: FrameDecoder,
+    outbox: Outbox,
+    /// What was read and not asked for yet, in the order in which it came.
+    inbox: VecDeque<Answer>,
+    /// What the supervisor said before it closed the connection.
+    goodbye: Option<String>,
+    payload_max: usize,
+    tickets: u64,
+}
+
+impl Client {
+    /// Connects to the socket at `path` as `name`, of which [`LABEL_MAX`] bytes are used. Waits while the supervisor
+    /// is too busy to accept, and then [`GREETING_TIMEOUT`] for its welcome.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]. A supervisor of another user is not talked to.
+    pub fn connect(path: &Path, name: &str) -> Result<Client, ConnectError> {
+        let socket = open(path).map_err(|error| ConnectError::of(path, error))?;
+        let mut client = Client {
+            socket,
+            decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING),
+            outbox: Outbox::new(),
+            inbox: VecDeque::new(),
+            goodbye: None,
+            payload_max: 0,
+            tickets: 0,
+        };
+        match client.greet(name) {
+            Ok(()) => Ok(client),
+            Err(ClientError::Closed { reason: Some(reason) }) => Err(ConnectError::Refused { reason }),
+            Err(ClientError::Io(error)) => Err(ConnectError::of(path, error)),
+            Err(error) => Err(ConnectError::of(path, io::Error::other(error))),
+        }
+    }
+
+    /// The longest payload that the supervisor takes, in bytes.
+    pub fn payload_max(&self) -> usize {
+        self.payload_max
+    }
+
+    /// A number that no request of this client has had.
+    pub fn new_ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    /// Sends a request; returns when it is written.
+    ///
+    /// # Errors
+    /// See [`ClientError`]. After `TooLarge` and `Encode` the connection is as before.
+    pub fn send(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), ClientError> {
+        self.queue(request, payload)?;
+        self.write()?;
+        while !self.outbox.is_empty() {
+            self.wait_and_go_on(None)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Client::send`], but writes nothing yet: for a program that waits for several things at once. Such a
+    /// program watches the descriptor, also for writing while [`Client::has_unsent`], and when it is ready takes what
+    /// there is from [`Client::receive_until`] with a deadline of now, which writes too.
+    ///
+    /// # Errors
+    /// [`ClientError::TooLarge`] and [`ClientError::Encode`]; the connection is as before.
+    pub fn queue(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), ClientError> {
+        if payload.len() > self.payload_max {
+            return Err(ClientError::TooLarge { length: payload.len(), max: self.payload_max });
+        }
+        self.outbox.push(request, payload).map_err(ClientError::Encode)
+    }
+
+    /// Whether something queued is not written yet.
+    pub fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// The next message, whatever it answers. Waits for ever: a job may take that long.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn receive(&mut self) -> Result<Answer, ClientError> {
+        loop {
+            if let Some(answer) = self.inbox.pop_front() {
+                return Ok(answer);
+            }
+            self.wait_and_go_on(None)?;
+        }
+    }
+
+    /// As [`Client::receive`], but `None` if nothing has come until `deadline`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn receive_until(&mut self, deadline: Instant) -> Result<Option<Answer>, ClientError> {
+        loop {
+            if let Some(answer) = self.inbox.pop_front() {
+                return Ok(Some(answer));
+            }
+            if !self.wait_and_go_on(Some(deadline))? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next message that answers `ticket`; the others stay for later. Waits for ever.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn answer_to(&mut self, ticket: u64) -> Result<Answer, ClientError> {
+        let mut seen = 0;
+        loop {
+            let found =
+                self.inbox.iter().skip(seen).position(|(message, _)| ticket_of(message) == Some(ticket));
+            if let Some(answer) = found.and_then(|at| self.inbox.remove(seen + at)) {
+                return Ok(answer);
+            }
+            seen = self.inbox.len();
+            self.wait_and_go_on(None)?;
+        }
+    }
+
+    /// Sends the request that `build` makes of a new ticket, and waits for its first answer.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn request<'a>(
+        &mut self,
+        build: impl FnOnce(u64) -> ToSupervisor<'a>,
+    ) -> Result<Answer, ClientError> {
+        let ticket = self.new_ticket();
+        self.send(&build(ticket), &Bytes::new())?;
+        self.answer_to(ticket)
+    }
+
+    /// Sends a job of raw bytes with default options and returns its ticket, which has two answers: `Accepted` and
+    /// `Finished`, or `Rejected` alone.
+    ///
+    /// # Errors
+    /// See [`Client::send`].
+    pub fn submit(&mut self, task: &str, payload: &Bytes) -> Result<u64, ClientError> {
+        let ticket = self.new_ticket();
+        let submit = ToSupervisor::Submit {
+            ticket,
+            task,
+            content: ContentType::Bytes,
+            detach: false,
+            options: SubmitOptions::default(),
+        };
+        self.send(&submit, payload)?;
+        Ok(ticket)
+    }
+
+    fn greet(&mut self, name: &str) -> Result<(), ClientError> {
+        let hello = ToSupervisor::Hello {
+            magic: CLIENT_MAGIC,
+            major: VERSION_MAJOR,
+            minor: VERSION_MINOR,
+            client: cut(name, LABEL_MAX),
+        };
+        self.send(&hello, &Bytes::new())?;
+        match self.receive_until(Instant::now() + GREETING_TIMEOUT)? {
+            Some((ToClient::Welcome { magic: CLIENT_MAGIC, major: VERSION_MAJOR, payload_max, .. }, _)) => {
+                self.payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
+                Ok(())
+            }
+            Some(_) => Err(ClientError::Protocol("the first message is not a welcome".to_owned())),
+            None => Err(ClientError::Io(io::Error::new(io::ErrorKind::TimedOut, "no welcome in time"))),
+        }
+    }
+
+    /// Waits until the socket is ready, then reads once and writes what it takes. Returns whether it became ready
+    /// before `deadline`.
+    fn wait_and_go_on(&mut self, deadline: Option<Instant>) -> Result<bool, ClientError> {
+        let ready = match self.poll(deadline) {
+            Ok(ready) => ready,
+            Err(Errno::INTR) => return Ok(true),
+            Err(error) => return Err(ClientError::Io(error.into())),
+        };
+        if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            self.read()?;
+        }
+        if ready.contains(PollFlags::OUT) {
+            self.write()?;
+        }
+        Ok(!ready.is_empty())
+    }
+
+    fn poll(&self, deadline: Option<Instant>) -> Result<PollFlags, Errno> {
+        let interest = if self.outbox.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let mut descriptors = [PollFd::new(&self.socket, interest)];
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| Timespec::try_from(left).unwrap_or(LONGEST_WAIT));
+        poll(&mut descriptors, left.as_ref())?;
+        Ok(descriptors[0].revents())
+    }
+
+    /// Reads once. Returns whether there may be more.
+    fn read(&mut self) -> Result<bool, ClientError> {
+        match (&self.socket).read(self.decoder.space()) {
+            Ok(0) => Err(self.closed()),
+            Ok(count) => {
+                self.decoder.filled(count);
+                self.take_messages().map_err(ClientError::Protocol)?;
+                Ok(true)
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
+                io::ErrorKind::ConnectionReset => Err(self.closed()),
+                _ => Err(ClientError::Io(error)),
+            },
+        }
+    }
+
+    fn take_messages(&mut self) -> Result<(), String> {
+        loop {
+            while let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
+                let message: ToClient = codec::decode(&frame.header).map_err(|error| error.to_string())?;
+                match message {
+                    ToClient::Goodbye { reason } => self.goodbye = Some(reason.into_owned()),
+                    other => self.inbox.push_back((into_owned(other), owned(frame.payload))),
+                }
+            }
+            // A large payload is announced first; asking for the next frame again takes it.
+            if self.decoder.announced().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes as much as the socket takes now.
+    fn write(&mut self) -> Result<(), ClientError> {
+        while !self.outbox.is_empty() {
+            match send(&self.socket, self.outbox.front(), SendFlags::NOSIGNAL) {
+                Ok(count) => self.outbox.written(count),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    // Nobody reads any more, but what was said before, perhaps a Goodbye, is still there.
+                    while self.read()? {}
+                    return Err(self.closed());
+                }
+                Err(error) => return Err(ClientError::Io(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn closed(&self) -> ClientError {
+        ClientError::Closed { reason: self.goodbye.clone() }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// As long as can be said: more than a deadline can be away.
+const LONGEST_WAIT: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
+
+/// Connects without a time limit: with one, this crate reports success although the queue of the listener is full.
+fn open(path: &Path) -> io::Result<UnixStream> {
+    let name = path.as_os_str().to_fs_name::<GenericFilePath>()?;
+    let stream: uds::Stream = ConnectOptions::new().name(name).connect_sync_as()?;
+    let socket = UnixStream::from(OwnedFd::from(stream));
+    if !is_same_user(&socket) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));
+    }
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn ticket_of(message: &ToClient<'_>) -> Option<u64> {
+    match message {
+        ToClient::Accepted { ticket, .. }
+        | ToClient::Rejected { ticket, .. }
+        | ToClient::Finished { ticket, .. }
+        | ToClient::Answer { ticket } => Some(*ticket),
+        ToClient::Welcome { .. } | ToClient::Goodbye { .. } => None,
+    }
+}
+
+/// The same message, independent of the buffer that it was decoded from.
+fn into_owned(message: ToClient<'_>) -> ToClient<'static> {
+    match message {
+        ToClient::Welcome { magic, major, minor, payload_max } => {
+            ToClient::Welcome { magic, major, minor, payload_max }
+        }
+        ToClient::Accepted { ticket, job } => ToClient::Accepted { ticket, job: job.into_owned().into() },
+        ToClient::Rejected { ticket, code, message } => {
+            ToClient::Rejected { ticket, code, message: message.into_owned().into() }
+        }
+        ToClient::Finished { ticket, report } => ToClient::Finished { ticket, report },
+        ToClient::Answer { ticket } => ToClient::Answer { ticket },
+        ToClient::Goodbye { reason } => ToClient::Goodbye { reason: reason.into_owned().into() },
+    }
+}

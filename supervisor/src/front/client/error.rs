@@ -1,0 +1,98 @@
+//! Why a client gets nowhere.
+
+use offload_protocol::codec::EncodeError;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// Nobody listens at the socket.
+    NoSupervisor {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// The supervisor does not want this client.
+    Refused {
+        /// Why, in its own words.
+        reason: String,
+    },
+    /// Something else failed.
+    Io {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl ConnectError {
+    pub(super) fn of(socket: &Path, error: io::Error) -> ConnectError {
+        let socket = socket.to_owned();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ConnectError::NoSupervisor { socket }
+            }
+            _ => ConnectError::Io { socket, error },
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::NoSupervisor { socket } => {
+                write!(formatter, "no supervisor at {}", socket.display())
+            }
+            ConnectError::Refused { reason } => write!(formatter, "the supervisor refused: {reason}"),
+            ConnectError::Io { socket, error } => {
+                write!(formatter, "cannot connect to {}: {error}", socket.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// Why a request or an answer did not get through.
+#[derive(Debug)]
+pub enum ClientError {
+    /// The connection has ended. What became of jobs without an answer is not known.
+    Closed {
+        /// Why, if the supervisor said so.
+        reason: Option<String>,
+    },
+    /// The payload is over the supervisor's limit. Nothing was sent.
+    TooLarge {
+        /// Its length, in bytes.
+        length: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The request is longer than the wire allows. Nothing was sent.
+    Encode(EncodeError),
+    /// What came is not what a supervisor says.
+    Protocol(String),
+    /// The socket failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Closed { reason: Some(reason) } => {
+                write!(formatter, "the supervisor closed the connection: {reason}")
+            }
+            ClientError::Closed { reason: None } => write!(formatter, "the supervisor closed the connection"),
+            ClientError::TooLarge { length, max } => {
+                write!(formatter, "payload of {length} bytes, the supervisor takes {max}")
+            }
+            ClientError::Encode(error) => write!(formatter, "the request cannot be sent: {error}"),
+            ClientError::Protocol(reason) => write!(formatter, "the supervisor broke the protocol: {reason}"),
+            ClientError::Io(error) => write!(formatter, "connection lost: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}

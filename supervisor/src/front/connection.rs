@@ -1,0 +1,364 @@
+//! One client.
+//!
+//! ```text
+//!             Hello, answered
+//!             with Welcome           close_after_flush()
+//!  Greeting -----------------> Open ---------------------> Closing ---> is_finished()
+//!     |                          |    or goodbye()            ^   all is written
+//!     |                          `-- breaks the protocol -----|
+//!     |-- Hello of another version, or a bad one -------------|   a Goodbye says why
+//!     |                                                       |
+//!     `-- HTTP or anything else that is no Hello of ours -----'   without a word, for it would not be understood
+//!
+//!  in any state: an I/O error drops what was to be written, and it is finished at once
+//! ```
+//!
+//! A payload that is too long, or that there is no room for, is no reason to part: the request is refused when it is
+//! announced, and its bytes are skipped as they come.
+
+use super::greeting::{client_named_in, what_speaks_like};
+use super::request::{Request, ticket_of};
+use super::{FLUSH_PER_CALL_MAX, REQUESTS_PER_CALL_MAX};
+use bytes::Bytes;
+use offload_protocol::codec::EncodeError;
+use offload_protocol::frame::FrameDecoder;
+use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::messages::{CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::nouns::cut;
+use offload_protocol::outbox::Outbox;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+/// What one call of [`Connection::receive`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Received {
+    /// All that was read is handed over. The socket is readable if there is more.
+    Messages,
+    /// As many requests as one call may hand over, and perhaps more are in the buffer. Call again in the next turn:
+    /// the socket need not become readable for them.
+    More,
+    /// There was nothing to read.
+    WouldBlock,
+    /// The client sends no more (a frame that has begun, see [`Connection::is_mid_frame`], stays unfinished), or the
+    /// connection is closing. It may still read: answers go out as before. Stop watching for input.
+    Ended,
+}
+
+/// What one call of [`Connection::flush`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Flushed {
+    /// All is written.
+    Done,
+    /// The socket takes no more now: go on when it is writable.
+    Blocked,
+    /// The socket takes more, but this is enough for one turn.
+    More,
+}
+
+/// Why a connection ends. It is closing already when this is returned.
+#[derive(Debug)]
+pub enum ConnectionError {
+    /// The peer speaks HTTP: it has the wrong address, or somebody tricks a browser into talking to us.
+    Http,
+    /// The peer speaks something else.
+    NotAClient,
+    /// A client of another major version.
+    Version {
+        /// Its major version.
+        major: u16,
+        /// Its minor version.
+        minor: u16,
+    },
+    /// A client broke the protocol.
+    Violation {
+        /// How.
+        reason: String,
+    },
+    /// The socket failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectionError::Http => write!(formatter, "the peer speaks HTTP"),
+            ConnectionError::NotAClient => write!(formatter, "the peer is no client"),
+            ConnectionError::Version { major, minor } => write!(
+                formatter,
+                "the client speaks version {major}.{minor} of the protocol, \
+                 this supervisor version {VERSION_MAJOR}.{VERSION_MINOR}"
+            ),
+            ConnectionError::Violation { reason } => write!(formatter, "protocol violation: {reason}"),
+            ConnectionError::Io(error) => write!(formatter, "connection lost: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectionError {}
+
+/// One client; see the module's documentation.
+#[derive(Debug)]
+pub struct Connection {
+    socket: Rc<UnixStream>,
+    decoder: FrameDecoder,
+    outbox: Outbox,
+    payload_max: usize,
+    granted: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting,
+    Open { client: String },
+    Closing,
+}
+
+impl Connection {
+    /// A connection over a non-blocking socket that takes payloads of up to `payload_max` bytes.
+    pub(super) fn new(socket: UnixStream, payload_max: usize) -> Connection {
+        Connection {
+            socket: Rc::new(socket),
+            // The decoder enforces no limit of its own: a payload over ours is answered, not a violation.
+            decoder: FrameDecoder::new(usize::MAX),
+            outbox: Outbox::new(),
+            payload_max,
+            granted: 0,
+            state: State::Greeting,
+        }
+    }
+
+    /// What to watch.
+    pub fn socket(&self) -> Rc<UnixStream> {
+        Rc::clone(&self.socket)
+    }
+
+    /// What the client calls itself, at most [`LABEL_MAX`](offload_protocol::limits::LABEL_MAX) bytes without
+    /// control characters. Empty unless the connection is open and the client has named itself.
+    pub fn client(&self) -> &str {
+        match &self.state {
+            State::Open { client } => client,
+            State::Greeting | State::Closing => "",
+        }
+    }
+
+    /// Whether a client has introduced itself properly, or no longer needs to.
+    pub fn is_greeted(&self) -> bool {
+        !matches!(self.state, State::Greeting)
+    }
+
+    /// Whether a frame has begun and is not complete: a client that stops now is stuck or gone.
+    pub fn is_mid_frame(&self) -> bool {
+        self.decoder.is_mid_frame()
+    }
+
+    /// Bytes granted for a payload that is still coming: not zero from the moment when `grant` said yes until the
+    /// `Submit` is handed over. Whoever keeps a budget takes them back if the connection ends before.
+    pub fn granted(&self) -> usize {
+        self.granted
+    }
+
+    /// Bytes to be written. How many there may be is for the caller to say.
+    pub fn unsent(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Whether nothing is left to do but to drop it.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.state, State::Closing) && self.outbox.is_empty()
+    }
+
+    /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and hands at most
+    /// [`REQUESTS_PER_CALL_MAX`] requests to `sink`. The greeting is answered here and not handed over.
+    ///
+    /// `grant` is asked for room, in bytes, before a payload of more than
+    /// [`INLINE_PAYLOAD_MAX`](offload_protocol::limits::INLINE_PAYLOAD_MAX) is read.
+    ///
+    /// # Errors
+    /// [`ConnectionError`] if the connection ends; flush it while it is not finished, a Goodbye may be on its way.
+    pub fn receive(
+        &mut self,
+        grant: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(Request),
+    ) -> Result<Received, ConnectionError> {
+        if matches!(self.state, State::Closing) {
+            return Ok(Received::Ended);
+        }
+        let result = self.read_and_hand_over(grant, sink);
+        if let Err(error) = &result {
+            self.end_because_of(error);
+        }
+        result
+    }
+
+    /// Appends a message to what is to be written. Once the connection is closing nothing is appended any more.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the message is longer than the wire allows; nothing was appended.
+    pub fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) -> Result<(), EncodeError> {
+        match self.state {
+            State::Closing => Ok(()),
+            State::Greeting | State::Open { .. } => self.outbox.push(message, payload),
+        }
+    }
+
+    /// Writes until all is written, the socket takes no more, or [`FLUSH_PER_CALL_MAX`] bytes are written.
+    ///
+    /// # Errors
+    /// The socket failed; the connection is finished.
+    pub fn flush(&mut self) -> io::Result<Flushed> {
+        let mut allowance = FLUSH_PER_CALL_MAX;
+        while !self.outbox.is_empty() {
+            if allowance == 0 {
+                return Ok(Flushed::More);
+            }
+            let front = self.outbox.front();
+            let piece = &front[..front.len().min(allowance)];
+            match send(&*self.socket, piece, SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    self.outbox.written(count);
+                    allowance -= count;
+                }
+                Err(Errno::AGAIN) => return Ok(Flushed::Blocked),
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    self.abandon();
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(Flushed::Done)
+    }
+
+    /// Reads no more, and is finished when what is to be written is written.
+    pub fn close_after_flush(&mut self) {
+        self.state = State::Closing;
+    }
+
+    /// Tells the client why, then as [`Connection::close_after_flush`]. A long reason is cut.
+    pub fn goodbye(&mut self, reason: &str) {
+        let goodbye = ToClient::Goodbye { reason: cut(reason, MESSAGE_MAX).into() };
+        self.send(&goodbye, &Bytes::new()).expect("a reason of MESSAGE_MAX bytes fits into a header");
+        self.close_after_flush();
+    }
+
+    fn read_and_hand_over(
+        &mut self,
+        grant: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(Request),
+    ) -> Result<Received, ConnectionError> {
+        let mut left = REQUESTS_PER_CALL_MAX;
+        // What the last call left in the buffer comes first: there must be no complete frame when more is read.
+        if !self.hand_over(&mut left, grant, sink)? {
+            return Ok(Received::More);
+        }
+        match (&*self.socket).read(self.decoder.space()) {
+            Ok(0) => Ok(Received::Ended),
+            Ok(count) => {
+                self.decoder.filled(count);
+                let is_all = self.hand_over(&mut left, grant, sink)?;
+                Ok(if is_all { Received::Messages } else { Received::More })
+            }
+            Err(error) if is_temporary(&error) => Ok(Received::WouldBlock),
+            Err(error) => Err(ConnectionError::Io(error)),
+        }
+    }
+
+    /// Hands over up to `left` requests. Returns whether these were all that are complete.
+    fn hand_over(
+        &mut self,
+        left: &mut usize,
+        grant: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(Request),
+    ) -> Result<bool, ConnectionError> {
+        if matches!(self.state, State::Greeting) && !self.greet()? {
+            return Ok(true);
+        }
+        while *left > 0 {
+            let Some(request) = self.next_request(grant)? else { return Ok(true) };
+            sink(request);
+            *left -= 1;
+        }
+        Ok(false)
+    }
+
+    /// The next complete request, or the refusal of one whose payload is announced.
+    fn next_request(
+        &mut self,
+        grant: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Option<Request>, ConnectionError> {
+        loop {
+            if let Some(frame) = self.decoder.next().map_err(violation)? {
+                // Frames come one after another: if a payload was granted, this is the one.
+                self.granted = 0;
+                return Request::from_frame(frame, self.payload_max).map(Some).map_err(violation);
+            }
+            let Some(announced) = self.decoder.announced() else { return Ok(None) };
+            let length = announced.payload_length;
+            let ticket = ticket_of(&announced).map_err(violation)?;
+            if length > self.payload_max {
+                self.decoder.refuse();
+                return Ok(Some(Request::TooLarge { ticket, length }));
+            }
+            if !grant(length) {
+                self.decoder.refuse();
+                return Ok(Some(Request::NoRoom { ticket, length }));
+            }
+            // The decoder takes a payload that is not refused, and it may be complete already.
+            self.granted = length;
+        }
+    }
+
+    /// Takes the greeting if it is complete, and answers it. Returns whether it was.
+    fn greet(&mut self) -> Result<bool, ConnectionError> {
+        if let Some(frame) = self.decoder.next().map_err(|error| what_speaks_like(&error))? {
+            let client = client_named_in(&frame)?;
+            self.welcome(client);
+            return Ok(true);
+        }
+        match self.decoder.announced() {
+            Some(_) => Err(ConnectionError::NotAClient),
+            None => Ok(false),
+        }
+    }
+
+    fn welcome(&mut self, client: String) {
+        self.state = State::Open { client };
+        let welcome = ToClient::Welcome {
+            magic: CLIENT_MAGIC,
+            major: VERSION_MAJOR,
+            minor: VERSION_MINOR,
+            payload_max: self.payload_max as u64,
+        };
+        self.send(&welcome, &Bytes::new()).expect("a Welcome fits into a header");
+    }
+
+    fn end_because_of(&mut self, error: &ConnectionError) {
+        match error {
+            ConnectionError::Http | ConnectionError::NotAClient => self.close_after_flush(),
+            ConnectionError::Version { .. } | ConnectionError::Violation { .. } => {
+                self.goodbye(&error.to_string());
+            }
+            ConnectionError::Io(_) => self.abandon(),
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.outbox = Outbox::new();
+        self.state = State::Closing;
+    }
+}
+
+pub(super) fn violation(reason: impl fmt::Display) -> ConnectionError {
+    ConnectionError::Violation { reason: reason.to_string() }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,48 @@
+//! The first thing that a peer says, by which a client is told from everything else that may connect to a socket.
+
+use super::connection::{ConnectionError, violation};
+use offload_protocol::codec;
+use offload_protocol::frame::{Frame, FrameError};
+use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::messages::{CLIENT_MAGIC, ToSupervisor, VERSION_MAJOR};
+
+/// How the first line of an HTTP request begins.
+const METHODS: [&[u8; 4]; 9] =
+    [b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC"];
+
+/// What a peer speaks whose first eight bytes are no prefix of a frame. The first four were taken for a length.
+pub(super) fn what_speaks_like(error: &FrameError) -> ConnectionError {
+    match error {
+        FrameError::HeaderLength { length }
+            if METHODS.iter().any(|method| u32::from_le_bytes(**method) as usize == *length) =>
+        {
+            ConnectionError::Http
+        }
+        FrameError::HeaderLength { .. } | FrameError::PayloadLength { .. } => ConnectionError::NotAClient,
+    }
+}
+
+/// The name that a client gives itself in its greeting.
+pub(super) fn client_named_in(frame: &Frame<'_>) -> Result<String, ConnectionError> {
+    let Ok(ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor, client }) = codec::decode(&frame.header)
+    else {
+        return Err(ConnectionError::NotAClient);
+    };
+    if major != VERSION_MAJOR {
+        return Err(ConnectionError::Version { major, minor });
+    }
+    if !frame.payload.is_empty() {
+        return Err(violation("a payload with the hello"));
+    }
+    if client.len() > LABEL_MAX || client.contains(is_unprintable) {
+        return Err(violation(format!(
+            "a client's name has at most {LABEL_MAX} bytes and no control characters"
+        )));
+    }
+    Ok(client.to_owned())
+}
+
+/// Names stand in tables and logs, where these could forge a line.
+fn is_unprintable(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
+}

@@ -1,0 +1,286 @@
+//! The socket that clients connect to.
+//!
+//! ```text
+//! check the path -> private directory -> lock -> bind under a name of our own -> chmod 0600 -> rename over the name
+//! ```
+//!
+//! In this order nothing is touched before it is certain that no other supervisor uses it, and whoever finds the
+//! socket finds it private and listening. A socket left behind by a supervisor that was killed is replaced; anything
+//! else of that name is not ours to replace.
+
+use super::connection::Connection;
+use super::directory::{PrivateDirectory, is_socket};
+use super::lock::{Asked, Lock};
+use super::peer::is_same_user;
+use super::{SOCKET_PATH_MAX, STRANGERS_PER_CALL_MAX};
+use interprocess::local_socket::traits::Listener as _;
+use interprocess::local_socket::{GenericFilePath, ListenerNonblockingMode, ListenerOptions, ToFsName};
+use interprocess::os::unix::uds_local_socket as uds;
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Why there is no socket to listen on.
+#[derive(Debug)]
+pub enum BindError {
+    /// Another supervisor owns the socket, and goes on undisturbed.
+    AlreadyRunning {
+        /// The socket.
+        socket: PathBuf,
+        /// The process that owns it, unless it has only just begun.
+        pid: Option<u32>,
+    },
+    /// The socket must not or cannot be there: another place is needed, or this one must be put right.
+    Unsuitable {
+        /// What is wrong: the socket, its directory or one above that.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system refused.
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl BindError {
+    pub(super) fn io(doing: &'static str, path: &Path, error: impl Into<io::Error>) -> BindError {
+        BindError::Io { doing, path: path.to_owned(), error: error.into() }
+    }
+
+    pub(super) fn unsuitable(path: &Path, reason: impl Into<String>) -> BindError {
+        BindError::Unsuitable { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BindError::AlreadyRunning { socket, pid: Some(pid) } => {
+                write!(formatter, "another supervisor (pid {pid}) owns {}", socket.display())
+            }
+            BindError::AlreadyRunning { socket, pid: None } => {
+                write!(formatter, "another supervisor owns {}", socket.display())
+            }
+            BindError::Unsuitable { path, reason } => {
+                write!(formatter, "cannot use {}: {reason}", path.display())
+            }
+            BindError::Io { doing, path, error } => {
+                write!(formatter, "cannot {doing} {}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// Why no connection was accepted.
+#[derive(Debug)]
+pub enum AcceptError {
+    /// Descriptors or memory are used up. The connection still waits, so the socket stays readable: pause a little
+    /// before accepting again, or the loop spins.
+    Exhausted(io::Error),
+    /// The socket itself is of no further use.
+    Io(io::Error),
+}
+
+impl From<io::Error> for AcceptError {
+    fn from(error: io::Error) -> AcceptError {
+        match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => AcceptError::Exhausted(error),
+            _ => AcceptError::Io(error),
+        }
+    }
+}
+
+impl fmt::Display for AcceptError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcceptError::Exhausted(error) => write!(formatter, "cannot accept for now: {error}"),
+            AcceptError::Io(error) => write!(formatter, "cannot accept: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AcceptError {}
+
+/// The socket that clients connect to. Dropping it removes the socket and gives the lock back, in this order.
+#[derive(Debug)]
+pub struct Listener {
+    path: PathBuf,
+    name: PathBuf,
+    socket: Rc<uds::Listener>,
+    /// Device and inode of the socket's file, by which it is known again.
+    identity: (u64, u64),
+    strangers: Cell<u64>,
+    directory: PrivateDirectory,
+    /// The socket is ours as long as this is held. It is last, so that it is given back last.
+    _lock: Lock,
+}
+
+impl Listener {
+    /// Listens at `path`, at most [`SOCKET_PATH_MAX`] bytes, in a directory that only our user can enter; it is
+    /// created if it is not there.
+    ///
+    /// # Errors
+    /// See [`BindError`]. Whatever goes wrong, a supervisor that listens there already does not notice.
+    pub fn bind(path: &Path) -> Result<Listener, BindError> {
+        let name = name_of(path)?;
+        let directory = PrivateDirectory::open_or_create(parent_of(path))?;
+        let lock = take_lock(&directory, &name, path)?;
+        refuse_to_replace_what_is_no_socket(&directory, &name, path)?;
+        let (socket, identity) =
+            open_socket(&directory, &lock, &name).map_err(|error| BindError::io("listen at", path, error))?;
+        Ok(Listener {
+            path: path.to_owned(),
+            name,
+            socket: Rc::new(socket),
+            identity,
+            strangers: Cell::new(0),
+            directory,
+            _lock: lock,
+        })
+    }
+
+    /// Where it listens, as given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What to watch: readable while connections wait.
+    pub fn socket(&self) -> Rc<uds::Listener> {
+        Rc::clone(&self.socket)
+    }
+
+    /// How many peers were turned away because another user opened them.
+    pub fn strangers(&self) -> u64 {
+        self.strangers.get()
+    }
+
+    /// The next connection, which takes payloads of up to `payload_max` bytes; `None` if no more wait.
+    ///
+    /// A peer of another user is closed before one byte of it is read. After a long row of them `None` is returned
+    /// early, so that they cannot hold the loop; the socket is still readable then.
+    ///
+    /// # Errors
+    /// See [`AcceptError`].
+    pub fn accept(&self, payload_max: usize) -> Result<Option<Connection>, AcceptError> {
+        for _ in 0..STRANGERS_PER_CALL_MAX {
+            let stream = match self.socket.accept() {
+                Ok(stream) => UnixStream::from(OwnedFd::from(stream)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The peer went away while it waited. Others wait behind it.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if is_same_user(&stream) {
+                return Ok(Some(Connection::new(stream, payload_max)));
+            }
+            self.strangers.set(self.strangers.get().saturating_add(1));
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Listener {
+    /// Removes the socket, unless somebody has put another one in its place by force.
+    fn drop(&mut self) {
+        if let Ok(Some(stat)) = self.directory.look_up(&self.name)
+            && (stat.st_dev, stat.st_ino) == self.identity
+        {
+            // Nobody is left to tell. The next supervisor replaces what remains.
+            let _ = self.directory.remove(&self.name);
+        }
+    }
+}
+
+fn name_of(path: &Path) -> Result<PathBuf, BindError> {
+    let length = path.as_os_str().as_bytes().len();
+    if length > SOCKET_PATH_MAX {
+        let reason = format!("the path has {length} bytes; a socket's has at most {SOCKET_PATH_MAX}");
+        return Err(BindError::unsuitable(path, reason));
+    }
+    match path.file_name() {
+        Some(name) => Ok(PathBuf::from(name)),
+        None => Err(BindError::unsuitable(path, "it does not end with a file name")),
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn take_lock(directory: &PrivateDirectory, name: &Path, path: &Path) -> Result<Lock, BindError> {
+    let mut lock_name = OsString::from(name);
+    lock_name.push(".lock");
+    match Lock::ask(directory, Path::new(&lock_name)) {
+        Ok(Asked::Got(lock)) => Ok(lock),
+        Ok(Asked::Taken { pid }) => Err(BindError::AlreadyRunning { socket: path.to_owned(), pid }),
+        Err(error) => Err(BindError::io("take the lock of", path, error)),
+    }
+}
+
+fn refuse_to_replace_what_is_no_socket(
+    directory: &PrivateDirectory,
+    name: &Path,
+    path: &Path,
+) -> Result<(), BindError> {
+    match directory.look_up(name) {
+        Ok(Some(stat)) if !is_socket(&stat) => {
+            Err(BindError::unsuitable(path, "there is a file of this name that is no socket"))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(BindError::io("look at", path, error)),
+    }
+}
+
+/// Listens under a name of our own, and gives the socket its real name when it is private.
+fn open_socket(
+    directory: &PrivateDirectory,
+    lock: &Lock,
+    name: &Path,
+) -> io::Result<(uds::Listener, (u64, u64))> {
+    // Only the holder of the lock uses this name, so what is found there was left behind by a dead one.
+    let temporary = PathBuf::from(format!(".{}.new", lock.inode()?));
+    directory.remove(&temporary)?;
+    let result =
+        listen(directory, &temporary).and_then(|socket| Ok((socket, publish(directory, &temporary, name)?)));
+    if result.is_err() {
+        // The first error is the one to report.
+        let _ = directory.remove(&temporary);
+    }
+    result
+}
+
+fn listen(directory: &PrivateDirectory, temporary: &Path) -> io::Result<uds::Listener> {
+    let path = directory.short_path(temporary);
+    ListenerOptions::new()
+        .name(path.as_os_str().to_fs_name::<GenericFilePath>()?)
+        .nonblocking(ListenerNonblockingMode::Both)
+        // The file gets another name and is ours to remove.
+        .reclaim_name(false)
+        .create_sync_as()
+}
+
+/// Makes the socket private, then visible. Returns what its file is known by.
+fn publish(directory: &PrivateDirectory, temporary: &Path, name: &Path) -> io::Result<(u64, u64)> {
+    directory.make_private(temporary)?;
+    let stat = directory.look_up(temporary)?.ok_or(io::ErrorKind::NotFound)?;
+    directory.rename(temporary, name)?;
+    Ok((stat.st_dev, stat.st_ino))
+}

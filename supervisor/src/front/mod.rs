@@ -1,0 +1,45 @@
+//! The side that clients see: a local socket in a private directory, and what travels over it.
+//!
+//! This room turns bytes into requests and answers into bytes. It knows no worker and decides nothing about a job:
+//! the hub hands it descriptors that are ready, and passes on what comes out.
+//!
+//! ```text
+//! directory.rs    a directory that no other user can enter
+//! lock.rs         one supervisor for each socket
+//! listener.rs     bind and accept
+//! connection.rs   one client: Greeting -> Open -> Closing
+//! greeting.rs     is the peer a client at all?
+//! request.rs      what a client may want
+//! peer.rs         who is at the other end
+//! client.rs       the other end of all this, blocking: for the command line and for programs
+//! ```
+//!
+//! Nothing here blocks but [`client`]. What one call does is bounded by the constants below, so that no client holds
+//! up the others; how long a client may take is for the hub's timers to say.
+
+pub mod client;
+mod connection;
+mod directory;
+mod greeting;
+mod listener;
+mod lock;
+mod peer;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use connection::{Connection, ConnectionError, Flushed, Received};
+pub use listener::{AcceptError, BindError, Listener};
+pub use request::Request;
+
+/// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// Requests that one call of [`Connection::receive`] hands over at the most.
+pub const REQUESTS_PER_CALL_MAX: usize = 64;
+
+/// Bytes that one call of [`Connection::flush`] writes at the most (1 MiB).
+pub const FLUSH_PER_CALL_MAX: usize = 1 << 20;
+
+/// Peers that one call of [`Listener::accept`] turns away at the most.
+const STRANGERS_PER_CALL_MAX: usize = 64;

@@ -1,0 +1,133 @@
+//! What a client may want, independent of the buffer that it came in.
+
+use bytes::Bytes;
+use offload_protocol::codec;
+use offload_protocol::frame::{Announced, Frame};
+use offload_protocol::messages::{SubmitOptions, ToSupervisor, View};
+use offload_protocol::nouns::ContentType;
+use std::borrow::Cow;
+
+const PAYLOAD_WITHOUT_JOB: &str = "a payload with a message that is not a job";
+
+/// One request. `ticket` is the client's own number for it, to be repeated in the answers.
+///
+/// Names of tasks and jobs are as the client sent them, at most a header long: unknown ones are to be expected, and
+/// they may contain anything that is text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A job.
+    Submit {
+        /// The client's number for it.
+        ticket: u64,
+        /// The task to run.
+        task: String,
+        /// What the payload is.
+        content: ContentType,
+        /// The client does not want `Finished`.
+        detach: bool,
+        /// How it wants to be treated.
+        options: SubmitOptions,
+        /// The input.
+        payload: Bytes,
+    },
+    /// Tell when the job has ended.
+    Wait {
+        /// The client's number for it.
+        ticket: u64,
+        /// The job's public id.
+        job: String,
+    },
+    /// Tell how the job ended, if it has.
+    Result {
+        /// The client's number for it.
+        ticket: u64,
+        /// The job's public id.
+        job: String,
+    },
+    /// End the job.
+    Cancel {
+        /// The client's number for it.
+        ticket: u64,
+        /// The job's public id.
+        job: String,
+    },
+    /// Show something.
+    Show {
+        /// The client's number for it.
+        ticket: u64,
+        /// What.
+        view: View,
+    },
+    /// Take no more jobs, finish those there are, end.
+    Drain {
+        /// The client's number for it.
+        ticket: u64,
+    },
+    /// End now.
+    Stop {
+        /// The client's number for it.
+        ticket: u64,
+    },
+    /// A job whose payload is over the limit. It is skipped as it comes; the answer is `too_large`.
+    TooLarge {
+        /// The client's number for it.
+        ticket: u64,
+        /// Length of the payload, in bytes.
+        length: usize,
+    },
+    /// A job whose payload was not granted. It is skipped as it comes; the answer is `overloaded`.
+    NoRoom {
+        /// The client's number for it.
+        ticket: u64,
+        /// Length of the payload, in bytes.
+        length: usize,
+    },
+}
+
+impl Request {
+    /// The request in `frame`, or in which way the frame breaks the protocol.
+    pub(super) fn from_frame(frame: Frame<'_>, payload_max: usize) -> Result<Request, String> {
+        let message: ToSupervisor = codec::decode(&frame.header).map_err(|error| error.to_string())?;
+        let is_submit = matches!(message, ToSupervisor::Submit { .. });
+        if !is_submit && !frame.payload.is_empty() {
+            return Err(PAYLOAD_WITHOUT_JOB.to_owned());
+        }
+        Ok(match message {
+            ToSupervisor::Hello { .. } => return Err("a second hello".to_owned()),
+            ToSupervisor::Submit { ticket, .. } if frame.payload.len() > payload_max => {
+                Request::TooLarge { ticket, length: frame.payload.len() }
+            }
+            ToSupervisor::Submit { ticket, task, content, detach, options } => Request::Submit {
+                ticket,
+                task: task.to_owned(),
+                content,
+                detach,
+                options,
+                payload: owned(frame.payload),
+            },
+            ToSupervisor::Wait { ticket, job } => Request::Wait { ticket, job: job.to_owned() },
+            ToSupervisor::Result { ticket, job } => Request::Result { ticket, job: job.to_owned() },
+            ToSupervisor::Cancel { ticket, job } => Request::Cancel { ticket, job: job.to_owned() },
+            ToSupervisor::Show { ticket, view } => Request::Show { ticket, view },
+            ToSupervisor::Drain { ticket } => Request::Drain { ticket },
+            ToSupervisor::Stop { ticket } => Request::Stop { ticket },
+        })
+    }
+}
+
+/// The ticket of the job that a large payload is announced for, or in which way that breaks the protocol.
+pub(super) fn ticket_of(announced: &Announced<'_>) -> Result<u64, String> {
+    match codec::decode(announced.header) {
+        Ok(ToSupervisor::Submit { ticket, .. }) => Ok(ticket),
+        Ok(_) => Err(PAYLOAD_WITHOUT_JOB.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A large payload has an allocation of its own already; a small one is copied out of the shared buffer.
+pub(super) fn owned(payload: Cow<'_, [u8]>) -> Bytes {
+    match payload {
+        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    }
+}

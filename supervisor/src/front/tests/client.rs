@@ -1,0 +1,217 @@
+use super::*;
+use crate::client::{Client, ClientError, ConnectError};
+use crate::front::Listener;
+use offload_protocol::nouns::{OutcomeCode, Receipt, Report};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// A supervisor of one client on a thread of its own, which answers each request as `answer` says and ends when the
+/// client is gone or the connection is finished.
+struct Supervisor {
+    thread: JoinHandle<()>,
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+impl Supervisor {
+    fn start(answer: impl FnMut(&mut Connection, Request) + Send + 'static) -> Supervisor {
+        let folder = private_folder();
+        let path = folder.path().join("offload.sock");
+        let (ready, is_ready) = mpsc::channel();
+        let thread = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                let listener = Listener::bind(&path).unwrap();
+                ready.send(()).unwrap();
+                wait(&*listener.socket(), PollFlags::IN);
+                serve(listener.accept(PAYLOAD_MAX).unwrap().unwrap(), answer);
+            }
+        });
+        is_ready.recv_timeout(PATIENCE).unwrap();
+        Supervisor { thread, path, _folder: folder }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.path, "tester").unwrap()
+    }
+
+    fn has_ended(self) {
+        self.thread.join().unwrap();
+    }
+}
+
+const PAYLOAD_MAX: usize = 4 << 20;
+
+fn serve(mut connection: Connection, mut answer: impl FnMut(&mut Connection, Request)) {
+    let mut requests = Vec::new();
+    while !connection.is_finished() {
+        let interest = if connection.unsent() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        wait(connection.socket(), interest);
+        loop {
+            let received = connection.receive(&mut |_| true, &mut |request| requests.push(request));
+            for request in requests.drain(..) {
+                answer(&mut connection, request);
+            }
+            match received {
+                Ok(Received::More) => continue,
+                Ok(Received::Messages | Received::WouldBlock) | Err(_) => break,
+                Ok(Received::Ended) => {
+                    connection.close_after_flush();
+                    break;
+                }
+            }
+        }
+        let _ = connection.flush();
+    }
+}
+
+fn echo(connection: &mut Connection, request: Request) {
+    let Request::Submit { ticket, task, payload, content, .. } = request else { panic!("{request:?}") };
+    let job = format!("job-{ticket}");
+    connection.send(&ToClient::Accepted { ticket, job: job.as_str().into() }, &Bytes::new()).unwrap();
+    let outcome = OutcomeCode::Ok;
+    let receipt = Receipt::default();
+    let report = Report { job, task, outcome, error: None, attempts: 1, receipt, content };
+    connection.send(&ToClient::Finished { ticket, report }, &payload).unwrap();
+}
+
+#[test]
+fn a_job_is_submitted_and_its_output_comes_back() {
+    let supervisor = Supervisor::start(echo);
+    let mut client = supervisor.client();
+    assert_eq!(client.payload_max(), PAYLOAD_MAX);
+    let ticket = client.submit("echo", &Bytes::from_static(b"hello")).unwrap();
+    let (accepted, _) = client.answer_to(ticket).unwrap();
+    assert_eq!(accepted, ToClient::Accepted { ticket, job: "job-1".into() });
+    let (finished, output) = client.answer_to(ticket).unwrap();
+    assert!(matches!(finished, ToClient::Finished { report, .. } if report.outcome == OutcomeCode::Ok));
+    assert_eq!(output, "hello");
+    drop(client);
+    supervisor.has_ended();
+}
+
+#[test]
+fn answers_may_be_asked_for_in_any_order() {
+    let supervisor = Supervisor::start(echo);
+    let mut client = supervisor.client();
+    let submit = |number: u64| client.submit("echo", &number.to_string().into()).unwrap();
+    let tickets: Vec<u64> = (0..1000).map(submit).collect();
+    for (number, ticket) in tickets.iter().enumerate().rev() {
+        let (accepted, _) = client.answer_to(*ticket).unwrap();
+        assert!(matches!(accepted, ToClient::Accepted { .. }));
+        let (_, output) = client.answer_to(*ticket).unwrap();
+        assert_eq!(output, number.to_string());
+    }
+}
+
+#[test]
+fn a_client_that_sends_much_before_it_reads_gets_all_its_answers() {
+    let supervisor = Supervisor::start(echo);
+    let mut client = supervisor.client();
+    let payload = Bytes::from(vec![5; 1 << 20]);
+    for _ in 0..20 {
+        client.submit("echo", &payload).unwrap();
+    }
+    let mut outputs = 0;
+    while outputs < 20 {
+        match client.receive().unwrap() {
+            (ToClient::Finished { .. }, output) => {
+                assert_eq!(output, payload);
+                outputs += 1;
+            }
+            (message, _) => assert!(matches!(message, ToClient::Accepted { .. })),
+        }
+    }
+}
+
+#[test]
+fn a_request_without_payload_is_one_call() {
+    let supervisor = Supervisor::start(|connection, request| {
+        assert_eq!(request, Request::Show { ticket: 1, view: View::Jobs });
+        connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::from_static(b"[]")).unwrap();
+    });
+    let mut client = supervisor.client();
+    let (message, document) =
+        client.request(|ticket| ToSupervisor::Show { ticket, view: View::Jobs }).unwrap();
+    assert_eq!((message, document), (ToClient::Answer { ticket: 1 }, Bytes::from_static(b"[]")));
+}
+
+#[test]
+fn waiting_ends_at_the_deadline_and_can_go_on_later() {
+    let supervisor = Supervisor::start(|connection, request| {
+        // The first request stays without an answer until the second one comes.
+        if let Request::Drain { .. } = request {
+            connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::new()).unwrap();
+        }
+    });
+    let mut client = supervisor.client();
+    let ticket = client.new_ticket();
+    client.send(&show(ticket), &Bytes::new()).unwrap();
+    assert!(client.receive_until(Instant::now() + Duration::from_millis(5)).unwrap().is_none());
+    client.send(&ToSupervisor::Drain { ticket: 2 }, &Bytes::new()).unwrap();
+    let answer = client.receive_until(Instant::now() + PATIENCE).unwrap();
+    assert_eq!(answer, Some((ToClient::Answer { ticket }, Bytes::new())));
+}
+
+#[test]
+fn a_payload_over_the_limit_is_not_sent_and_the_connection_goes_on() {
+    let supervisor = Supervisor::start(echo);
+    let mut client = supervisor.client();
+    let error = client.submit("echo", &Bytes::from(vec![0; PAYLOAD_MAX + 1])).unwrap_err();
+    assert!(matches!(error, ClientError::TooLarge { max: PAYLOAD_MAX, .. }), "{error}");
+    let ticket = client.submit("echo", &Bytes::new()).unwrap();
+    assert!(client.answer_to(ticket).is_ok());
+}
+
+#[test]
+fn nobody_there_is_told_from_other_failures() {
+    let folder = private_folder();
+    let missing = folder.path().join("missing.sock");
+    let dead = folder.path().join("dead.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    for path in [&missing, &dead] {
+        let error = Client::connect(path, "tester").unwrap_err();
+        assert!(matches!(&error, ConnectError::NoSupervisor { socket } if socket == path), "{error}");
+    }
+    let error = Client::connect(Path::new(&"x".repeat(200)), "tester").unwrap_err();
+    assert!(matches!(error, ConnectError::Io { .. }), "{error}");
+}
+
+#[test]
+fn a_supervisor_that_refuses_says_why() {
+    let folder = private_folder();
+    let path = folder.path().join("offload.sock");
+    let listener = Listener::bind(&path).unwrap();
+    let connecting = std::thread::spawn(move || Client::connect(&path, "tester").unwrap_err());
+    wait(&*listener.socket(), PollFlags::IN);
+    let mut connection = listener.accept(PAYLOAD_MAX).unwrap().unwrap();
+    connection.goodbye("too many clients");
+    assert_eq!(connection.flush().unwrap(), crate::front::Flushed::Done);
+    drop(connection);
+    let error = connecting.join().unwrap();
+    assert!(matches!(&error, ConnectError::Refused { reason } if reason == "too many clients"), "{error}");
+}
+
+#[test]
+fn the_reason_of_a_goodbye_arrives_even_if_the_client_was_writing() {
+    let supervisor = Supervisor::start(|connection, _| connection.goodbye("enough"));
+    let mut client = supervisor.client();
+    let payload = Bytes::from(vec![0; 1 << 20]);
+    let error = loop {
+        if let Err(error) = client.submit("echo", &payload) {
+            break error;
+        }
+    };
+    assert!(matches!(&error, ClientError::Closed { reason: Some(reason) } if reason == "enough"), "{error}");
+}
+
+#[test]
+fn a_supervisor_that_dies_is_noticed() {
+    let supervisor = Supervisor::start(|connection, _| connection.close_after_flush());
+    let mut client = supervisor.client();
+    client.submit("echo", &Bytes::new()).unwrap();
+    assert!(matches!(client.receive(), Err(ClientError::Closed { reason: None })));
+}

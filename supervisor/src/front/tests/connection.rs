@@ -1,0 +1,379 @@
+use super::*;
+use crate::front::{FLUSH_PER_CALL_MAX, Flushed, REQUESTS_PER_CALL_MAX};
+use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LABEL_MAX, MESSAGE_MAX};
+use offload_protocol::nouns::OutcomeCode;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+
+const PAYLOAD_MAX: usize = 1 << 20;
+
+fn tickets(requests: &[Request]) -> Vec<u64> {
+    let ticket = |request: &Request| match request {
+        Request::Submit { ticket, .. } | Request::Show { ticket, .. } => *ticket,
+        other => panic!("{other:?}"),
+    };
+    requests.iter().map(ticket).collect()
+}
+
+#[test]
+fn a_client_that_says_hello_is_welcomed_and_told_the_limit() {
+    let mut pair = Pair::new(12345);
+    assert!(!pair.connection.is_greeted());
+    assert_eq!(pair.receive(), Ok(Received::WouldBlock));
+    pair.peer.say(&hello(VERSION_MAJOR, "tester"));
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert!(pair.connection.is_greeted());
+    assert_eq!(pair.connection.client(), "tester");
+    pair.flush();
+    let (welcome, _) = pair.peer.hear().unwrap();
+    assert!(welcome.starts_with("Welcome") && welcome.contains("payload_max: 12345"), "{welcome}");
+    assert_eq!(pair.requests, []);
+}
+
+#[test]
+fn every_request_comes_out_as_it_went_in() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    pair.peer.say(&frame(&submit(1), b"input"));
+    pair.peer.say(&frame(&ToSupervisor::Wait { ticket: 2, job: "a" }, b""));
+    pair.peer.say(&frame(&ToSupervisor::Result { ticket: 3, job: "b" }, b""));
+    pair.peer.say(&frame(&ToSupervisor::Cancel { ticket: 4, job: "c" }, b""));
+    pair.peer.say(&frame(&show(5), b""));
+    pair.peer.say(&frame(&ToSupervisor::Drain { ticket: 6 }, b""));
+    pair.peer.say(&frame(&ToSupervisor::Stop { ticket: 7 }, b""));
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    let expected = [
+        submitted(1, b"input"),
+        Request::Wait { ticket: 2, job: "a".to_owned() },
+        Request::Result { ticket: 3, job: "b".to_owned() },
+        Request::Cancel { ticket: 4, job: "c".to_owned() },
+        Request::Show { ticket: 5, view: View::Status },
+        Request::Drain { ticket: 6 },
+        Request::Stop { ticket: 7 },
+    ];
+    assert_eq!(pair.requests, expected);
+}
+
+#[test]
+fn a_request_may_come_in_the_same_bytes_as_the_hello() {
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    let mut bytes = hello(VERSION_MAJOR, "");
+    bytes.extend(frame(&submit(1), b"x"));
+    pair.peer.say(&bytes);
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.requests, [submitted(1, b"x")]);
+}
+
+#[test]
+fn bytes_may_come_one_at_a_time() {
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    let mut bytes = hello(VERSION_MAJOR, "slow");
+    bytes.extend(frame(&submit(1), b"drip"));
+    for byte in bytes {
+        pair.peer.say(&[byte]);
+        assert_eq!(pair.receive(), Ok(Received::Messages));
+    }
+    assert_eq!(pair.requests, [submitted(1, b"drip")]);
+    assert!(!pair.connection.is_mid_frame());
+}
+
+#[test]
+fn http_is_recognized_and_gets_no_answer() {
+    for request in ["GET / HTTP/1.1\r\n", "POST /v1/tasks HTTP/1.1\r\n", "OPTIONS * HTTP/1.1\r\n"] {
+        let mut pair = Pair::new(PAYLOAD_MAX);
+        pair.peer.say(request.as_bytes());
+        assert_eq!(pair.receive(), Err("the peer speaks HTTP".to_owned()), "{request}");
+        assert_eq!(pair.end(), "");
+    }
+}
+
+#[test]
+fn whoever_begins_with_anything_but_our_hello_gets_no_answer() {
+    let strange_magic = ToSupervisor::Hello { magic: *b"OFFLOADW", major: 1, minor: 0, client: "" };
+    let beginnings = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03".to_vec(),
+        vec![0; 64],
+        vec![0xff; 64],
+        frame(&strange_magic, b""),
+        frame(&submit(1), b""),
+        frame(&show(1), b""),
+        // A payload so long that it would be announced first.
+        frame(&submit(1), &vec![0; INLINE_PAYLOAD_MAX + 1]),
+        b"\x04\0\0\0\0\0\0\0\xff\xff\xff\xff".to_vec(),
+    ];
+    for beginning in beginnings {
+        let mut pair = Pair::new(PAYLOAD_MAX);
+        pair.peer.say(&beginning);
+        assert_eq!(pair.receive(), Err("the peer is no client".to_owned()), "{:?}", &beginning[..8]);
+        assert!(pair.requests.is_empty() && pair.asked.is_empty());
+        assert_eq!(pair.end(), "");
+    }
+}
+
+#[test]
+fn a_client_of_another_version_is_told_so() {
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    pair.peer.say(&hello(VERSION_MAJOR + 1, "newer"));
+    assert!(pair.receive().unwrap_err().contains("version 2.0"));
+    let heard = pair.end();
+    assert!(heard.starts_with("Goodbye") && heard.contains("this supervisor version 1.0"), "{heard}");
+}
+
+#[test]
+fn a_name_that_could_forge_a_line_or_is_too_long_is_refused() {
+    for name in ["a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(LABEL_MAX + 1)] {
+        let mut pair = Pair::new(PAYLOAD_MAX);
+        pair.peer.say(&hello(VERSION_MAJOR, name));
+        assert!(pair.receive().unwrap_err().contains("name"));
+        assert!(pair.end().starts_with("Goodbye"));
+    }
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    pair.peer.say(&hello(VERSION_MAJOR, &"x".repeat(LABEL_MAX)));
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+}
+
+#[test]
+fn half_a_hello_is_told_from_silence_and_from_a_greeting() {
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    pair.peer.say(&hello(VERSION_MAJOR, "cut off")[..20]);
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert!(pair.connection.is_mid_frame() && !pair.connection.is_greeted());
+    drop(pair.peer);
+    let result = pair.connection.receive(&mut |_| true, &mut |_| panic!("no request"));
+    assert_eq!(result.unwrap(), Received::Ended);
+    assert!(pair.connection.is_mid_frame() && !pair.connection.is_greeted());
+}
+
+#[test]
+fn whoever_breaks_the_protocol_is_told_how_and_nothing_more_is_read() {
+    let breaches: [(&str, Vec<u8>); 6] = [
+        ("second hello", hello(VERSION_MAJOR, "again")),
+        ("payload with a message", frame(&show(1), b"surprise")),
+        ("payload with a message", frame(&show(1), &vec![0; INLINE_PAYLOAD_MAX + 1])),
+        ("malformed header", b"\x04\0\0\0\0\0\0\0\xff\xff\xff\xff".to_vec()),
+        ("header of 65535 bytes", b"\xff\xff\0\0\0\0\0\0".to_vec()),
+        ("header of 0 bytes", vec![0; 8]),
+    ];
+    for (how, breach) in breaches {
+        let mut pair = Pair::greeted(PAYLOAD_MAX);
+        pair.peer.say(&frame(&submit(1), b"before"));
+        pair.peer.say(&breach);
+        let error = pair.receive().unwrap_err();
+        assert!(error.contains("protocol violation") && error.contains(how), "{error}");
+        assert_eq!(pair.requests, [submitted(1, b"before")]);
+        pair.peer.say(&frame(&submit(2), b"after"));
+        assert_eq!(pair.receive(), Ok(Received::Ended));
+        assert_eq!(pair.requests.len(), 1);
+        let heard = pair.end();
+        assert!(heard.starts_with("Goodbye") && heard.contains(how), "{heard}");
+    }
+}
+
+#[test]
+fn a_large_payload_is_granted_before_it_is_read() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let payload = vec![7; 500_000];
+    let bytes = frame(&submit(1), &payload);
+    pair.peer.say(&bytes[..1000]);
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!((pair.asked.as_slice(), pair.connection.granted()), ([500_000].as_slice(), 500_000));
+    assert!(pair.requests.is_empty() && pair.connection.is_mid_frame());
+    pair.pump(&bytes[1000..]);
+    assert_eq!(pair.requests, [submitted(1, &payload)]);
+    assert_eq!((pair.asked.len(), pair.connection.granted()), (1, 0));
+}
+
+#[test]
+fn a_large_payload_that_is_there_at_once_is_asked_about_all_the_same() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let payload = vec![7; INLINE_PAYLOAD_MAX + 1];
+    pair.peer.say(&frame(&submit(1), &payload));
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.requests, [submitted(1, &payload)]);
+    assert_eq!((pair.asked.as_slice(), pair.connection.granted()), ([payload.len()].as_slice(), 0));
+}
+
+#[test]
+fn a_small_payload_needs_no_grant() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    pair.room = 0;
+    pair.peer.say(&frame(&submit(1), &[7; INLINE_PAYLOAD_MAX]));
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.requests, [submitted(1, &[7; INLINE_PAYLOAD_MAX])]);
+    assert!(pair.asked.is_empty());
+}
+
+#[test]
+fn a_payload_without_room_is_skipped_and_the_next_request_is_whole() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    pair.room = 100_000;
+    let mut bytes = frame(&submit(1), &vec![1; 900_000]);
+    bytes.extend(frame(&submit(2), &vec![2; 90_000]));
+    bytes.extend(frame(&submit(3), b"small"));
+    pair.pump(&bytes);
+    let expected =
+        [Request::NoRoom { ticket: 1, length: 900_000 }, submitted(2, &[2; 90_000]), submitted(3, b"small")];
+    assert_eq!(pair.requests, expected);
+    assert_eq!((pair.asked.as_slice(), pair.connection.granted()), ([900_000, 90_000].as_slice(), 0));
+}
+
+#[test]
+fn a_payload_over_the_limit_is_refused_when_it_is_announced_and_skipped() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let mut bytes = frame(&submit(1), &vec![1; PAYLOAD_MAX + 1]);
+    bytes.extend(frame(&submit(2), b"small"));
+    pair.peer.say(&bytes[..100]);
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.requests, [Request::TooLarge { ticket: 1, length: PAYLOAD_MAX + 1 }]);
+    pair.pump(&bytes[100..]);
+    assert_eq!(pair.requests[1..], [submitted(2, b"small")]);
+    assert!(pair.asked.is_empty());
+}
+
+#[test]
+fn the_longest_payload_that_can_be_claimed_is_refused_like_any_other() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let mut bytes = frame(&submit(1), b"");
+    bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    pair.peer.say(&bytes);
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.requests, [Request::TooLarge { ticket: 1, length: u32::MAX as usize }]);
+    assert!(pair.connection.is_mid_frame());
+}
+
+#[test]
+fn a_limit_below_the_size_of_small_payloads_holds_too() {
+    let mut pair = Pair::greeted(10);
+    pair.peer.say(&frame(&submit(1), &[1; 11]));
+    pair.peer.say(&frame(&submit(2), &[2; 10]));
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.requests, [Request::TooLarge { ticket: 1, length: 11 }, submitted(2, &[2; 10])]);
+}
+
+#[test]
+fn a_thousand_pipelined_requests_come_in_order_and_few_at_a_time() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let bytes: Vec<u8> = (0..1000).flat_map(|ticket| frame(&show(ticket), b"")).collect();
+    pair.peer.say(&bytes);
+    loop {
+        let before = pair.requests.len();
+        let received = pair.receive().unwrap();
+        let count = pair.requests.len() - before;
+        assert!(count <= REQUESTS_PER_CALL_MAX);
+        match received {
+            Received::More => assert_eq!(count, REQUESTS_PER_CALL_MAX),
+            Received::Messages => {}
+            Received::WouldBlock | Received::Ended => break,
+        }
+    }
+    assert_eq!(tickets(&pair.requests), (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_client_that_is_done_asking_still_gets_its_answers() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    pair.peer.say(&frame(&show(1), b""));
+    pair.peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.receive(), Ok(Received::Ended));
+    pair.connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::from_static(b"{}")).unwrap();
+    pair.connection.close_after_flush();
+    assert!(!pair.connection.is_finished());
+    assert_eq!(pair.end(), "Answer { ticket: 1 }");
+}
+
+#[test]
+fn what_a_client_does_not_read_is_counted_until_it_reads() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let output = Bytes::from(vec![3; 600_000]);
+    for ticket in 0..4 {
+        pair.connection.send(&ToClient::Answer { ticket }, &output).unwrap();
+    }
+    assert_eq!(pair.connection.flush().unwrap(), Flushed::Blocked);
+    let unsent = pair.connection.unsent();
+    assert!(unsent > 2_000_000, "the socket cannot hold that much: {unsent}");
+    let Pair { connection, peer, .. } = &mut pair;
+    let heard = std::thread::scope(|scope| {
+        let hearing = scope.spawn(|| [(); 4].map(|()| peer.hear().unwrap()));
+        while connection.flush().unwrap() != Flushed::Done {
+            wait(connection.socket(), PollFlags::OUT);
+        }
+        hearing.join().unwrap()
+    });
+    for (ticket, answer) in heard.into_iter().enumerate() {
+        assert_eq!(answer, (format!("Answer {{ ticket: {ticket} }}"), output.len()));
+    }
+    assert_eq!(pair.connection.unsent(), 0);
+}
+
+#[test]
+fn one_flush_writes_no_more_than_its_share() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let Pair { connection, peer, .. } = &mut pair;
+    rustix::net::sockopt::set_socket_send_buffer_size(connection.socket(), 8 << 20).unwrap();
+    connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::from(vec![3; 3 * FLUSH_PER_CALL_MAX])).unwrap();
+    std::thread::scope(|scope| {
+        let hearing = scope.spawn(|| peer.hear());
+        loop {
+            let before = connection.unsent();
+            let flushed = connection.flush().unwrap();
+            assert!(before - connection.unsent() <= FLUSH_PER_CALL_MAX);
+            match flushed {
+                Flushed::Done => break,
+                Flushed::More => {}
+                Flushed::Blocked => wait(connection.socket(), PollFlags::OUT),
+            }
+        }
+        assert!(hearing.join().unwrap().is_some());
+    });
+}
+
+#[test]
+fn a_client_that_went_away_ends_the_connection_at_the_next_write() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    drop(pair.peer);
+    pair.connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::new()).unwrap();
+    assert!(pair.connection.flush().is_err());
+    assert!(pair.connection.is_finished());
+    assert_eq!(pair.connection.unsent(), 0);
+}
+
+#[test]
+fn descriptors_that_a_client_sends_along_are_closed_by_the_kernel() {
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    let (mut kept, sent) = UnixStream::pair().unwrap();
+    let descriptors = [sent.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    let bytes = hello(VERSION_MAJOR, "generous");
+    sendmsg(&pair.peer.socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::empty()).unwrap();
+    drop(sent);
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert!(pair.connection.is_greeted());
+    // The end of this stream comes when nobody holds the other end any more.
+    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(kept.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn nothing_follows_a_goodbye() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    pair.connection.goodbye(&"ä".repeat(MESSAGE_MAX));
+    pair.connection.goodbye("again");
+    pair.connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::new()).unwrap();
+    let heard = pair.end();
+    assert_eq!(heard.matches("Goodbye").count(), 1);
+    assert!(!heard.contains("Answer"));
+}
+
+#[test]
+fn an_answer_that_cannot_travel_leaves_the_connection_as_it_was() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let message = "x".repeat(5000).into();
+    let rejected = ToClient::Rejected { ticket: 1, code: OutcomeCode::BadRequest, message };
+    assert!(pair.connection.send(&rejected, &Bytes::new()).is_err());
+    pair.connection.send(&ToClient::Answer { ticket: 2 }, &Bytes::new()).unwrap();
+    pair.flush();
+    assert_eq!(pair.peer.hear(), Some(("Answer { ticket: 2 }".to_owned(), 0)));
+}

@@ -1,0 +1,54 @@
+//! An event loop that never blocks, and a pool of worker processes that outlives their crashes.
+//!
+//! ```no_run
+//! use offload_supervisor::{ComputePool, EventLoop, Job, PoolConfig, Program};
+//!
+//! let mut event_loop = EventLoop::new()?;
+//! let program = Program::command(vec!["my-worker".to_owned()]);
+//! let pool = ComputePool::start(PoolConfig::with(program), &event_loop)?;
+//! pool.submit(Job::new("primes").input("1000000"), |finished, _cx| {
+//!     println!("{:?}", finished.into_output()); // runs on the loop
+//! });
+//! event_loop.run()?; // returns when no job is awaited any more
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Code map
+//!
+//! | read | for |
+//! |---|---|
+//! | [`event_loop`] | the loop: phases, timers, ticks, futures. Knows no job |
+//! | [`io_pool`] | blocking work on threads. Knows no job |
+//! | [`core`] | every decision about jobs and workers, pure: no clock, no I/O |
+//! | [`workers`] | one worker process: spawn, socket, output, signals, burial |
+//! | [`front`] | the local socket: bytes to requests, answers to bytes |
+//! | `supervisor.rs` | THE HUB: carries events to the core and does what it says |
+//! | [`ComputePool`] | the hub as programs embed it |
+//! | [`Server`] | the hub with a front and signals: the main process |
+//! | [`limits`] | every bound in one table |
+//! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
+
+pub mod config;
+pub mod core;
+pub mod event_loop;
+pub mod exit;
+pub mod front;
+pub mod io_pool;
+mod job;
+pub mod limits;
+mod log;
+mod pool;
+mod public_id;
+mod server;
+mod supervisor;
+pub mod views;
+pub mod workers;
+
+pub use event_loop::{Context, EventLoop};
+pub use front::client;
+pub use job::{Finished, Job};
+pub use log::Level;
+pub use offload_protocol as protocol;
+pub use pool::{Call, ComputePool, PoolConfig, StartError, default_workers};
+pub use server::{Ready, Reload, Server, ServerConfig};
+pub use workers::Program;

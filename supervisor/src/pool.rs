@@ -1,0 +1,284 @@
+//! The pool as programs embed it.
+
+use crate::core::config::CoreConfig;
+use crate::event_loop::{Context, LoopHandle};
+use crate::job::{Finished, Job};
+use crate::log::{Level, Log};
+use crate::supervisor::{Hub, HubRef, Listener};
+use crate::views::{IoPoolView, Status, WorkerView};
+use crate::workers::Program;
+use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// Logical cores that this process may use: affinity and cgroup quota are respected. At least 1.
+pub fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(crate::limits::WORKERS_MAX)
+}
+
+/// How a pool is set up. The defaults are those of the command line.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Worker processes; the default is [`default_workers`].
+    pub workers: usize,
+    /// What they run: slot `i` runs program `i` modulo their number. There is no default.
+    pub programs: Vec<Program>,
+    /// Started workers that wait to replace one that dies: 0 or 1; the default is 1.
+    pub spares: usize,
+    /// Most jobs that may wait; 10,000.
+    pub max_jobs: usize,
+    /// Most bytes of input held for jobs that wait or run; 256 MiB.
+    pub max_bytes: u64,
+    /// Longest input or output of one job, in bytes; 64 MiB.
+    pub max_payload: usize,
+    /// Longest run of one attempt, unless the job says otherwise; 5 minutes.
+    pub run_timeout: Duration,
+    /// Most attempts at a job that may be tried again; 3.
+    pub max_attempts: u32,
+    /// Wait after the first failed start of a worker, doubled by each further one; 100 ms.
+    pub backoff_min: Duration,
+    /// Longest wait between two starts; 5 s.
+    pub backoff_max: Duration,
+    /// After so many failed starts in a row jobs are refused until a start succeeds; 5.
+    pub max_restarts: u32,
+    /// A worker that dies idle before this time, without having done a job, counts as a failed start; 10 s.
+    pub window: Duration,
+    /// From a request to drain to the end of whatever is still there; 10 s.
+    pub drain_timeout: Duration,
+    /// From the start of a worker to its hello; 10 s.
+    pub hello_timeout: Duration,
+    /// What is written to standard error.
+    pub log: Level,
+}
+
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        let core = CoreConfig::default();
+        PoolConfig {
+            workers: default_workers(),
+            programs: Vec::new(),
+            spares: core.spares,
+            max_jobs: core.max_jobs,
+            max_bytes: core.max_bytes,
+            max_payload: PAYLOAD_MAX_DEFAULT,
+            run_timeout: core.run_timeout,
+            max_attempts: core.max_attempts,
+            backoff_min: core.backoff_min,
+            backoff_max: core.backoff_max,
+            max_restarts: core.max_restarts,
+            window: core.window,
+            drain_timeout: core.drain_timeout,
+            hello_timeout: core.hello_timeout,
+            log: Level::Normal,
+        }
+    }
+}
+
+impl PoolConfig {
+    /// Defaults with this one program.
+    pub fn with(program: Program) -> PoolConfig {
+        PoolConfig { programs: vec![program], ..PoolConfig::default() }
+    }
+
+    pub(crate) fn core(&self) -> CoreConfig {
+        CoreConfig {
+            workers: self.workers,
+            programs: self.programs.len(),
+            spares: self.spares,
+            max_jobs: self.max_jobs,
+            max_bytes: self.max_bytes,
+            max_payload: self.max_payload as u64,
+            run_timeout: self.run_timeout,
+            max_attempts: self.max_attempts,
+            backoff_min: self.backoff_min,
+            backoff_max: self.backoff_max,
+            max_restarts: self.max_restarts,
+            window: self.window,
+            drain_timeout: self.drain_timeout,
+            hello_timeout: self.hello_timeout,
+            ..CoreConfig::default()
+        }
+    }
+}
+
+/// Why a pool or a server did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration makes no sense.
+    Config(String),
+    /// The local socket cannot be had.
+    Bind(crate::front::BindError),
+    /// The loop refused to watch something.
+    Loop(crate::event_loop::LoopError),
+    /// The threads for blocking work could not be started.
+    Threads(crate::io_pool::IoError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Config(sentence) => formatter.write_str(sentence),
+            StartError::Bind(error) => write!(formatter, "{error}"),
+            StartError::Loop(error) => write!(formatter, "{error}"),
+            StartError::Threads(error) => write!(formatter, "cannot start threads: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<crate::front::BindError> for StartError {
+    fn from(error: crate::front::BindError) -> StartError {
+        StartError::Bind(error)
+    }
+}
+
+impl From<crate::event_loop::LoopError> for StartError {
+    fn from(error: crate::event_loop::LoopError) -> StartError {
+        StartError::Loop(error)
+    }
+}
+
+/// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone; dropping the last
+/// clone kills the workers.
+///
+/// Must be made and used on the loop's thread. As long as a job is awaited the loop stays alive; idle workers do not
+/// keep it.
+#[derive(Clone)]
+pub struct ComputePool {
+    hub: HubRef,
+    handle: LoopHandle,
+}
+
+impl ComputePool {
+    /// Starts the workers. Jobs may be submitted at once; they wait for the first worker to be ready.
+    ///
+    /// # Errors
+    /// [`StartError::Config`]. That a program cannot be started is told by the jobs' outcomes.
+    pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
+        let log = Log::to_stderr(config.log);
+        let core = config.core();
+        let hub = Hub::start(core, config.programs, log, handle.clone()).map_err(StartError::Config)?;
+        Ok(ComputePool { hub, handle: handle.clone() })
+    }
+
+    /// Submits a job. `done` is called on the loop, later, exactly once: with the result, with what went wrong, or
+    /// with why the job was refused.
+    #[track_caller]
+    pub fn submit(&self, job: Job, done: impl FnOnce(Finished, &mut Context) + 'static) {
+        self.start_job(job, Listener::new(done));
+    }
+
+    /// Submits a job and awaits its end. Dropping the future cancels the job.
+    #[track_caller]
+    pub fn call(&self, job: Job) -> Call {
+        let state = Rc::new(RefCell::new(CallState::default()));
+        let caller = Rc::clone(&state);
+        let listener = Listener::new(move |finished, _cx| {
+            let mut state = caller.borrow_mut();
+            state.finished = Some(finished);
+            let waker = state.waker.take();
+            drop(state);
+            waker.into_iter().for_each(Waker::wake);
+        });
+        let job = self.start_job(job, listener);
+        Call { pool: self.clone(), job, state }
+    }
+
+    fn start_job(&self, job: Job, listener: Listener) -> Option<crate::core::ids::JobId> {
+        let task = job.task.clone();
+        let submitted = self.hub.borrow_mut().submit(job, false, Some(listener));
+        match submitted {
+            Ok(job) => Some(job),
+            Err(refused) => {
+                let finished = Hub::refusal(&task, refused.error);
+                if let Some(listener) = refused.listener {
+                    self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+                }
+                None
+            }
+        }
+    }
+
+    /// Calls `ready` once a worker is ready for jobs; never if none ever is.
+    pub fn when_ready(&self, ready: impl FnOnce(&mut Context) + 'static) {
+        self.hub.borrow_mut().when_ready(Box::new(ready));
+    }
+
+    /// Finishes the jobs that are there, for at most the drain timeout, refuses others, ends the workers, then calls
+    /// `done`.
+    pub fn drain(&self, done: impl FnOnce(&mut Context) + 'static) {
+        self.hub.borrow_mut().drain(Box::new(done));
+    }
+
+    /// Cancels the jobs that are there, ends the workers, then calls `done`.
+    pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
+        self.hub.borrow_mut().stop(Box::new(done));
+    }
+
+    /// What there is to know about the pool and its loop.
+    pub fn status(&self) -> Status {
+        self.hub.borrow().status(IoPoolView::default())
+    }
+
+    /// What there is to know about each slot.
+    pub fn workers(&self) -> Vec<WorkerView> {
+        self.hub.borrow().workers()
+    }
+
+    /// Worker processes that the pool is set up for.
+    pub fn worker_count(&self) -> usize {
+        self.hub.borrow().config().workers
+    }
+
+    /// CPU time of all its workers so far, dead and living, in steps of usually 10 ms.
+    pub fn cpu_time(&self) -> Duration {
+        self.hub.borrow().cpu_time()
+    }
+}
+
+/// A job that is awaited. See [`ComputePool::call`].
+pub struct Call {
+    pool: ComputePool,
+    job: Option<crate::core::ids::JobId>,
+    state: Rc<RefCell<CallState>>,
+}
+
+#[derive(Default)]
+struct CallState {
+    finished: Option<Finished>,
+    waker: Option<Waker>,
+}
+
+impl Future for Call {
+    type Output = Finished;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Finished> {
+        let this = self.get_mut();
+        let mut state = this.state.borrow_mut();
+        match state.finished.take() {
+            Some(finished) => {
+                this.job = None;
+                Poll::Ready(finished)
+            }
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(job) = self.job {
+            self.pool.hub.borrow_mut().cancel(job);
+        }
+    }
+}

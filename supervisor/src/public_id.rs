@@ -1,0 +1,69 @@
+//! The names that users give to jobs: ULIDs, made from the job's number in the core and back without a table.
+//!
+//! ```text
+//!   48 bits  start of the supervisor, in milliseconds since 1970
+//!   16 bits  chance, so that two supervisors started together differ
+//!   64 bits  number of the job
+//! ```
+//!
+//! Within one supervisor they sort by age; an id of another supervisor is recognized as unknown.
+
+use crate::core::ids::JobId;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{SystemTime, UNIX_EPOCH};
+use ulid::Ulid;
+
+/// Makes and reads the ids of one supervisor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PublicIds {
+    prefix: u64,
+}
+
+impl PublicIds {
+    /// For a supervisor that starts now.
+    pub(crate) fn new() -> PublicIds {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let millis = u64::try_from(since_1970.as_millis()).unwrap_or_default();
+        let chance = RandomState::new().hash_one(std::process::id()) & 0xffff;
+        PublicIds { prefix: millis << 16 | chance }
+    }
+
+    /// The public id of a job.
+    pub(crate) fn name(self, job: JobId) -> String {
+        Ulid(u128::from(self.prefix) << 64 | u128::from(job.0)).to_string()
+    }
+
+    /// The job of this public id, if it can be one of this supervisor's.
+    pub(crate) fn find(self, name: &str) -> Option<JobId> {
+        let ulid = Ulid::from_string(name).ok()?;
+        let number = ulid.0 as u64;
+        ((ulid.0 >> 64) == u128::from(self.prefix) && number > 0).then_some(JobId(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_leads_back_to_its_job_and_no_other_text_does() {
+        let ids = PublicIds::new();
+        let name = ids.name(JobId(258));
+        assert_eq!(name.len(), 26);
+        assert!(name.starts_with('0'), "a ULID of this century: {name}");
+        assert_eq!(ids.find(&name), Some(JobId(258)));
+        assert_eq!(ids.find(&name.to_lowercase()), Some(JobId(258)));
+        let other = PublicIds { prefix: ids.prefix ^ 1 };
+        for text in
+            [other.name(JobId(258)).as_str(), "", "x", &name[1..], "../../etc/passwd", &ids.name(JobId(0))]
+        {
+            assert_eq!(ids.find(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn younger_jobs_have_greater_ids() {
+        let ids = PublicIds::new();
+        assert!(ids.name(JobId(9)) < ids.name(JobId(10)));
+    }
+}

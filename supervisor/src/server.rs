@@ -1,0 +1,309 @@
+//! The main process: a pool, the local socket in front of it, and the signals that end it.
+//!
+//! ```text
+//!            TERM, INT, `offload drain`                jobs and workers are gone
+//!  Serving -----------------------------> Draining ------------------------------> Parting: last answers are
+//!     |                                      | TERM, INT again, `offload stop`         written, for a second at most
+//!     |                                      v                                            |
+//!     '--- `offload stop` ---------------> Stopping ------------------------------->      '--> the loop is let go
+//! ```
+//!
+//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop.
+
+mod client;
+mod clients;
+
+use crate::event_loop::{Context, HandleId, Hold, Interest, LoopHandle};
+use crate::front::{AcceptError, Listener};
+use crate::io_pool::{IoPool, IoPoolConfig};
+use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX};
+use crate::log::Log;
+use crate::pool::{PoolConfig, StartError};
+use crate::supervisor::{Hub, HubRef};
+use crate::views::IoPoolView;
+use client::Client;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Clients that are let in at a time, in one turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// How long the last answers may take.
+const PARTING_MAX: Duration = Duration::from_secs(1);
+
+/// Reads the configuration again, on a thread.
+pub type Reload = Arc<dyn Fn() -> Result<PoolConfig, String> + Send + Sync>;
+
+/// How a server is set up.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// The workers and their limits.
+    pub pool: PoolConfig,
+    /// Path of the local socket: at most 107 bytes, in a directory of mode 0700 that belongs to the user; it is made
+    /// if it is not there.
+    pub socket: PathBuf,
+    /// Threads for blocking work.
+    pub io_threads: usize,
+    /// Called at SIGHUP; limits and times of what it returns apply from then on.
+    pub reload: Option<Reload>,
+}
+
+/// What is known when the first worker is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Path of the local socket.
+    pub socket: PathBuf,
+    /// Worker processes that it is set up for.
+    pub workers: usize,
+    /// This process.
+    pub pid: u32,
+}
+
+/// The main process. It keeps the loop alive until it is drained or stopped.
+pub struct Server {
+    front: FrontRef,
+}
+
+type FrontRef = Rc<RefCell<Front>>;
+
+/// Everything that has to do with clients.
+struct Front {
+    me: Weak<RefCell<Front>>,
+    hub: HubRef,
+    io_pool: IoPool,
+    handle: LoopHandle,
+    listener: Option<(Listener, HandleId)>,
+    signals: Option<HandleId>,
+    reload: Option<Reload>,
+    clients: BTreeMap<u64, Client>,
+    last_client: u64,
+    /// Clients with something to write, or with requests that are read and not handled.
+    to_serve: Vec<u64>,
+    turn_ends: bool,
+    /// Bytes of payloads that are on their way in.
+    granted: u64,
+    is_draining: bool,
+    /// Who waits for the end.
+    farewells: Vec<(u64, u64)>,
+    hold: Option<Hold>,
+}
+
+impl Server {
+    /// Listens and starts the workers; `on_ready` is called once one of them is ready.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind.
+    pub fn start(
+        config: ServerConfig,
+        cx: &mut Context,
+        on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
+    ) -> Result<Server, StartError> {
+        let handle = cx.handle();
+        let listener = Listener::bind(&config.socket)?;
+        let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
+        let io_pool = IoPool::new(cx, io_config).map_err(StartError::Threads)?;
+        let ready = Ready { socket: config.socket, workers: config.pool.workers, pid: std::process::id() };
+        let log = Log::to_stderr(config.pool.log);
+        let hub = Hub::start(config.pool.core(), config.pool.programs, log, handle.clone())
+            .map_err(StartError::Config)?;
+        hub.borrow_mut().when_ready(Box::new(move |cx| on_ready(&ready, cx)));
+        let front = Rc::new_cyclic(|me| {
+            RefCell::new(Front {
+                me: me.clone(),
+                hub,
+                io_pool,
+                hold: Some(handle.hold()),
+                handle,
+                listener: None,
+                signals: None,
+                reload: config.reload,
+                clients: BTreeMap::new(),
+                last_client: 0,
+                to_serve: Vec::new(),
+                turn_ends: false,
+                granted: 0,
+                is_draining: false,
+                farewells: Vec::new(),
+            })
+        });
+        front.borrow_mut().listen(listener)?;
+        front.borrow_mut().watch_signals()?;
+        front.borrow_mut().watch_for_stalls();
+        Ok(Server { front })
+    }
+
+    /// Finishes the jobs that are there, refuses others, then lets the loop go.
+    pub fn drain(&self) {
+        self.front.borrow_mut().drain();
+    }
+
+    /// Cancels the jobs that are there, then lets the loop go.
+    pub fn stop(&self) {
+        self.front.borrow_mut().stop();
+    }
+}
+
+impl Front {
+    /// Does something with the front if it is still there: how callbacks of the loop come in.
+    fn with(front: &Weak<RefCell<Front>>, deed: impl FnOnce(&mut Front)) {
+        if let Some(front) = front.upgrade() {
+            deed(&mut front.borrow_mut());
+        }
+    }
+
+    fn listen(&mut self, listener: Listener) -> Result<(), StartError> {
+        let me = self.me.clone();
+        let watcher = self.handle.watch(listener.socket(), Interest::READ, move |_, _| {
+            Front::with(&me, Front::accept);
+        })?;
+        self.listener = Some((listener, watcher));
+        Ok(())
+    }
+
+    fn watch_signals(&mut self) -> Result<(), StartError> {
+        let me = self.me.clone();
+        let watcher = self.handle.on_signal(&[SIGTERM, SIGINT, SIGHUP], move |_, signal| {
+            Front::with(&me, |front| front.on_signal(signal));
+        })?;
+        self.signals = Some(watcher);
+        Ok(())
+    }
+
+    fn on_signal(&mut self, signal: i32) {
+        match signal {
+            SIGHUP => self.reload(),
+            _ if self.is_draining => {
+                self.hub.borrow().log().warn(format_args!("second signal: ending now"));
+                self.stop();
+            }
+            _ => {
+                self.hub.borrow().log().warn(format_args!("draining; another signal ends at once"));
+                self.drain();
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some((listener, watcher)) = &self.listener else { return };
+            let watcher = *watcher;
+            let payload_max = usize::try_from(self.hub.borrow().config().max_payload).unwrap_or(usize::MAX);
+            match listener.accept(payload_max) {
+                Ok(Some(mut connection)) if self.clients.len() >= CONNECTIONS_MAX => {
+                    connection
+                        .goodbye(&format!("{CONNECTIONS_MAX} clients are connected, which is the limit"));
+                    let _ = connection.flush();
+                }
+                Ok(Some(connection)) => self.admit(connection),
+                Ok(None) => return,
+                Err(AcceptError::Exhausted(error)) => {
+                    self.hub.borrow().log().warn(format_args!("no descriptor for another client: {error}"));
+                    return self.pause_accepting(watcher);
+                }
+                Err(AcceptError::Io(error)) => {
+                    self.hub.borrow().log().error(format_args!("the local socket failed: {error}"));
+                    return self.pause_accepting(watcher);
+                }
+            }
+        }
+    }
+
+    fn pause_accepting(&self, watcher: HandleId) {
+        // The listener is closed when it ends, and then neither call has any effect.
+        let _ = self.handle.set_interest(watcher, Interest::NONE);
+        let handle = self.handle.clone();
+        let timer = self.handle.set_timeout(ACCEPT_PAUSE, move |_| {
+            let _ = handle.set_interest(watcher, Interest::READ);
+        });
+        self.handle.unref(timer);
+    }
+
+    fn reload(&mut self) {
+        let Some(reload) = self.reload.clone() else {
+            return self
+                .hub
+                .borrow()
+                .log()
+                .warn(format_args!("SIGHUP: there is no configuration file to read"));
+        };
+        let hub = Rc::clone(&self.hub);
+        self.io_pool.submit(
+            move || reload(),
+            move |_, read| {
+                let mut hub = hub.borrow_mut();
+                let config = match read {
+                    Ok(Ok(config)) => config.core(),
+                    Ok(Err(error)) => {
+                        return hub.log().error(format_args!("the old configuration stays: {error}"));
+                    }
+                    Err(error) => {
+                        return hub.log().error(format_args!("the old configuration stays: {error}"));
+                    }
+                };
+                match config.validate() {
+                    Ok(()) => {
+                        hub.configure(config);
+                        hub.log()
+                            .warn(format_args!("limits and times are read again; workers and programs stay"));
+                    }
+                    Err(error) => hub.log().error(format_args!("the old configuration stays: {error}")),
+                }
+            },
+        );
+    }
+
+    fn drain(&mut self) {
+        self.is_draining = true;
+        let me = self.me.clone();
+        self.hub.borrow_mut().drain(Box::new(move |_| Front::with(&me, Front::part)));
+    }
+
+    fn stop(&mut self) {
+        self.is_draining = true;
+        let me = self.me.clone();
+        self.hub.borrow_mut().stop(Box::new(move |_| Front::with(&me, Front::part)));
+    }
+
+    /// Jobs and workers are gone: give the last answers, then let the loop go. May be called more than once.
+    fn part(&mut self) {
+        self.send_farewells();
+        if let Some((listener, watcher)) = self.listener.take() {
+            let _ = self.handle.close(watcher, |_| ());
+            drop(listener);
+            let me = self.me.clone();
+            self.handle.set_timeout(PARTING_MAX, move |_| Front::with(&me, Front::let_go));
+            self.clients.values_mut().for_each(Client::close_after_flush);
+            let all: Vec<u64> = self.clients.keys().copied().collect();
+            all.into_iter().for_each(|client| self.mark(client));
+        }
+        self.let_go_if_all_are_gone();
+    }
+
+    fn let_go_if_all_are_gone(&mut self) {
+        if self.listener.is_none() && self.clients.is_empty() {
+            self.let_go();
+        }
+    }
+
+    fn let_go(&mut self) {
+        for (_, client) in std::mem::take(&mut self.clients) {
+            client.unwatch(&self.handle);
+        }
+        if let Some(signals) = self.signals.take() {
+            let _ = self.handle.close(signals, |_| ());
+        }
+        if self.hold.take().is_some() {
+            self.handle.stop();
+        }
+    }
+
+    fn io_pool_view(&self) -> IoPoolView {
+        let stats = self.io_pool.stats();
+        IoPoolView { threads: stats.threads, busy: stats.busy, queued: stats.queued, stuck: stats.stuck }
+    }
+}

@@ -1,0 +1,327 @@
+//! Requests to the hub, answers back.
+
+use super::Front;
+use super::client::Client;
+use crate::core::ids::JobId;
+use crate::event_loop::{HandleId, Interest, Readiness};
+use crate::front::{Connection, ConnectionError, Received, Request};
+use crate::job::{Finished, Job};
+use crate::supervisor::Listener;
+use bytes::Bytes;
+use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::messages::{ToClient, View};
+use offload_protocol::nouns::{OutcomeCode, Report, cut};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// How often slow clients are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl Front {
+    pub(super) fn admit(&mut self, connection: Connection) {
+        self.last_client += 1;
+        let id = self.last_client;
+        match self.watch_client(id, &connection) {
+            Ok(watcher) => drop(self.clients.insert(id, Client::new(connection, watcher))),
+            Err(error) => self.hub.borrow().log().warn(format_args!("a client was turned away: {error}")),
+        }
+    }
+
+    fn watch_client(
+        &self,
+        id: u64,
+        connection: &Connection,
+    ) -> Result<HandleId, crate::event_loop::LoopError> {
+        let me = self.me.clone();
+        self.handle.watch(connection.socket(), Interest::READ, move |_, readiness| {
+            Front::with(&me, |front| front.on_client(id, readiness));
+        })
+    }
+
+    fn on_client(&mut self, id: u64, readiness: Readiness) {
+        if readiness.is_readable() {
+            self.receive(id);
+        }
+        self.mark(id);
+    }
+
+    /// Reads once and handles what came.
+    fn receive(&mut self, id: u64) {
+        let max_bytes = self.hub.borrow().config().max_bytes;
+        let held = self.hub.borrow().held_bytes();
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return };
+        let before = client.connection.granted() as u64;
+        let mut granted = self.granted;
+        let mut requests = Vec::new();
+        let received = client.connection.receive(
+            &mut |length| {
+                let fits = held + granted + length as u64 <= max_bytes;
+                granted += if fits { length as u64 } else { 0 };
+                fits
+            },
+            &mut |request| requests.push(request),
+        );
+        self.granted = self.granted - before + client.connection.granted() as u64;
+        client.has_more = matches!(received, Ok(Received::More));
+        match received {
+            Ok(Received::Messages | Received::More) => client.progressed(),
+            Ok(Received::WouldBlock) => {}
+            Ok(Received::Ended) => client.ended(),
+            Err(error) => self.note_error(id, &error),
+        }
+        for request in requests {
+            self.handle_request(id, request);
+        }
+        if self.clients.get(&id).is_some_and(Client::is_gone) {
+            self.drop_client(id);
+        }
+    }
+
+    fn note_error(&self, id: u64, error: &ConnectionError) {
+        self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {error}"));
+    }
+
+    fn handle_request(&mut self, id: u64, request: Request) {
+        match request {
+            Request::Submit { ticket, task, content, detach, options, payload } => {
+                let client = self
+                    .clients
+                    .get(&id)
+                    .map_or(String::new(), |client| client.connection.client().to_owned());
+                let job = Job::new(task).input(payload).content(content).options(options).client(client);
+                self.submit(id, ticket, job, detach);
+            }
+            Request::Wait { ticket, job } => self.wait(id, ticket, &job),
+            Request::Result { ticket, job } => self.result(id, ticket, &job),
+            Request::Cancel { ticket, job } => self.cancel(id, ticket, &job),
+            Request::Show { ticket, view } => self.show(id, ticket, view),
+            Request::Drain { ticket } => {
+                self.farewells.push((id, ticket));
+                self.drain();
+            }
+            Request::Stop { ticket } => {
+                self.farewells.push((id, ticket));
+                self.stop();
+            }
+            Request::TooLarge { ticket, length } => {
+                let limit = self.hub.borrow().config().max_payload;
+                let message = format!("input of {length} bytes, the limit is {limit} bytes");
+                self.reject(id, ticket, OutcomeCode::TooLarge, &message);
+            }
+            Request::NoRoom { ticket, length } => {
+                let limit = self.hub.borrow().config().max_bytes;
+                let message =
+                    format!("no room for {length} bytes of input now, the limit is {limit} bytes in all");
+                self.reject(id, ticket, OutcomeCode::Overloaded, &message);
+            }
+        }
+    }
+
+    fn submit(&mut self, id: u64, ticket: u64, job: Job, detach: bool) {
+        let listener = (!detach).then(|| self.listener_for(id, ticket));
+        let submitted = self.hub.borrow_mut().submit(job, detach, listener);
+        match submitted {
+            Ok(job) => {
+                let name = self.hub.borrow().name(job);
+                self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
+                if let Some(client) = self.clients.get_mut(&id).filter(|_| !detach) {
+                    client.jobs.insert(job);
+                }
+            }
+            Err(refused) => self.reject(id, ticket, refused.error.code, &refused.error.message),
+        }
+    }
+
+    /// Tells the client how the job ended.
+    fn listener_for(&self, id: u64, ticket: u64) -> Listener {
+        let me = self.me.clone();
+        Listener::new(move |finished, _cx| {
+            Front::with(&me, |front| {
+                let job = front.hub.borrow().find(&finished.report.job);
+                if let (Some(client), Some(job)) = (front.clients.get_mut(&id), job) {
+                    client.jobs.remove(&job);
+                }
+                front.deliver(id, ticket, finished);
+            });
+        })
+    }
+
+    fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
+        let Finished { report, output } = finished;
+        self.send(id, &ToClient::Finished { ticket, report: presentable(report) }, &output);
+    }
+
+    fn wait(&mut self, id: u64, ticket: u64, name: &str) {
+        match self.find(id, ticket, name) {
+            Some(job) if self.hub.borrow().is_live(job) => {
+                let listener = self.listener_for(id, ticket);
+                self.hub.borrow_mut().listen(job, listener);
+            }
+            Some(_) => self.result(id, ticket, name),
+            None => {}
+        }
+    }
+
+    fn result(&mut self, id: u64, ticket: u64, name: &str) {
+        let Some(job) = self.find(id, ticket, name) else { return };
+        if self.hub.borrow().is_live(job) {
+            let message = "the job has not ended; `offload wait` waits for it";
+            return self.reject(id, ticket, OutcomeCode::Unavailable, message);
+        }
+        let found =
+            self.hub.borrow().look_up(job).map(|(finished, has_output)| (finished.clone(), has_output));
+        match found {
+            Some((finished, has_output)) if has_output || finished.report.outcome != OutcomeCode::Ok => {
+                self.deliver(id, ticket, finished);
+            }
+            Some(_) => {
+                let message = "the job ended ok; its output was delivered to whoever submitted it, or was too much \
+                               to keep";
+                self.reject(id, ticket, OutcomeCode::NoSuchJob, message);
+            }
+            None => self.reject_unknown(id, ticket, name),
+        }
+    }
+
+    fn cancel(&mut self, id: u64, ticket: u64, name: &str) {
+        let Some(job) = self.find(id, ticket, name) else { return };
+        let was_live = self.hub.borrow().is_live(job);
+        self.hub.borrow_mut().cancel(job);
+        let state = self.hub.borrow().look_up(job).map(|(finished, _)| finished.report.outcome.as_str());
+        let answer = serde_json::json!({ "job": name, "cancelled": was_live, "state": state });
+        self.answer(id, ticket, &answer);
+    }
+
+    /// The job of this name; if there is none, the client is told.
+    fn find(&mut self, id: u64, ticket: u64, name: &str) -> Option<JobId> {
+        let found = {
+            let hub = self.hub.borrow();
+            hub.find(name).filter(|job| hub.is_live(*job) || hub.look_up(*job).is_some())
+        };
+        if found.is_none() {
+            self.reject_unknown(id, ticket, name);
+        }
+        found
+    }
+
+    fn reject_unknown(&mut self, id: u64, ticket: u64, name: &str) {
+        let name = cut(name, MESSAGE_MAX / 16).escape_debug();
+        let message = format!("there is no job '{name}', or it ended so long ago that it is forgotten");
+        self.reject(id, ticket, OutcomeCode::NoSuchJob, &message);
+    }
+
+    fn show(&mut self, id: u64, ticket: u64, view: View) {
+        let io_pool = self.io_pool_view();
+        let hub = std::rc::Rc::clone(&self.hub);
+        let hub = hub.borrow();
+        match view {
+            View::Status => self.answer(id, ticket, &hub.status(io_pool)),
+            View::Workers => self.answer(id, ticket, &hub.workers()),
+            View::Jobs => self.answer(id, ticket, &hub.jobs()),
+            View::Tasks => self.answer(id, ticket, &hub.tasks()),
+        }
+    }
+
+    fn answer(&mut self, id: u64, ticket: u64, document: &impl Serialize) {
+        let bytes = serde_json::to_vec(document).expect("views have string keys and no numbers out of range");
+        self.send(id, &ToClient::Answer { ticket }, &Bytes::from(bytes));
+    }
+
+    fn reject(&mut self, id: u64, ticket: u64, code: OutcomeCode, message: &str) {
+        let message = cut(message, MESSAGE_MAX).into();
+        self.send(id, &ToClient::Rejected { ticket, code, message }, &Bytes::new());
+    }
+
+    fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.send(message, payload);
+            self.mark(id);
+        }
+    }
+
+    pub(super) fn send_farewells(&mut self) {
+        for (id, ticket) in std::mem::take(&mut self.farewells) {
+            self.answer(id, ticket, &serde_json::json!({ "state": "stopped" }));
+        }
+    }
+
+    /// Has the client looked after at the end of the turn.
+    pub(super) fn mark(&mut self, id: u64) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if !std::mem::replace(&mut client.is_marked, true) {
+            self.to_serve.push(id);
+        }
+        if !std::mem::replace(&mut self.turn_ends, true) {
+            let me = self.me.clone();
+            self.handle.set_immediate(move |_| Front::with(&me, Front::end_turn));
+        }
+    }
+
+    /// Once a turn: every client with something to write is written to once, and read on where that was put off.
+    fn end_turn(&mut self) {
+        self.turn_ends = false;
+        for id in std::mem::take(&mut self.to_serve) {
+            self.serve(id);
+        }
+        self.let_go_if_all_are_gone();
+    }
+
+    fn serve(&mut self, id: u64) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.is_marked = false;
+        let has_more_to_write = client.flush();
+        if client.connection.is_finished() {
+            return self.drop_client(id);
+        }
+        client.set_interest(&self.handle);
+        let has_more_to_read = client.has_more && client.may_be_read();
+        if has_more_to_read {
+            self.receive(id);
+        }
+        if has_more_to_write || has_more_to_read {
+            self.mark(id);
+        }
+    }
+
+    /// A client is gone. Of its jobs those that wait are of no use to anybody any more; those that run are let finish.
+    pub(super) fn drop_client(&mut self, id: u64) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        self.granted -= client.connection.granted() as u64;
+        for &job in &client.jobs {
+            let is_waiting = self.hub.borrow().is_waiting(job);
+            if is_waiting {
+                self.hub.borrow_mut().cancel(job);
+            }
+        }
+        client.unwatch(&self.handle);
+    }
+
+    pub(super) fn watch_for_stalls(&mut self) {
+        let me = self.me.clone();
+        let timer = self.handle.set_timeout(LOOK_EVERY, move |_| {
+            Front::with(&me, |front| {
+                front.drop_slow_clients();
+                front.watch_for_stalls();
+            });
+        });
+        self.handle.unref(timer);
+    }
+
+    fn drop_slow_clients(&mut self) {
+        let now = Instant::now();
+        let slow: Vec<(u64, &str)> =
+            self.clients.iter().filter_map(|(id, client)| Some((*id, client.is_too_slow(now)?))).collect();
+        for (id, why) in slow {
+            self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {why}"));
+            self.drop_client(id);
+        }
+    }
+}
+
+/// A report whose texts fit into a header together.
+fn presentable(mut report: Report) -> Report {
+    if let Some(error) = &mut report.error {
+        error.message = cut(&error.message, MESSAGE_MAX).to_owned();
+    }
+    report
+}

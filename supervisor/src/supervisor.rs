@@ -1,0 +1,398 @@
+//! The hub: it carries what happened to the core, and carries out what the core wants. It decides nothing.
+//!
+//! ```text
+//!   worker socket readable ---> crew: messages --.                           .--> Spawn:  a process, watched
+//!   worker process ended   ---> crew: exit ------|                           |--> Run:    into the worker's outbox
+//!   time is up             ---> Tick ------------|---> inbox ---> core ------|--> Kill:   a signal
+//!   submit, cancel, drain  ----------------------'                           '--> Finish: the listeners are called
+//!
+//!   at the end of the turn (an immediate): every outbox with something in it is written once, the timer is set
+//! ```
+//!
+//! Listeners are called by the loop, never from in here, so they may do anything, such as submit more.
+
+mod crew;
+mod finished;
+mod orders;
+mod stalls;
+mod view;
+
+use crate::core::Core;
+use crate::core::action::{Action, Actions, Kill, Notice};
+use crate::core::config::CoreConfig;
+use crate::core::event::{Event, JobRequest};
+use crate::core::ids::{JobId, Mono, ProgramIndex, SlotIndex, Ticket, WorkerId};
+use crate::event_loop::{Context, LoopHandle, TimerId};
+use crate::job::{Finished, Job};
+use crate::log::Log;
+use crate::public_id::PublicIds;
+use crate::workers::{Process, Program};
+use bytes::Bytes;
+use crew::Crew;
+use finished::FinishedJobs;
+use offload_protocol::messages::ToWorker;
+use offload_protocol::nouns::{ContentType, ErrorDetail};
+use orders::Order;
+use rustix::process::Signal;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+pub(crate) use orders::Listener;
+
+/// The hub as its owners hold it.
+pub(crate) type HubRef = Rc<RefCell<Hub>>;
+
+/// See the module's documentation.
+pub(crate) struct Hub {
+    me: Weak<RefCell<Hub>>,
+    handle: LoopHandle,
+    log: Log,
+    started: Instant,
+    ids: PublicIds,
+    core: Core,
+    programs: Vec<Program>,
+    crew: Crew,
+    orders: BTreeMap<JobId, Order>,
+    finished: FinishedJobs,
+    inbox: VecDeque<Incoming>,
+    actions: Actions,
+    /// The order that the core is deciding on.
+    staged: Option<Order>,
+    /// What it decided.
+    answer: Option<Result<JobId, ErrorDetail>>,
+    /// The output that came with the event that the core is deciding on.
+    output: Option<(ContentType, Bytes)>,
+    wake: Option<(Mono, TimerId)>,
+    turn_ends: bool,
+    on_ready: Vec<Then>,
+    on_over: Vec<Then>,
+}
+
+/// What to do when something has come about.
+pub(crate) type Then = Box<dyn FnOnce(&mut Context)>;
+
+/// A job that was refused.
+pub(crate) struct Refused {
+    /// Why.
+    pub(crate) error: ErrorDetail,
+    /// Who wanted to be told how it ends.
+    pub(crate) listener: Option<Listener>,
+}
+
+/// An event on its way to the core, with the output that it announces.
+struct Incoming {
+    event: Event,
+    output: Option<(ContentType, Bytes)>,
+}
+
+impl From<Event> for Incoming {
+    fn from(event: Event) -> Incoming {
+        Incoming { event, output: None }
+    }
+}
+
+impl Hub {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, for people.
+    pub(crate) fn start(
+        config: CoreConfig,
+        programs: Vec<Program>,
+        log: Log,
+        handle: LoopHandle,
+    ) -> Result<HubRef, String> {
+        let core = Core::new(config)?;
+        let hub = Rc::new_cyclic(|me| {
+            RefCell::new(Hub {
+                me: me.clone(),
+                crew: Crew::default(),
+                handle,
+                log,
+                started: Instant::now(),
+                ids: PublicIds::new(),
+                core,
+                programs,
+                orders: BTreeMap::new(),
+                finished: FinishedJobs::default(),
+                inbox: VecDeque::new(),
+                actions: Actions::new(),
+                staged: None,
+                answer: None,
+                output: None,
+                wake: None,
+                turn_ends: false,
+                on_ready: Vec::new(),
+                on_over: Vec::new(),
+            })
+        });
+        hub.borrow_mut().tell(Event::Tick);
+        hub.borrow_mut().watch_for_stalls();
+        Ok(hub)
+    }
+
+    /// Does something with the hub if it is still there: how callbacks of the loop come in.
+    fn with(hub: &Weak<RefCell<Hub>>, deed: impl FnOnce(&mut Hub)) {
+        if let Some(hub) = hub.upgrade() {
+            deed(&mut hub.borrow_mut());
+        }
+    }
+
+    /// Submits a job. The listener is told how it ends, unless it is refused.
+    ///
+    /// # Errors
+    /// Why it is refused, and the listener back.
+    pub(crate) fn submit(
+        &mut self,
+        job: Job,
+        keep_output: bool,
+        listener: Option<Listener>,
+    ) -> Result<JobId, Refused> {
+        let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
+        let request = JobRequest {
+            task: job.task.clone(),
+            input_bytes: job.input.len() as u64,
+            timeout: millis(job.options.timeout_ms),
+            deadline: millis(job.options.deadline_ms),
+            attempts: job.options.attempts,
+            lane: job.options.lane,
+        };
+        self.staged = Some(Order::new(job, keep_output, listener, self.handle.hold()));
+        self.tell(Event::Submit { ticket: Ticket(0), request });
+        let answer = self.answer.take().expect("the core answers a submission before it does anything else");
+        answer.map_err(|error| {
+            let listener = self.staged.take().and_then(Order::into_listener);
+            Refused { error, listener }
+        })
+    }
+
+    /// Ends a job; its listeners are told.
+    pub(crate) fn cancel(&mut self, job: JobId) {
+        self.tell(Event::Cancel { job });
+    }
+
+    /// Finishes the jobs that are there, then ends the workers; `then` is called after that.
+    pub(crate) fn drain(&mut self, then: Then) {
+        self.end(Event::Drain, then);
+    }
+
+    /// Cancels the jobs that are there and ends the workers; `then` is called after that.
+    pub(crate) fn stop(&mut self, then: Then) {
+        self.end(Event::Stop, then);
+    }
+
+    fn end(&mut self, event: Event, then: Then) {
+        if self.core.phase() == crate::core::Phase::Over {
+            return self.handle.set_pending(then);
+        }
+        let hold = self.handle.hold();
+        self.on_over.push(Box::new(move |cx| {
+            drop(hold);
+            then(cx);
+        }));
+        self.tell(event);
+    }
+
+    /// Calls `then` once a worker is ready; at once if one is.
+    pub(crate) fn when_ready(&mut self, then: Then) {
+        if self.core.slots().iter().any(crate::core::slots::Slot::is_ready) {
+            return self.handle.set_pending(then);
+        }
+        self.on_ready.push(then);
+    }
+
+    /// Other limits and times.
+    pub(crate) fn configure(&mut self, config: CoreConfig) {
+        self.tell(Event::Configure(Box::new(config)));
+    }
+
+    fn now(&self) -> Mono {
+        Mono::default() + self.started.elapsed()
+    }
+
+    /// Tells the core what happened, and whatever happens because of that.
+    fn tell(&mut self, event: Event) {
+        self.inbox.push_back(event.into());
+        self.work_off_inbox();
+    }
+
+    fn work_off_inbox(&mut self) {
+        while let Some(Incoming { event, output }) = self.inbox.pop_front() {
+            self.output = output;
+            let mut actions = std::mem::take(&mut self.actions);
+            self.core.handle(self.now(), event, &mut actions);
+            actions.drain(..).for_each(|action| self.perform(action));
+            self.actions = actions;
+        }
+        self.output = None;
+        self.at_the_end_of_the_turn();
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Spawn { worker, program, slot } => self.spawn(worker, program, slot),
+            Action::Run { worker, job, attempt } => self.run(worker, job, attempt),
+            Action::CancelRun { worker, job } => self.send(worker, &ToWorker::Cancel { job: job.0 }),
+            Action::Dismiss { worker } => self.send(worker, &ToWorker::Drain),
+            Action::Kill { worker, how } => self.kill(worker, how),
+            Action::Accepted { job, .. } => self.accept(job),
+            Action::Rejected { error, .. } => self.answer = Some(Err(error)),
+            Action::Finish(ended) => self.finish(&ended),
+            Action::Log(notice) => self.note(&notice),
+            Action::Over => self.on_over.drain(..).for_each(|then| self.handle.set_pending(then)),
+        }
+    }
+
+    fn spawn(&mut self, worker: WorkerId, program: ProgramIndex, slot: SlotIndex) {
+        let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
+        let started = Process::spawn(&self.programs[program], payload_max);
+        let joined = started.and_then(|process| self.enlist(worker, process));
+        match joined {
+            Ok(pid) => self.log.info(format_args!("slot {slot}: started worker process {pid}")),
+            Err(error) => {
+                let event = Event::SpawnFailed { worker, fatal: error.fatal, message: error.message };
+                self.inbox.push_back(event.into());
+            }
+        }
+    }
+
+    fn run(&mut self, worker: WorkerId, job: JobId, attempt: u32) {
+        let (Some(order), Some(member)) = (self.orders.get(&job), self.crew.get_mut(worker)) else { return };
+        let message = ToWorker::Run { job: job.0, attempt, task: &order.task, content: order.content };
+        let sent = member.process.send(&message, &order.input);
+        sent.expect("a job that was accepted fits on the wire");
+        self.crew.mark(worker);
+    }
+
+    fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>) {
+        let Some(member) = self.crew.get_mut(worker) else { return };
+        member.process.send(message, &Bytes::new()).expect("a message without text fits on the wire");
+        self.crew.mark(worker);
+    }
+
+    fn kill(&mut self, worker: WorkerId, how: Kill) {
+        let Some(member) = self.crew.get_mut(worker) else { return };
+        let signal = match how {
+            Kill::Term => Signal::TERM,
+            Kill::Kill => Signal::KILL,
+        };
+        if let Err(error) = member.process.signal(signal) {
+            self.log.error(format_args!("cannot signal worker process {}: {error}", member.process.pid()));
+        }
+    }
+
+    fn accept(&mut self, job: JobId) {
+        let order = self.staged.take().expect("only a staged order can be accepted");
+        self.orders.insert(job, order);
+        self.answer = Some(Ok(job));
+    }
+
+    /// Once a turn: outboxes are written and the timer is set. All that happens in a turn shares these.
+    fn at_the_end_of_the_turn(&mut self) {
+        if !std::mem::replace(&mut self.turn_ends, true) {
+            let me = self.me.clone();
+            self.handle.set_immediate(move |_| Hub::with(&me, Hub::end_turn));
+        }
+    }
+
+    fn end_turn(&mut self) {
+        self.turn_ends = false;
+        self.flush_crew();
+        self.set_timer();
+    }
+
+    fn set_timer(&mut self) {
+        let due = self.core.next_deadline();
+        if self.wake.map(|(when, _)| when) == due {
+            return;
+        }
+        if let Some((_, timer)) = self.wake.take() {
+            self.handle.clear(timer);
+        }
+        if let Some(due) = due {
+            let me = self.me.clone();
+            let timer = self.handle.set_timeout(due - self.now(), move |_| Hub::with(&me, Hub::on_time));
+            self.handle.unref(timer);
+            self.wake = Some((due, timer));
+        }
+    }
+
+    fn on_time(&mut self) {
+        self.wake = None;
+        self.tell(Event::Tick);
+    }
+
+    fn note(&mut self, notice: &Notice) {
+        if let Notice::WorkerReady { .. } = notice {
+            self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
+        }
+        let line = self.describe(notice);
+        match notice {
+            Notice::WorkerReady { .. } | Notice::Recovered { .. } => self.log.info(format_args!("{line}")),
+            Notice::Degraded { .. } => self.log.error(format_args!("{line}")),
+            _ => self.log.warn(format_args!("{line}")),
+        }
+    }
+}
+
+/// What the front and the pool's users may ask.
+impl Hub {
+    /// The public id of a job.
+    pub(crate) fn name(&self, job: JobId) -> String {
+        self.ids.name(job)
+    }
+
+    /// The job of this public id, if it can be one.
+    pub(crate) fn find(&self, name: &str) -> Option<JobId> {
+        self.ids.find(name)
+    }
+
+    /// Whether the job has not ended.
+    pub(crate) fn is_live(&self, job: JobId) -> bool {
+        self.orders.contains_key(&job)
+    }
+
+    /// Whether the job has not ended and no worker has it.
+    pub(crate) fn is_waiting(&self, job: JobId) -> bool {
+        self.core.jobs().get(job).is_some_and(|job| !job.state.is_with_a_worker())
+    }
+
+    /// Adds a listener to a job that has not ended.
+    pub(crate) fn listen(&mut self, job: JobId, listener: Listener) {
+        if let Some(order) = self.orders.get_mut(&job) {
+            order.listeners.push(listener);
+        }
+    }
+
+    /// How a job ended, as far as that is remembered; its output too, if that was kept.
+    pub(crate) fn look_up(&self, job: JobId) -> Option<(&Finished, bool)> {
+        self.finished.get(job)
+    }
+
+    /// Bytes of input that jobs hold.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.core.jobs().input_bytes()
+    }
+
+    /// As configured.
+    pub(crate) fn config(&self) -> &CoreConfig {
+        self.core.config()
+    }
+
+    /// The log.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// CPU time of all workers, dead and living.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.crew.cpu_time()
+    }
+
+    /// A report about a job that was refused.
+    pub(crate) fn refusal(task: &str, error: ErrorDetail) -> Finished {
+        orders::refusal(task, error)
+    }
+}

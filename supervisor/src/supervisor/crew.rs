@@ -1,0 +1,324 @@
+//! The living processes, each with its watchers on the loop. What they do becomes events for the core.
+
+use super::{Hub, Incoming};
+use crate::core::event::Event;
+use crate::core::ids::{JobId, WorkerId};
+use crate::event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
+use crate::workers::{Captured, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
+use bytes::Bytes;
+use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
+use offload_protocol::nouns::TaskOffer;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// How often the socket of a process that has ended is read: what the kernel can hold of it is less.
+const LAST_READS: usize = 16;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Crew {
+    members: BTreeMap<WorkerId, Member>,
+    /// Those with something to write.
+    to_flush: Vec<WorkerId>,
+    cpu_time_of_the_dead: Duration,
+}
+
+/// One living process.
+pub(super) struct Member {
+    pub(super) process: Process,
+    link: HandleId,
+    pidfd: HandleId,
+    stdout: HandleId,
+    stderr: HandleId,
+    /// Its socket has ended or spoken nonsense: it is not looked at any more.
+    is_deaf: bool,
+    is_marked: bool,
+    /// When bytes last went in or out, for as long as some are due.
+    pub(super) progress_at: Instant,
+}
+
+impl Crew {
+    pub(super) fn get_mut(&mut self, worker: WorkerId) -> Option<&mut Member> {
+        self.members.get_mut(&worker)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WorkerId, &Member)> {
+        self.members.iter().map(|(worker, member)| (*worker, member))
+    }
+
+    pub(super) fn pid(&self, worker: WorkerId) -> Option<u32> {
+        self.members.get(&worker).map(|member| member.process.pid())
+    }
+
+    pub(super) fn resident_bytes(&self, worker: WorkerId) -> Option<u64> {
+        self.members.get(&worker)?.process.resident_bytes()
+    }
+
+    /// Remembers that there is something to write for this worker.
+    pub(super) fn mark(&mut self, worker: WorkerId) {
+        let Some(member) = self.members.get_mut(&worker) else { return };
+        if !std::mem::replace(&mut member.is_marked, true) {
+            self.to_flush.push(worker);
+        }
+    }
+
+    pub(super) fn cpu_time(&self) -> Duration {
+        let of_the_living: Duration =
+            self.members.values().filter_map(|member| member.process.cpu_time()).sum();
+        self.cpu_time_of_the_dead + of_the_living
+    }
+}
+
+impl Hub {
+    /// Watches a new process. Returns its process id.
+    pub(super) fn enlist(&mut self, worker: WorkerId, process: Process) -> Result<u32, SpawnError> {
+        let pid = process.pid();
+        let member = self.watch_process(worker, process).map_err(|error| SpawnError {
+            fatal: false,
+            message: format!("cannot watch a new worker process: {error}"),
+        })?;
+        self.crew.members.insert(worker, member);
+        Ok(pid)
+    }
+
+    fn watch_process(&self, worker: WorkerId, process: Process) -> Result<Member, LoopError> {
+        Ok(Member {
+            link: self.watch(process.socket(), move |hub, readiness| hub.on_link(worker, readiness))?,
+            pidfd: self.watch(process.pidfd(), move |hub, _| hub.on_process_end(worker))?,
+            stdout: self.watch(process.stdout(), move |hub, _| hub.on_output(worker, Stream::Stdout))?,
+            stderr: self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr))?,
+            process,
+            is_deaf: false,
+            is_marked: false,
+            progress_at: Instant::now(),
+        })
+    }
+
+    /// An idle worker does not keep the loop alive, hence unreferenced.
+    #[track_caller]
+    fn watch(
+        &self,
+        source: impl AsFd + 'static,
+        mut call: impl FnMut(&mut Hub, Readiness) + 'static,
+    ) -> Result<HandleId, LoopError> {
+        let me = self.me.clone();
+        let watched = self.handle.watch(source, Interest::READ, move |_, readiness| {
+            Hub::with(&me, |hub| call(hub, readiness));
+        })?;
+        self.handle.unref(watched);
+        Ok(watched)
+    }
+
+    fn on_link(&mut self, worker: WorkerId, readiness: Readiness) {
+        if readiness.is_writable() {
+            self.crew.mark(worker);
+        }
+        if readiness.is_readable() {
+            self.receive(worker);
+        }
+        self.work_off_inbox();
+    }
+
+    /// Reads once. True if there may be more to read.
+    fn receive(&mut self, worker: WorkerId) -> bool {
+        let Some(member) = self.crew.get_mut(worker).filter(|member| !member.is_deaf) else { return false };
+        let inbox = &mut self.inbox;
+        let received = member.process.receive(&mut |message, payload| {
+            inbox.push_back(incoming(worker, message, payload));
+        });
+        let last = match received {
+            Ok(Received::Messages) => {
+                member.progress_at = Instant::now();
+                return true;
+            }
+            Ok(Received::WouldBlock) => return false,
+            Ok(Received::Closed) => Event::Closed { worker },
+            Err(error) => Event::Violation { worker, message: error.to_string() },
+        };
+        member.is_deaf = true;
+        rest(&self.handle, member.link);
+        self.inbox.push_back(last.into());
+        false
+    }
+
+    fn on_process_end(&mut self, worker: WorkerId) {
+        for _ in 0..LAST_READS {
+            if !self.receive(worker) {
+                break;
+            }
+        }
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let captured =
+                self.crew.get_mut(worker).map(|member| member.process.capture_rest(stream, Instant::now()));
+            captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
+        }
+        self.bury(worker);
+        self.work_off_inbox();
+    }
+
+    fn bury(&mut self, worker: WorkerId) {
+        let Some(member) = self.crew.get_mut(worker) else { return };
+        let exit = match member.process.try_reap() {
+            Ok(Some(exit)) => exit,
+            Ok(None) => return,
+            Err(error) => {
+                let pid = member.process.pid();
+                return self.log.error(format_args!("cannot collect worker process {pid}: {error}"));
+            }
+        };
+        let last_words = member.process.last_lines().pop();
+        let cpu_time = member.process.cpu_time().unwrap_or_default();
+        self.crew.cpu_time_of_the_dead += cpu_time;
+        // Told before the process is forgotten: the report of its job wants to name it.
+        self.tell(Event::Exited { worker, exit, last_words });
+        if let Some(member) = self.crew.members.remove(&worker) {
+            member.unwatch(&self.handle);
+        }
+    }
+
+    fn on_output(&mut self, worker: WorkerId, stream: Stream) {
+        let Some(member) = self.crew.get_mut(worker) else { return };
+        let captured = member.process.capture(stream, Instant::now());
+        let watcher = member.watcher_of(stream);
+        match captured.state {
+            StreamState::Open | StreamState::Empty => {}
+            StreamState::Ended => rest(&self.handle, watcher),
+            StreamState::Throttled { until } => self.pause(watcher, until),
+        }
+        self.log_output(worker, &captured);
+    }
+
+    /// Looks away until then; a worker that prints without end fills its pipe and waits, and only it.
+    fn pause(&self, watcher: HandleId, until: Instant) {
+        rest(&self.handle, watcher);
+        let handle = self.handle.clone();
+        let timer = self.handle.set_timeout(until.saturating_duration_since(Instant::now()), move |_| {
+            // It is closed by now if the worker has ended.
+            let _ = handle.set_interest(watcher, Interest::READ);
+        });
+        self.handle.unref(timer);
+    }
+
+    fn log_output(&self, worker: WorkerId, captured: &Captured) {
+        if captured.lines.is_empty() && captured.dropped == 0 {
+            return;
+        }
+        let tag = self.tag(worker);
+        for line in &captured.lines {
+            self.log.warn(format_args!("{tag} {line}"));
+        }
+        if captured.dropped > 0 {
+            self.log.warn(format_args!("{tag} ({} lines dropped, it prints too fast)", captured.dropped));
+        }
+    }
+
+    /// Writes every outbox that has something in it, once.
+    pub(super) fn flush_crew(&mut self) {
+        for worker in std::mem::take(&mut self.crew.to_flush) {
+            self.flush(worker);
+        }
+        if !self.inbox.is_empty() {
+            self.work_off_inbox();
+        }
+    }
+
+    fn flush(&mut self, worker: WorkerId) {
+        let Some(member) = self.crew.get_mut(worker) else { return };
+        member.is_marked = false;
+        let before = member.process.unsent();
+        let flushed = member.process.flush();
+        if member.process.unsent() != before {
+            member.progress_at = Instant::now();
+        }
+        let link = member.link;
+        let is_deaf = member.is_deaf;
+        let interest = match flushed {
+            Ok(Flushed::Done) => Interest::READ,
+            Ok(Flushed::Blocked) => Interest::READ | Interest::WRITE,
+            Ok(Flushed::More) => {
+                self.crew.mark(worker);
+                return self.at_the_end_of_the_turn();
+            }
+            // What it had sent before is still to be read, and then the end of it.
+            Ok(Flushed::Closed) => return,
+            Err(error) => {
+                let message = format!("cannot write to it: {error}");
+                return self.inbox.push_back(Event::Violation { worker, message }.into());
+            }
+        };
+        if !is_deaf && let Err(error) = self.handle.set_interest(link, interest) {
+            let message = format!("cannot watch its socket: {error}");
+            self.inbox.push_back(Event::Violation { worker, message }.into());
+        }
+    }
+}
+
+impl Member {
+    fn watcher_of(&self, stream: Stream) -> HandleId {
+        match stream {
+            Stream::Stdout => self.stdout,
+            Stream::Stderr => self.stderr,
+        }
+    }
+
+    fn unwatch(self, handle: &LoopHandle) {
+        for watcher in [self.link, self.pidfd, self.stdout, self.stderr] {
+            // Closing a watcher fails only if it is closed.
+            let _ = handle.close(watcher, |_| ());
+        }
+    }
+}
+
+impl Drop for Hub {
+    /// The processes are killed with their owner; nobody is left to be called.
+    fn drop(&mut self) {
+        for (_, member) in std::mem::take(&mut self.crew.members) {
+            let _ = member.process.signal(rustix::process::Signal::KILL);
+            member.unwatch(&self.handle);
+        }
+    }
+}
+
+fn rest(handle: &LoopHandle, watcher: HandleId) {
+    // Taking a descriptor out of the set cannot fail, and a closed watcher rests already.
+    let _ = handle.set_interest(watcher, Interest::NONE);
+}
+
+fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incoming {
+    let wants_payload = matches!(message, FromWorker::Finished { .. });
+    if !wants_payload && !payload.is_empty() {
+        let message = "a payload with a message that has none".to_owned();
+        return Event::Violation { worker, message }.into();
+    }
+    match message {
+        FromWorker::Hello { magic, major, tasks, .. } => hello(worker, magic, major, tasks).into(),
+        FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
+        FromWorker::Finished { job, attempt, run_ns, content } => Incoming {
+            event: Event::Finished { worker, job: JobId(job), attempt, run: Duration::from_nanos(run_ns) },
+            output: Some((content, payload)),
+        },
+        FromWorker::Failed { job, attempt, run_ns, kind, message } => Event::Failed {
+            worker,
+            job: JobId(job),
+            attempt,
+            run: Duration::from_nanos(run_ns),
+            kind,
+            message: escape_line(message.as_bytes()),
+        }
+        .into(),
+        FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
+    }
+}
+
+fn hello(worker: WorkerId, magic: [u8; 8], major: u16, tasks: Vec<TaskOffer<'_>>) -> Event {
+    if magic != WORKER_MAGIC {
+        return Event::Unfit { worker, message: "its hello has the wrong magic".to_owned() };
+    }
+    if major != VERSION_MAJOR {
+        let message =
+            format!("it speaks version {major} of the protocol, this supervisor version {VERSION_MAJOR}");
+        return Event::Unfit { worker, message };
+    }
+    Event::Hello { worker, tasks: tasks.into_iter().map(TaskOffer::into_owned).collect() }
+}

@@ -1,0 +1,125 @@
+//! What the hub knows of a job that the core does not: its bytes, and who waits for it.
+
+use super::Hub;
+use crate::core::action::Ended;
+use crate::event_loop::{Context, Hold};
+use crate::job::{Finished, Job};
+use bytes::Bytes;
+use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::nouns::{ContentType, ErrorDetail, Receipt, Report, cut};
+use std::panic::Location;
+use std::time::Duration;
+
+/// A job that has been accepted and has not ended.
+pub(crate) struct Order {
+    pub(super) task: String,
+    pub(super) content: ContentType,
+    pub(super) input: Bytes,
+    pub(super) client: String,
+    /// Nobody is there to take the output, so it is kept for whoever asks later.
+    keep_output: bool,
+    pub(super) listeners: Vec<Listener>,
+    /// The loop goes on while a job is awaited.
+    _hold: Hold,
+}
+
+/// Who is told how a job ended.
+pub(crate) struct Listener {
+    /// Where it was registered, so that a slow one can be named.
+    site: &'static Location<'static>,
+    call: Box<dyn FnOnce(Finished, &mut Context)>,
+}
+
+impl Listener {
+    #[track_caller]
+    pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Listener {
+        Listener { site: Location::caller(), call: Box::new(call) }
+    }
+
+    /// Calls it from here, because its job never came to be.
+    pub(crate) fn call(self, finished: Finished, cx: &mut Context) {
+        (self.call)(finished, cx);
+    }
+
+    /// Where it was registered.
+    pub(crate) fn site(&self) -> &'static Location<'static> {
+        self.site
+    }
+}
+
+impl Order {
+    pub(super) fn new(job: Job, keep_output: bool, listener: Option<Listener>, hold: Hold) -> Order {
+        Order {
+            task: job.task,
+            content: job.content,
+            input: job.input,
+            client: cut(&job.client, LABEL_MAX).to_owned(),
+            keep_output,
+            listeners: listener.into_iter().collect(),
+            _hold: hold,
+        }
+    }
+
+    pub(super) fn into_listener(mut self) -> Option<Listener> {
+        self.listeners.pop()
+    }
+}
+
+impl Hub {
+    /// A job has ended: remember it, and have its listeners called.
+    pub(super) fn finish(&mut self, ended: &Ended) {
+        let Some(order) = self.orders.remove(&ended.job) else { return };
+        let (content, output) = match ended.error {
+            None => self.output.take().unwrap_or_default(),
+            Some(_) => Default::default(),
+        };
+        let report = self.report(ended, &order, content, output.len());
+        let finished = Finished { report, output };
+        let age = ended.queued + ended.run + ended.returned;
+        self.finished.remember(ended.job, &finished, order.client, age, order.keep_output);
+        for listener in order.listeners {
+            let finished = finished.clone();
+            self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+        }
+    }
+
+    fn report(&self, ended: &Ended, order: &Order, content: ContentType, output_bytes: usize) -> Report {
+        let place = ended.place;
+        Report {
+            job: self.name(ended.job),
+            task: order.task.clone(),
+            outcome: ended.outcome,
+            error: ended.error.clone(),
+            attempts: ended.attempts,
+            receipt: Receipt {
+                queued_us: micros(ended.queued),
+                run_us: micros(ended.run),
+                returned_us: micros(ended.returned),
+                worker_pid: place.and_then(|place| self.crew.pid(place.worker)).unwrap_or(0),
+                slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
+                incarnation: place.map_or(0, |place| place.incarnation),
+                input_bytes: order.input.len() as u64,
+                output_bytes: output_bytes as u64,
+            },
+            content,
+        }
+    }
+}
+
+/// What is said of a job that was refused: it never got an id.
+pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
+    let report = Report {
+        job: String::new(),
+        task: task.to_owned(),
+        outcome: error.code,
+        error: Some(error),
+        attempts: 0,
+        receipt: Receipt::default(),
+        content: ContentType::default(),
+    };
+    Finished { report, output: Bytes::new() }
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,219 @@
+//! What the hub shows of itself: the documents behind `status`, `workers`, `jobs` and `tasks`, and lines for the log.
+
+use super::Hub;
+use super::orders::micros;
+use crate::core::Phase;
+use crate::core::action::Notice;
+use crate::core::ids::{JobId, SlotIndex, WorkerId};
+use crate::core::jobs::{Job, JobState};
+use crate::core::slots::{Slot, SlotState};
+use crate::limits::JOBS_SHOWN_MAX;
+use crate::views::{
+    IoPoolView, JobView, LedgerView, LoopView, Percentiles, QueueCounts, SlowCallback, Status, TaskView,
+    WorkerCounts, WorkerView,
+};
+use offload_protocol::nouns::{Lane, OutcomeCode};
+use std::collections::BTreeMap;
+
+impl Hub {
+    pub(crate) fn status(&self, io_pool: IoPoolView) -> Status {
+        let (waiting, _) = self.core.waiting_and_running();
+        let config = self.core.config();
+        let reason = self.core.degraded();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            state: self.state(reason.is_some()).to_owned(),
+            reason,
+            workers: self.worker_counts(),
+            queue: QueueCounts {
+                jobs: waiting,
+                bytes: self.core.jobs().input_bytes(),
+                max_jobs: config.max_jobs,
+                max_bytes: config.max_bytes,
+            },
+            jobs: self.job_counts(),
+            ledger: LedgerView { balanced: self.core.is_balanced() },
+            event_loop: self.loop_view(),
+            io_pool,
+        }
+    }
+
+    fn state(&self, is_degraded: bool) -> &'static str {
+        match self.core.phase() {
+            Phase::Running if is_degraded => "degraded",
+            Phase::Running if !self.core.knows_all_tasks() => "starting",
+            Phase::Running => "running",
+            Phase::Draining { .. } => "draining",
+            Phase::Stopping | Phase::Over => "stopped",
+        }
+    }
+
+    fn worker_counts(&self) -> WorkerCounts {
+        let (slots, spares) = self.core.slots().split_at(self.core.config().workers);
+        let count = |slots: &[Slot], is: fn(&Slot) -> bool| slots.iter().filter(|slot| is(slot)).count();
+        WorkerCounts {
+            configured: slots.len(),
+            ready: count(slots, Slot::is_ready),
+            busy: count(slots, |slot| matches!(slot.state, SlotState::Busy { .. })),
+            spares: count(spares, Slot::is_ready),
+            restarts: self.core.tally().restarts(),
+        }
+    }
+
+    fn job_counts(&self) -> BTreeMap<String, u64> {
+        let tally = self.core.tally();
+        let (waiting, running) = self.core.waiting_and_running();
+        let mut counts: BTreeMap<String, u64> = OutcomeCode::ALL
+            .iter()
+            .filter(|code| **code != OutcomeCode::NoSuchJob)
+            .map(|code| (code.as_str().to_owned(), tally.ended(*code)))
+            .collect();
+        counts.insert("accepted".to_owned(), tally.accepted());
+        counts.insert("rejected".to_owned(), tally.rejected());
+        counts.insert("queued".to_owned(), waiting as u64);
+        counts.insert("running".to_owned(), running as u64);
+        counts
+    }
+
+    fn loop_view(&self) -> LoopView {
+        let metrics = self.handle.metrics();
+        LoopView {
+            iterations: metrics.iterations,
+            lag_us: Percentiles { p50: metrics.lag.p50_us, p99: metrics.lag.p99_us, max: metrics.lag.max_us },
+            slowest_callback: metrics
+                .slowest_callback
+                .map(|slowest| SlowCallback { site: slowest.site.to_string(), us: micros(slowest.duration) }),
+        }
+    }
+
+    pub(crate) fn workers(&self) -> Vec<WorkerView> {
+        (0..self.core.slots().len()).map(|slot| self.worker_view(slot)).collect()
+    }
+
+    fn worker_view(&self, index: SlotIndex) -> WorkerView {
+        let slot = &self.core.slots()[index];
+        let is_spare = index >= self.core.config().workers;
+        let worker = slot.worker();
+        let job = slot.load().and_then(|load| load.running_job());
+        let running = slot.load().and_then(|load| load.running);
+        WorkerView {
+            slot: index,
+            program: self.programs[slot.program].name().to_owned(),
+            pid: worker.and_then(|worker| self.crew.pid(worker)),
+            incarnation: slot.incarnation,
+            state: if is_spare && slot.is_ready() { "spare" } else { slot.word() }.to_owned(),
+            job: job.map(|job| self.name(job)),
+            task: job.and_then(|job| self.orders.get(&job)).map(|order| order.task.clone()),
+            running_us: running.map(|running| micros(self.now() - running.started_at)),
+            jobs_done: slot.jobs_done,
+            rss_bytes: worker.and_then(|worker| self.crew.resident_bytes(worker)),
+            restarts: slot.incarnation.saturating_sub(1),
+            last_exit: slot.last_exit.clone(),
+        }
+    }
+
+    /// The youngest first: those that live, then those that have ended.
+    pub(crate) fn jobs(&self) -> Vec<JobView> {
+        let live = self.core.jobs().iter().rev().map(|(id, job)| self.live_job(id, job));
+        let ended = self.finished.youngest_first().map(|record| {
+            let report = &record.finished.report;
+            JobView {
+                job: report.job.clone(),
+                task: report.task.clone(),
+                client: record.client.clone(),
+                state: report.outcome.to_string(),
+                attempts: report.attempts,
+                age_us: micros(record.age),
+                slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
+                input_bytes: report.receipt.input_bytes,
+                error: report.error.as_ref().map(|error| error.message.clone()),
+            }
+        });
+        live.chain(ended).take(JOBS_SHOWN_MAX).collect()
+    }
+
+    fn live_job(&self, id: JobId, job: &Job) -> JobView {
+        let worker = match job.state {
+            JobState::Parked | JobState::Queued => None,
+            JobState::Assigned { worker } | JobState::Running { worker, .. } => Some(worker),
+        };
+        JobView {
+            job: self.name(id),
+            task: job.task_name.to_string(),
+            client: self.orders.get(&id).map_or(String::new(), |order| order.client.clone()),
+            state: if worker.is_some() { "running" } else { "queued" }.to_owned(),
+            attempts: job.attempts,
+            age_us: micros(self.now() - job.accepted_at),
+            slot: worker.and_then(|worker| self.core.slot_of(worker)),
+            input_bytes: job.input_bytes,
+            error: None,
+        }
+    }
+
+    pub(crate) fn tasks(&self) -> Vec<TaskView> {
+        let tasks = self.core.registry().on_offer();
+        tasks
+            .map(|task| TaskView {
+                task: task.name.to_string(),
+                lane: match task.lane {
+                    Lane::Cpu => "cpu",
+                    Lane::Io => "io",
+                }
+                .to_owned(),
+                idempotent: task.idempotent,
+                program: self.programs[task.program].name().to_owned(),
+            })
+            .collect()
+    }
+
+    /// Who printed a line: slot, process and job.
+    pub(super) fn tag(&self, worker: WorkerId) -> String {
+        let pid = self.crew.pid(worker).unwrap_or(0);
+        let slot = self.core.slot_of(worker);
+        let job = slot.and_then(|slot| self.core.slots()[slot].load()).and_then(|load| load.running_job());
+        match (slot, job) {
+            (Some(slot), Some(job)) => format!("[slot {slot} pid {pid} job {}]", self.name(job)),
+            (Some(slot), None) => format!("[slot {slot} pid {pid}]"),
+            (None, _) => format!("[pid {pid}]"),
+        }
+    }
+
+    /// A notice as a line for the log.
+    pub(super) fn describe(&self, notice: &Notice) -> String {
+        let pid = |worker: &WorkerId| self.crew.pid(*worker).unwrap_or(0);
+        match notice {
+            Notice::WorkerReady { worker, slot } => {
+                format!("slot {slot}: worker process {} is ready", pid(worker))
+            }
+            Notice::WorkerDied { worker, slot, how, job } => {
+                let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
+                format!("slot {slot}: worker process {} ended with {how}{job}", pid(worker))
+            }
+            Notice::WorkerKilled { worker, slot, why } => {
+                format!("slot {slot}: worker process {} is ended: {why}", pid(worker))
+            }
+            Notice::StartFailed { program, failures, why, again_in } => {
+                let name = self.programs[*program].name();
+                let again = match again_in {
+                    Some(wait) => format!("next start in {}", crate::core::outcome::human(*wait)),
+                    None => "it is not started again".to_owned(),
+                };
+                format!("program `{name}`: {why} ({failures} failed starts in a row; {again})")
+            }
+            Notice::Degraded { program, why } => {
+                format!(
+                    "program `{}`: no worker can be had, its jobs are refused: {why}",
+                    self.programs[*program].name()
+                )
+            }
+            Notice::Recovered { program } => {
+                format!(
+                    "program `{}`: a worker is ready, jobs are taken again",
+                    self.programs[*program].name()
+                )
+            }
+        }
+    }
+}

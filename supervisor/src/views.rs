@@ -1,0 +1,177 @@
+//! What `status`, `workers`, `jobs` and `tasks` show, as data: the supervisor fills these in, `--json` prints them as
+//! they are, and the tables of the command line are made from them. The field names are a contract with users.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The supervisor as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Process id of the supervisor.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// `starting`, `running`, `degraded` (no worker can be had), `draining` or `stopped`.
+    pub state: String,
+    /// Why it is degraded; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The worker processes.
+    pub workers: WorkerCounts,
+    /// What waits.
+    pub queue: QueueCounts,
+    /// `accepted`, `rejected`, `queued`, `running`, and one counter for each outcome.
+    pub jobs: BTreeMap<String, u64>,
+    /// Whether the books balance.
+    pub ledger: LedgerView,
+    /// How the loop fares.
+    pub event_loop: LoopView,
+    /// The threads for blocking work.
+    pub io_pool: IoPoolView,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerCounts {
+    /// Slots.
+    pub configured: usize,
+    /// Slots whose worker can take a job or runs one.
+    pub ready: usize,
+    /// Slots whose worker runs a job.
+    pub busy: usize,
+    /// Started workers that wait to replace one that dies.
+    pub spares: usize,
+    /// Worker processes started to replace another.
+    pub restarts: u64,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueCounts {
+    /// Jobs that wait.
+    pub jobs: usize,
+    /// Bytes of input held for jobs that wait or run.
+    pub bytes: u64,
+    /// Most jobs that may wait.
+    pub max_jobs: usize,
+    /// Most bytes of input that may be held.
+    pub max_bytes: u64,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerView {
+    /// Whether accepted = queued + running + the sum of all outcomes.
+    pub balanced: bool,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopView {
+    /// Turns of the loop.
+    pub iterations: u64,
+    /// How long an event that arrived while the loop was busy had to wait, in microseconds.
+    pub lag_us: Percentiles,
+    /// The callback that held the loop longest.
+    pub slowest_callback: Option<SlowCallback>,
+}
+
+/// Median, 99th percentile and maximum.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// The median.
+    pub p50: u64,
+    /// The 99th percentile.
+    pub p99: u64,
+    /// The maximum.
+    pub max: u64,
+}
+
+/// Part of [`LoopView`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowCallback {
+    /// Where it was registered: file, line, column.
+    pub site: String,
+    /// How long it ran, in microseconds.
+    pub us: u64,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoPoolView {
+    /// Threads.
+    pub threads: usize,
+    /// Threads at work.
+    pub busy: usize,
+    /// Tasks that wait.
+    pub queued: usize,
+    /// Threads written off because their task ran over its deadline.
+    pub stuck: usize,
+}
+
+/// One slot, or the spare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerView {
+    /// Number of the slot; the spare has the number after the last slot.
+    pub slot: usize,
+    /// The program that the slot runs.
+    pub program: String,
+    /// Process id, while there is a process.
+    pub pid: Option<u32>,
+    /// Which process of this slot it is, counted from 1.
+    pub incarnation: u64,
+    /// `starting`, `idle`, `busy`, `spare`, `stopping`, `backing_off`, `empty` or `broken`.
+    pub state: String,
+    /// The job that it runs.
+    pub job: Option<String>,
+    /// The task of that job.
+    pub task: Option<String>,
+    /// How long that job runs, in microseconds.
+    pub running_us: Option<u64>,
+    /// Jobs finished by this slot.
+    pub jobs_done: u64,
+    /// Resident memory of the process, in bytes.
+    pub rss_bytes: Option<u64>,
+    /// How often the slot's process was replaced.
+    pub restarts: u64,
+    /// How the previous process ended.
+    pub last_exit: Option<String>,
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its public id.
+    pub job: String,
+    /// Its task.
+    pub task: String,
+    /// Who submitted it.
+    pub client: String,
+    /// `queued`, `running`, or the outcome.
+    pub state: String,
+    /// How often it was started.
+    pub attempts: u32,
+    /// Microseconds since it was accepted, or, once it has ended, from acceptance to the end.
+    pub age_us: u64,
+    /// The slot that runs it or ran it last.
+    pub slot: Option<usize>,
+    /// Length of the input.
+    pub input_bytes: u64,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// One task on offer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Its name.
+    pub task: String,
+    /// The lane that it runs in.
+    pub lane: String,
+    /// Whether a job whose worker died is tried again.
+    pub idempotent: bool,
+    /// The program that offers it.
+    pub program: String,
+}

@@ -1,0 +1,375 @@
+//! What a worker prints, as lines for the log. A stray print cannot touch the protocol, which has a descriptor of
+//! its own, and a flood of prints can hold up nobody but the worker that prints.
+//!
+//! Three bounds: a line is cut to [`LINE_MAX`] bytes; of the lines of one second at most [`LINES_PER_SECOND`] are
+//! handed over and the others only counted; and after [`OUTPUT_BYTES_PER_SECOND`] bytes the caller is told until
+//! when to leave the pipe alone, so that it fills up and the worker has to wait. The last lines are kept in any case,
+//! also of those that were not handed over: they are what a worker said before it died.
+
+use super::escape::{LINE_MAX, escape_line};
+use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Bytes that one call reads at the most.
+pub const CAPTURE_CHUNK: usize = 16 << 10;
+
+/// Lines that are handed over in one second, of both streams of a worker together.
+pub const LINES_PER_SECOND: usize = 100;
+
+/// Bytes after which a worker's output is left alone for the rest of a second, of both streams together.
+pub const OUTPUT_BYTES_PER_SECOND: usize = 256 << 10;
+
+/// Lines that are kept to be looked at when the worker has died.
+pub const TAIL_LINES: usize = 10;
+
+/// One byte more than a line can have: the escaped form is at least as long as the raw one, so what is kept of a
+/// longer line is still seen to be too long.
+const RAW_LINE_MAX: usize = LINE_MAX + 1;
+
+/// Reads that are enough to empty a pipe of the usual size (64 KiB) that nobody fills any more.
+const READS_OF_THE_REST: usize = 5;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const _: () = assert!(CAPTURE_CHUNK <= OUTPUT_BYTES_PER_SECOND);
+
+/// One of a worker's two output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Descriptor 1.
+    Stdout,
+    /// Descriptor 2.
+    Stderr,
+}
+
+/// What one look at a stream brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// Complete lines, escaped, at most [`LINE_MAX`] bytes each, without newline.
+    pub lines: Vec<String>,
+    /// Lines that were over the rate and are not among `lines`.
+    pub dropped: usize,
+    /// What to do next.
+    pub state: StreamState,
+}
+
+/// Whether a stream is worth another look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamState {
+    /// There may be more to read.
+    Open,
+    /// There is nothing to read now.
+    Empty,
+    /// The worker prints too much: do not look again before this moment. (Looking is not refused.)
+    Throttled {
+        /// When the next second begins.
+        until: Instant,
+    },
+    /// It has ended: do not look again.
+    Ended,
+}
+
+/// Both streams of one worker.
+#[derive(Debug)]
+pub(super) struct Capture {
+    stdout: Pipe,
+    stderr: Pipe,
+    lines: Lines,
+}
+
+impl Capture {
+    /// Takes over the reading ends of the pipes and makes them non-blocking.
+    pub(super) fn new(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Capture> {
+        Ok(Capture { stdout: Pipe::new(stdout)?, stderr: Pipe::new(stderr)?, lines: Lines::default() })
+    }
+
+    pub(super) fn source(&self, stream: Stream) -> Rc<OwnedFd> {
+        match stream {
+            Stream::Stdout => Rc::clone(&self.stdout.source),
+            Stream::Stderr => Rc::clone(&self.stderr.source),
+        }
+    }
+
+    /// Reads once, at most [`CAPTURE_CHUNK`] bytes.
+    pub(super) fn read(&mut self, stream: Stream, now: Instant) -> Captured {
+        self.lines.allowance.renew(now);
+        let mut captured = Captured { lines: Vec::new(), dropped: 0, state: StreamState::Open };
+        captured.state = self.read_into(stream, &mut captured);
+        captured
+    }
+
+    /// Reads what is left when the worker has ended, whatever its rate; what it had begun is a line now. Somebody
+    /// who inherited the pipe may keep it open and still write to it, so this too is bounded.
+    pub(super) fn read_rest(&mut self, stream: Stream, now: Instant) -> Captured {
+        let mut all = self.read(stream, now);
+        for _ in 1..READS_OF_THE_REST {
+            if matches!(all.state, StreamState::Empty | StreamState::Ended) {
+                break;
+            }
+            all.state = self.read_into(stream, &mut all);
+        }
+        let (pipe, lines) = self.parts(stream);
+        pipe.finish(&mut |line| lines.complete(line, &mut all));
+        all
+    }
+
+    /// The last lines, the oldest first, and what was begun on either stream.
+    pub(super) fn last_lines(&self) -> Vec<String> {
+        let begun = [&self.stdout.line, &self.stderr.line].into_iter().filter(|line| !line.is_empty());
+        self.lines.tail.lines.iter().chain(begun).map(|line| escape_line(line)).collect()
+    }
+
+    fn read_into(&mut self, stream: Stream, captured: &mut Captured) -> StreamState {
+        let (pipe, lines) = self.parts(stream);
+        let mut chunk = [0; CAPTURE_CHUNK];
+        match retry_on_intr(|| rustix::io::read(&pipe.source, &mut chunk)) {
+            Err(Errno::WOULDBLOCK) => StreamState::Empty,
+            // A pipe does not fail; if it does, nothing more will come out of it.
+            Ok(0) | Err(_) => {
+                pipe.finish(&mut |line| lines.complete(line, captured));
+                StreamState::Ended
+            }
+            Ok(count) => {
+                pipe.split(&chunk[..count], &mut |line| lines.complete(line, captured));
+                match lines.allowance.take_bytes(count) {
+                    Some(until) => StreamState::Throttled { until },
+                    None => StreamState::Open,
+                }
+            }
+        }
+    }
+
+    fn parts(&mut self, stream: Stream) -> (&mut Pipe, &mut Lines) {
+        match stream {
+            Stream::Stdout => (&mut self.stdout, &mut self.lines),
+            Stream::Stderr => (&mut self.stderr, &mut self.lines),
+        }
+    }
+}
+
+/// What becomes of the lines of both streams.
+#[derive(Debug, Default)]
+struct Lines {
+    allowance: Allowance,
+    tail: Tail,
+}
+
+impl Lines {
+    /// Takes a line that is complete and leaves an empty one in its place.
+    fn complete(&mut self, line: &mut Vec<u8>, captured: &mut Captured) {
+        if self.allowance.take_line() {
+            captured.lines.push(escape_line(line));
+        } else {
+            captured.dropped += 1;
+        }
+        self.tail.keep(line);
+    }
+}
+
+/// One stream, and the start of a line that is not complete.
+#[derive(Debug)]
+struct Pipe {
+    source: Rc<OwnedFd>,
+    /// At most [`RAW_LINE_MAX`] bytes; what goes beyond them is let go.
+    line: Vec<u8>,
+}
+
+impl Pipe {
+    fn new(source: OwnedFd) -> io::Result<Pipe> {
+        ioctl_fionbio(&source, true)?;
+        Ok(Pipe { source: Rc::new(source), line: Vec::new() })
+    }
+
+    /// `on_line` gets each line that is complete and leaves an empty one in its place.
+    fn split(&mut self, bytes: &[u8], on_line: &mut dyn FnMut(&mut Vec<u8>)) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, complete) = match piece.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (piece, false),
+            };
+            let room = RAW_LINE_MAX - self.line.len();
+            self.line.extend_from_slice(&text[..text.len().min(room)]);
+            if complete {
+                on_line(&mut self.line);
+            }
+        }
+    }
+
+    /// The stream has ended: a last line without newline is one too.
+    fn finish(&mut self, on_line: &mut dyn FnMut(&mut Vec<u8>)) {
+        if !self.line.is_empty() {
+            on_line(&mut self.line);
+        }
+    }
+}
+
+/// What may still be printed in this second.
+#[derive(Debug, Default)]
+struct Allowance {
+    /// When this second began; it begins with the first output.
+    since: Option<Instant>,
+    lines: usize,
+    bytes: usize,
+}
+
+impl Allowance {
+    fn renew(&mut self, now: Instant) {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= SECOND) {
+            *self = Allowance { since: Some(now), lines: 0, bytes: 0 };
+        }
+    }
+
+    fn take_line(&mut self) -> bool {
+        self.lines += 1;
+        self.lines <= LINES_PER_SECOND
+    }
+
+    /// When to go on, if these were too many.
+    fn take_bytes(&mut self, count: usize) -> Option<Instant> {
+        self.bytes += count;
+        let used_up = self.bytes >= OUTPUT_BYTES_PER_SECOND;
+        self.since.filter(|_| used_up).map(|since| since + SECOND)
+    }
+}
+
+/// The last lines as they came: they are escaped only if somebody asks.
+#[derive(Debug, Default)]
+struct Tail {
+    lines: VecDeque<Vec<u8>>,
+}
+
+impl Tail {
+    /// Takes `line` and leaves an empty one; the buffers go round, so a flood of lines allocates nothing.
+    fn keep(&mut self, line: &mut Vec<u8>) {
+        let full = self.lines.len() == TAIL_LINES;
+        let mut empty = if full { self.lines.pop_front() } else { None }.unwrap_or_default();
+        empty.clear();
+        self.lines.push_back(std::mem::replace(line, empty));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wait::wait_for;
+    use super::*;
+    use rustix::event::PollFlags;
+    use std::io::{PipeWriter, Write, pipe};
+
+    fn pipes() -> (Capture, PipeWriter, PipeWriter) {
+        let (stdout, print) = pipe().unwrap();
+        let (stderr, complain) = pipe().unwrap();
+        (Capture::new(stdout.into(), stderr.into()).unwrap(), print, complain)
+    }
+
+    /// A child that another test is starting may hold the pipe for a moment after we have let go of it.
+    fn wait_for_the_end(capture: &Capture, stream: Stream) {
+        assert!(wait_for(&capture.source(stream), PollFlags::IN, Duration::from_secs(10)));
+    }
+
+    fn numbered(numbers: std::ops::Range<usize>) -> String {
+        numbers.map(|number| format!("line {number}\n")).collect()
+    }
+
+    #[test]
+    fn a_line_is_handed_over_when_it_is_complete() {
+        let (mut capture, mut print, _complain) = pipes();
+        let now = Instant::now();
+        let nothing = Captured { lines: Vec::new(), dropped: 0, state: StreamState::Empty };
+        assert_eq!(capture.read(Stream::Stdout, now), nothing);
+        print.write_all(b"one\ntw").unwrap();
+        assert_eq!(capture.read(Stream::Stdout, now).lines, ["one"]);
+        print.write_all(b"o\n\nend").unwrap();
+        assert_eq!(capture.read(Stream::Stdout, now).lines, ["two", ""]);
+        drop(print);
+        wait_for_the_end(&capture, Stream::Stdout);
+        let end = capture.read(Stream::Stdout, now);
+        assert_eq!(end, Captured { lines: vec!["end".into()], dropped: 0, state: StreamState::Ended });
+    }
+
+    #[test]
+    fn the_two_streams_do_not_mix() {
+        let (mut capture, mut print, mut complain) = pipes();
+        let now = Instant::now();
+        print.write_all(b"to ").unwrap();
+        complain.write_all(b"stderr\n").unwrap();
+        assert!(capture.read(Stream::Stdout, now).lines.is_empty());
+        assert_eq!(capture.read(Stream::Stderr, now).lines, ["stderr"]);
+        print.write_all(b"stdout\n").unwrap();
+        assert_eq!(capture.read(Stream::Stdout, now).lines, ["to stdout"]);
+    }
+
+    #[test]
+    fn an_endless_line_is_one_line_and_takes_no_memory() {
+        let (mut capture, mut print, _complain) = pipes();
+        let now = Instant::now();
+        for _ in 0..20 {
+            print.write_all(&[b'x'; 10_000]).unwrap();
+            assert!(capture.read(Stream::Stdout, now).lines.is_empty());
+        }
+        print.write_all(b"\nnext\n").unwrap();
+        assert_eq!(capture.read(Stream::Stdout, now).lines, ["x".repeat(LINE_MAX - 3) + "…", "next".into()]);
+        assert!(capture.lines.tail.lines.iter().all(|line| line.len() <= RAW_LINE_MAX));
+    }
+
+    #[test]
+    fn lines_over_the_rate_are_counted_and_the_last_ones_are_kept_all_the_same() {
+        let (mut capture, mut print, mut complain) = pipes();
+        let now = Instant::now();
+        print.write_all(numbered(0..LINES_PER_SECOND + 20).as_bytes()).unwrap();
+        let printed = capture.read(Stream::Stdout, now);
+        assert_eq!((printed.lines.len(), printed.dropped), (LINES_PER_SECOND, 20));
+        assert_eq!(capture.last_lines()[TAIL_LINES - 1], format!("line {}", LINES_PER_SECOND + 19));
+        assert_eq!(capture.last_lines().len(), TAIL_LINES);
+
+        complain.write_all(b"panic\n").unwrap();
+        let complained = capture.read(Stream::Stderr, now + SECOND / 2);
+        assert_eq!((complained.lines.len(), complained.dropped), (0, 1));
+        assert_eq!(capture.last_lines()[TAIL_LINES - 1], "panic");
+
+        print.write_all(b"later\n").unwrap();
+        assert_eq!(capture.read(Stream::Stdout, now + SECOND).lines, ["later"]);
+    }
+
+    #[test]
+    fn a_flood_is_left_alone_until_the_next_second() {
+        let (mut capture, mut print, _complain) = pipes();
+        let now = Instant::now();
+        for _ in 1..OUTPUT_BYTES_PER_SECOND / CAPTURE_CHUNK {
+            print.write_all(&[b'x'; CAPTURE_CHUNK]).unwrap();
+            assert_eq!(capture.read(Stream::Stdout, now).state, StreamState::Open);
+        }
+        print.write_all(&[b'x'; CAPTURE_CHUNK]).unwrap();
+        let until = now + SECOND;
+        assert_eq!(capture.read(Stream::Stdout, now + SECOND / 2).state, StreamState::Throttled { until });
+        print.write_all(b"x").unwrap();
+        assert_eq!(capture.read(Stream::Stdout, until).state, StreamState::Open);
+    }
+
+    #[test]
+    fn the_rest_is_all_there_is_and_counts_as_complete() {
+        let (mut capture, mut print, complain) = pipes();
+        let now = Instant::now();
+        print.write_all(&[b'x'; 60_000]).unwrap();
+        print.write_all(b"\nlast words").unwrap();
+        let rest = capture.read_rest(Stream::Stdout, now);
+        assert_eq!((rest.lines.len(), rest.lines[1].as_str()), (2, "last words"));
+        assert_eq!(rest.state, StreamState::Empty, "somebody holds the pipe");
+        drop(complain);
+        wait_for_the_end(&capture, Stream::Stderr);
+        assert_eq!(capture.read_rest(Stream::Stderr, now).state, StreamState::Ended);
+    }
+
+    #[test]
+    fn what_was_begun_is_among_the_last_lines() {
+        let (mut capture, mut print, mut complain) = pipes();
+        print.write_all(b"one\ntw").unwrap();
+        complain.write_all(b"pani").unwrap();
+        capture.read(Stream::Stdout, Instant::now());
+        capture.read(Stream::Stderr, Instant::now());
+        assert_eq!(capture.last_lines(), ["one", "tw", "pani"]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a worker prints is data from a stranger. Before it reaches a log or a terminal it becomes one line of
+//! harmless text: nothing in it can start a new record, move the cursor or turn the reading direction around.
+
+/// Longest escaped line, in bytes.
+pub const LINE_MAX: usize = 1024;
+
+/// Ends a line that was cut.
+const ELLIPSIS: &str = "…";
+
+/// One line of output, without its newline, as at most [`LINE_MAX`] bytes of text without control characters.
+///
+/// A line that is longer when escaped is cut before the first character that has no room, and ends in `…`. Bytes
+/// that are not UTF-8 become U+FFFD. The text never has fewer bytes than `raw` unless it was cut.
+pub fn escape_line(raw: &[u8]) -> String {
+    let mut line = String::with_capacity(raw.len().min(LINE_MAX));
+    let mut cut_at = 0;
+    for character in String::from_utf8_lossy(raw).chars() {
+        push_escaped(&mut line, character);
+        if line.len() > LINE_MAX {
+            line.truncate(cut_at);
+            line.push_str(ELLIPSIS);
+            return line;
+        }
+        if line.len() <= LINE_MAX - ELLIPSIS.len() {
+            cut_at = line.len();
+        }
+    }
+    line
+}
+
+fn push_escaped(line: &mut String, character: char) {
+    match character {
+        '\t' => line.push_str("\\t"),
+        '\n' => line.push_str("\\n"),
+        '\r' => line.push_str("\\r"),
+        harmful if is_harmful(harmful) => line.extend(harmful.escape_unicode()),
+        harmless => line.push(harmless),
+    }
+}
+
+/// C0, DEL and C1 control characters, the two Unicode line separators, and the controls of writing direction, with
+/// which a line can be made to read differently from what it says.
+fn is_harmful(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_are_escaped_and_text_is_left_alone() {
+        for (raw, expected) in [
+            (&b""[..], ""),
+            (b"plain", "plain"),
+            ("häuser, 東京 \u{1f600}".as_bytes(), "häuser, 東京 \u{1f600}"),
+            (br#"{"level":"error"} \n"#, r#"{"level":"error"} \n"#),
+            (b"a\tb\rc\nd", r"a\tb\rc\nd"),
+            (b"\x1b[31mred\x1b[0m", r"\u{1b}[31mred\u{1b}[0m"),
+            (b"\0\x07\x08\x1f", r"\u{0}\u{7}\u{8}\u{1f}"),
+            (b"\x7f", r"\u{7f}"),
+            ("\u{80}\u{85}\u{9b}\u{9f}".as_bytes(), r"\u{80}\u{85}\u{9b}\u{9f}"),
+            ("\u{a0}".as_bytes(), "\u{a0}"),
+            ("\u{2028}\u{2029}".as_bytes(), r"\u{2028}\u{2029}"),
+            ("\u{202e}\u{2066}".as_bytes(), r"\u{202e}\u{2066}"),
+            (b"bad \xff\xfe utf8 \xe2\x82", "bad \u{fffd}\u{fffd} utf8 \u{fffd}"),
+        ] {
+            assert_eq!(escape_line(raw), expected, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_exactly_the_limit_is_whole_and_one_byte_more_is_cut() {
+        let whole = "x".repeat(LINE_MAX);
+        assert_eq!(escape_line(whole.as_bytes()), whole);
+        let cut = escape_line("x".repeat(LINE_MAX + 1).as_bytes());
+        assert_eq!(cut, "x".repeat(LINE_MAX - 3) + "…");
+    }
+
+    #[test]
+    fn a_line_is_never_cut_within_a_character_or_an_escape() {
+        for offset in 0..8 {
+            let start = "x".repeat(offset);
+            let escapes = escape_line((start.clone() + &"\x1b".repeat(LINE_MAX)).as_bytes());
+            let letters = escape_line((start + &"東".repeat(LINE_MAX)).as_bytes());
+            assert!(escapes.len() <= LINE_MAX && escapes.ends_with("}…"), "{escapes}");
+            assert!(letters.len() <= LINE_MAX && letters.ends_with("東…"), "{letters}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The socket between supervisor and worker: frames in, frames out, and nothing about what they mean.
+//!
+//! The worker is not trusted. Whatever it sends, one call reads a bounded amount, and bytes that are no message are
+//! an error after which the link is of no further use: there is no point at which to pick up such a stream again.
+
+use bytes::Bytes;
+use offload_protocol::codec::{self, DecodeError, EncodeError};
+use offload_protocol::frame::{FrameDecoder, FrameError};
+use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::outbox::Outbox;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{SendFlags, Shutdown};
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+/// Bytes that one flush writes at the most (1 MiB), so that one large job does not hold up the loop.
+pub const FLUSH_MAX: usize = 1 << 20;
+
+/// What came of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Bytes came, and all messages that they complete (perhaps none) were handed over. There may be more.
+    Messages,
+    /// There is nothing to read now.
+    WouldBlock,
+    /// The worker has closed its end, and so has everybody who inherited it.
+    Closed,
+}
+
+/// What came of writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// Everything is written.
+    Done,
+    /// The socket takes no more: go on when it is writable.
+    Blocked,
+    /// [`FLUSH_MAX`] bytes are written and there is more: go on in the next turn.
+    More,
+    /// Nobody reads any more; what was unsent is dropped. Reading tells the rest.
+    Closed,
+}
+
+/// Why the link to a worker is broken.
+#[derive(Debug)]
+pub enum LinkError {
+    /// The worker sent what is no frame.
+    Frame(FrameError),
+    /// The worker sent a frame that is no message.
+    Decode(DecodeError),
+    /// The socket failed, which is not the worker's doing.
+    Io(io::Error),
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkError::Frame(error) => write!(formatter, "not a frame: {error}"),
+            LinkError::Decode(error) => write!(formatter, "not a message: {error}"),
+            LinkError::Io(error) => write!(formatter, "worker socket: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: Rc<UnixStream>,
+    decoder: FrameDecoder,
+    outbox: Outbox,
+}
+
+impl Link {
+    /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected.
+    pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
+        socket.set_nonblocking(true)?;
+        Ok(Link { socket: Rc::new(socket), decoder: FrameDecoder::new(payload_max), outbox: Outbox::new() })
+    }
+
+    pub(super) fn socket(&self) -> Rc<UnixStream> {
+        Rc::clone(&self.socket)
+    }
+
+    pub(super) fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) -> Result<(), EncodeError> {
+        self.outbox.push(message, payload)
+    }
+
+    pub(super) fn unsent(&self) -> usize {
+        self.outbox.len()
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<Flushed> {
+        let mut budget = FLUSH_MAX;
+        while !self.outbox.is_empty() {
+            if budget == 0 {
+                return Ok(Flushed::More);
+            }
+            let front = self.outbox.front();
+            let piece = &front[..front.len().min(budget)];
+            match retry_on_intr(|| rustix::net::send(&self.socket, piece, SendFlags::NOSIGNAL)) {
+                Ok(count) => {
+                    self.outbox.written(count);
+                    budget -= count;
+                }
+                Err(Errno::WOULDBLOCK) => return Ok(Flushed::Blocked),
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                    self.outbox = Outbox::new();
+                    return Ok(Flushed::Closed);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Flushed::Done)
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        sink: &mut dyn FnMut(FromWorker<'_>, Bytes),
+    ) -> Result<Received, LinkError> {
+        // A plain read: descriptors that a worker attaches to its bytes are discarded by the kernel.
+        match retry_on_intr(|| rustix::io::read(&self.socket, self.decoder.space())) {
+            // Reset: it died with messages of ours unread. What it had sent was read before.
+            Ok(0) | Err(Errno::CONNRESET) => Ok(Received::Closed),
+            Ok(count) => {
+                self.decoder.filled(count);
+                self.hand_over(sink)?;
+                Ok(Received::Messages)
+            }
+            Err(Errno::WOULDBLOCK) => Ok(Received::WouldBlock),
+            Err(error) => Err(LinkError::Io(error.into())),
+        }
+    }
+
+    pub(super) fn is_mid_frame(&self) -> bool {
+        self.decoder.is_mid_frame()
+    }
+
+    /// Ends both directions, for everybody who holds the other end. A link that is closed already stays so.
+    pub(super) fn close(&mut self) {
+        self.outbox = Outbox::new();
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    fn hand_over(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<(), LinkError> {
+        loop {
+            while let Some(frame) = self.decoder.next().map_err(LinkError::Frame)? {
+                let message = codec::decode(&frame.header).map_err(LinkError::Decode)?;
+                sink(message, owned(frame.payload));
+            }
+            // Large outputs are always wanted: asking for the next frame accepts the announced one, which may be
+            // complete already.
+            if self.decoder.announced().is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Small payloads are copied out of the decoder's buffer, large ones change hands.
+fn owned(payload: Cow<'_, [u8]>) -> Bytes {
+    match payload {
+        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wait::wait_for;
+    use super::*;
+    use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
+    use offload_protocol::nouns::ContentType;
+    use rustix::event::PollFlags;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+    use std::io::{IoSlice, Read, Write};
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    const PAYLOAD_MAX: usize = 8 << 20;
+
+    /// A link and the worker's end of it.
+    fn link_and_worker() -> (Link, UnixStream) {
+        let (ours, worker) = UnixStream::pair().unwrap();
+        worker.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        (Link::new(ours, PAYLOAD_MAX).unwrap(), worker)
+    }
+
+    fn finished(job: u64, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let message = FromWorker::Finished { job, attempt: 1, run_ns: 5, content: ContentType::Bytes };
+        codec::encode(&message, payload.len(), &mut bytes).unwrap();
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    /// Job and payload of each message that one read brings.
+    fn receive(link: &mut Link) -> (Result<Received, LinkError>, Vec<(u64, Bytes)>) {
+        let mut arrived = Vec::new();
+        let received = link.receive(&mut |message, payload| match message {
+            FromWorker::Finished { job, .. } => arrived.push((job, payload)),
+            other => panic!("{other:?}"),
+        });
+        (received, arrived)
+    }
+
+    #[test]
+    fn a_message_that_comes_byte_by_byte_is_handed_over_when_it_is_complete() {
+        let (mut link, mut worker) = link_and_worker();
+        let bytes = finished(7, b"output");
+        let (last, start) = bytes.split_last().unwrap();
+        for byte in start {
+            worker.write_all(&[*byte]).unwrap();
+            let (received, arrived) = receive(&mut link);
+            assert!(matches!(received, Ok(Received::Messages)) && arrived.is_empty());
+            assert!(link.is_mid_frame());
+        }
+        assert!(matches!(receive(&mut link).0, Ok(Received::WouldBlock)));
+        worker.write_all(&[*last]).unwrap();
+        assert_eq!(receive(&mut link).1, [(7, Bytes::from_static(b"output"))]);
+        assert!(!link.is_mid_frame());
+    }
+
+    #[test]
+    fn one_read_brings_small_and_large_messages_in_their_order() {
+        let (mut link, mut worker) = link_and_worker();
+        let large = vec![1; INLINE_PAYLOAD_MAX + 1];
+        worker.write_all(&[finished(1, b"a"), finished(2, &large), finished(3, b"c")].concat()).unwrap();
+        let (_, arrived) = receive(&mut link);
+        assert_eq!(
+            arrived,
+            [(1, Bytes::from_static(b"a")), (2, Bytes::from(large)), (3, Bytes::from_static(b"c"))]
+        );
+    }
+
+    #[test]
+    fn one_read_takes_no_more_than_its_share_of_a_large_output() {
+        let (mut link, mut worker) = link_and_worker();
+        let output: Vec<u8> = (0..1_000_000u32).map(|index| index as u8).collect();
+        let bytes = finished(1, &output);
+        std::thread::scope(|scope| {
+            scope.spawn(|| worker.write_all(&bytes).unwrap());
+            link.socket.set_nonblocking(false).unwrap();
+            let mut reads = 1;
+            let arrived = loop {
+                let (_, arrived) = receive(&mut link);
+                if !arrived.is_empty() {
+                    break arrived;
+                }
+                reads += 1;
+            };
+            assert!(reads >= output.len() / READ_CHUNK, "{reads} reads");
+            assert_eq!(arrived, [(1, Bytes::from(output))]);
+        });
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_an_error() {
+        for (bytes, is_expected) in [
+            (
+                &b"GET / HTTP/1.1\r\n"[..],
+                (|error| matches!(error, LinkError::Frame(_))) as fn(&LinkError) -> bool,
+            ),
+            (b"\0\0\0\0\0\0\0\0", |error| {
+                matches!(error, LinkError::Frame(FrameError::HeaderLength { length: 0 }))
+            }),
+            (b"\x04\0\0\0\xff\xff\xff\xff", |error| {
+                matches!(error, LinkError::Frame(FrameError::PayloadLength { max: PAYLOAD_MAX, .. }))
+            }),
+            (b"\x04\0\0\0\0\0\0\0\x63\0\0\0", |error| matches!(error, LinkError::Decode(_))),
+            (b"\x01\0\0\0\0\0\0\0\x01", |error| matches!(error, LinkError::Decode(_))),
+        ] {
+            let (mut link, mut worker) = link_and_worker();
+            worker.write_all(&[&finished(1, b"good"), bytes].concat()).unwrap();
+            let (received, arrived) = receive(&mut link);
+            assert_eq!(arrived.len(), 1, "what came before stands");
+            assert!(is_expected(&received.unwrap_err()), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_does_not_read_blocks_nobody_and_gets_everything_later() {
+        let (mut link, mut worker) = link_and_worker();
+        let input = Bytes::from(vec![7; 3 * FLUSH_MAX]);
+        link.send(&ToWorker::Cancel { job: 1 }, &input).unwrap();
+        let total = link.unsent();
+        assert_eq!(link.flush().unwrap(), Flushed::Blocked);
+        assert!(link.unsent() > 0 && link.unsent() < total);
+        let mut chunk = vec![0; READ_CHUNK];
+        let mut read = 0;
+        while read < total {
+            read += worker.read(&mut chunk).unwrap();
+            link.flush().unwrap();
+        }
+        assert_eq!((read, link.unsent()), (total, 0));
+        assert_eq!(link.flush().unwrap(), Flushed::Done);
+    }
+
+    #[test]
+    fn what_a_worker_sent_before_it_died_is_received() {
+        let (mut link, mut worker) = link_and_worker();
+        link.send(&ToWorker::Drain, &Bytes::new()).unwrap();
+        assert_eq!(link.flush().unwrap(), Flushed::Done);
+        worker.write_all(&finished(1, b"last")).unwrap();
+        drop(worker); // with Drain unread, so that the socket is reset
+        assert!(wait_for(&link.socket, PollFlags::empty(), Duration::from_secs(10)), "no end is told");
+        link.send(&ToWorker::Drain, &Bytes::new()).unwrap();
+        assert_eq!(link.flush().unwrap(), Flushed::Closed);
+        assert_eq!(link.unsent(), 0);
+        assert_eq!(receive(&mut link).1, [(1, Bytes::from_static(b"last"))]);
+        assert!(matches!(receive(&mut link).0, Ok(Received::Closed)));
+    }
+
+    #[test]
+    fn a_closed_link_is_closed_for_both_ends() {
+        let (mut link, mut worker) = link_and_worker();
+        link.close();
+        link.close();
+        assert_eq!(worker.read(&mut [0; 1]).unwrap(), 0);
+        assert!(matches!(receive(&mut link).0, Ok(Received::Closed)));
+    }
+
+    #[test]
+    fn descriptors_that_a_worker_sends_are_discarded() {
+        let (mut link, worker) = link_and_worker();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let descriptors = [writer.as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let bytes = finished(1, b"");
+        sendmsg(&worker, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::empty()).unwrap();
+        drop(writer);
+        assert_eq!(receive(&mut link).1.len(), 1);
+        assert_eq!(reader.read(&mut [0; 1]).unwrap(), 0, "nobody holds the other end of the pipe");
+    }
+}

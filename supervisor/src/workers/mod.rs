@@ -1,0 +1,33 @@
+//! Worker processes: how one is started, spoken to, listened to, signalled and buried.
+//!
+//! Nothing here knows of slots or jobs, and nothing here waits, unless a living [`Process`] is dropped: it is an
+//! object over descriptors that do not block. The hub watches them, calls when one is ready, and carries what comes
+//! out to the core.
+//!
+//! ```text
+//!                       hub                                          child process (leader of its own group)
+//!   send, flush ------> Link ======== Unix socket pair ============= 0  the protocol, both ways
+//!   receive     <------ Link
+//!   capture     <------ Capture <==== pipe ========================= 1  escaped lines for the log
+//!                       Capture <==== pipe ========================= 2
+//!   try_reap    <------ pidfd   <---- the kernel                        it has ended, and how
+//! ```
+//!
+//! `program.rs` says what is started and in which environment, `process.rs` is the child as a whole, `link.rs` the
+//! socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory, `wait.rs` the one bounded wait.
+
+mod capture;
+mod escape;
+mod link;
+mod process;
+mod program;
+mod usage;
+mod wait;
+
+pub use capture::{
+    CAPTURE_CHUNK, Captured, LINES_PER_SECOND, OUTPUT_BYTES_PER_SECOND, Stream, StreamState, TAIL_LINES,
+};
+pub use escape::{LINE_MAX, escape_line};
+pub use link::{FLUSH_MAX, Flushed, LinkError, Received};
+pub use process::{Process, SpawnError};
+pub use program::Program;

@@ -1,0 +1,329 @@
+//! One child process, from its start to its burial.
+//!
+//! ```text
+//!             spawn                        the kernel: pidfd readable
+//!   Program ---------> living, group leader -------------------------> zombie
+//!      `-> SpawnError     |                                              |  try_reap: note its CPU time,
+//!                         |  signal(TERM), later signal(KILL)            |  kill what is left of its group,
+//!                         v                                              v  collect its exit
+//!                      (as above, sooner)                              ended: the number may be anybody's now,
+//!                                                                      nothing is sent to it any more
+//! ```
+//!
+//! The end of a worker is told by its pidfd. The end of its socket tells less: a grandchild that inherited it can
+//! keep it open for ever, and a worker that closes it may live on.
+
+use super::capture::{Capture, Captured, Stream};
+use super::link::{Flushed, Link, LinkError, Received};
+use super::program::Program;
+use super::usage;
+use super::wait::wait_for;
+use crate::exit::Exit;
+use bytes::Bytes;
+use offload_protocol::codec::EncodeError;
+use offload_protocol::limits::PAYLOAD_MAX_VARIABLE;
+use offload_protocol::messages::{FromWorker, ToWorker};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long dropping a process waits for it to be gone after SIGKILL.
+const BURIAL_MAX: Duration = Duration::from_secs(1);
+
+/// Why no process was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpawnError {
+    /// Whether trying again is pointless until somebody changes something: there is no such program, or it may not
+    /// be executed. Otherwise (out of processes, memory or descriptors; the file is being written) it may pass.
+    pub fatal: bool,
+    /// Why, for people, in one line.
+    pub message: String,
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SpawnError {}
+
+impl SpawnError {
+    fn new(program: &Program, error: &io::Error) -> SpawnError {
+        SpawnError { fatal: is_fatal(error), message: format!("cannot start `{}`: {error}", program.name()) }
+    }
+}
+
+fn is_fatal(error: &io::Error) -> bool {
+    use io::ErrorKind::*;
+    let by_kind = matches!(
+        error.kind(),
+        NotFound
+            | PermissionDenied
+            | NotADirectory
+            | IsADirectory
+            | InvalidInput
+            | InvalidFilename
+            | ArgumentListTooLong
+    );
+    by_kind || matches!(Errno::from_io_error(error), Some(Errno::NOEXEC | Errno::LOOP))
+}
+
+/// One worker process. Dropping it kills it with its group and waits for its end, for at most one second; a hub that
+/// must not wait drops it only after [`Process::try_reap`] has told the exit.
+#[derive(Debug)]
+pub struct Process {
+    pid: Pid,
+    pidfd: Rc<OwnedFd>,
+    link: Link,
+    capture: Capture,
+    life: Life,
+}
+
+#[derive(Debug)]
+enum Life {
+    /// Living or a zombie: the number is this process's own, and the pidfd tells when it ends.
+    Unreaped,
+    Reaped {
+        exit: Exit,
+        cpu_time: Option<Duration>,
+    },
+}
+
+impl Process {
+    /// Starts `program` with one end of a socket pair as descriptor 0, pipes as 1 and 2, as the leader of a process
+    /// group of its own. Payloads of more than `payload_max` bytes are not taken from it.
+    ///
+    /// Nothing else that is opened here reaches it. What this process was itself given without close-on-exec does;
+    /// to close that is up to `main`, the shim or the worker.
+    ///
+    /// Must be called on a thread that lives as long as the worker may: the parent-death signal that workers ask for
+    /// is bound to the thread that started them.
+    ///
+    /// # Errors
+    /// [`SpawnError`], which says whether trying again can help.
+    pub fn spawn(program: &Program, payload_max: usize) -> Result<Process, SpawnError> {
+        Process::try_spawn(program, payload_max).map_err(|error| SpawnError::new(program, &error))
+    }
+
+    fn try_spawn(program: &Program, payload_max: usize) -> io::Result<Process> {
+        let mut command = program.to_command()?;
+        command.env(PAYLOAD_MAX_VARIABLE, payload_max.to_string());
+        let (ours, theirs) = UnixStream::pair()?;
+        let link = Link::new(ours, payload_max)?;
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn()?;
+        Process::adopt(&mut child, link).inspect_err(|_| abandon(&mut child))
+    }
+
+    fn adopt(child: &mut Child, link: Link) -> io::Result<Process> {
+        let pid = Pid::from_child(child);
+        let pidfd = Rc::new(pidfd_open(pid, PidfdFlags::empty())?);
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(io::Error::other("the child has no pipes"));
+        };
+        let capture = Capture::new(stdout.into(), stderr.into())?;
+        Ok(Process { pid, pidfd, link, capture, life: Life::Unreaped })
+    }
+
+    /// Its process id, which is also that of its group.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    /// Our end of the socket: readable for [`Process::receive`], writable for [`Process::flush`].
+    pub fn socket(&self) -> Rc<UnixStream> {
+        self.link.socket()
+    }
+
+    /// Readable once the process has ended: call [`Process::try_reap`].
+    pub fn pidfd(&self) -> Rc<OwnedFd> {
+        Rc::clone(&self.pidfd)
+    }
+
+    /// Readable for [`Process::capture`] of [`Stream::Stdout`].
+    pub fn stdout(&self) -> Rc<OwnedFd> {
+        self.capture.source(Stream::Stdout)
+    }
+
+    /// Readable for [`Process::capture`] of [`Stream::Stderr`].
+    pub fn stderr(&self) -> Rc<OwnedFd> {
+        self.capture.source(Stream::Stderr)
+    }
+
+    /// Appends a message to what [`Process::flush`] will write.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the message is longer than the wire allows; nothing was appended.
+    pub fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) -> Result<(), EncodeError> {
+        self.link.send(message, payload)
+    }
+
+    /// Writes what was sent, until all is written, the socket is full or [`super::FLUSH_MAX`] bytes are gone.
+    ///
+    /// # Errors
+    /// What the socket reports, but not that the worker has closed it, which is [`Flushed::Closed`].
+    pub fn flush(&mut self) -> io::Result<Flushed> {
+        self.link.flush()
+    }
+
+    /// Bytes sent but not written yet.
+    pub fn unsent(&self) -> usize {
+        self.link.unsent()
+    }
+
+    /// Reads once, at most [`offload_protocol::limits::READ_CHUNK`] bytes, and hands over every message that is
+    /// complete, with its payload. Whether a message is in order is not looked at.
+    ///
+    /// # Errors
+    /// [`LinkError`] if the bytes are no messages, or the socket fails; do not read on.
+    pub fn receive(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<Received, LinkError> {
+        self.link.receive(sink)
+    }
+
+    /// Whether a message has begun and is not complete: a worker that stops now is stuck or gone.
+    pub fn is_mid_frame(&self) -> bool {
+        self.link.is_mid_frame()
+    }
+
+    /// Ends the socket for the worker and for everybody who inherited it; what was unsent is dropped.
+    pub fn close_link(&mut self) {
+        self.link.close();
+    }
+
+    /// Reads once from one of its output streams, at most [`super::CAPTURE_CHUNK`] bytes.
+    pub fn capture(&mut self, stream: Stream, now: Instant) -> Captured {
+        self.capture.read(stream, now)
+    }
+
+    /// Reads what is left in one of its output streams once the process has ended, at most 80 KiB; what it had begun
+    /// to print counts as a line.
+    pub fn capture_rest(&mut self, stream: Stream, now: Instant) -> Captured {
+        self.capture.read_rest(stream, now)
+    }
+
+    /// The last lines that it printed on either stream, escaped, the oldest first: at most
+    /// [`super::TAIL_LINES`], and those that it had only begun.
+    pub fn last_lines(&self) -> Vec<String> {
+        self.capture.last_lines()
+    }
+
+    /// Sends `signal` to the process and its group. To a process that has ended nothing is sent, and that is fine.
+    ///
+    /// # Errors
+    /// If the kernel does not allow it: everybody in the group has taken on another user id.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        if matches!(self.life, Life::Reaped { .. }) {
+            return Ok(());
+        }
+        let to_group = kill_process_group(self.pid, signal);
+        // A process that moved to another group is still ours. Others do not get the signal twice, because to many
+        // programs a second SIGTERM means to drop everything; a second SIGKILL means nothing.
+        let has_moved = getpgid(Some(self.pid)) != Ok(self.pid);
+        let to_process =
+            if has_moved || signal == Signal::KILL { pidfd_send_signal(&self.pidfd, signal) } else { Ok(()) };
+        none_such_is_fine(to_process).and(none_such_is_fine(to_group))
+    }
+
+    /// If the process has ended: collects it, kills what is left of its group, and tells how it ended. Afterwards
+    /// always the same.
+    ///
+    /// # Errors
+    /// What `waitid` reports, which does not happen in practice.
+    pub fn try_reap(&mut self) -> io::Result<Option<Exit>> {
+        if let Life::Reaped { exit, .. } = self.life {
+            return Ok(Some(exit));
+        }
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        match self.wait(exited | WaitIdOptions::NOWAIT) {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(None),
+            // Somebody in this process waits for any child, or ignores SIGCHLD. The number may be reused: hands off.
+            Err(Errno::CHILD) => return Ok(Some(self.bury(Exit::Unknown, None))),
+            Err(error) => return Err(error.into()),
+        }
+        // As long as the zombie is there, nobody else can have its number: kill before it is collected.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        let before = usage::cpu_time_of_collected_children();
+        let exit = match self.wait(exited) {
+            Ok(Some(status)) => exit_of(&status),
+            Ok(None) | Err(_) => Exit::Unknown,
+        };
+        let cpu_time = usage::cpu_time_of_collected_children().saturating_sub(before);
+        Ok(Some(self.bury(exit, Some(cpu_time))))
+    }
+
+    /// User and system time that it has used, with the children that it has waited for: of a living process in steps
+    /// of usually 10 ms, of a reaped one exactly, if nobody else collects children in this process.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        match self.life {
+            Life::Unreaped => usage::read(self.pid()).map(|usage| usage.cpu_time),
+            Life::Reaped { cpu_time, .. } => cpu_time,
+        }
+    }
+
+    /// Resident memory in bytes; none of a reaped process.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        match self.life {
+            Life::Unreaped => usage::read(self.pid()).map(|usage| usage.resident_bytes),
+            Life::Reaped { .. } => None,
+        }
+    }
+
+    fn wait(&self, options: WaitIdOptions) -> rustix::io::Result<Option<WaitIdStatus>> {
+        waitid(WaitId::PidFd(self.pidfd.as_fd()), options)
+    }
+
+    fn bury(&mut self, exit: Exit, cpu_time: Option<Duration>) -> Exit {
+        self.life = Life::Reaped { exit, cpu_time };
+        exit
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if matches!(self.life, Life::Unreaped) {
+            let _ = self.signal(Signal::KILL);
+            wait_for(&self.pidfd, PollFlags::IN, BURIAL_MAX);
+            let _ = self.try_reap();
+        }
+    }
+}
+
+fn exit_of(status: &WaitIdStatus) -> Exit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Unknown,
+    }
+}
+
+fn none_such_is_fine(sent: rustix::io::Result<()>) -> io::Result<()> {
+    match sent {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Kills a child that could not be taken over, for want of descriptors, and collects it if that is quick.
+fn abandon(child: &mut Child) {
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let deadline = Instant::now() + BURIAL_MAX;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! What a slot runs: the words of a command, what is put in front of them, and the environment they see.
+
+use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::nouns::cut;
+use rustix::fs::{Access, access};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The running executable, also when the file on disk was replaced: supervisor and worker are of one version.
+const OURSELVES: &str = "/proc/self/exe";
+
+/// Where programs are looked for if the supervisor itself has no `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A program that can be started as a worker, any number of times.
+///
+/// It sees an environment of `LANG=C.UTF-8`, `TZ=UTC`, the supervisor's `PATH` and `HOME`, and those further
+/// variables that [`Program::with_environment`] names: what else the supervisor was told is not for workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    name: String,
+    words: Vec<String>,
+    shim: Vec<String>,
+    passed_variables: Vec<String>,
+}
+
+impl Program {
+    /// A program of somebody else, with its arguments. A first word without `/` is looked up in `PATH`, each time
+    /// that the program is started. Its name is the command, cut to 64 bytes.
+    pub fn command(words: Vec<String>) -> Program {
+        let name = cut(&words.join(" "), LABEL_MAX).to_owned();
+        Program { name, words, shim: Vec::new(), passed_variables: Vec::new() }
+    }
+
+    /// This executable itself, as `offload worker`; with `faults` its task `fault` is on offer. Only for an
+    /// executable that understands these words.
+    pub fn builtin(faults: bool) -> Program {
+        let mut words = vec![OURSELVES.to_owned(), "worker".to_owned()];
+        words.extend(faults.then(|| "--allow-faults".to_owned()));
+        Program { name: "builtin".to_owned(), ..Program::command(words) }
+    }
+
+    /// Starts `words` instead, with the program's own words after them; they are expected to prepare the process
+    /// (a parent-death signal, confinement) and then to become the program.
+    pub fn with_shim(self, words: Vec<String>) -> Program {
+        Program { shim: words, ..self }
+    }
+
+    /// Passes on these variables of the supervisor's own environment, where they are set. `LANG` and `TZ` may be
+    /// among them.
+    pub fn with_environment(self, names: Vec<String>) -> Program {
+        Program { passed_variables: names, ..self }
+    }
+
+    /// What tables and logs call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The command, ready but for its descriptors.
+    ///
+    /// Executables are found here and not by `Command`, for two reasons. With a changed environment `Command` would
+    /// search only after a fork, whose cost grows with our memory; given a path it can use the cheap vfork. And a
+    /// shim that cannot find its program could only say so by an exit code, which looks like a crash.
+    pub(super) fn to_command(&self) -> io::Result<Command> {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
+        let (word, arguments) = split_first(&self.words)?;
+        let executable = find_executable(word, &path)?;
+        let mut command = if self.shim.is_empty() {
+            let mut command = Command::new(executable);
+            command.arg0(word);
+            command
+        } else {
+            let (shim, shim_arguments) = split_first(&self.shim)?;
+            let mut command = Command::new(find_executable(shim, &path)?);
+            command.arg0(shim).args(shim_arguments).arg(executable);
+            command
+        };
+        command.args(arguments).env_clear().envs(self.environment(path));
+        Ok(command)
+    }
+
+    fn environment(&self, path: OsString) -> Vec<(String, OsString)> {
+        let mut variables = vec![
+            ("LANG".to_owned(), "C.UTF-8".into()),
+            ("TZ".to_owned(), "UTC".into()),
+            ("PATH".to_owned(), path),
+        ];
+        let passed = ["HOME".to_owned()].into_iter().chain(self.passed_variables.iter().cloned());
+        variables.extend(passed.filter_map(|name| std::env::var_os(&name).map(|value| (name, value))));
+        variables
+    }
+}
+
+fn split_first(words: &[String]) -> io::Result<(&String, &[String])> {
+    words.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command has no words"))
+}
+
+fn find_executable(word: &str, path: &OsStr) -> io::Result<PathBuf> {
+    if word.contains('/') {
+        check_executable(Path::new(word))?;
+        return Ok(word.into());
+    }
+    // As a shell does, go on past a file that may not be executed, but say so if there is no other.
+    let mut refused = None;
+    for folder in std::env::split_paths(path) {
+        let candidate = folder.join(word);
+        match check_executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => refused = Some(error),
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        let searched = path.to_string_lossy();
+        io::Error::new(io::ErrorKind::NotFound, format!("no `{word}` in PATH ({searched})"))
+    }))
+}
+
+fn check_executable(file: &Path) -> io::Result<()> {
+    access(file, Access::EXEC_OK)?;
+    if std::fs::metadata(file)?.is_file() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &str) -> Vec<String> {
+        command.split(' ').map(str::to_owned).collect()
+    }
+
+    /// Program, arguments: what would be executed.
+    fn executed(program: &Program) -> Vec<String> {
+        let command = program.to_command().unwrap();
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_str().unwrap().to_owned()).collect()
+    }
+
+    fn kind_of_failure(program: &Program) -> io::ErrorKind {
+        program.to_command().unwrap_err().kind()
+    }
+
+    #[test]
+    fn a_word_without_a_slash_is_looked_up_and_one_with_a_slash_is_not() {
+        let found = executed(&Program::command(words("sh -c true")));
+        assert!(found[0].starts_with('/') && found[0].ends_with("/sh"), "{found:?}");
+        assert_eq!(found[1..], ["-c", "true"]);
+        assert_eq!(executed(&Program::command(words("/bin/sh")))[0], "/bin/sh");
+    }
+
+    #[test]
+    fn a_shim_stands_in_front_of_the_program() {
+        let program =
+            Program::command(words("/bin/sh -c true")).with_shim(words("/proc/self/exe worker-exec --"));
+        assert_eq!(executed(&program), ["/proc/self/exe", "worker-exec", "--", "/bin/sh", "-c", "true"]);
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_executed_is_found_out_behind_a_shim_too() {
+        let shim = words("/bin/sh");
+        let missing = Program::command(words("no-such-program")).with_shim(shim.clone());
+        let folder = Program::command(words("/")).with_shim(shim.clone());
+        let no_program = Program::command(words("/dev/null")).with_shim(shim);
+        assert_eq!(kind_of_failure(&missing), io::ErrorKind::NotFound);
+        assert_eq!(kind_of_failure(&folder), io::ErrorKind::PermissionDenied);
+        assert_eq!(kind_of_failure(&no_program), io::ErrorKind::PermissionDenied);
+        assert_eq!(kind_of_failure(&Program::command(Vec::new())), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn the_builtin_worker_is_this_executable() {
+        assert_eq!(Program::builtin(false).name(), "builtin");
+        assert_eq!(executed(&Program::builtin(true)), ["/proc/self/exe", "worker", "--allow-faults"]);
+    }
+
+    #[test]
+    fn a_program_is_named_after_its_command() {
+        assert_eq!(Program::command(words("python3 worker.py")).name(), "python3 worker.py");
+        assert_eq!(Program::command(vec!["x".repeat(100)]).name().len(), LABEL_MAX);
+    }
+}

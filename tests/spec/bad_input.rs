@@ -1,0 +1,139 @@
+//! Whatever is wrong is said: what, why, and what to type next.
+
+use offload_supervisor::protocol::limits::PAYLOAD_MAX_DEFAULT;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use tests::harness::{Daemon, command, private_folder, run, run_offload};
+
+#[test]
+fn an_unknown_task_is_refused_with_the_known_ones_the_nearest_first() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    for ran in [daemon.run(&["submit", "prime", "10"]), run_offload(&["run", "prime", "10"])] {
+        assert_eq!(ran.code, 4, "{ran:?}");
+        let list = ran.stderr.split("there are: ").nth(1).expect(&ran.stderr);
+        assert!(list.starts_with("primes,"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn malformed_json_is_the_jobs_error_and_says_where() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let ran = daemon.run(&["submit", "json", "{\"a\": \n 1,, }"]).code(1);
+    assert!(ran.stderr.contains("app_error") && ran.stderr.contains("line 2"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_payload_over_the_limit_is_refused_and_the_limit_is_said() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    for length in [PAYLOAD_MAX_DEFAULT + 1, 2 * PAYLOAD_MAX_DEFAULT] {
+        let file = daemon.folder().join("big");
+        std::fs::File::create(&file).unwrap().set_len(length as u64).unwrap();
+        let ran = daemon.run(&["submit", "echo", &format!("@{}", file.display())]).code(4);
+        assert!(ran.stderr.contains("too_large") && ran.stderr.contains("67108864"), "{}", ran.stderr);
+    }
+    let small = Daemon::start(&["--workers", "1", "--max-payload", "1KiB"]);
+    let ran = run(&mut small.command(&["submit", "echo", "-"]), &[b'x'; 1025]).code(4);
+    assert!(ran.stderr.contains("too_large") && ran.stderr.contains("1024"), "{}", ran.stderr);
+    assert_eq!(run(&mut small.command(&["submit", "echo", "-"]), &[b'x'; 1024]).ok().stdout.len(), 1025);
+}
+
+#[test]
+fn a_full_queue_refuses_at_once() {
+    let daemon = Daemon::start(&["--workers", "1", "--max-jobs", "2"]);
+    daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok();
+    daemon.worker_running("sleep");
+    for _ in 0..2 {
+        daemon.run(&["submit", "--detach", "echo", "x"]).ok();
+    }
+    let ran = daemon.run(&["submit", "echo", "x"]).code(4);
+    assert!(ran.stderr.contains("overloaded: the queue is full"), "{}", ran.stderr);
+    assert_eq!(daemon.status()["jobs"]["rejected"], 1);
+}
+
+#[test]
+fn without_a_supervisor_the_message_says_how_to_start_one() {
+    let folder = private_folder();
+    let socket = folder.path().join("none.sock");
+    let socket = socket.to_str().unwrap();
+    for verb in [&["status"][..], &["submit", "echo", "x"], &["jobs"], &["drain"], &["stop"]] {
+        let mut words = vec!["--socket", socket];
+        words.extend(verb);
+        let ran = run_offload(&words).code(3);
+        assert!(ran.stderr.contains(socket) && ran.stderr.contains("offload serve"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_second_supervisor_is_told_who_owns_the_socket_and_the_first_does_not_notice() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let ran = daemon.run(&["serve", "--workers", "1"]).code(75);
+    assert!(ran.stderr.contains(&daemon.pid().to_string()), "{}", ran.stderr);
+    daemon.run(&["submit", "echo", "x"]).ok();
+}
+
+#[test]
+fn an_unknown_flag_a_bad_value_or_an_unknown_key_comes_with_the_nearest_good_one() {
+    let ran = run_offload(&["serve", "--worker-count", "2"]).code(2);
+    assert!(ran.stderr.contains("--worker"), "{}", ran.stderr);
+    let ran = run_offload(&["submit", "--timeout", "5 parsecs", "echo"]).code(2);
+    assert!(ran.stderr.contains("250ms"), "an example of a duration: {}", ran.stderr);
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    std::fs::write(&file, "[supervisor]\nmax_job = 3\n").unwrap();
+    let ran = run_offload(&["config", "check", file.to_str().unwrap()]).code(2);
+    assert!(ran.stderr.contains("max_jobs") && ran.stderr.contains('2'), "{}", ran.stderr);
+}
+
+/// Whatever is sent to the socket, the sender is disconnected and nobody else notices.
+#[test]
+fn a_client_that_sends_garbage_is_disconnected_and_nobody_else_notices() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let hello = b"\x1a\0\0\0\0\0\0\0\0\0\0\0OFFLOADC\x01\0\0\0\x02\0\0\0\0\0\0\0me";
+    let mut after_hello = hello.to_vec();
+    after_hello.extend([0xff; 64]);
+    let cases: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[0xff; 100],
+        &[0; 100],
+        b"\x04\0\0\0\0\0\0\0\x63\0\0\0",
+        &after_hello,
+    ];
+    for case in cases {
+        let mut socket = UnixStream::connect(&daemon.socket).unwrap();
+        socket.write_all(case).unwrap();
+        let mut rest = Vec::new();
+        let _ = socket.read_to_end(&mut rest); // ends: that is what is tested; a reset is an end too
+        daemon.run(&["submit", "echo", "x"]).ok();
+    }
+    assert_eq!(daemon.status()["ledger"]["balanced"], true);
+}
+
+#[test]
+fn help_and_manual_and_completions_are_there_for_every_verb() {
+    let verbs = [
+        "run",
+        "map",
+        "serve",
+        "submit",
+        "status",
+        "workers",
+        "jobs",
+        "tasks",
+        "wait",
+        "result",
+        "cancel",
+        "drain",
+        "stop",
+        "bench",
+        "completions",
+        "man",
+    ];
+    let help = run_offload(&["--help"]).ok().text();
+    for verb in verbs {
+        assert!(help.contains(verb), "{verb} is missing in {help}");
+        assert!(run_offload(&[verb, "--help"]).ok().text().contains("Usage"));
+    }
+    assert!(run_offload(&["man"]).ok().text().starts_with(".ie"), "troff");
+    assert!(run_offload(&["completions", "bash"]).ok().text().contains("offload"));
+    assert!(run(&mut command(&["--version"]), b"").ok().text().contains(env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,144 @@
+//! What is refused, and that the books balance whatever happens.
+
+use offload_protocol::nouns::{FailureKind, OutcomeCode::*};
+use offload_supervisor::core::config::CoreConfig;
+use offload_supervisor::core::event::{Event, JobRequest};
+use offload_supervisor::core::ids::{JobId, WorkerId};
+use offload_supervisor::exit::Exit;
+use proptest::prelude::*;
+use std::time::Duration;
+use tests::pool_under_test::{PoolUnderTest, Start, offers};
+
+fn small() -> PoolUnderTest {
+    let config = CoreConfig {
+        workers: 1,
+        spares: 0,
+        max_jobs: 2,
+        max_bytes: 100,
+        max_payload: 60,
+        ..CoreConfig::default()
+    };
+    PoolUnderTest::with(config, Start::Hello)
+}
+
+fn of_size(input_bytes: u64) -> JobRequest {
+    JobRequest { task: "sum".to_owned(), input_bytes, ..JobRequest::default() }
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_how_full_it_is() {
+    let mut pool = small();
+    for _ in 0..3 {
+        pool.submit("sum");
+    }
+    let error = pool.refusal("sum");
+    assert_eq!(error.code, Overloaded);
+    assert_eq!(error.message, "the queue is full: 2 jobs wait, the limit is 2");
+}
+
+#[test]
+fn an_input_over_the_limit_is_refused_and_the_limit_is_said() {
+    let mut pool = small();
+    assert_eq!(pool.try_submit(of_size(61)), None);
+    let error = pool.rejected.last_key_value().unwrap().1;
+    assert_eq!((error.code, error.message.as_str()), (TooLarge, "input of 61 bytes, the limit is 60 bytes"));
+}
+
+#[test]
+fn bytes_are_held_until_the_job_ends_and_not_longer() {
+    let mut pool = small();
+    let job = pool.try_submit(of_size(60)).unwrap();
+    assert_eq!(pool.try_submit(of_size(41)), None);
+    assert_eq!(pool.rejected.last_key_value().unwrap().1.code, Overloaded);
+    pool.run(job);
+    assert!(pool.try_submit(of_size(60)).is_some());
+}
+
+#[test]
+fn an_unknown_task_is_refused_with_the_known_ones_the_nearest_first() {
+    let mut pool = small();
+    let error = pool.refusal("summ");
+    assert_eq!(error.code, UnknownTask);
+    assert_eq!(error.message, "no worker offers 'summ'; there are: sum, charge");
+}
+
+#[test]
+fn a_timeout_of_nothing_makes_no_sense_and_a_deadline_of_nothing_has_passed() {
+    let mut pool = small();
+    let no_time = JobRequest { timeout: Some(Duration::ZERO), ..of_size(1) };
+    assert_eq!(pool.try_submit(no_time), None);
+    assert_eq!(pool.rejected.last_key_value().unwrap().1.code, BadRequest);
+    let job = pool.submit_with("sum", |request| request.deadline = Some(Duration::ZERO));
+    assert_eq!(pool.outcome(job), Some(Timeout));
+    assert_eq!(pool.ended[&job].attempts, 0);
+}
+
+#[test]
+fn a_deadline_of_centuries_is_as_good_as_none() {
+    let mut pool = small();
+    let job = pool.submit_with("sum", |request| {
+        request.deadline = Some(Duration::MAX);
+        request.timeout = Some(Duration::MAX);
+    });
+    pool.start(job);
+    pool.wait(Duration::from_secs(1 << 30));
+    assert_eq!(pool.outcome(job), None);
+}
+
+/// Anything at all, in any order, from workers and clients that may or may not exist.
+fn any_event() -> impl Strategy<Value = Event> {
+    let worker = || (1u64..12).prop_map(WorkerId);
+    let job = || (1u64..16).prop_map(JobId);
+    let run = Duration::from_micros(10);
+    prop_oneof![
+        4 => (any::<bool>(), 0u64..30, proptest::option::of(0u64..200)).prop_map(|(sum, input_bytes, deadline)| {
+            let task = if sum { "sum" } else { "charge" }.to_owned();
+            let deadline = deadline.map(Duration::from_millis);
+            let ticket = offload_supervisor::core::ids::Ticket(0);
+            Event::Submit { ticket, request: JobRequest { task, input_bytes, deadline, ..JobRequest::default() } }
+        }),
+        1 => job().prop_map(|job| Event::Cancel { job }),
+        1 => (worker(), any::<bool>()).prop_map(|(worker, fatal)| Event::SpawnFailed { worker, fatal, message: String::new() }),
+        3 => worker().prop_map(|worker| Event::Hello { worker, tasks: offers() }),
+        1 => worker().prop_map(|worker| Event::Unfit { worker, message: String::new() }),
+        6 => (worker(), job(), 1u32..3).prop_map(|(worker, job, attempt)| Event::Started { worker, job, attempt }),
+        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run }),
+        1 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| {
+            Event::Failed { worker, job, attempt, run, kind: FailureKind::Panic, message: String::new() }
+        }),
+        1 => (worker(), job()).prop_map(|(worker, job)| Event::Skipped { worker, job }),
+        1 => worker().prop_map(|worker| Event::Violation { worker, message: String::new() }),
+        1 => worker().prop_map(|worker| Event::Closed { worker }),
+        2 => (worker(), 0i32..70).prop_map(|(worker, code)| Event::Exited { worker, exit: Exit::Code(code), last_words: None }),
+        2 => Just(Event::Tick),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// `PoolUnderTest::event` checks all invariants after every event and that no job ends twice.
+    #[test]
+    fn any_event_is_legal_in_any_state_and_every_accepted_job_ends_exactly_once(
+        workers in 1usize..4,
+        spares in 0usize..2,
+        start in prop_oneof![Just(Start::Hello), Just(Start::Wait)],
+        events in proptest::collection::vec((any_event(), 0u64..300), 1..60),
+    ) {
+        let config = CoreConfig { workers, spares, max_jobs: 6, max_bytes: 100, max_payload: 100, ..CoreConfig::default() };
+        let mut pool = PoolUnderTest::with(config, start);
+        for (event, millis) in events {
+            if let Event::Submit { request, .. } = event {
+                pool.try_submit(request);
+            } else {
+                pool.event(event);
+            }
+            pool.wait(Duration::from_millis(millis));
+        }
+        pool.event(Event::Stop);
+        pool.wait(Duration::from_secs(60));
+        prop_assert!(pool.core.jobs().is_empty());
+        prop_assert_eq!(pool.ended.len() as u64, pool.core.tally().accepted());
+        prop_assert!(pool.most_processes <= workers + spares);
+    }
+}

@@ -1,0 +1,4 @@
+//! The pure core, driven by hand.
+
+mod limits;
+mod supervision;

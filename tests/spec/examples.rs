@@ -1,0 +1,55 @@
+//! The examples do what their first lines say, and stay small.
+
+use std::process::Command;
+use tests::harness::{Daemon, program, run, workspace};
+
+fn example(name: &str) -> tests::harness::Ran {
+    run(&mut Command::new(program(name)), b"").ok()
+}
+
+#[test]
+fn hello_offload() {
+    let text = example("hello_offload").text();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "three jobs are submitted, and the loop is free for other things");
+    for expected in ["78498", "148933", "216816"] {
+        assert!(lines[1..].iter().any(|line| line.contains(expected)), "{text}");
+    }
+}
+
+#[test]
+fn async_offload() {
+    assert_eq!(example("async_offload").text(), "average: 1000000.5\n");
+}
+
+#[test]
+fn own_task() {
+    let worker = program("own_task");
+    let daemon = Daemon::start(&["--workers", "1", "--worker", worker.to_str().unwrap()]);
+    assert_eq!(daemon.run(&["submit", "shout", "hello"]).ok().text(), "HELLO\n");
+    assert_eq!(daemon.submit(&["mix", r#"{"red": 0.5, "blue": 1.0}"#])["output"]["purple"], 0.75);
+    let ran = daemon.run(&["submit", "mix", r#"{"red": 0.5, "green": 1.0}"#]).code(1);
+    assert!(ran.stderr.contains("green") && ran.stderr.contains("line 1"), "{}", ran.stderr);
+}
+
+#[test]
+fn survive_a_crash() {
+    let text = example("survive_a_crash").text();
+    assert!(text.contains("killing worker process"), "{text}");
+    assert!(text.contains("the victim's job: ok after 2 attempts"), "{text}");
+    assert!(text.contains("another job: ok after 1 attempt"), "{text}");
+}
+
+#[test]
+fn each_is_under_80_lines_and_the_worker_in_python_under_60() {
+    for entry in std::fs::read_dir(workspace().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let limit = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("rs") => 80,
+            Some("py") => 60,
+            _ => continue,
+        };
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines < limit, "{} has {lines} lines", path.display());
+    }
+}

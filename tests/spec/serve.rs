@@ -1,0 +1,117 @@
+//! `offload serve`: one main process, a bounded number of workers.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use tests::harness::{Daemon, PATIENCE, children_of, descriptors_of, until};
+
+#[test]
+fn the_ready_line_says_where_and_with_how_many_workers() {
+    let daemon = Daemon::start(&["--workers", "2"]);
+    let line = daemon.stdout.find(|line| line.contains("ready"), PATIENCE).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(ready["socket"], daemon.socket.to_str().unwrap());
+    assert_eq!(ready["workers"], 2);
+    assert_eq!(ready["pid"], daemon.pid());
+}
+
+#[test]
+fn by_default_there_are_as_many_workers_as_cores_that_the_process_may_use() {
+    let daemon = Daemon::start(&[]);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(daemon.status()["workers"]["configured"], cores);
+    daemon.wait_until_whole();
+    assert_eq!(children_of(daemon.pid()).len(), cores + 1, "workers and one spare");
+}
+
+#[test]
+fn only_the_owner_can_reach_the_socket() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&daemon.socket), 0o600);
+    assert_eq!(mode(daemon.folder()), 0o700);
+}
+
+#[test]
+fn a_signal_drains_it_and_the_socket_is_gone() {
+    for which in [Signal::TERM, Signal::INT] {
+        let mut daemon = Daemon::start(&["--workers", "1"]);
+        let id = daemon.run(&["submit", "--detach", "sleep", "200"]).ok().text().trim().to_owned();
+        let mut waiting = daemon.client();
+        let ticket = waiting.new_ticket();
+        let wait = offload_protocol::messages::ToSupervisor::Wait { ticket, job: &id };
+        waiting.send(&wait, &bytes::Bytes::new()).unwrap();
+        daemon.worker_running("sleep");
+        daemon.signal(which);
+        assert_eq!(daemon.wait(), 0);
+        let answer = format!("{:?}", waiting.answer_to(ticket).unwrap());
+        assert!(answer.contains("Ok"), "the job was finished first: {answer}");
+        assert!(!daemon.socket.exists());
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut daemon = Daemon::start(&["--workers", "1"]);
+    daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok();
+    daemon.worker_running("sleep");
+    daemon.signal(Signal::TERM);
+    daemon.stderr.find(|line| line.contains("draining"), PATIENCE).expect("the first signal is seen");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait(), 0);
+}
+
+#[test]
+fn drain_waits_for_the_jobs_and_refuses_new_ones() {
+    let mut daemon = Daemon::start(&["--workers", "1"]);
+    let job = daemon.run(&["submit", "--detach", "sleep", "500"]).ok().text();
+    let mut drain = daemon.command(&["drain"]).spawn().unwrap();
+    until("draining", || (daemon.status()["state"] == "draining").then_some(()));
+    daemon.run(&["submit", "echo", "x"]).code(4);
+    daemon.run(&["wait", job.trim()]).ok();
+    assert!(drain.wait().unwrap().success());
+    assert_eq!(daemon.wait(), 0);
+}
+
+#[test]
+fn stop_cancels_what_is_there_and_tells_whoever_waits() {
+    let mut daemon = Daemon::start(&["--workers", "1"]);
+    let mut waiting = daemon.command(&["submit", "sleep", "3600000"]);
+    let waiting = std::thread::spawn(move || tests::harness::run(&mut waiting, b""));
+    daemon.worker_running("sleep");
+    daemon.run(&["stop"]).ok();
+    waiting.join().unwrap().code(126);
+    assert_eq!(daemon.wait(), 0);
+    assert!(children_of(daemon.pid()).is_empty());
+}
+
+#[test]
+fn a_hangup_reads_the_limits_again_and_a_bad_file_changes_nothing() {
+    let folder = tests::harness::private_folder();
+    let file = folder.path().join("offload.toml");
+    std::fs::write(&file, "[supervisor]\nmax_jobs = 7\n").unwrap();
+    let daemon = Daemon::start(&["--workers", "1", "--config", file.to_str().unwrap()]);
+    let max_jobs = || daemon.status()["queue"]["max_jobs"].as_u64();
+    assert_eq!(max_jobs(), Some(7));
+    std::fs::write(&file, "[supervisor]\nmax_jobs = 9\n").unwrap();
+    daemon.signal(Signal::HUP);
+    until("the new limit", || (max_jobs() == Some(9)).then_some(()));
+    std::fs::write(&file, "[supervisor]\nmax_jobs = 'many'\n").unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.stderr.find(|line| line.contains("old configuration stays"), PATIENCE).expect("a line about it");
+    assert_eq!(max_jobs(), Some(9));
+}
+
+#[test]
+fn descriptors_and_children_are_back_where_they_were_after_a_thousand_jobs_and_clients() {
+    let daemon = Daemon::start(&["--workers", "2"]);
+    daemon.wait_until_whole();
+    let look = || (descriptors_of(daemon.pid()), children_of(daemon.pid()).len());
+    let before = look();
+    let lines = "x\n".repeat(1000);
+    tests::harness::run(&mut daemon.command(&["map", "echo"]), lines.as_bytes()).ok();
+    for _ in 0..50 {
+        drop(daemon.client());
+    }
+    until("everything to be closed", || (look() == before).then_some(()));
+}

@@ -1,0 +1,99 @@
+//! Workers that do not start: tried again ever more slowly, and nobody is left hanging.
+
+use std::time::{Duration, Instant};
+use tests::harness::{Daemon, program, run_offload, until};
+
+fn serve_with(worker: &str) -> Daemon {
+    Daemon::launch(&["--workers", "2", "--worker", worker])
+}
+
+fn faultworker(arguments: &str) -> String {
+    format!("{} {arguments}", program("faultworker").display())
+}
+
+#[test]
+fn a_worker_that_dies_at_start_up_again_and_again_makes_jobs_unavailable_with_what_it_printed_last() {
+    let daemon = serve_with(&faultworker("boot:exit1"));
+    let ran = daemon.run(&["submit", "act", "nothing"]).code(4);
+    assert!(ran.stderr.contains("unavailable"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("exit code 1") && ran.stderr.contains("faultworker: boot:exit1"),
+        "{}",
+        ran.stderr
+    );
+    let status = daemon.status();
+    assert_eq!(status["state"], "degraded");
+    assert!(status["reason"].as_str().unwrap().contains("exit code 1"), "{status}");
+}
+
+#[test]
+fn it_is_started_ever_more_slowly() {
+    let folder = tests::harness::private_folder();
+    let count = folder.path().join("starts");
+    let started = Instant::now();
+    let daemon = serve_with(&faultworker(&format!("counted:{} boot:exit1", count.display())));
+    daemon.run(&["submit", "act", "nothing"]).code(4);
+    let starts = std::fs::read_to_string(&count).unwrap().lines().count();
+    let seconds = started.elapsed().as_secs() as usize;
+    assert!(starts <= 2 + 5 + seconds, "{starts} starts in {seconds} s");
+}
+
+#[test]
+fn a_worker_that_says_that_it_is_pointless_is_started_once_a_slot() {
+    let folder = tests::harness::private_folder();
+    let count = folder.path().join("starts");
+    let daemon = serve_with(&faultworker(&format!("counted:{} boot:exit64", count.display())));
+    daemon.run(&["submit", "act", "nothing"]).code(4);
+    assert_eq!(std::fs::read_to_string(&count).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn a_program_that_is_none_of_ours_is_refused_with_the_reason() {
+    for (worker, reason) in [
+        (faultworker("boot:badversion"), "version 9"),
+        ("/no/such/program".to_owned(), "No such file"),
+        ("/etc/passwd".to_owned(), "denied"),
+    ] {
+        let daemon = serve_with(&worker);
+        let ran = daemon.run(&["submit", "act", "nothing"]).code(4);
+        assert!(ran.stderr.contains("unavailable") && ran.stderr.contains(reason), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn garbage_instead_of_a_hello_is_no_reason_to_hang_either() {
+    let daemon = serve_with(&faultworker("boot:garbage"));
+    let ran = daemon.run(&["submit", "--deadline", "20s", "act", "nothing"]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+}
+
+#[test]
+fn run_says_it_too_and_does_not_hang() {
+    let ran = run_offload(&["run", "--worker", "/no/such/program", "act", "x"]).code(4);
+    assert!(ran.stderr.contains("No such file"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_restart_storm_costs_next_to_nothing() {
+    let daemon = serve_with(&faultworker("boot:exit1"));
+    daemon.run(&["submit", "act", "nothing"]).code(4);
+    let before = daemon.status()["event_loop"]["iterations"].as_u64().unwrap();
+    let next = Instant::now() + Duration::from_secs(2);
+    until("two seconds", || (Instant::now() >= next).then_some(()));
+    let turns = daemon.status()["event_loop"]["iterations"].as_u64().unwrap() - before;
+    assert!(turns < 500, "the loop went around {turns} times in 2 s");
+}
+
+#[test]
+fn a_worker_in_plain_python_serves_jobs_beside_the_built_in_one() {
+    let worker = format!("python3 {}", tests::harness::workspace().join("examples/worker.py").display());
+    let daemon = Daemon::start(&["--workers", "2", "--worker", "builtin", "--worker", &worker]);
+    assert_eq!(daemon.run(&["submit", "reverse", "abc"]).ok().stdout, b"cba");
+    assert_eq!(daemon.submit(&["py.sum", "[1, 2, 39]"])["output"], 42);
+    let error = daemon.submit(&["py.sum", "[1, "]);
+    assert_eq!(error["outcome"], "app_error");
+    assert_eq!(daemon.submit(&["primes", "100"])["output"]["count"], 25);
+    let large = "x".repeat(1 << 20);
+    let ran = tests::harness::run(&mut daemon.command(&["submit", "reverse", "-"]), large.as_bytes()).ok();
+    assert_eq!(ran.stdout, large.as_bytes());
+}

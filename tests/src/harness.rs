@@ -1,0 +1,399 @@
+//! The real binary in a temporary folder: started, waited for, spoken to, and killed and reaped whatever happens.
+//!
+//! Nothing in here sleeps to let something happen: it waits for the event, and gives up loudly at a deadline.
+
+use offload_supervisor::client::Client;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up. Far more than it takes on a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary under test, of the profile that the tests were built with.
+pub fn offload() -> PathBuf {
+    program("offload")
+}
+
+/// A program of this workspace, such as `faultworker` or `own_task`.
+pub fn program(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(build_programs).join(name)
+}
+
+/// Cargo builds the programs of other packages only when asked to.
+fn build_programs() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--bins", "-p", "offload-supervisor", "-p", "tests", "-p", "examples"]);
+    cargo.arg("--target-dir").arg(folder.parent().expect("target"));
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.current_dir(workspace()).status().expect("cargo can be run");
+    assert!(status.success(), "the programs under test do not build");
+    folder
+}
+
+/// The root of the workspace.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in a folder of the workspace")
+}
+
+/// A folder that only we can enter, gone when dropped.
+pub fn private_folder() -> TempDir {
+    let private = std::fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix("offload-").permissions(private).tempdir().expect("a temporary folder")
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its exit code, or 128 and the signal that ended it.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: Vec<u8>,
+    /// What it said.
+    pub stderr: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Ran {
+    /// What it printed, as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// What it printed, as one JSON document.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What it printed, as JSON Lines.
+    ///
+    /// # Panics
+    /// If it is not that.
+    pub fn json_lines(&self) -> Vec<Value> {
+        let line = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.text().lines().map(line).collect()
+    }
+
+    /// The same, if the command ended well.
+    ///
+    /// # Panics
+    /// If it did not.
+    #[track_caller]
+    pub fn ok(self) -> Ran {
+        self.code(0)
+    }
+
+    /// The same, if the command ended with this code.
+    ///
+    /// # Panics
+    /// If it did not.
+    #[track_caller]
+    pub fn code(self, code: i32) -> Ran {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+}
+
+/// Runs a command to its end with this on its standard input. Its environment says nothing of a supervisor unless
+/// the command was told.
+///
+/// # Panics
+/// If it cannot be started or does not end in time.
+pub fn run(command: &mut Command, stdin: &[u8]) -> Ran {
+    let started = Instant::now();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut to_child = child.stdin.take().expect("piped");
+    let mut from_child = child.stdout.take().expect("piped");
+    let mut said_by_child = child.stderr.take().expect("piped");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = to_child.write_all(stdin); // a command need not read what it does not want
+        });
+        let stdout = scope.spawn(move || read_all(&mut from_child));
+        let stderr = scope.spawn(move || read_all(&mut said_by_child));
+        let ended = wait_for_end(child.id(), PATIENCE);
+        if !ended {
+            let _ = child.kill();
+        }
+        let status = child.wait().expect("our own child");
+        let (stdout, stderr) = (stdout.join().expect("reads"), stderr.join().expect("reads"));
+        let ran = Ran {
+            code: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+            stdout,
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+            took: started.elapsed(),
+        };
+        assert!(ended, "{command:?} did not end in time: {ran:#?}");
+        ran
+    })
+}
+
+fn read_all(source: &mut impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    source.read_to_end(&mut bytes).expect("a pipe can be read");
+    bytes
+}
+
+/// An `offload` command without a supervisor.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(offload());
+    command.args(arguments).env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1");
+    command
+}
+
+/// Runs `offload` without a supervisor.
+pub fn run_offload(arguments: &[&str]) -> Ran {
+    run(&mut command(arguments), b"")
+}
+
+/// Waits until a process (any, not only a child) has ended. False if it has not in time.
+pub fn wait_for_end(pid: u32, limit: Duration) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return true };
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
+    let limit = Timespec::try_from(limit).expect("a sane limit");
+    poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit)) == Ok(1)
+}
+
+/// Asks again and again until there is an answer.
+///
+/// # Panics
+/// If there is none in time.
+#[track_caller]
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Sends a signal to a process that a test started.
+pub fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    let _ = kill_process(pid, signal); // it may have ended by itself
+}
+
+/// The processes whose parent this is.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}
+
+/// Open descriptors of a process.
+pub fn descriptors_of(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Lines as they come, on a thread of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Lines(Arc<(Mutex<Vec<String>>, Condvar)>);
+
+impl Lines {
+    fn collect(source: impl Read + Send + 'static) -> Lines {
+        let lines = Lines::default();
+        let shared = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(source).lines().map_while(Result::ok) {
+                shared.0.0.lock().expect("no panic under this lock").push(line);
+                shared.0.1.notify_all();
+            }
+        });
+        lines
+    }
+
+    /// All lines so far.
+    pub fn all(&self) -> Vec<String> {
+        self.0.0.lock().expect("no panic under this lock").clone()
+    }
+
+    /// The first line of which this is true; none if it does not come in time.
+    pub fn find(&self, mut is_it: impl FnMut(&str) -> bool, limit: Duration) -> Option<String> {
+        let deadline = Instant::now() + limit;
+        let mut lines = self.0.0.lock().expect("no panic under this lock");
+        loop {
+            if let Some(line) = lines.iter().find(|line| is_it(line)) {
+                return Some(line.clone());
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            lines = self.0.1.wait_timeout(lines, left).expect("no panic under this lock").0;
+        }
+    }
+}
+
+/// A supervisor with a socket in a folder of its own. Dropping it kills and reaps it, and waits for its workers.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// What it prints.
+    pub stdout: Lines,
+    /// What it says.
+    pub stderr: Lines,
+    folder: TempDir,
+}
+
+impl Daemon {
+    /// Starts `offload serve` with these arguments and waits until it is ready.
+    ///
+    /// # Panics
+    /// If it does not become ready in time.
+    #[track_caller]
+    pub fn start(arguments: &[&str]) -> Daemon {
+        let daemon = Daemon::launch(arguments);
+        let is_ready = |line: &str| line.contains("\"ready\"");
+        assert!(daemon.stdout.find(is_ready, PATIENCE).is_some(), "not ready: {:#?}", daemon.stderr.all());
+        daemon
+    }
+
+    /// Starts `offload serve` with these arguments and waits until its socket is there: its workers may not be.
+    ///
+    /// # Panics
+    /// If the socket does not come in time.
+    #[track_caller]
+    pub fn launch(arguments: &[&str]) -> Daemon {
+        let folder = private_folder();
+        let socket = folder.path().join("o.sock");
+        let mut command = command(&["serve", "--json", "--socket"]);
+        command
+            .arg(&socket)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("offload can be started");
+        let stdout = Lines::collect(child.stdout.take().expect("piped"));
+        let stderr = Lines::collect(child.stderr.take().expect("piped"));
+        let mut daemon = Daemon { child, socket, stdout, stderr, folder };
+        until("the socket", || {
+            let ended = daemon.child.try_wait().expect("our own child");
+            assert!(ended.is_none(), "it ended with {ended:?}: {:#?}", daemon.stderr.all());
+            daemon.socket.exists().then_some(())
+        });
+        daemon
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A folder for the test's own files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A command that talks to it.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command(arguments);
+        command.env("OFFLOAD_SOCKET", &self.socket);
+        command
+    }
+
+    /// Runs `offload` against it.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        run(&mut self.command(arguments), b"")
+    }
+
+    /// Submits a job and returns its finished document.
+    pub fn submit(&self, arguments: &[&str]) -> Value {
+        let mut words = vec!["submit", "--json"];
+        words.extend(arguments);
+        self.run(&words).json()
+    }
+
+    /// A client of the library.
+    ///
+    /// # Panics
+    /// If it does not get in.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket, "test").expect("the supervisor listens")
+    }
+
+    /// `offload status --json`.
+    pub fn status(&self) -> Value {
+        self.run(&["status", "--json"]).ok().json()
+    }
+
+    /// `offload workers --json`.
+    pub fn workers(&self) -> Vec<Value> {
+        self.run(&["workers", "--json"]).ok().json().as_array().expect("an array").clone()
+    }
+
+    /// The worker that runs this task, once one does.
+    pub fn worker_running(&self, task: &str) -> Value {
+        until("a worker with the task", || self.workers().into_iter().find(|worker| worker["task"] == task))
+    }
+
+    /// Waits until all slots are ready and the spare, if there is one, stands by.
+    pub fn wait_until_whole(&self) {
+        until("all workers", || {
+            let workers = self.status()["workers"].clone();
+            let slots = self.workers().len() as u64;
+            let whole = workers["ready"] == workers["configured"]
+                && workers["configured"].as_u64()? + workers["spares"].as_u64()? == slots;
+            whole.then_some(())
+        });
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, which: Signal) {
+        signal(self.pid(), which);
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// If it does not in time.
+    #[track_caller]
+    pub fn wait(&mut self) -> i32 {
+        assert!(wait_for_end(self.pid(), PATIENCE), "it did not end: {:#?}", self.stderr.all());
+        let status = self.child.wait().expect("our own child");
+        status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let workers = children_of(self.pid());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for worker in workers {
+            if !wait_for_end(worker, Duration::from_secs(5)) {
+                eprintln!("worker process {worker} outlived its supervisor");
+                signal(worker, Signal::KILL);
+            }
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the supervisor said:\n{}", self.stderr.all().join("\n"));
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The core, driven by hand: no process, no clock, no I/O. Time passes when the test says so, workers do what the test
+//! says, and after every single event all invariants are checked.
+
+use offload_protocol::nouns::{ErrorDetail, Lane, OutcomeCode, TaskOffer};
+use offload_supervisor::core::Core;
+use offload_supervisor::core::action::{Action, Ended, Kill, Notice};
+use offload_supervisor::core::config::CoreConfig;
+use offload_supervisor::core::event::{Event, JobRequest};
+use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, Ticket, WorkerId};
+use offload_supervisor::exit::Exit;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// What a worker of the test offers: `sum` may be run twice, `charge` may not.
+pub fn offers() -> Vec<TaskOffer<'static>> {
+    vec![
+        TaskOffer { name: "sum".into(), idempotent: true, lane: Lane::Cpu },
+        TaskOffer { name: "charge".into(), idempotent: false, lane: Lane::Cpu },
+    ]
+}
+
+/// How the workers of the test behave when they are not told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// They say hello at once.
+    Hello,
+    /// They end at once with exit code 1.
+    Die,
+    /// They do nothing; the test calls `hello` or `exit`.
+    Wait,
+}
+
+/// A living worker as the test sees it.
+#[derive(Clone, Debug, Default)]
+pub struct FakeWorker {
+    /// What it runs.
+    pub program: ProgramIndex,
+    /// Jobs that it was given and has not ended, with the attempt that each will be.
+    pub given: VecDeque<(JobId, u32)>,
+    /// Signals that it got.
+    pub signals: Vec<Kill>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct PoolUnderTest {
+    /// The thing itself.
+    pub core: Core,
+    /// The time.
+    pub now: Mono,
+    /// Living processes.
+    pub workers: BTreeMap<WorkerId, FakeWorker>,
+    /// Jobs that have ended.
+    pub ended: BTreeMap<JobId, Ended>,
+    /// Refused requests.
+    pub rejected: BTreeMap<Ticket, ErrorDetail>,
+    /// What was logged.
+    pub notices: Vec<Notice>,
+    /// When processes were started.
+    pub spawned_at: Vec<Mono>,
+    /// Most processes that lived at a time.
+    pub most_processes: usize,
+    /// It said that it is over.
+    pub is_over: bool,
+    start: Start,
+    dies_of_term: bool,
+    channel_ends_first: bool,
+    tickets: u64,
+    accepted: BTreeMap<Ticket, JobId>,
+    pending: VecDeque<Event>,
+}
+
+impl PoolUnderTest {
+    /// So many slots, no spare, workers that say hello at once.
+    pub fn slots(workers: usize) -> PoolUnderTest {
+        PoolUnderTest::with(CoreConfig { workers, spares: 0, ..CoreConfig::default() }, Start::Hello)
+    }
+
+    /// So many slots and a spare.
+    pub fn slots_and_spare(workers: usize) -> PoolUnderTest {
+        PoolUnderTest::with(CoreConfig { workers, spares: 1, ..CoreConfig::default() }, Start::Hello)
+    }
+
+    /// As configured.
+    ///
+    /// # Panics
+    /// If the configuration is not valid.
+    pub fn with(config: CoreConfig, start: Start) -> PoolUnderTest {
+        let mut pool = PoolUnderTest {
+            core: Core::new(config).expect("a valid configuration"),
+            now: Mono::default(),
+            workers: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            rejected: BTreeMap::new(),
+            notices: Vec::new(),
+            spawned_at: Vec::new(),
+            most_processes: 0,
+            is_over: false,
+            start,
+            dies_of_term: true,
+            channel_ends_first: true,
+            tickets: 0,
+            accepted: BTreeMap::new(),
+            pending: VecDeque::new(),
+        };
+        pool.event(Event::Tick);
+        pool
+    }
+
+    /// From now on new workers behave so.
+    pub fn workers_start_with(&mut self, start: Start) {
+        self.start = start;
+    }
+
+    /// From now on SIGTERM is ignored.
+    pub fn workers_ignore_term(&mut self) {
+        self.dies_of_term = false;
+    }
+
+    /// From now on the exit of a worker is known before the end of its channel. Usually it is the other way round.
+    pub fn exits_are_known_first(&mut self) {
+        self.channel_ends_first = false;
+    }
+
+    /// Tells the core that something happened, and what follows from it by itself.
+    ///
+    /// # Panics
+    /// If an invariant is broken.
+    pub fn event(&mut self, event: Event) {
+        self.pending.push_back(event);
+        self.work_off();
+    }
+
+    fn work_off(&mut self) {
+        while let Some(event) = self.pending.pop_front() {
+            let mut actions = Vec::new();
+            let description = format!("{event:?}");
+            if let Event::SpawnFailed { worker, .. } | Event::Exited { worker, .. } = &event {
+                self.workers.remove(worker);
+            }
+            self.core.handle(self.now, event, &mut actions);
+            if let Err(broken) = self.core.check() {
+                panic!("after {description}: {broken}\n{:#?}", self.core);
+            }
+            for action in actions {
+                self.act(action);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Spawn { worker, program, .. } => self.spawn(worker, program),
+            Action::Run { worker, job, attempt } => {
+                if let Some(worker) = self.workers.get_mut(&worker) {
+                    worker.given.push_back((job, attempt));
+                }
+            }
+            Action::CancelRun { .. } => {}
+            Action::Dismiss { worker } => self.dies(worker, Exit::Code(0)),
+            Action::Kill { worker, how } => self.signal(worker, how),
+            Action::Accepted { ticket, job } => {
+                assert!(self.accepted.insert(ticket, job).is_none(), "accepted twice");
+            }
+            Action::Rejected { ticket, error } => {
+                self.rejected.insert(ticket, error);
+            }
+            Action::Finish(ended) => {
+                let job = ended.job;
+                assert!(self.ended.insert(job, *ended).is_none(), "{job} ended twice");
+            }
+            Action::Log(notice) => self.notices.push(notice),
+            Action::Over => {
+                assert!(!self.is_over, "over twice");
+                self.is_over = true;
+            }
+        }
+    }
+
+    fn spawn(&mut self, worker: WorkerId, program: ProgramIndex) {
+        self.workers.insert(worker, FakeWorker { program, ..FakeWorker::default() });
+        self.spawned_at.push(self.now);
+        self.most_processes = self.most_processes.max(self.workers.len());
+        match self.start {
+            Start::Hello => self.pending.push_back(Event::Hello { worker, tasks: offers() }),
+            Start::Die => self.dies(worker, Exit::Code(1)),
+            Start::Wait => {}
+        }
+    }
+
+    fn signal(&mut self, worker: WorkerId, how: Kill) {
+        let Some(fake) = self.workers.get_mut(&worker) else { return };
+        fake.signals.push(how);
+        match how {
+            Kill::Kill => self.dies(worker, Exit::Signal(9)),
+            Kill::Term if self.dies_of_term => self.dies(worker, Exit::Signal(15)),
+            Kill::Term => {}
+        }
+    }
+
+    fn dies(&mut self, worker: WorkerId, exit: Exit) {
+        if self.workers.remove(&worker).is_some() {
+            let last_words = (exit == Exit::Code(1)).then(|| "no such file: model.bin".to_owned());
+            self.pending.extend(self.channel_ends_first.then_some(Event::Closed { worker }));
+            self.pending.push_back(Event::Exited { worker, exit, last_words });
+        }
+    }
+
+    /// Submits a job; `None` if it is refused.
+    pub fn try_submit(&mut self, request: JobRequest) -> Option<JobId> {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.event(Event::Submit { ticket, request });
+        self.accepted.get(&ticket).copied()
+    }
+
+    /// Submits a job with default options.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn submit(&mut self, task: &str) -> JobId {
+        self.submit_with(task, |_| ())
+    }
+
+    /// Submits a job with other options.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn submit_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> JobId {
+        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
+        change(&mut request);
+        self.try_submit(request).unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last_key_value()))
+    }
+
+    /// Why a job with default options is refused.
+    ///
+    /// # Panics
+    /// If it is accepted.
+    pub fn refusal(&mut self, task: &str) -> ErrorDetail {
+        let request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
+        assert_eq!(self.try_submit(request), None, "it was accepted");
+        self.rejected.last_key_value().expect("an answer").1.clone()
+    }
+
+    /// The worker that has the job.
+    pub fn worker_with(&self, job: JobId) -> Option<WorkerId> {
+        let has_it = |fake: &FakeWorker| fake.given.iter().any(|(given, _)| *given == job);
+        self.workers.iter().find(|(_, fake)| has_it(fake)).map(|(worker, _)| *worker)
+    }
+
+    /// The worker that has the job says that it started.
+    ///
+    /// # Panics
+    /// If none has it.
+    pub fn start(&mut self, job: JobId) -> WorkerId {
+        let worker = self.worker_with(job).unwrap_or_else(|| panic!("no worker has {job}"));
+        let attempt = self.attempt(worker, job);
+        self.event(Event::Started { worker, job, attempt });
+        worker
+    }
+
+    fn attempt(&self, worker: WorkerId, job: JobId) -> u32 {
+        let given = self.workers[&worker].given.iter().find(|(given, _)| *given == job);
+        given.expect("it was given").1
+    }
+
+    /// The worker that has the job says that it is done.
+    ///
+    /// # Panics
+    /// If none has it.
+    pub fn finish(&mut self, job: JobId) {
+        self.finish_after(job, Duration::from_millis(1));
+    }
+
+    /// The worker that has the job says that it is done and took so long.
+    ///
+    /// # Panics
+    /// If none has it.
+    pub fn finish_after(&mut self, job: JobId, run: Duration) {
+        let worker = self.worker_with(job).unwrap_or_else(|| panic!("no worker has {job}"));
+        let attempt = self.attempt(worker, job);
+        self.now = self.now + run;
+        self.workers.get_mut(&worker).expect("it lives").given.retain(|(given, _)| *given != job);
+        self.event(Event::Finished { worker, job, attempt, run });
+    }
+
+    /// Starts and finishes a job.
+    pub fn run(&mut self, job: JobId) {
+        self.start(job);
+        self.finish(job);
+    }
+
+    /// A worker ends by itself.
+    pub fn exit(&mut self, worker: WorkerId, exit: Exit) {
+        self.dies(worker, exit);
+        self.work_off();
+    }
+
+    /// Starts the job and lets its worker die of SIGSEGV.
+    pub fn crash_the_worker_running(&mut self, job: JobId) {
+        let worker = self.start(job);
+        self.exit(worker, Exit::Signal(11));
+    }
+
+    /// Lets time pass; everything that falls due on the way is done when it is due.
+    pub fn wait(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(due) = self.core.next_deadline().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            self.event(Event::Tick);
+        }
+        self.now = end;
+    }
+
+    /// The outcome of a job that has ended.
+    pub fn outcome(&self, job: JobId) -> Option<OutcomeCode> {
+        self.ended.get(&job).map(|ended| ended.outcome)
+    }
+
+    /// The human sentence of a job that has failed.
+    ///
+    /// # Panics
+    /// If it has not.
+    pub fn message(&self, job: JobId) -> &str {
+        let ended = self.ended.get(&job).unwrap_or_else(|| panic!("{job} has not ended"));
+        &ended.error.as_ref().expect("a failure").message
+    }
+}

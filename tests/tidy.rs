@@ -1,0 +1,158 @@
+//! The rules of the house that the compiler does not know.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tests::harness::workspace;
+
+/// Which rooms of the supervisor may use which others. Nouns and bounds (`exit`, `limits`, `views`) are everybody's.
+/// What is not listed here are the files that connect rooms, which may use them all.
+const MAY_USE: [(&str, &[&str]); 6] = [
+    ("event_loop", &[]),
+    ("io_pool", &["event_loop"]),
+    ("core", &[]),
+    ("workers", &[]),
+    ("front", &[]),
+    ("config", &["pool", "log", "workers"]),
+];
+const EVERYBODYS: [&str; 3] = ["exit", "limits", "views"];
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") && !entry.file_name().to_string_lossy().starts_with('.')
+        {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn all_sources() -> Vec<(PathBuf, String)> {
+    let files = rust_files(workspace());
+    assert!(files.len() > 80, "the sources are not where they are looked for");
+    files.into_iter().map(|file| (file.clone(), std::fs::read_to_string(file).unwrap())).collect()
+}
+
+/// The rooms that a file names, as `crate::ROOM`.
+fn rooms_used(source: &str) -> BTreeSet<String> {
+    let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.flat_map(|line| line.split("crate::").skip(1).map(room_at_the_start_of).collect::<Vec<_>>())
+        .collect()
+}
+
+fn room_at_the_start_of(text: &str) -> String {
+    text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
+}
+
+#[test]
+fn rooms_use_only_the_rooms_that_they_may() {
+    for (room, allowed) in MAY_USE {
+        let folder = workspace().join("supervisor/src").join(room);
+        for file in rust_files(&folder) {
+            let source = std::fs::read_to_string(&file).unwrap();
+            for used in rooms_used(&source) {
+                let is_fine = used == room || allowed.contains(&&*used) || EVERYBODYS.contains(&&*used);
+                assert!(is_fine, "{} uses {used}, which {room} may not", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_core_knows_no_clock_no_descriptor_no_thread_and_no_random_order() {
+    let forbidden = [
+        "Instant",
+        "SystemTime",
+        "std::net",
+        "std::fs",
+        "std::io",
+        "std::thread",
+        "HashMap",
+        "HashSet",
+        "rustix",
+        "nix::",
+    ];
+    for file in rust_files(&workspace().join("supervisor/src/core")) {
+        let source = std::fs::read_to_string(&file).unwrap();
+        for word in forbidden {
+            let found =
+                source.lines().any(|line| !line.trim_start().starts_with("//") && line.contains(word));
+            assert!(!found, "{} uses {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn crates_point_in_one_direction() {
+    let manifest = |name: &str| std::fs::read_to_string(workspace().join(name).join("Cargo.toml")).unwrap();
+    let dependencies = |name: &str| manifest(name).split("[dependencies]").nth(1).unwrap().to_owned();
+    assert!(!dependencies("protocol").contains("offload-"));
+    assert!(!dependencies("worker").contains("offload-supervisor"));
+    for name in ["protocol", "worker", "supervisor"] {
+        assert!(!dependencies(name).contains("tests") && !dependencies(name).contains("examples"));
+    }
+    for file in rust_files(&workspace().join("supervisor/src")) {
+        let uses_worker = std::fs::read_to_string(&file).unwrap().contains("offload_worker::");
+        assert!(!uses_worker || file.to_str().unwrap().contains("/cli"), "{}", file.display());
+    }
+}
+
+#[test]
+fn unsafe_code_is_only_where_it_is_expected() {
+    for (file, source) in all_sources() {
+        let is_expected = file.ends_with("sys.rs") || file.ends_with("tidy.rs");
+        let is_used = ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|word| source.contains(word));
+        assert!(is_expected || !is_used, "{}", file.display());
+    }
+}
+
+#[test]
+fn every_module_says_why_it_exists() {
+    for (file, source) in all_sources() {
+        assert!(source.starts_with("//!"), "{} begins without a word of explanation", file.display());
+    }
+}
+
+#[test]
+fn files_and_functions_stay_readable() {
+    for (file, source) in all_sources() {
+        let tests_begin = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
+        let lines = source[..tests_begin].lines().count();
+        assert!(lines <= 500, "{} has {lines} lines", file.display());
+    }
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let words = [
+        concat!("to", "do!("),
+        concat!("unimpl", "emented!("),
+        concat!("FIX", "ME"),
+        concat!("#[ig", "nore"),
+    ];
+    for (file, source) in all_sources() {
+        for word in words {
+            assert!(!source.contains(word), "{} contains {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_dependency_is_pinned_and_explained() {
+    let manifest = std::fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
+    let table = manifest.split("[workspace.dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+    let architecture = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let names = table.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    let outside: Vec<_> = names.filter(|name| !name.starts_with("offload-")).collect();
+    assert!(outside.len() > 15);
+    for name in outside {
+        assert!(
+            architecture.contains(&format!("`{name}`")),
+            "ARCHITECTURE.md does not say why {name} is used"
+        );
+    }
+    assert!(workspace().join("Cargo.lock").exists());
+}
