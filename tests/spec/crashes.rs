@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tests::harness::{Daemon, PATIENCE, children_of, program, run, signal, until, wait_for_end};
+use tests::harness::{Daemon, PATIENCE, children_of, program, run, signal, until, wait_for_end, workspace};
 
 /// 64 good jobs beside whatever happens in `meanwhile`.
 fn with_good_jobs_beside<T>(daemon: &Daemon, meanwhile: impl FnOnce() -> T) -> T {
@@ -170,8 +170,8 @@ fn a_grandchild_that_keeps_the_channel_open_cannot_hide_the_death_of_its_parent(
 
 #[test]
 fn no_worker_outlives_a_supervisor_that_is_killed() {
-    let mut daemon =
-        Daemon::start(&["--workers", "2", "--worker", "builtin", "--worker", "python3 examples/worker.py"]);
+    let python = format!("python3 {}", workspace().join("examples/worker.py").display());
+    let mut daemon = Daemon::start(&["--workers", "2", "--worker", "builtin", "--worker", &python]);
     daemon.wait_until_whole();
     daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok();
     daemon.worker_running("sleep");

@@ -106,7 +106,7 @@ fn who_submits_and_how_often_it_may_run_can_be_said() {
     let jobs = daemon.run(&["jobs", "--json"]).ok().json();
     assert_eq!(jobs[0]["client"], "me");
     let ran = daemon.run(&["submit", "--receipt", "echo", "x"]).ok();
-    assert!(ran.stderr.contains("run"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("queued") && ran.stderr.contains("ran"), "{}", ran.stderr);
 }
 
 #[test]

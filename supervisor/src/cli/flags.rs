@@ -83,7 +83,8 @@ pub(crate) struct PoolFlags {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
 
-    /// Worker program, with its arguments; may be given several times [default: built-in] [env: OFFLOAD_WORKER]
+    /// Worker program with its arguments, or `builtin`; may be given several times [default: builtin] [env:
+    /// OFFLOAD_WORKER]
     #[arg(long, value_name = "CMD ARG...", value_parser = split_words_for_clap)]
     worker: Vec<Words>,
 
@@ -137,13 +138,25 @@ impl PoolFlags {
     /// The programs that the workers run. A program of the user's is started through `worker-exec`, so that it ends
     /// with its supervisor even if it does not care.
     pub(crate) fn programs(&self, settings: &Settings) -> Vec<Program> {
-        let shim = || ["/proc/self/exe", "worker-exec", "--"].map(str::to_owned).to_vec();
-        let commands = settings.commands.value.iter();
-        let programs: Vec<_> =
-            commands.map(|words| Program::command(words.clone()).with_shim(shim())).collect();
-        if programs.is_empty() { vec![Program::builtin(self.allow_faults)] } else { programs }
+        let builtin = || Program::builtin(self.allow_faults);
+        let programs: Vec<_> = settings
+            .commands
+            .value
+            .iter()
+            .map(|words| match words.as_slice() {
+                [word] if word == BUILTIN => builtin(),
+                _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
+            })
+            .collect();
+        if programs.is_empty() { vec![builtin()] } else { programs }
     }
 }
+
+/// The command that stands for the built-in worker.
+const BUILTIN: &str = "builtin";
+
+/// What is put in front of a program of the user's.
+const SHIM: [&str; 3] = ["/proc/self/exe", "worker-exec", "--"];
 
 /// Flags of `serve` alone, beside [`PoolFlags`].
 #[derive(Args, Debug, Default)]

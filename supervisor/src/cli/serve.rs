@@ -77,7 +77,8 @@ impl Serve {
 fn ready_line(ready: &Ready, is_json: bool) -> String {
     let Ready { socket, workers, pid } = ready;
     match is_json {
-        true => json!({ "ready": true, "socket": socket, "http": null, "workers": workers, "pid": pid }).to_string(),
+        true => json!({ "ready": true, "socket": socket, "http": null, "workers": workers, "pid": pid })
+            .to_string(),
         false => {
             let workers = text::count(*workers as u64, "worker");
             format!("ready: {workers}, pid {pid}, socket {}", text::printable(&socket.to_string_lossy()))

@@ -1,6 +1,6 @@
 //! What the core wants done. The shell does it, in order, and decides nothing.
 
-use super::ids::{JobId, ProgramIndex, SlotIndex, Ticket, WorkerId};
+use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Ticket, WorkerId};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Duration;
 
@@ -97,17 +97,6 @@ pub struct Ended {
     pub returned: Duration,
     /// Where it ran last.
     pub place: Option<Place>,
-}
-
-/// Where a job runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The process.
-    pub worker: WorkerId,
-    /// Its slot at the time.
-    pub slot: SlotIndex,
-    /// Which process of that slot it was, counted from 1.
-    pub incarnation: u64,
 }
 
 /// News for the log.

@@ -71,3 +71,14 @@ pub type ProgramIndex = usize;
 
 /// Index of a task in the registry.
 pub type TaskIndex = usize;
+
+/// Where a worker is or was when something happened to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The process.
+    pub worker: WorkerId,
+    /// Its slot at the time.
+    pub slot: SlotIndex,
+    /// Which process of that slot it was, counted from 1.
+    pub incarnation: u64,
+}

@@ -38,15 +38,15 @@ mod submit;
 mod supervise;
 pub mod tally;
 
-use action::{Action, Actions, Ended, Place};
+use action::{Action, Actions, Ended};
 use config::CoreConfig;
 use event::Event;
-use ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, WorkerId};
+use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, WorkerId};
 use jobs::{Job, JobState, Jobs};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use registry::Registry;
 use restarts::Restarts;
-use slots::Slot;
+use slots::{Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tally::Tally;
@@ -196,9 +196,18 @@ impl Core {
         }
     }
 
+    /// Where a living process works, or, if it is on its way out, worked.
     fn place(&self, worker: WorkerId) -> Option<Place> {
         let &slot = self.places.get(&worker)?;
-        Some(Place { worker, slot, incarnation: self.slots[slot].incarnation })
+        match &self.slots[slot].state {
+            SlotState::Leaving { place, .. } => Some(*place),
+            _ => Some(Place { worker, slot, incarnation: self.slots[slot].incarnation }),
+        }
+    }
+
+    /// The slot of a living process, unless nothing that it says counts any more.
+    fn trusted_slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
+        self.slot_of(worker).filter(|&slot| self.slots[slot].is_trusted())
     }
 
     /// The program that a job waits for or runs on, once its task is known.
@@ -277,7 +286,7 @@ impl Core {
         self.places.len()
     }
 
-    /// The slot of a living process.
+    /// The place in which a living process is.
     pub fn slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
         self.places.get(&worker).copied()
     }
@@ -287,6 +296,11 @@ impl Core {
         let queued: usize = self.programs.iter().map(|program| program.queue.len()).sum();
         let waiting = queued + self.jobs.parked_count();
         (waiting, self.jobs.len() - waiting)
+    }
+
+    /// The slot for which a living process works or, on its way out, worked.
+    pub fn home_of(&self, worker: WorkerId) -> Option<SlotIndex> {
+        self.place(worker).map(|place| place.slot)
     }
 
     /// Why no worker of some program can be had, if so.

@@ -19,7 +19,7 @@ impl Core {
         attempt: u32,
         actions: &mut Actions,
     ) {
-        let Some(&slot) = self.places.get(&worker) else { return };
+        let Some(slot) = self.trusted_slot_of(worker) else { return };
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
@@ -53,7 +53,7 @@ impl Core {
         failure: Option<(FailureKind, String)>,
         actions: &mut Actions,
     ) {
-        let Some(&slot) = self.places.get(&worker) else { return };
+        let Some(slot) = self.trusted_slot_of(worker) else { return };
         let running =
             self.slots[slot].load().and_then(|load| Some((load.running_job()?, load.running?.attempt)));
         if running != Some((id, attempt)) {
@@ -89,8 +89,9 @@ impl Core {
     /// The job that ran is over: the next one of the worker's, if it has one, has to be started.
     fn take_next(&mut self, now: Mono, slot: SlotIndex) {
         let start_by = now + self.config.start_timeout;
+        let home = self.slots[slot].worker().and_then(|worker| self.home_of(worker)).unwrap_or(slot);
+        self.slots[home].jobs_done += 1;
         let place = &mut self.slots[slot];
-        place.jobs_done += 1;
         match &mut place.state {
             SlotState::Busy { worker, load, start_by: patience } => {
                 worker.jobs_done += 1;
@@ -108,7 +109,7 @@ impl Core {
 
     /// A worker threw away a job that it had not started. It may do so only with one that was withdrawn.
     pub(super) fn on_skipped(&mut self, now: Mono, worker: WorkerId, id: JobId, actions: &mut Actions) {
-        let Some(&slot) = self.places.get(&worker) else { return };
+        let Some(slot) = self.trusted_slot_of(worker) else { return };
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         if !is_next || self.jobs.get(id).is_some() {
             return self.on_violation(now, worker, format!("skipped {id} out of turn"), actions);
@@ -144,12 +145,12 @@ impl Core {
                 Some(job) => self.on_run_timeout(now, slot, job, actions),
                 None => self.leave(now, slot, Cause::Stuck, Some(Kill::Kill), actions),
             },
-            SlotState::Leaving { worker, cause, kill_at, .. } => {
+            SlotState::Leaving { place, cause, kill_at, .. } => {
                 *kill_at = None;
                 if *cause == Cause::Closed {
                     *cause = Cause::ClosedAndLivedOn;
                 }
-                actions.push(super::Action::Kill { worker: *worker, how: Kill::Kill });
+                actions.push(super::Action::Kill { worker: place.worker, how: Kill::Kill });
             }
         }
     }

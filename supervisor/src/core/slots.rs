@@ -20,7 +20,7 @@
 //!
 //! All times that belong to a process are in its slot's state, so the time limit of one job can never hit the next.
 
-use super::ids::{JobId, Mono, ProgramIndex, WorkerId};
+use super::ids::{JobId, Mono, Place, ProgramIndex, WorkerId};
 use std::collections::VecDeque;
 
 /// One place for a worker, with what is remembered of its past.
@@ -69,8 +69,8 @@ pub enum SlotState {
     },
     /// A process that has to end.
     Leaving {
-        /// Which.
-        worker: WorkerId,
+        /// Which, and where it worked: by now it may be in the spare's place.
+        place: Place,
         /// What it was, if it had said hello.
         was: Option<Worker>,
         /// Its jobs that are not decided yet.
@@ -172,7 +172,8 @@ impl Slot {
     pub fn worker(&self) -> Option<WorkerId> {
         match &self.state {
             SlotState::Vacant => None,
-            SlotState::Starting { worker, .. } | SlotState::Leaving { worker, .. } => Some(*worker),
+            SlotState::Starting { worker, .. } => Some(*worker),
+            SlotState::Leaving { place, .. } => Some(place.worker),
             SlotState::Idle { worker } | SlotState::Busy { worker, .. } => Some(worker.id),
         }
     }
@@ -208,6 +209,11 @@ impl Slot {
             }
             SlotState::Leaving { kill_at, .. } => *kill_at,
         }
+    }
+
+    /// Whether what the worker here says counts. One that broke a rule is not listened to any more.
+    pub fn is_trusted(&self) -> bool {
+        !matches!(&self.state, SlotState::Leaving { cause: Cause::Violation(_) | Cause::Unfit(_), .. })
     }
 
     /// One word for tables.

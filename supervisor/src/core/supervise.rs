@@ -124,7 +124,7 @@ impl Core {
         how: Option<Kill>,
         actions: &mut Actions,
     ) {
-        let Some(worker) = self.slots[slot].worker() else { return };
+        let Some(place) = self.slots[slot].worker().and_then(|worker| self.place(worker)) else { return };
         let kill_at = match (how, &cause) {
             (Some(Kill::Kill), _) => None,
             (_, Cause::Closed) => Some(now + self.config.closed_grace),
@@ -140,10 +140,10 @@ impl Core {
             }
         };
         if let Some(why) = why(&cause) {
-            actions.push(Action::Log(Notice::WorkerKilled { worker, slot, why }));
+            actions.push(Action::Log(Notice::WorkerKilled { worker: place.worker, slot, why }));
         }
-        actions.extend(how.map(|how| Action::Kill { worker, how }));
-        self.slots[slot].state = SlotState::Leaving { worker, was, load, cause, kill_at };
+        actions.extend(how.map(|how| Action::Kill { worker: place.worker, how }));
+        self.slots[slot].state = SlotState::Leaving { place, was, load, cause, kill_at };
         self.places_changed = true;
         self.list(slot);
     }
@@ -156,11 +156,13 @@ impl Core {
         last_words: Option<String>,
         actions: &mut Actions,
     ) {
+        let home = self.home_of(worker);
         let Some(slot) = self.places.remove(&worker) else { return };
+        let home = home.unwrap_or(slot);
         self.places_changed = true;
         let program = self.slots[slot].program;
         let state = std::mem::take(&mut self.slots[slot].state);
-        self.slots[slot].last_exit = Some(exit.to_string());
+        self.slots[home].last_exit = Some(exit.to_string());
         self.list(slot);
         let words = last_words.map_or(String::new(), |words| format!("; it printed last: {words}"));
         let (was, load, cause) = match state {
@@ -171,7 +173,7 @@ impl Core {
             SlotState::Leaving { was, load, cause, .. } => (was, load, Some(cause)),
         };
         if was.is_some() && matches!(cause, None | Some(Cause::Closed | Cause::ClosedAndLivedOn)) {
-            self.log_death(slot, worker, exit, load.running_job(), actions);
+            self.log_death(home, worker, exit, load.running_job(), actions);
         }
         match was {
             None => self.blame_start(now, program, cause.as_ref(), exit, &words, actions),

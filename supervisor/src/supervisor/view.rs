@@ -146,7 +146,7 @@ impl Hub {
             state: if worker.is_some() { "running" } else { "queued" }.to_owned(),
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),
-            slot: worker.and_then(|worker| self.core.slot_of(worker)),
+            slot: worker.and_then(|worker| self.core.home_of(worker)),
             input_bytes: job.input_bytes,
             error: None,
         }
@@ -171,9 +171,8 @@ impl Hub {
     /// Who printed a line: slot, process and job.
     pub(super) fn tag(&self, worker: WorkerId) -> String {
         let pid = self.crew.pid(worker).unwrap_or(0);
-        let slot = self.core.slot_of(worker);
-        let job = slot.and_then(|slot| self.core.slots()[slot].load()).and_then(|load| load.running_job());
-        match (slot, job) {
+        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
+        match (self.core.home_of(worker), load.and_then(|load| load.running_job())) {
             (Some(slot), Some(job)) => format!("[slot {slot} pid {pid} job {}]", self.name(job)),
             (Some(slot), None) => format!("[slot {slot} pid {pid}]"),
             (None, _) => format!("[pid {pid}]"),

@@ -8,6 +8,7 @@ use offload_worker::{Input, Output, Task, TaskContext, TaskError, Worker};
 use rustix::process::{Signal, getpid, kill_process};
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn main() -> ExitCode {
@@ -41,7 +42,7 @@ fn boot(act: &str) -> Option<ExitCode> {
         "exit1" => Some(ExitCode::from(1)),
         "exit64" => Some(ExitCode::from(64)),
         "silent" => sleep_for_ever(),
-        "badversion" => say(b"\x16\0\0\0\0\0\0\0\0\0\0\0OFFLOADW\x09\0\0\0\0\0\0\0\0\0\0\0"),
+        "badversion" => say(b"\x18\0\0\0\0\0\0\0\0\0\0\0OFFLOADW\x09\0\0\0\0\0\0\0\0\0\0\0"),
         "garbage" => say(b"GET / HTTP/1.1\r\n\r\n"),
         _ => None,
     }
@@ -82,7 +83,12 @@ fn act(word: &str, cx: &mut TaskContext<'_>) -> Result<(), TaskError> {
         "kill" => kill_process(getpid(), Signal::KILL).map_err(TaskError::new)?,
         "hang" => sleep_for_ever(),
         "stop" => kill_process(getpid(), Signal::STOP).map_err(TaskError::new)?,
-        "ignore_term" => hang_in_a_shell_that_ignores_term(),
+        "ignore_term" => {
+            // Caught, and nothing done about it.
+            signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::default())
+                .map_err(TaskError::new)?;
+            sleep_for_ever();
+        }
         "grandchild" => leave_a_grandchild(),
         "garbage" => cx.send_garbage(b"\xff\xff\xff\xff no frame of yours").map_err(TaskError::new)?,
         "hugelength" => cx.send_garbage(b"\x04\0\0\0\xff\xff\xff\xff").map_err(TaskError::new)?,
@@ -113,15 +119,7 @@ fn send_finished(cx: &mut TaskContext<'_>, job: u64) -> Result<(), TaskError> {
     cx.send_garbage(&frame).map_err(TaskError::new)
 }
 
-fn hang_in_a_shell_that_ignores_term() {
-    // The process itself becomes a shell that ignores SIGTERM and never answers.
-    use std::os::unix::process::CommandExt;
-    let error =
-        std::process::Command::new("sh").args(["-c", "trap '' TERM; while :; do sleep 1; done"]).exec();
-    panic!("{error}");
-}
-
-/// A child of ours in a session of its own, which keeps whatever it inherited.
+/// A child of ours, which keeps whatever it inherited.
 fn leave_a_grandchild() {
     let child = std::process::Command::new("sleep").arg("3600").spawn().expect("sleep is everywhere");
     println!("grandchild {}", child.id());
