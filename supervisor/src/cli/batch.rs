@@ -14,7 +14,7 @@
 
 use super::input::{Input, Payload, Unreadable};
 use super::render::refused;
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::Finished;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -84,6 +84,8 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     /// The first of the others, in input order.
     pub(crate) first_failure: Option<OutcomeCode>,
+    /// Time that their tasks ran, by the workers' clocks, in microseconds.
+    pub(crate) run_us: u64,
 }
 
 /// See the module's documentation.
@@ -256,7 +258,7 @@ impl Batch {
         while !self.has_failed_too_often()
             && let Some(finished) = self.results.remove(&self.written)
         {
-            self.count(finished.report.outcome);
+            self.count(&finished.report);
             prefix.push(Numbered { index: self.written, finished });
             self.written += 1;
         }
@@ -264,8 +266,9 @@ impl Batch {
         Some(Step::Write(prefix))
     }
 
-    fn count(&mut self, outcome: OutcomeCode) {
-        match outcome {
+    fn count(&mut self, report: &Report) {
+        self.tally.run_us = self.tally.run_us.saturating_add(report.receipt.run_us);
+        match report.outcome {
             OutcomeCode::Ok => self.tally.ok += 1,
             failure => {
                 self.tally.failed += 1;

@@ -58,7 +58,7 @@ impl Summary {
         say(&self.line());
     }
 
-    /// Only what was measured is told.
+    /// Only what was measured is told. The speed-up is against the same tasks one after another, without any overhead.
     fn line(&self) -> String {
         let Done { tally, took, .. } = self.done;
         let all = tally.ok + tally.failed;
@@ -72,8 +72,9 @@ impl Summary {
         if let Some(Workers { count, cpu_time }) = self.workers {
             let _ = write!(line, " on {}", text::count(count as u64, "worker"));
             if !cpu_time.is_zero() && !took.is_zero() {
+                let one_after_another = Duration::from_micros(tally.run_us).as_secs_f64();
                 let cpu_seconds = cpu_time.as_secs_f64();
-                let _ = write!(line, ", CPU {cpu_seconds:.3} s, speed-up {:.1}", cpu_seconds / seconds);
+                let _ = write!(line, ", CPU {cpu_seconds:.3} s, speed-up {:.1}", one_after_another / seconds);
             }
         }
         line
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     fn line(ok: u64, failed: u64, workers: Option<Workers>) -> String {
-        let tally = Tally { ok, failed, first_failure: None };
+        let tally = Tally { ok, failed, first_failure: None, run_us: 20_400 };
         let done = Done { tally, kept_back: false, took: Duration::from_millis(12) };
         Summary { done, workers }.line()
     }

@@ -23,11 +23,14 @@ pub(crate) struct Order {
     _hold: Hold,
 }
 
+/// What is done when a job has ended.
+type Call = Box<dyn FnOnce(Finished, &mut Context)>;
+
 /// Who is told how a job ended.
 pub(crate) struct Listener {
     /// Where it was registered, so that a slow one can be named.
     site: &'static Location<'static>,
-    call: Box<dyn FnOnce(Finished, &mut Context)>,
+    call: Call,
 }
 
 impl Listener {

@@ -21,8 +21,8 @@ fn main() -> ExitCode {
         }
     }
     Worker::new()
-        .with(Task::raw("act", run).idempotent())
-        .with(Task::raw("charge", run))
+        .with(Task::raw("act", |input, cx| run(&input, cx)).idempotent())
+        .with(Task::raw("charge", |input, cx| run(&input, cx)))
         .with(Task::raw("pid", |_, _| Output::json(&std::process::id())).idempotent())
         .serve()
 }
@@ -60,7 +60,7 @@ fn sleep_for_ever() -> ! {
     }
 }
 
-fn run(input: Input, cx: &mut TaskContext<'_>) -> Result<Output, TaskError> {
+fn run(input: &Input, cx: &mut TaskContext<'_>) -> Result<Output, TaskError> {
     let words = input.text()?.to_owned();
     let (word, only_on) = match words.split_once('@') {
         Some((word, attempt)) => (word, attempt.parse().ok()),
@@ -120,6 +120,7 @@ fn send_finished(cx: &mut TaskContext<'_>, job: u64) -> Result<(), TaskError> {
 }
 
 /// A child of ours, which keeps whatever it inherited.
+#[expect(clippy::zombie_processes, reason = "that is what is tested")]
 fn leave_a_grandchild() {
     let child = std::process::Command::new("sleep").arg("3600").spawn().expect("sleep is everywhere");
     println!("grandchild {}", child.id());

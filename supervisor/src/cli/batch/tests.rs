@@ -53,7 +53,7 @@ fn results_are_written_in_input_order_as_soon_as_the_first_ones_are_there() {
     assert!(!batch.is_complete());
     batch.on_written();
     assert!(batch.is_complete());
-    assert_eq!(batch.tally(), Tally { ok: 3, failed: 0, first_failure: None });
+    assert_eq!(batch.tally(), Tally { ok: 3, failed: 0, first_failure: None, run_us: 0 });
 }
 
 #[test]
@@ -111,7 +111,10 @@ fn an_input_that_cannot_be_had_is_a_result_in_its_place() {
     batch.on_written();
     batch.on_loaded(1, Err(Unreadable { code: OutcomeCode::IoError, message: "no".to_owned() }));
     assert_eq!(steps(&mut batch), ["write 1"]);
-    assert_eq!(batch.tally(), Tally { ok: 0, failed: 2, first_failure: Some(OutcomeCode::TooLarge) });
+    assert_eq!(
+        batch.tally(),
+        Tally { ok: 0, failed: 2, first_failure: Some(OutcomeCode::TooLarge), run_us: 0 }
+    );
 }
 
 #[test]
@@ -124,7 +127,10 @@ fn the_first_failure_is_the_first_in_input_order() {
     batch.on_finished(1, failed(OutcomeCode::AppError));
     batch.on_finished(0, ok("a"));
     assert_eq!(steps(&mut batch), ["write 0 1 2"]);
-    assert_eq!(batch.tally(), Tally { ok: 1, failed: 2, first_failure: Some(OutcomeCode::AppError) });
+    assert_eq!(
+        batch.tally(),
+        Tally { ok: 1, failed: 2, first_failure: Some(OutcomeCode::AppError), run_us: 0 }
+    );
 }
 
 #[test]

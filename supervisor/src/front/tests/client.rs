@@ -1,6 +1,8 @@
+//! The client against the real listener and connection, and against sockets that are no supervisor.
+
 use super::*;
-use crate::client::{Client, ClientError, ConnectError};
 use crate::front::Listener;
+use crate::front::client::{Client, ClientError, ConnectError};
 use offload_protocol::nouns::{OutcomeCode, Receipt, Report};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;

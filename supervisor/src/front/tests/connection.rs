@@ -1,3 +1,5 @@
+//! One connection over a socket pair: greeting, requests, refusals, garbage.
+
 use super::*;
 use crate::front::{FLUSH_PER_CALL_MAX, Flushed, REQUESTS_PER_CALL_MAX};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LABEL_MAX, MESSAGE_MAX};

@@ -1,3 +1,5 @@
+//! The listener in temporary folders: modes, locks, what was left behind, what must not be replaced.
+
 use super::*;
 use crate::front::{AcceptError, BindError, Listener, SOCKET_PATH_MAX};
 use rustix::io::Errno;
