@@ -20,7 +20,8 @@ pub use file::{parse_file, read_file};
 pub use words::{join_words, split_words};
 
 use crate::limits::{ATTEMPTS_MAX, WORKERS_MAX};
-use crate::{PoolConfig, Program};
+use crate::pool::PoolConfig;
+use crate::workers::Program;
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use std::fmt;
 use std::ops::RangeInclusive;
