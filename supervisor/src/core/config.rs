@@ -1,7 +1,7 @@
 //! What can be configured of the core, with the defaults that users are told.
 
 use crate::limits::{ATTEMPTS_MAX, JOBS_QUEUED_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT, WORKERS_MAX};
-use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
+use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::time::Duration;
 
 /// See the fields.
@@ -92,6 +92,10 @@ impl CoreConfig {
             (
                 self.max_payload <= self.max_bytes,
                 format!("max_payload = {} is over max_bytes = {}", self.max_payload, self.max_bytes),
+            ),
+            (
+                self.max_payload <= PAYLOAD_MAX_CEILING as u64,
+                format!("max_payload = {} is over the ceiling of {PAYLOAD_MAX_CEILING}", self.max_payload),
             ),
             (
                 (1..=ATTEMPTS_MAX).contains(&self.max_attempts),

@@ -7,7 +7,8 @@ use super::jobs::{Job, JobState};
 use super::outcome::{self, human};
 use super::slots::Cause;
 use super::{Core, Ending, Phase};
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use offload_protocol::limits::TASK_NAME_MAX;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
 
 impl Core {
@@ -58,8 +59,12 @@ impl Core {
         self.unavailable(task.program).map_or(Ok(Some(index)), Err)
     }
 
-    /// A task that nobody is known to offer may wait for a program that has not said what it offers.
+    /// A task that nobody is known to offer may wait for a program that has not said what it offers, unless nobody
+    /// could ever offer a task of this name.
     pub(super) fn route_unknown(&self, name: &str) -> Result<(), ErrorDetail> {
+        if !is_task_name(name) {
+            return Err(self.unknown_task(name));
+        }
         let silent = || (0..self.programs.len()).filter(|&program| !self.programs[program].has_said_hello);
         if silent().any(|program| self.unavailable(program).is_none()) {
             return Ok(());
@@ -72,7 +77,7 @@ impl Core {
 
     pub(super) fn unknown_task(&self, name: &str) -> ErrorDetail {
         let known = self.registry.nearest(name).join(", ");
-        let name = offload_protocol::nouns::cut(name, offload_protocol::limits::TASK_NAME_MAX).escape_debug();
+        let name = cut(name, TASK_NAME_MAX).escape_debug();
         outcome::error(OutcomeCode::UnknownTask, format!("no worker offers '{name}'; there are: {known}"))
     }
 

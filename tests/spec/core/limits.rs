@@ -62,6 +62,18 @@ fn an_unknown_task_is_refused_with_the_known_ones_the_nearest_first() {
     assert_eq!(error.message, "no worker offers 'summ'; there are: sum, charge");
 }
 
+/// Else it would come back in a report that is longer than any header.
+#[test]
+fn a_name_that_no_task_can_have_is_refused_even_before_it_is_known_which_tasks_there_are() {
+    let config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Wait);
+    for name in ["", "a b", "x".repeat(65).as_str(), "x".repeat(4000).as_str(), "\u{1b}[31m"] {
+        let error = pool.refusal(name);
+        assert_eq!(error.code, UnknownTask);
+        assert!(error.message.len() < 1024 && !error.message.contains('\u{1b}'), "{error:?}");
+    }
+}
+
 #[test]
 fn a_timeout_of_nothing_makes_no_sense_and_a_deadline_of_nothing_has_passed() {
     let mut pool = small();
