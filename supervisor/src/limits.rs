@@ -34,6 +34,9 @@ pub const FINISHED_BYTES_MAX: usize = 64 << 20;
 /// Most clients connected to the local socket at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
 
+/// Most jobs that one client may wait for beside those that it submitted itself.
+pub const WAITS_MAX: usize = 10_000;
+
 /// Most bytes that wait to be written to one client before it is disconnected as too slow, beyond the message that
 /// is under way.
 pub const CONNECTION_BACKLOG_MAX: usize = 1 << 20;

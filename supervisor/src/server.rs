@@ -88,6 +88,7 @@ struct Front {
     /// Bytes of payloads that are on their way in.
     granted: u64,
     is_draining: bool,
+    is_stopping: bool,
     /// Who waits for the end.
     farewells: Vec<(u64, u64)>,
     hold: Option<Hold>,
@@ -128,6 +129,7 @@ impl Server {
                 turn_ends: false,
                 granted: 0,
                 is_draining: false,
+                is_stopping: false,
                 farewells: Vec::new(),
             })
         });
@@ -258,13 +260,18 @@ impl Front {
     }
 
     fn drain(&mut self) {
-        self.is_draining = true;
+        if std::mem::replace(&mut self.is_draining, true) {
+            return;
+        }
         let me = self.me.clone();
         self.hub.borrow_mut().drain(Box::new(move |_| Front::with(&me, Front::part)));
     }
 
     fn stop(&mut self) {
         self.is_draining = true;
+        if std::mem::replace(&mut self.is_stopping, true) {
+            return;
+        }
         let me = self.me.clone();
         self.hub.borrow_mut().stop(Box::new(move |_| Front::with(&me, Front::part)));
     }
@@ -291,19 +298,34 @@ impl Front {
     }
 
     fn let_go(&mut self) {
+        self.unwatch();
+        if self.hold.take().is_some() {
+            self.handle.stop();
+        }
+    }
+
+    fn unwatch(&mut self) {
+        if let Some((listener, watcher)) = self.listener.take() {
+            let _ = self.handle.close(watcher, |_| ());
+            drop(listener);
+        }
         for (_, client) in std::mem::take(&mut self.clients) {
             client.unwatch(&self.handle);
         }
         if let Some(signals) = self.signals.take() {
             let _ = self.handle.close(signals, |_| ());
         }
-        if self.hold.take().is_some() {
-            self.handle.stop();
-        }
     }
 
     fn io_pool_view(&self) -> IoPoolView {
         let stats = self.io_pool.stats();
         IoPoolView { threads: stats.threads, busy: stats.busy, queued: stats.queued, stuck: stats.stuck }
+    }
+}
+
+impl Drop for Front {
+    /// A socket that nobody serves any more must not be watched.
+    fn drop(&mut self) {
+        self.unwatch();
     }
 }

@@ -260,6 +260,7 @@ impl Hub {
 
     fn run(&mut self, worker: WorkerId, job: JobId, attempt: u32) {
         let (Some(order), Some(member)) = (self.orders.get(&job), self.crew.get_mut(worker)) else { return };
+        member.expect_progress();
         let message = ToWorker::Run { job: job.0, attempt, task: &order.task, content: order.content };
         let sent = member.process.send(&message, &order.input);
         sent.expect("a job that was accepted fits on the wire");
@@ -268,6 +269,7 @@ impl Hub {
 
     fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>) {
         let Some(member) = self.crew.get_mut(worker) else { return };
+        member.expect_progress();
         member.process.send(message, &Bytes::new()).expect("a message without text fits on the wire");
         self.crew.mark(worker);
     }

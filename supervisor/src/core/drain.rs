@@ -29,6 +29,7 @@ impl Core {
 
     /// No job is left: the workers are sent away, and when the last one is gone it is over.
     pub(super) fn wind_up(&mut self, now: Mono, actions: &mut Actions) {
+        self.phase = Phase::Stopping;
         for slot in 0..self.slots.len() {
             self.dismiss(now, slot, actions);
         }

@@ -113,6 +113,11 @@ impl Jobs {
         Some(job)
     }
 
+    /// Marks a job as parked.
+    pub fn park(&mut self, id: JobId) {
+        self.parked.insert(id);
+    }
+
     /// Marks a parked job as no longer parked; the caller says where it goes.
     pub fn unpark(&mut self, id: JobId) {
         self.parked.remove(&id);

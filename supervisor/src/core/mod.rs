@@ -192,7 +192,7 @@ impl Core {
             queued: started_at - job.accepted_at,
             run,
             returned: since_start.saturating_sub(run),
-            place: worker.and_then(|worker| self.place(worker)),
+            place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
         }
     }
 
@@ -240,12 +240,14 @@ struct Ending {
     error: Option<ErrorDetail>,
     /// By the worker's clock, if it said.
     run: Option<Duration>,
+    /// Where it ran, if its worker is gone already.
+    place: Option<Place>,
 }
 
 impl Ending {
     /// With the error's own code as the outcome.
     fn of(error: ErrorDetail) -> Ending {
-        Ending { outcome: error.code, error: Some(error), run: None }
+        Ending { outcome: error.code, error: Some(error), run: None, place: None }
     }
 }
 

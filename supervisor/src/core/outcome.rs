@@ -1,5 +1,6 @@
 //! The sentences in which the core says how a job ended.
 
+use super::ids::Place;
 use crate::exit::Exit;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Duration;
@@ -18,6 +19,8 @@ pub struct Loss {
     pub what: String,
     /// How the process ended.
     pub exit: Exit,
+    /// Where that was.
+    pub place: Option<Place>,
 }
 
 impl Loss {

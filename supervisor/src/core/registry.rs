@@ -40,6 +40,15 @@ impl Task {
     }
 }
 
+/// What an offer has changed for tasks that were known before.
+#[derive(Debug)]
+pub struct Changes {
+    /// The program has ceased to offer these.
+    pub gone: Vec<TaskIndex>,
+    /// A task that another program had is now this one's.
+    pub has_moved: bool,
+}
+
 /// All tasks. A task keeps its index for as long as the supervisor runs.
 #[derive(Debug, Default)]
 pub struct Registry {
@@ -69,13 +78,14 @@ impl Registry {
     }
 
     /// Takes what a worker of `program` offers. Where two programs offer the same, the first program has it.
-    /// Returns the tasks that the program has ceased to offer.
-    pub fn offer(&mut self, program: ProgramIndex, offers: &[TaskOffer<'static>]) -> Vec<TaskIndex> {
+    pub fn offer(&mut self, program: ProgramIndex, offers: &[TaskOffer<'static>]) -> Changes {
+        let mut has_moved = false;
         for offer in offers {
             match self.find(&offer.name) {
                 Some(index) if self.tasks[index].program < program => {}
                 Some(index) => {
                     let task = &mut self.tasks[index];
+                    has_moved |= task.program != program;
                     task.program = program;
                     task.idempotent = offer.idempotent;
                     task.lane = offer.lane;
@@ -90,7 +100,7 @@ impl Registry {
         };
         let gone: Vec<TaskIndex> = self.by_name.values().copied().filter(|&index| is_gone(index)).collect();
         self.by_name.retain(|_, index| !gone.contains(index));
-        gone
+        Changes { gone, has_moved }
     }
 
     fn add(&mut self, program: ProgramIndex, offer: &TaskOffer<'static>) {
@@ -126,8 +136,8 @@ mod tests {
     fn the_first_program_has_a_task_that_two_offer() {
         let mut registry = Registry::default();
         registry.offer(1, &offers(&["sum", "sort"]));
-        registry.offer(0, &offers(&["sum"]));
-        registry.offer(1, &offers(&["sum", "sort"]));
+        assert!(registry.offer(0, &offers(&["sum"])).has_moved);
+        assert!(!registry.offer(1, &offers(&["sum", "sort"])).has_moved);
         let programs: Vec<_> = registry.on_offer().map(|task| (&*task.name, task.program)).collect();
         assert_eq!(programs, [("sort", 1), ("sum", 0)]);
     }
@@ -136,8 +146,8 @@ mod tests {
     fn a_task_that_is_not_offered_any_more_is_gone() {
         let mut registry = Registry::default();
         registry.offer(0, &offers(&["old", "both"]));
-        let gone = registry.offer(0, &offers(&["new", "both"]));
-        assert_eq!(gone.len(), 1);
+        let changes = registry.offer(0, &offers(&["new", "both"]));
+        assert_eq!(changes.gone.len(), 1);
         assert_eq!(registry.find("old"), None);
         assert!(registry.find("new").is_some());
     }

@@ -3,8 +3,8 @@
 //! ```text
 //!   good --- a start fails ---> failing: one start at a time, the wait doubles
 //!    ^                             |
-//!    | finished a job, or          | max_restarts failures in a row
-//!    | outlived the window         v
+//!    | a worker that was started   | max_restarts failures in a row
+//!    | since has done a job        v
 //!    '------------------------- open: jobs are refused; one probe every backoff_max; a hello closes it
 //!
 //!   any --- a failure that no retry can mend ---> broken: jobs are refused, no more starts
@@ -21,6 +21,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct Restarts {
     failures: u32,
+    failed_at: Mono,
     not_before: Mono,
     open: bool,
     broken: bool,
@@ -30,11 +31,16 @@ pub struct Restarts {
 impl Restarts {
     /// A start failed; the next one may be tried after the duration that is returned.
     pub fn failed(&mut self, why: &str, now: Mono, config: &CoreConfig) -> Duration {
-        self.failures = self.failures.saturating_add(1);
         self.why = why.to_owned();
-        let wait = backoff(self.failures, config);
-        self.not_before = now + wait;
+        self.failed_at = now;
+        // Processes that were started together fail together: that is one failure.
+        if self.failures > 0 && now < self.not_before {
+            return self.not_before - now;
+        }
+        self.failures = self.failures.saturating_add(1);
         self.open |= self.failures >= config.max_restarts;
+        let wait = if self.open { config.backoff_max } else { backoff(self.failures, config) };
+        self.not_before = now + wait;
         wait
     }
 
@@ -53,8 +59,12 @@ impl Restarts {
         was_refusing
     }
 
-    /// A worker did something useful: the past is forgotten.
-    pub fn proved_good(&mut self) {
+    /// A worker that was ready at that moment has done a job. If it came after the last failure, the past is forgotten;
+    /// that an older one is well says nothing about whether others can be started.
+    pub fn proved_good(&mut self, ready_at: Mono) {
+        if ready_at < self.failed_at {
+            return;
+        }
         self.failures = 0;
         self.not_before = Mono::default();
     }
@@ -94,30 +104,50 @@ fn backoff(failures: u32, config: &CoreConfig) -> Duration {
 mod tests {
     use super::*;
 
+    /// So many failures, each as soon as it may come. Returns the waits in milliseconds.
+    fn fail(restarts: &mut Restarts, times: usize, config: &CoreConfig) -> Vec<u128> {
+        (0..times).map(|_| restarts.failed("x", restarts.not_before, config).as_millis()).collect()
+    }
+
     #[test]
     fn the_wait_doubles_up_to_its_limit() {
         let config = CoreConfig::default();
-        let mut restarts = Restarts::default();
-        let waits: Vec<_> =
-            (0..9).map(|_| restarts.failed("x", Mono::default(), &config).as_millis()).collect();
+        let config = CoreConfig { max_restarts: 8, ..config };
+        let waits = fail(&mut Restarts::default(), 9, &config);
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+    }
+
+    #[test]
+    fn once_it_is_open_it_waits_as_long_as_it_may() {
+        let waits = fail(&mut Restarts::default(), 6, &CoreConfig::default());
+        assert_eq!(waits, [100, 200, 400, 800, 5000, 5000]);
+    }
+
+    #[test]
+    fn processes_that_fail_together_are_one_failure() {
+        let config = CoreConfig::default();
+        let mut restarts = Restarts::default();
+        for _ in 0..8 {
+            restarts.failed("x", Mono::default(), &config);
+        }
+        assert_eq!(restarts.failures(), 1);
     }
 
     #[test]
     fn it_opens_after_so_many_failures_and_a_hello_closes_it_but_forgets_nothing() {
         let config = CoreConfig::default();
         let mut restarts = Restarts::default();
-        for _ in 0..4 {
-            restarts.failed("x", Mono::default(), &config);
-        }
+        fail(&mut restarts, 4, &config);
         assert!(!restarts.is_refusing());
-        restarts.failed("x", Mono::default(), &config);
+        fail(&mut restarts, 1, &config);
         assert!(restarts.is_refusing());
         assert!(restarts.said_hello());
         assert!(!restarts.is_refusing());
-        restarts.failed("x", Mono::default(), &config);
+        fail(&mut restarts, 1, &config);
         assert!(restarts.is_refusing(), "one more failure opens it again");
-        restarts.proved_good();
+        restarts.proved_good(Mono::default());
+        assert!(!restarts.may_start(Mono::default(), 5), "that worker is older than the failures");
+        restarts.proved_good(restarts.not_before);
         assert!(restarts.may_start(Mono::default(), 5));
     }
 

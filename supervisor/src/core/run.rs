@@ -30,7 +30,8 @@ impl Core {
                 actions,
             );
         }
-        let mut run_timeout = self.config.run_timeout;
+        // Nobody waits for a job that has been withdrawn: it may run on for a moment, and not hold the others up.
+        let mut run_timeout = self.config.kill_grace;
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
             job.state = JobState::Running { worker, started_at: now };
@@ -64,7 +65,7 @@ impl Core {
                 actions,
             );
         }
-        self.learn(id, run);
+        self.learn(slot, id, run);
         let (outcome, error) = match failure {
             None => (OutcomeCode::Ok, None),
             Some((kind, message)) => {
@@ -75,15 +76,17 @@ impl Core {
                 (code, Some(outcome::error(code, cut(&message, MESSAGE_MAX))))
             }
         };
-        self.finish(now, id, Ending { outcome, error, run: Some(run) }, actions);
+        self.finish(now, id, Ending { outcome, error, run: Some(run), place: None }, actions);
         self.take_next(now, slot);
     }
 
-    fn learn(&mut self, id: JobId, run: Duration) {
+    fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration) {
         let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };
         self.registry.task_mut(task).ran(run);
         let program = self.program_of(task);
-        self.programs[program].restarts.proved_good();
+        if let Some(worker) = self.slots[slot].ready_worker() {
+            self.programs[program].restarts.proved_good(worker.ready_at);
+        }
     }
 
     /// The job that ran is over: the next one of the worker's, if it has one, has to be started.
@@ -114,8 +117,10 @@ impl Core {
         if !is_next || self.jobs.get(id).is_some() {
             return self.on_violation(now, worker, format!("skipped {id} out of turn"), actions);
         }
-        if let SlotState::Busy { worker, load, start_by } = &mut self.slots[slot].state {
+        if let Some(load) = self.slots[slot].load_mut() {
             load.assigned.pop_front();
+        }
+        if let SlotState::Busy { worker, load, start_by } = &mut self.slots[slot].state {
             *start_by = now + self.config.start_timeout;
             if load.assigned.is_empty() {
                 self.slots[slot].state = SlotState::Idle { worker: *worker };

@@ -52,7 +52,13 @@ impl Core {
         for id in parked {
             let Some(job) = self.jobs.get(id) else { continue };
             match self.registry.find(&job.task_name) {
-                Some(task) => self.unpark(id, task),
+                Some(task) if job.lane.is_none_or(|lane| lane == self.registry.task(task).lane) => {
+                    self.unpark(id, task);
+                }
+                Some(task) => {
+                    let error = self.wrong_lane(task);
+                    self.finish(now, id, Ending::of(error), actions);
+                }
                 None => {
                     if let Err(error) = self.route_unknown(&job.task_name) {
                         self.finish(now, id, Ending::of(error), actions);
@@ -171,12 +177,16 @@ impl Core {
 
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
         let place = &self.slots[slot];
-        let is_vacant = matches!(place.state, SlotState::Vacant);
-        let is_served = |slot: &Slot| slot.program != place.program || slot.is_ready();
-        let is_time = !self.is_spare(slot) || self.slots[..self.config.workers].iter().all(is_served);
-        is_vacant
-            && is_time
+        self.wants_filling(slot)
             && self.programs[place.program].restarts.may_start(now, self.starting(place.program))
+    }
+
+    /// Whether a place is empty and should not be. The spare's has time until the slots are served.
+    fn wants_filling(&self, slot: SlotIndex) -> bool {
+        let place = &self.slots[slot];
+        let is_served = |slot: &Slot| slot.program != place.program || slot.is_ready();
+        let is_time = || !self.is_spare(slot) || self.slots[..self.config.workers].iter().all(is_served);
+        matches!(place.state, SlotState::Vacant) && is_time()
     }
 
     /// Starts of which it is not known yet how they end.
@@ -204,12 +214,9 @@ impl Core {
         if !matches!(self.phase, Phase::Running | Phase::Draining { .. }) {
             return None;
         }
-        let waits =
-            |slot: &&Slot| matches!(slot.state, SlotState::Vacant) && self.starting(slot.program) == 0;
-        self.slots[..self.config.workers]
-            .iter()
-            .filter(waits)
-            .filter_map(|slot| self.programs[slot.program].restarts.next_start())
+        (0..self.slots.len())
+            .filter(|&slot| self.wants_filling(slot) && self.starting(self.slots[slot].program) == 0)
+            .filter_map(|slot| self.programs[self.slots[slot].program].restarts.next_start())
             .min()
     }
 }

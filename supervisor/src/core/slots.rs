@@ -211,6 +211,14 @@ impl Slot {
         }
     }
 
+    /// The worker here that takes jobs or runs one.
+    pub fn ready_worker(&self) -> Option<Worker> {
+        match &self.state {
+            SlotState::Idle { worker } | SlotState::Busy { worker, .. } => Some(*worker),
+            _ => None,
+        }
+    }
+
     /// Whether what the worker here says counts. One that broke a rule is not listened to any more.
     pub fn is_trusted(&self) -> bool {
         !matches!(&self.state, SlotState::Leaving { cause: Cause::Violation(_) | Cause::Unfit(_), .. })

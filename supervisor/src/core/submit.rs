@@ -11,6 +11,9 @@ use offload_protocol::limits::TASK_NAME_MAX;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
 
+/// How many names of tasks are told to somebody who asked for one that is not there.
+const NAMES_TOLD: usize = 16;
+
 impl Core {
     pub(super) fn on_submit(
         &mut self,
@@ -53,10 +56,14 @@ impl Core {
         };
         let task = self.registry.task(index);
         if request.lane.is_some_and(|lane| lane != task.lane) {
-            let message = format!("task {} is not in the lane that was asked for", task.name);
-            return Err(outcome::error(OutcomeCode::BadRequest, message));
+            return Err(self.wrong_lane(index));
         }
         self.unavailable(task.program).map_or(Ok(Some(index)), Err)
+    }
+
+    pub(super) fn wrong_lane(&self, task: TaskIndex) -> ErrorDetail {
+        let message = format!("task {} is not in the lane that was asked for", self.registry.task(task).name);
+        outcome::error(OutcomeCode::BadRequest, message)
     }
 
     /// A task that nobody is known to offer may wait for a program that has not said what it offers, unless nobody
@@ -76,7 +83,9 @@ impl Core {
     }
 
     pub(super) fn unknown_task(&self, name: &str) -> ErrorDetail {
-        let known = self.registry.nearest(name).join(", ");
+        let mut known = self.registry.nearest(name);
+        known.truncate(NAMES_TOLD);
+        let known = known.join(", ");
         let name = cut(name, TASK_NAME_MAX).escape_debug();
         outcome::error(OutcomeCode::UnknownTask, format!("no worker offers '{name}'; there are: {known}"))
     }

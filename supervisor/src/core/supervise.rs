@@ -1,7 +1,7 @@
 //! Workers come, break rules, and go.
 
 use super::action::{Action, Actions, Kill, Notice};
-use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
+use super::ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, Loss};
 use super::slots::{Cause, Load, SlotState, Worker};
@@ -38,37 +38,25 @@ impl Core {
         self.places_changed = true;
         actions.push(Action::Log(Notice::WorkerReady { worker: id, slot }));
         self.list(slot);
-        self.learn_tasks(now, self.slots[slot].program, tasks, actions);
+        self.learn_tasks(self.slots[slot].program, tasks, actions);
     }
 
-    fn learn_tasks(
-        &mut self,
-        now: Mono,
-        program: ProgramIndex,
-        tasks: &[TaskOffer<'static>],
-        actions: &mut Actions,
-    ) {
+    fn learn_tasks(&mut self, program: ProgramIndex, tasks: &[TaskOffer<'static>], actions: &mut Actions) {
         if self.programs[program].restarts.said_hello() {
             actions.push(Action::Log(Notice::Recovered { program }));
         }
         self.programs[program].has_said_hello = true;
-        let gone = self.registry.offer(program, tasks);
-        if !gone.is_empty() {
-            let orphans: Vec<JobId> = self.programs[program].queue.iter().copied().collect();
-            for id in orphans {
-                let task = self.jobs.get(id).and_then(|job| job.task);
-                if task.is_some_and(|task| gone.contains(&task)) {
-                    self.give_up_unknown(now, id, actions);
-                }
-            }
+        let changes = self.registry.offer(program, tasks);
+        if changes.has_moved || !changes.gone.is_empty() {
+            self.queue_anew();
         }
     }
 
-    /// Ends a job whose task nobody offers.
-    pub(super) fn give_up_unknown(&mut self, now: Mono, id: JobId, actions: &mut Actions) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let error = self.unknown_task(&job.task_name);
-        self.finish(now, id, Ending::of(error), actions);
+    /// Tasks have changed hands: every job that waits is brought to where its task is now.
+    fn queue_anew(&mut self) {
+        let queues = self.programs.iter_mut().map(|program| std::mem::take(&mut program.queue));
+        let waiting: Vec<JobId> = queues.flatten().collect();
+        waiting.into_iter().for_each(|id| self.requeue(id));
     }
 
     pub(super) fn on_spawn_failed(
@@ -80,12 +68,17 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(&slot) = self.places.get(&worker) else { return };
-        if !matches!(self.slots[slot].state, SlotState::Starting { .. }) {
-            return;
-        }
+        let is_leaving = match self.slots[slot].state {
+            SlotState::Starting { .. } => false,
+            SlotState::Leaving { was: None, .. } => true,
+            _ => return,
+        };
         self.places.remove(&worker);
         self.slots[slot].state = SlotState::Vacant;
         self.places_changed = true;
+        if is_leaving {
+            return;
+        }
         self.start_failed(now, self.slots[slot].program, fatal, message, actions);
     }
 
@@ -156,9 +149,9 @@ impl Core {
         last_words: Option<String>,
         actions: &mut Actions,
     ) {
-        let home = self.home_of(worker);
+        let place = self.place(worker);
         let Some(slot) = self.places.remove(&worker) else { return };
-        let home = home.unwrap_or(slot);
+        let home = place.map_or(slot, |place| place.slot);
         self.places_changed = true;
         let program = self.slots[slot].program;
         let state = std::mem::take(&mut self.slots[slot].state);
@@ -182,7 +175,7 @@ impl Core {
             }
             Some(_) => {}
         }
-        self.lose(now, load, &loss_of(cause.as_ref(), exit), actions);
+        self.lose(now, load, &loss_of(cause.as_ref(), exit, place), actions);
     }
 
     /// A worker ended before it said hello.
@@ -286,7 +279,7 @@ impl Core {
         }
         let error = loss.error(job.attempts, allowed);
         let outcome = if allowed > 1 { OutcomeCode::Poison } else { loss.code };
-        self.finish(now, id, Ending { outcome, error: Some(error), run: None }, actions);
+        self.finish(now, id, Ending { outcome, error: Some(error), run: None, place: loss.place }, actions);
     }
 
     fn give_back(&mut self, now: Mono, id: JobId, loss: &Loss, actions: &mut Actions) {
@@ -300,12 +293,23 @@ impl Core {
         self.finish(now, id, Ending::of(outcome::error(OutcomeCode::WorkerCrashed, message)), actions);
     }
 
+    /// Puts a job back to where it waited; if nobody offers its task any more, to where that is noticed.
     fn requeue(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(task) = job.task else { return };
-        job.state = JobState::Queued;
-        let program = self.program_of(task);
-        self.programs[program].queue.insert(id);
+        match self.registry.find(&job.task_name) {
+            Some(task) => {
+                job.task = Some(task);
+                job.state = JobState::Queued;
+                let program = self.program_of(task);
+                self.programs[program].queue.insert(id);
+            }
+            None => {
+                job.task = None;
+                job.state = JobState::Parked;
+                self.jobs.park(id);
+                self.places_changed = true;
+            }
+        }
     }
 }
 
@@ -326,7 +330,7 @@ fn is_unasked(cause: Option<&Cause>) -> bool {
     !matches!(cause, Some(Cause::Dismissed | Cause::JobEnded))
 }
 
-fn loss_of(cause: Option<&Cause>, exit: Exit) -> Loss {
+fn loss_of(cause: Option<&Cause>, exit: Exit, place: Option<Place>) -> Loss {
     let (code, what) = match cause {
         Some(Cause::Violation(what)) => (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})")),
         Some(Cause::ClosedAndLivedOn) => {
@@ -334,5 +338,5 @@ fn loss_of(cause: Option<&Cause>, exit: Exit) -> Loss {
         }
         _ => (OutcomeCode::WorkerCrashed, exit.to_string()),
     };
-    Loss { code, what, exit }
+    Loss { code, what, exit, place }
 }

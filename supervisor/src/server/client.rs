@@ -17,6 +17,8 @@ pub(super) struct Client {
     interest: Interest,
     /// Jobs whose end this client is to be told, by itself.
     pub(super) jobs: BTreeSet<JobId>,
+    /// Jobs, its own or not, that it asked to be told about later.
+    pub(super) waits: usize,
     /// Requests are in the connection's buffer, or it takes no more of them for now.
     pub(super) has_more: bool,
     has_ended: bool,
@@ -34,6 +36,7 @@ impl Client {
             watcher,
             interest: Interest::READ,
             jobs: BTreeSet::new(),
+            waits: 0,
             has_more: false,
             has_ended: false,
             is_marked: false,
@@ -61,10 +64,13 @@ impl Client {
 
     /// Whether nobody is at the other end any more, which is more than that it sends no more.
     pub(super) fn is_gone(&self) -> bool {
+        if !self.has_ended {
+            return false;
+        }
         let socket = self.connection.socket();
         let mut watched = [PollFd::new(&*socket, PollFlags::empty())];
         let polled = poll(&mut watched, Some(&Timespec::default()));
-        self.has_ended && matches!(polled, Ok(1)) && watched[0].revents().contains(PollFlags::HUP)
+        matches!(polled, Ok(1)) && watched[0].revents().contains(PollFlags::HUP)
     }
 
     pub(super) fn progressed(&mut self) {

@@ -6,6 +6,7 @@ use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, Readiness};
 use crate::front::{Connection, ConnectionError, Received, Request};
 use crate::job::{Finished, Job};
+use crate::limits::{CONNECTIONS_MAX, WAITS_MAX};
 use crate::supervisor::Listener;
 use bytes::Bytes;
 use offload_protocol::limits::MESSAGE_MAX;
@@ -96,11 +97,11 @@ impl Front {
             Request::Cancel { ticket, job } => self.cancel(id, ticket, &job),
             Request::Show { ticket, view } => self.show(id, ticket, view),
             Request::Drain { ticket } => {
-                self.farewells.push((id, ticket));
+                self.remember_farewell(id, ticket);
                 self.drain();
             }
             Request::Stop { ticket } => {
-                self.farewells.push((id, ticket));
+                self.remember_farewell(id, ticket);
                 self.stop();
             }
             Request::TooLarge { ticket, length } => {
@@ -146,6 +147,19 @@ impl Front {
         })
     }
 
+    /// As [`Front::listener_for`], for a client that asked for any job by its name.
+    fn waiter_for(&self, id: u64, ticket: u64) -> Listener {
+        let me = self.me.clone();
+        Listener::new(move |finished, _cx| {
+            Front::with(&me, |front| {
+                if let Some(client) = front.clients.get_mut(&id) {
+                    client.waits -= 1;
+                }
+                front.deliver(id, ticket, finished);
+            });
+        })
+    }
+
     fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
         let Finished { report, output } = finished;
         self.send(id, &ToClient::Finished { ticket, report: presentable(report) }, &output);
@@ -154,7 +168,13 @@ impl Front {
     fn wait(&mut self, id: u64, ticket: u64, name: &str) {
         match self.find(id, ticket, name) {
             Some(job) if self.hub.borrow().is_live(job) => {
-                let listener = self.listener_for(id, ticket);
+                let Some(client) = self.clients.get_mut(&id) else { return };
+                if client.waits >= WAITS_MAX {
+                    let message = format!("this client waits for {WAITS_MAX} jobs, which is the limit");
+                    return self.reject(id, ticket, OutcomeCode::Overloaded, &message);
+                }
+                client.waits += 1;
+                let listener = self.waiter_for(id, ticket);
                 self.hub.borrow_mut().listen(job, listener);
             }
             Some(_) => self.result(id, ticket, name),
@@ -219,6 +239,13 @@ impl Front {
             View::Workers => self.answer(id, ticket, &hub.workers()),
             View::Jobs => self.answer(id, ticket, &hub.jobs()),
             View::Tasks => self.answer(id, ticket, &hub.tasks()),
+        }
+    }
+
+    /// Remembers whom to tell when all is over; more often than the bound nobody needs to be told.
+    fn remember_farewell(&mut self, id: u64, ticket: u64) {
+        if self.farewells.len() < CONNECTIONS_MAX {
+            self.farewells.push((id, ticket));
         }
     }
 
@@ -311,6 +338,9 @@ impl Front {
         let now = Instant::now();
         let slow: Vec<(u64, &str)> =
             self.clients.iter().filter_map(|(id, client)| Some((*id, client.is_too_slow(now)?))).collect();
+        let gone: Vec<u64> =
+            self.clients.iter().filter(|(_, client)| client.is_gone()).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.drop_client(id));
         for (id, why) in slow {
             self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {why}"));
             self.drop_client(id);

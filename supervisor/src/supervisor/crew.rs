@@ -4,6 +4,7 @@ use super::{Hub, Incoming};
 use crate::core::event::Event;
 use crate::core::ids::{JobId, WorkerId};
 use crate::event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
+use crate::exit::Exit;
 use crate::workers::{Captured, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
@@ -83,16 +84,17 @@ impl Hub {
     }
 
     fn watch_process(&self, worker: WorkerId, process: Process) -> Result<Member, LoopError> {
-        Ok(Member {
-            link: self.watch(process.socket(), move |hub, readiness| hub.on_link(worker, readiness))?,
-            pidfd: self.watch(process.pidfd(), move |hub, _| hub.on_process_end(worker))?,
-            stdout: self.watch(process.stdout(), move |hub, _| hub.on_output(worker, Stream::Stdout))?,
-            stderr: self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr))?,
-            process,
-            is_deaf: false,
-            is_marked: false,
-            progress_at: Instant::now(),
-        })
+        let mut watchers = Watchers { handle: &self.handle, made: Vec::new() };
+        let link =
+            watchers.add(self.watch(process.socket(), move |hub, ready| hub.on_link(worker, ready)))?;
+        let pidfd = watchers.add(self.watch(process.pidfd(), move |hub, _| hub.on_process_end(worker)))?;
+        let stdout = watchers
+            .add(self.watch(process.stdout(), move |hub, _| hub.on_output(worker, Stream::Stdout)))?;
+        let stderr = watchers
+            .add(self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr)))?;
+        watchers.made.clear();
+        let progress_at = Instant::now();
+        Ok(Member { process, link, pidfd, stdout, stderr, is_deaf: false, is_marked: false, progress_at })
     }
 
     /// An idle worker does not keep the loop alive, hence unreferenced.
@@ -153,20 +155,14 @@ impl Hub {
                 self.crew.get_mut(worker).map(|member| member.process.capture_rest(stream, Instant::now()));
             captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
         }
-        self.bury(worker);
         self.work_off_inbox();
+        self.bury(worker);
     }
 
     fn bury(&mut self, worker: WorkerId) {
         let Some(member) = self.crew.get_mut(worker) else { return };
-        let exit = match member.process.try_reap() {
-            Ok(Some(exit)) => exit,
-            Ok(None) => return,
-            Err(error) => {
-                let pid = member.process.pid();
-                return self.log.error(format_args!("cannot collect worker process {pid}: {error}"));
-            }
-        };
+        // An error means that nobody can collect it: it is gone for us.
+        let Some(exit) = member.process.try_reap().unwrap_or(Some(Exit::Unknown)) else { return };
         let last_words = member.process.last_lines().pop();
         let cpu_time = member.process.cpu_time().unwrap_or_default();
         self.crew.cpu_time_of_the_dead += cpu_time;
@@ -241,7 +237,7 @@ impl Hub {
                 return self.at_the_end_of_the_turn();
             }
             // What it had sent before is still to be read, and then the end of it.
-            Ok(Flushed::Closed) => return,
+            Ok(Flushed::Closed) => Interest::READ,
             Err(error) => {
                 let message = format!("cannot write to it: {error}");
                 return self.inbox.push_back(Event::Violation { worker, message }.into());
@@ -255,6 +251,13 @@ impl Hub {
 }
 
 impl Member {
+    /// Something is about to be written: if nothing was due before, patience begins now.
+    pub(super) fn expect_progress(&mut self) {
+        if self.process.unsent() == 0 {
+            self.progress_at = Instant::now();
+        }
+    }
+
     fn watcher_of(&self, stream: Stream) -> HandleId {
         match stream {
             Stream::Stdout => self.stdout,
@@ -266,6 +269,28 @@ impl Member {
         for watcher in [self.link, self.pidfd, self.stdout, self.stderr] {
             // Closing a watcher fails only if it is closed.
             let _ = handle.close(watcher, |_| ());
+        }
+    }
+}
+
+/// Watchers in the making: all of them or none.
+struct Watchers<'a> {
+    handle: &'a LoopHandle,
+    made: Vec<HandleId>,
+}
+
+impl Watchers<'_> {
+    fn add(&mut self, watcher: Result<HandleId, LoopError>) -> Result<HandleId, LoopError> {
+        self.made.extend(watcher.as_ref().ok());
+        watcher
+    }
+}
+
+impl Drop for Watchers<'_> {
+    fn drop(&mut self) {
+        for watcher in self.made.drain(..) {
+            // Closing a watcher fails only if it is closed.
+            let _ = self.handle.close(watcher, |_| ());
         }
     }
 }

@@ -5,16 +5,17 @@ use crate::core::ids::JobId;
 use crate::job::Finished;
 use crate::limits::{FINISHED_BYTES_MAX, FINISHED_JOBS_MAX};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct FinishedJobs {
-    /// By age: ids are given in the order of acceptance.
     records: BTreeMap<JobId, Record>,
-    /// The jobs among them whose output is kept.
-    with_output: BTreeMap<JobId, usize>,
+    /// The same in the order in which they ended: the first is forgotten first.
+    ended: VecDeque<JobId>,
+    /// Those whose output is kept, in the order in which they ended, with its length.
+    with_output: VecDeque<(JobId, usize)>,
     output_bytes: usize,
 }
 
@@ -43,24 +44,32 @@ impl FinishedJobs {
         let finished = Finished { report: finished.report.clone(), output };
         self.records.insert(job, Record { finished, client, age, has_output });
         if has_output {
-            self.with_output.insert(job, length);
+            self.with_output.push_back((job, length));
             self.output_bytes += length;
         }
+        self.ended.push_back(job);
         self.forget_what_is_too_much();
     }
 
     fn forget_what_is_too_much(&mut self) {
         while self.output_bytes > FINISHED_BYTES_MAX {
-            let Some((job, length)) = self.with_output.pop_first() else { return };
+            let Some((job, length)) = self.with_output.pop_front() else { return };
             self.output_bytes -= length;
             if let Some(record) = self.records.get_mut(&job) {
                 record.finished.output = Bytes::new();
                 record.has_output = false;
             }
         }
-        while self.records.len() > FINISHED_JOBS_MAX {
-            let Some((job, _)) = self.records.pop_first() else { return };
-            self.output_bytes -= self.with_output.remove(&job).unwrap_or(0);
+        while self.ended.len() > FINISHED_JOBS_MAX {
+            let Some(job) = self.ended.pop_front() else { return };
+            self.records.remove(&job);
+            // Both queues are in the same order, so if it is there, it is first.
+            if let Some(&(first, length)) = self.with_output.front()
+                && first == job
+            {
+                self.with_output.pop_front();
+                self.output_bytes -= length;
+            }
         }
     }
 
@@ -111,6 +120,17 @@ mod tests {
         remember(&mut jobs, 4, FINISHED_BYTES_MAX + 1, true);
         assert!(!jobs.get(JobId(4)).unwrap().1, "it would never fit");
         assert!(jobs.output_bytes <= FINISHED_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_job_that_took_long_is_remembered_as_long_as_any_other() {
+        let mut jobs = FinishedJobs::default();
+        for job in 2..=FINISHED_JOBS_MAX as u64 + 10 {
+            remember(&mut jobs, job, 1, true);
+        }
+        remember(&mut jobs, 1, 1, true);
+        assert_eq!(jobs.get(JobId(1)).map(|(_, has_output)| has_output), Some(true));
+        assert_eq!(jobs.output_bytes, FINISHED_JOBS_MAX);
     }
 
     #[test]

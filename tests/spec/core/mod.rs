@@ -1,4 +1,5 @@
 //! The pure core, driven by hand.
 
+mod corners;
 mod limits;
 mod supervision;

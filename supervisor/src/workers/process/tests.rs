@@ -119,7 +119,8 @@ fn a_child_sees_only_the_environment_that_it_is_meant_to() {
         lines.iter().filter_map(|line| line.split_once('=')).map(|(name, _)| name.to_owned()).collect()
     };
 
-    let mut expected: BTreeSet<String> = ["LANG", "TZ", "PATH"].map(str::to_owned).into();
+    let mut expected: BTreeSet<String> =
+        ["LANG", "TZ", "PATH", "OFFLOAD_PAYLOAD_MAX"].map(str::to_owned).into();
     expected.extend(ours.get("HOME").cloned());
     assert_eq!(names_in_child(&command(&["env"])), expected);
 

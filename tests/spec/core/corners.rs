@@ -1,0 +1,149 @@
+//! Orders of events that are rare and were once wrong.
+
+use offload_protocol::nouns::{Lane, OutcomeCode::*, TaskOffer};
+use offload_supervisor::core::config::CoreConfig;
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::WorkerId;
+use offload_supervisor::exit::Exit;
+use std::time::Duration;
+use tests::pool_under_test::{PoolUnderTest, Start, offers};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn waiting(workers: usize, programs: usize) -> PoolUnderTest {
+    let config = CoreConfig { workers, programs, spares: 0, ..CoreConfig::default() };
+    PoolUnderTest::with(config, Start::Wait)
+}
+
+fn worker_of(pool: &PoolUnderTest, program: usize) -> WorkerId {
+    *pool.workers.iter().find(|(_, worker)| worker.program == program).expect("it lives").0
+}
+
+#[test]
+fn jobs_follow_their_task_when_an_earlier_program_takes_it_over() {
+    let mut pool = waiting(2, 2);
+    let (first, second) = (worker_of(&pool, 0), worker_of(&pool, 1));
+    pool.event(Event::Hello { worker: second, tasks: offers() });
+    let running = pool.submit("sum");
+    let queued = pool.submit("sum");
+    pool.event(Event::Hello { worker: first, tasks: offers() });
+    assert_eq!(pool.worker_with(queued), Some(first));
+    pool.event(Event::Unfit { worker: second, message: "broken".to_owned() });
+    pool.run(queued);
+    assert_eq!((pool.outcome(queued), pool.outcome(running)), (Some(Ok), None));
+}
+
+#[test]
+fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_it() {
+    let mut pool = waiting(1, 1);
+    let worker = worker_of(&pool, 0);
+    pool.event(Event::Hello { worker, tasks: offers() });
+    let job = pool.submit("sum");
+    pool.crash_the_worker_running(job);
+    let worker = worker_of(&pool, 0);
+    let other = TaskOffer { name: "other".into(), idempotent: true, lane: Lane::Cpu };
+    pool.event(Event::Hello { worker, tasks: vec![other] });
+    assert_eq!(pool.outcome(job), Some(UnknownTask));
+}
+
+/// A worker has three jobs; the second is cancelled, then the first. What it says on its way out still counts, or the
+/// third would be given to another worker although it was started.
+#[test]
+fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
+    let mut pool = PoolUnderTest::slots(1);
+    pool.workers_ignore_term();
+    let warm_up = pool.submit("charge");
+    pool.start(warm_up);
+    pool.finish_after(warm_up, Duration::from_micros(3));
+    let [first, second, third] = [0; 3].map(|_| pool.submit("charge"));
+    let worker = pool.start(first);
+    pool.event(Event::Cancel { job: second });
+    pool.event(Event::Cancel { job: first });
+    pool.event(Event::Skipped { worker, job: second });
+    pool.start(third);
+    pool.exit(worker, Exit::Signal(9));
+    assert_eq!(pool.outcome(third), Some(WorkerCrashed));
+}
+
+#[test]
+fn a_start_that_fails_while_it_is_being_given_up_does_not_hold_up_the_end() {
+    let mut pool = waiting(1, 1);
+    let worker = worker_of(&pool, 0);
+    pool.workers_ignore_term();
+    pool.event(Event::Drain);
+    pool.event(Event::SpawnFailed { worker, fatal: false, message: "no more processes".to_owned() });
+    assert!(pool.is_over);
+}
+
+#[test]
+fn one_well_worker_does_not_excuse_the_failing_starts_of_another() {
+    let mut pool = PoolUnderTest::slots(2);
+    pool.workers_start_with(Start::Die);
+    let dies = *pool.workers.keys().next_back().expect("two live");
+    pool.exit(dies, Exit::Code(1));
+    let before = pool.spawned_at.len();
+    for _ in 0..200 {
+        let job = pool.submit("sum");
+        pool.run(job);
+        pool.wait(5 * MS);
+    }
+    let starts = pool.spawned_at.len() - before;
+    assert!(starts <= 5, "{starts} starts in about a second");
+}
+
+#[test]
+fn nothing_spins_while_a_drain_waits_for_a_slow_worker() {
+    let mut pool = PoolUnderTest::slots(2);
+    pool.workers_ignore_term();
+    pool.workers_start_with(Start::Die);
+    let slow = pool.submit_with("sum", |request| request.timeout = Some(MS));
+    let busy = pool.start(slow);
+    let idle = *pool.workers.keys().find(|worker| **worker != busy).expect("two live");
+    pool.exit(idle, Exit::Code(1));
+    pool.wait(MS);
+    pool.event(Event::Drain);
+    assert!(pool.core.next_deadline().is_none_or(|due| due > pool.now));
+    pool.wait(pool.core.config().kill_grace);
+    assert!(pool.is_over);
+}
+
+#[test]
+fn a_spare_that_could_not_be_started_is_tried_again_in_time() {
+    let mut pool = PoolUnderTest::slots_and_spare(1);
+    pool.workers_start_with(Start::Wait);
+    let in_slot = pool.core.slots()[0].worker().expect("a worker");
+    pool.exit(in_slot, Exit::Code(1));
+    assert_eq!(pool.workers.len(), 1, "the spare has the slot, and its own place is empty");
+    pool.wait(100 * MS);
+    assert_eq!(pool.workers.len(), 2);
+}
+
+#[test]
+fn many_workers_that_die_at_one_moment_are_one_failure() {
+    let mut pool = PoolUnderTest::slots(8);
+    for worker in pool.workers.keys().copied().collect::<Vec<_>>() {
+        pool.exit(worker, Exit::Signal(9));
+    }
+    let job = pool.submit("sum");
+    pool.wait(200 * MS);
+    pool.run(job);
+    assert_eq!(pool.outcome(job), Some(Ok));
+}
+
+#[test]
+fn the_lane_counts_for_a_job_that_came_before_its_task_was_known() {
+    let mut pool = waiting(1, 1);
+    let job = pool.submit_with("sum", |request| request.lane = Some(Lane::Io));
+    let worker = worker_of(&pool, 0);
+    pool.event(Event::Hello { worker, tasks: offers() });
+    assert_eq!(pool.outcome(job), Some(BadRequest));
+}
+
+#[test]
+fn a_crash_is_reported_with_the_place_where_it_happened() {
+    let mut pool = PoolUnderTest::slots_and_spare(2);
+    let job = pool.submit("charge");
+    pool.crash_the_worker_running(job);
+    let place = pool.ended[&job].place.expect("it ran somewhere");
+    assert_eq!((place.slot, place.incarnation), (0, 1));
+}
