@@ -168,6 +168,11 @@ impl Hub {
         })
     }
 
+    /// Takes note of a job that was refused before it came here.
+    pub(crate) fn refused(&mut self) {
+        self.tell(Event::Refused);
+    }
+
     /// Ends a job; its listeners are told.
     pub(crate) fn cancel(&mut self, job: JobId) {
         self.tell(Event::Cancel { job });

@@ -134,7 +134,7 @@ pub struct WorkerView {
     pub jobs_done: u64,
     /// Resident memory of the process, in bytes.
     pub rss_bytes: Option<u64>,
-    /// How often the slot's process was replaced.
+    /// Processes that have ended in this slot.
     pub restarts: u64,
     /// How the previous process ended.
     pub last_exit: Option<String>,

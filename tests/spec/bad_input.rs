@@ -60,6 +60,9 @@ fn without_a_supervisor_the_message_says_how_to_start_one() {
         words.extend(verb);
         let ran = run_offload(&words).code(3);
         assert!(ran.stderr.contains(socket) && ran.stderr.contains("offload serve"), "{}", ran.stderr);
+        words.push("--json");
+        let error = run_offload(&words).code(3).json()["error"].clone();
+        assert_eq!((error["code"].as_str(), error["exit_code"].as_u64()), (Some("no_supervisor"), Some(3)));
     }
 }
 

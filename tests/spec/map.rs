@@ -1,8 +1,9 @@
 //! `offload map`: one job a line, answers in the order of the lines.
 
+use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
-use tests::harness::{Daemon, command, private_folder, run, workspace};
+use tests::harness::{Daemon, command, private_folder, run, signal, until, workspace};
 
 #[test]
 fn lines_come_out_in_the_order_in_which_they_went_in_with_their_index() {
@@ -59,6 +60,27 @@ fn a_file_that_is_not_there_fails_alone() {
     assert_eq!(lines[0]["outcome"], "io_error");
     assert!(lines[0]["error"]["message"].as_str().unwrap().contains("No such file"), "{}", lines[0]);
     assert_eq!(lines[1]["outcome"], "ok");
+}
+
+#[test]
+fn a_small_queue_slows_it_down_and_fails_nothing() {
+    let daemon = Daemon::start(&["--workers", "1", "--max-jobs", "3"]);
+    let lines: String = (1..=3000).map(|number| format!("{number}\n")).collect();
+    let ran = run(&mut daemon.command(&["map", "primes"]), lines.as_bytes()).ok();
+    assert_eq!(ran.json_lines().len(), 3000);
+}
+
+#[test]
+fn an_interrupt_cancels_its_jobs_in_the_supervisor_too() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let folder = private_folder();
+    let list = folder.path().join("list");
+    std::fs::write(&list, "3600000\n3600000\n").unwrap();
+    let mut map = daemon.command(&["map", "sleep", list.to_str().unwrap()]).spawn().unwrap();
+    daemon.worker_running("sleep");
+    signal(map.id(), Signal::INT);
+    assert_eq!(map.wait().unwrap().code(), Some(130));
+    until("both to be cancelled", || (daemon.status()["jobs"]["cancelled"] == 2).then_some(()));
 }
 
 #[test]

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// Most files that are read or lie ready at a time.
 const LOADS_MAX: usize = 4;
 
-/// How often in a row a supervisor may say that it is overloaded before that is taken for the result. With the pause
-/// of the conveyor this is a matter of seconds.
+/// How many pauses in a row an overloaded supervisor gets before its refusal is taken for the result. With the length
+/// of the conveyor's pause this is a matter of seconds. Refusals that come together count once.
 const PATIENCE: u32 = 100;
 
 /// The bounds of a batch.
@@ -112,6 +112,8 @@ pub(crate) struct Batch {
     longest_output: u64,
     pace: Pace,
     patience: u32,
+    /// Most running jobs, as far as is known from refusals: it shrinks with each and grows with each result.
+    window: usize,
     tally: Tally,
 }
 
@@ -149,6 +151,7 @@ impl Batch {
             longest_output: 0,
             pace: Pace::Going,
             patience: PATIENCE,
+            window: usize::MAX,
             tally: Tally::default(),
         }
     }
@@ -192,12 +195,17 @@ impl Batch {
         let Some(payload) = self.running.remove(&index) else { return };
         self.running_bytes -= payload.bytes.len() as u64;
         if finished.report.outcome == OutcomeCode::Overloaded && self.patience > 0 {
-            self.patience -= 1;
             self.loaded.push_front((index, payload));
-            self.pace = if self.pace == Pace::Going { Pace::ToPause } else { self.pace };
+            // What the supervisor has taken is what it has room for.
+            self.window = self.running.len().max(1);
+            if self.pace == Pace::Going {
+                self.pace = Pace::ToPause;
+                self.patience -= 1;
+            }
             return;
         }
         self.patience = PATIENCE;
+        self.window = self.window.saturating_add(1);
         self.keep(index, finished);
     }
 
@@ -298,6 +306,9 @@ impl Batch {
     /// A job that is alone may be as large as it likes: its fate is for the supervisor to say.
     fn has_room(&self, length: u64) -> bool {
         let outputs = self.longest_output * (self.running.len() as u64 + 1);
+        if self.running.len() >= self.window {
+            return false;
+        }
         let held = self.running_bytes + length + self.result_bytes + outputs;
         self.running.is_empty() || held <= self.limits.bytes
     }

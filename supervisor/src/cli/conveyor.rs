@@ -22,7 +22,7 @@ use offload_supervisor::Finished;
 use offload_supervisor::event_loop::{Context, EventLoop, LoopHandle};
 use offload_supervisor::io_pool::{IoPool, IoPoolConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -76,14 +76,24 @@ pub(crate) struct Done {
     pub(crate) took: Duration,
 }
 
-/// Does the work and returns when everything is written.
-pub(crate) fn convey(
+/// Does the work and returns when everything is written. The target is made when an interrupt would be noticed: from
+/// then on nobody but us ends what it starts.
+pub(crate) fn convey<T: Target + 'static>(
     event_loop: &mut EventLoop,
     work: Work,
-    target: Rc<dyn Target>,
+    make_target: impl FnOnce(&mut EventLoop) -> Result<Rc<T>, Failure>,
 ) -> Result<Done, Failure> {
     let started = Instant::now();
+    let interruptible = Rc::new(OnceCell::<Rc<Conveyor>>::new());
+    let interrupted = Rc::clone(&interruptible);
+    event_loop
+        .on_signal(&[SIGINT, SIGTERM], move |_, _| {
+            interrupted.get().into_iter().for_each(Conveyor::on_interrupt);
+        })
+        .map_err(|error| Failure::internal("cannot catch signals", error))?;
+    let target = make_target(event_loop)?;
     let conveyor = Conveyor::start(event_loop, work, target)?;
+    let conveyor = interruptible.get_or_init(|| conveyor);
     event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
     conveyor.progress.clear();
     match conveyor.end.borrow_mut().take() {
@@ -134,9 +144,6 @@ impl Conveyor {
             is_turning: Cell::new(false),
             end: RefCell::new(None),
         });
-        let interrupted = Rc::clone(&conveyor);
-        cx.on_signal(&[SIGINT, SIGTERM], move |_, _| interrupted.on_interrupt())
-            .map_err(|error| Failure::internal("cannot catch signals", error))?;
         let first = Rc::clone(&conveyor);
         cx.set_immediate(move |_| first.turn());
         Ok(conveyor)
@@ -263,7 +270,7 @@ impl Conveyor {
         if self.end.borrow().is_some() {
             std::process::exit(Failure::Interrupted.exit_code().into());
         }
-        say("interrupted: ending the workers");
+        say("interrupted: what is not done is cancelled");
         self.end(Some(Failure::Interrupted));
     }
 

@@ -11,6 +11,7 @@ use super::conveyor::{JobDone, Target};
 use super::failure::Failure;
 use super::input::Payload;
 use super::render::refused;
+use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
@@ -32,6 +33,8 @@ pub(crate) struct Daemon {
     watcher: Cell<Option<HandleId>>,
     /// The jobs in flight, by ticket.
     awaited: RefCell<BTreeMap<u64, JobDone>>,
+    /// Those of them that were accepted, with their ids.
+    accepted: RefCell<BTreeMap<u64, String>>,
     lost: RefCell<Option<String>>,
 }
 
@@ -55,6 +58,7 @@ impl Daemon {
             client: RefCell::new(client),
             watcher: Cell::new(None),
             awaited: RefCell::new(BTreeMap::new()),
+            accepted: RefCell::new(BTreeMap::new()),
             lost: RefCell::new(None),
         });
         let watching = Rc::downgrade(&daemon);
@@ -91,11 +95,13 @@ impl Daemon {
             ToClient::Rejected { ticket, code, message } => {
                 (ticket, refused(&self.task, code, message.into_owned()))
             }
-            ToClient::Accepted { .. }
-            | ToClient::Answer { .. }
-            | ToClient::Welcome { .. }
-            | ToClient::Goodbye { .. } => return,
+            ToClient::Accepted { ticket, job } => {
+                self.accepted.borrow_mut().insert(ticket, job.into_owned());
+                return;
+            }
+            ToClient::Answer { .. } | ToClient::Welcome { .. } | ToClient::Goodbye { .. } => return,
         };
+        self.accepted.borrow_mut().remove(&ticket);
         let done = self.awaited.borrow_mut().remove(&ticket);
         if let Some(done) = done {
             done(finished, cx);
@@ -163,9 +169,17 @@ impl Target for Daemon {
         self.lost.borrow().clone()
     }
 
-    /// Closing the connection is enough: the supervisor cancels what waits and lets finish what runs.
+    /// Jobs that are still in flight are cancelled: the supervisor would do that by itself only with those that wait.
     fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>) {
         self.unwatch();
+        let mut client = self.client.borrow_mut();
+        for job in self.accepted.take().into_values() {
+            let ticket = client.new_ticket();
+            // If the connection is lost, there is nobody to tell.
+            let _ = client.queue(&ToSupervisor::Cancel { ticket, job: &job }, &Bytes::new());
+        }
+        let _ = client.receive_until(Instant::now());
+        drop(client);
         self.handle.set_immediate(done);
     }
 }

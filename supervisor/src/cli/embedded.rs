@@ -32,11 +32,15 @@ pub(crate) struct Workers {
 /// Does the work with a pool that lives as long as it takes.
 pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: Work) -> Result<Summary, Failure> {
     let mut event_loop = new_event_loop()?;
-    let pool = ComputePool::start(config, &event_loop).map_err(not_started)?;
-    let target = Rc::new(Embedded { pool: pool.clone(), task: work.task.clone(), options });
-    let done = convey(&mut event_loop, work, target)?;
-    let workers = Workers { count: pool.worker_count(), cpu_time: pool.cpu_time() };
-    Ok(Summary { done, workers: Some(workers) })
+    let task = work.task.clone();
+    let mut used = None;
+    let done = convey(&mut event_loop, work, |event_loop| {
+        let pool = ComputePool::start(config, event_loop).map_err(not_started)?;
+        let pool = used.insert(pool).clone();
+        Ok(Rc::new(Embedded { pool, task, options }))
+    })?;
+    let workers = used.map(|pool| Workers { count: pool.worker_count(), cpu_time: pool.cpu_time() });
+    Ok(Summary { done, workers })
 }
 
 /// A loop to run things on.

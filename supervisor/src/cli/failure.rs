@@ -64,6 +64,25 @@ impl Failure {
         }
     }
 
+    /// What `--json` prints, if it is to print anything: an object with the one member `error`.
+    pub(crate) fn document(&self) -> Option<String> {
+        let code = match self {
+            Failure::BrokenPipe => return None,
+            Failure::Outcome { code, .. } => code.as_str(),
+            Failure::Usage(_) => "usage",
+            Failure::NoSupervisor(_) => "no_supervisor",
+            Failure::AlreadyRunning(_) => "already_running",
+            Failure::Interrupted => "interrupted",
+            Failure::Internal(_) => "internal",
+        };
+        let message = match self {
+            Failure::Outcome { message, .. } => message.clone(),
+            _ => self.message().unwrap_or_default(),
+        };
+        let error = serde_json::json!({ "code": code, "message": message, "exit_code": self.exit_code() });
+        Some(serde_json::json!({ "error": error }).to_string())
+    }
+
     /// For what can only fail because the system has run out of something.
     pub(crate) fn internal(what: &str, error: impl std::fmt::Display) -> Failure {
         Failure::Internal(format!("{what}: {error}"))

@@ -95,8 +95,7 @@ impl Map {
             payload: daemon.payload_max(),
             failures: self.max_failures,
         };
-        let done =
-            convey(&mut event_loop, self.work(limits, globals)?, Rc::clone(&daemon) as Rc<dyn Target>)?;
+        let done = convey(&mut event_loop, self.work(limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
         let code = exit_code(&Summary { done, workers: None }, globals);
         match daemon.is_lost() {
             None => Ok(code),

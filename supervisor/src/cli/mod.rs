@@ -107,6 +107,12 @@ enum Verb {
 pub(crate) fn main() -> ExitCode {
     let CommandLine { globals, verb } = CommandLine::parse();
     run(verb, &globals).unwrap_or_else(|failure| {
+        if globals.json
+            && let Some(document) = failure.document()
+        {
+            // Whoever does not read it has the exit code.
+            let _ = output::print_line(document);
+        }
         if let Some(message) = failure.message() {
             output::say(&message);
         }

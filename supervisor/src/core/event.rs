@@ -21,6 +21,8 @@ pub enum Event {
         /// Which.
         job: JobId,
     },
+    /// The shell itself refused a job: its input was too long, or there was no room for it.
+    Refused,
     /// A worker could not be started.
     SpawnFailed {
         /// Which.

@@ -127,6 +127,7 @@ impl Core {
         match event {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
+            Event::Refused => self.tally.reject(),
             Event::SpawnFailed { worker, fatal, message } => {
                 self.on_spawn_failed(now, worker, fatal, &message, actions);
             }

@@ -34,6 +34,8 @@ pub struct Slot {
     pub incarnation: u64,
     /// Jobs that ended `ok` or with a failure of their own here.
     pub jobs_done: u64,
+    /// Processes that have ended here.
+    pub ended: u64,
     /// How the previous process ended, for people.
     pub last_exit: Option<String>,
     /// The number of jobs under which it is listed among the slots that can take one.
@@ -163,6 +165,7 @@ impl Slot {
             state: SlotState::Vacant,
             incarnation: 0,
             jobs_done: 0,
+            ended: 0,
             last_exit: None,
             listed: None,
         }

@@ -14,6 +14,9 @@ use offload_protocol::nouns::{OutcomeCode, TaskOffer, is_task_name};
 /// The exit code with which a worker says that starting it again is pointless.
 const EXIT_DO_NOT_RESTART: i32 = 64;
 
+/// No process does this to itself by mistake.
+const KILLED: Exit = Exit::Signal(9);
+
 impl Core {
     pub(super) fn on_hello(
         &mut self,
@@ -155,6 +158,7 @@ impl Core {
         self.places_changed = true;
         let program = self.slots[slot].program;
         let state = std::mem::take(&mut self.slots[slot].state);
+        self.slots[home].ended += 1;
         self.slots[home].last_exit = Some(exit.to_string());
         self.list(slot);
         let words = last_words.map_or(String::new(), |words| format!("; it printed last: {words}"));
@@ -214,7 +218,8 @@ impl Core {
         actions.push(Action::Log(Notice::WorkerDied { worker, slot, how: exit.to_string(), job }));
     }
 
-    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started.
+    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. SIGKILL
+    /// comes from outside: the start was good.
     fn on_idle_death(
         &mut self,
         now: Mono,
@@ -224,7 +229,7 @@ impl Core {
         words: &str,
         actions: &mut Actions,
     ) {
-        if worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
+        if exit != KILLED && worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
             let message = format!("a worker ended with {exit} before it had done a job{words}");
             self.start_failed(now, program, false, &message, actions);
         }

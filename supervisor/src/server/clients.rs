@@ -105,11 +105,13 @@ impl Front {
                 self.stop();
             }
             Request::TooLarge { ticket, length } => {
+                self.hub.borrow_mut().refused();
                 let limit = self.hub.borrow().config().max_payload;
                 let message = format!("input of {length} bytes, the limit is {limit} bytes");
                 self.reject(id, ticket, OutcomeCode::TooLarge, &message);
             }
             Request::NoRoom { ticket, length } => {
+                self.hub.borrow_mut().refused();
                 let limit = self.hub.borrow().config().max_bytes;
                 let message =
                     format!("no room for {length} bytes of input now, the limit is {limit} bytes in all");

@@ -109,7 +109,7 @@ impl Hub {
             running_us: running.map(|running| micros(self.now() - running.started_at)),
             jobs_done: slot.jobs_done,
             rss_bytes: worker.and_then(|worker| self.crew.resident_bytes(worker)),
-            restarts: slot.incarnation.saturating_sub(1),
+            restarts: slot.ended,
             last_exit: slot.last_exit.clone(),
         }
     }

@@ -122,7 +122,7 @@ fn a_spare_that_could_not_be_started_is_tried_again_in_time() {
 fn many_workers_that_die_at_one_moment_are_one_failure() {
     let mut pool = PoolUnderTest::slots(8);
     for worker in pool.workers.keys().copied().collect::<Vec<_>>() {
-        pool.exit(worker, Exit::Signal(9));
+        pool.exit(worker, Exit::Signal(11));
     }
     let job = pool.submit("sum");
     pool.wait(200 * MS);
@@ -146,4 +146,15 @@ fn a_crash_is_reported_with_the_place_where_it_happened() {
     pool.crash_the_worker_running(job);
     let place = pool.ended[&job].place.expect("it ran somewhere");
     assert_eq!((place.slot, place.incarnation), (0, 1));
+}
+
+/// As when somebody, or the kernel for want of memory, kills workers all the time.
+#[test]
+fn workers_that_are_killed_from_outside_while_they_are_idle_are_replaced_at_once() {
+    let mut pool = PoolUnderTest::slots_and_spare(2);
+    for _ in 0..50 {
+        let idle = *pool.workers.keys().next_back().expect("one lives");
+        pool.exit(idle, Exit::Signal(9));
+        assert_eq!(pool.workers.len(), 3);
+    }
 }
