@@ -25,6 +25,9 @@ const LOADS_MAX: usize = 4;
 /// of the conveyor's pause this is a matter of seconds. Refusals that come together count once.
 const PATIENCE: u32 = 100;
 
+/// So many results for each job of the window, without a refusal, let the window grow by one.
+const CALM_RESULTS: usize = 16;
+
 /// The bounds of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -114,6 +117,8 @@ pub(crate) struct Batch {
     patience: u32,
     /// Most running jobs, as far as is known from refusals: it shrinks with each and grows with each result.
     window: usize,
+    /// Results since the last refusal or the last growth.
+    calm: usize,
     tally: Tally,
 }
 
@@ -152,6 +157,7 @@ impl Batch {
             pace: Pace::Going,
             patience: PATIENCE,
             window: usize::MAX,
+            calm: 0,
             tally: Tally::default(),
         }
     }
@@ -198,6 +204,7 @@ impl Batch {
             self.loaded.push_front((index, payload));
             // What the supervisor has taken is what it has room for.
             self.window = self.running.len().max(1);
+            self.calm = 0;
             if self.pace == Pace::Going {
                 self.pace = Pace::ToPause;
                 self.patience -= 1;
@@ -205,8 +212,17 @@ impl Batch {
             return;
         }
         self.patience = PATIENCE;
-        self.window = self.window.saturating_add(1);
+        self.widen();
         self.keep(index, finished);
+    }
+
+    /// After many results without a refusal there may be room for one job more.
+    fn widen(&mut self) {
+        self.calm = self.calm.saturating_add(1);
+        if self.calm >= self.window.saturating_mul(CALM_RESULTS) {
+            self.calm = 0;
+            self.window = self.window.saturating_add(1);
+        }
     }
 
     /// The write has reached its place.
