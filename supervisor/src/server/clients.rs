@@ -312,7 +312,8 @@ impl Front {
         }
     }
 
-    /// A client is gone. Of its jobs those that wait are of no use to anybody any more; those that run are let finish.
+    /// A client is gone. Of the jobs that it submitted and did not detach those that wait are cancelled, whoever else asked
+    /// about them; those that run are let finish.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.granted -= client.connection.granted() as u64;

@@ -39,7 +39,7 @@ impl Listener {
         Listener { site: Location::caller(), call: Box::new(call) }
     }
 
-    /// Calls it from here, because its job never came to be.
+    /// Tells it. Only the loop does this, never the hub: it may come back and submit more.
     pub(crate) fn call(self, finished: Finished, cx: &mut Context) {
         (self.call)(finished, cx);
     }
