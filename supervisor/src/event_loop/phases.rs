@@ -236,7 +236,7 @@ impl Context {
         // A callback before it in the batch may have closed it.
         let Some((site, called)) = taken else { return };
         match called {
-            Called::Watch(mut watch) => {
+            Called::Watch(mut watch, readiness) => {
                 let panic = self.call_guarded(Phase::Poll, site, |context| watch(context, readiness));
                 let closed = self.handle.shared.handles.borrow_mut().restore_watch(key, watch);
                 drop(closed);
