@@ -1,19 +1,11 @@
 //! Idle, prepare and check hooks.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{HandleId, RunMode};
+use offload_supervisor::event_loop::RunMode;
 
-use super::{milliseconds, real_loop, virtual_loop};
+use super::{milliseconds, own_name, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};
-
-/// The name of a handle, for callbacks that are made before the handle is.
-fn own_name() -> (Rc<Cell<Option<HandleId>>>, Rc<Cell<Option<HandleId>>>) {
-    let name = Rc::new(Cell::new(None));
-    (Rc::clone(&name), name)
-}
 
 /// Libuv runs the hooks of a phase in the reverse order of their start.
 #[test]

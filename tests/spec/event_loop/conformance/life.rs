@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Interest, LoopGone, RunMode};
+use offload_supervisor::event_loop::{Interest, LoopGone, LoopHandle, RunMode};
 
 use super::{compute_for, connection, milliseconds, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};
@@ -20,7 +20,8 @@ fn a_loop_is_alive_from_the_start_of_a_timer_to_its_end() {
 
 #[test]
 fn every_kind_of_waiting_callback_keeps_a_loop_alive_until_it_has_run() {
-    let kinds: [(&str, fn(&offload_supervisor::event_loop::LoopHandle)); 6] = [
+    type Start = fn(&LoopHandle);
+    let kinds: [(&str, Start); 6] = [
         ("tick", |handle| handle.next_tick(|_| {})),
         ("microtask", |handle| handle.queue_microtask(|_| {})),
         ("immediate", |handle| {

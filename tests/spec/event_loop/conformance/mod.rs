@@ -20,12 +20,22 @@ mod timer_order;
 mod timers;
 mod watchers;
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use offload_supervisor::event_loop::{EventLoop, LoopConfig, Time};
+
+/// The name of a timer or handle, for its own callback, which is made before it has one.
+type OwnName<T> = Rc<Cell<Option<T>>>;
+
+/// The same name twice: one for who gives it, one for the callback.
+fn own_name<T>() -> (OwnName<T>, OwnName<T>) {
+    let name = Rc::new(Cell::new(None));
+    (Rc::clone(&name), name)
+}
 
 /// A loop whose time jumps to the next timer, so that a test of an order takes no time.
 fn virtual_loop() -> EventLoop {

@@ -126,16 +126,16 @@ fn posts_run_once_each_in_the_order_of_their_sender_however_many_send() {
 
 #[test]
 fn a_post_that_posts_itself_for_ever_starves_nobody() {
-    fn again(context: &mut Context, remote: Remote) {
+    fn again(context: &mut Context, remote: &Remote) {
         context.update_time();
         let next = remote.clone();
         // Once the loop is gone, so is the chain.
-        let _ = remote.post(move |context| again(context, next));
+        let _ = remote.post(move |context| again(context, &next));
     }
     let mut event_loop = real_loop();
     let order = Order::new();
     let remote = event_loop.remote();
-    again(&mut event_loop, remote);
+    again(&mut event_loop, &remote);
     event_loop.set_immediate(order.add("immediate"));
     let log = order.clone();
     event_loop.set_timeout(milliseconds(2), move |context| {

@@ -10,8 +10,10 @@ use super::{
 };
 use crate::stage::{Order, beside_others};
 
+type Start = fn(&LoopHandle) -> HandleId;
+
 /// Every kind of handle, by name.
-fn kinds_of_handles() -> [(&'static str, fn(&LoopHandle) -> HandleId); 5] {
+fn kinds_of_handles() -> [(&'static str, Start); 5] {
     [
         ("idle", |handle| handle.idle(|_| {})),
         ("prepare", |handle| handle.prepare(|_| {})),
