@@ -114,10 +114,11 @@ impl Context {
         match timer.call {
             DueCall::Once(callback) => self.call(Phase::Timers, timer.site, callback),
             DueCall::Every(id, mut interval) => {
+                let begun = self.clock_reading;
                 let panic =
                     self.call_guarded(Phase::Timers, timer.site, |context| (interval.callback)(context));
                 let now = self.clock_reading;
-                let cleared = self.handle.shared.timers.borrow_mut().rearm(id, interval, now);
+                let cleared = self.handle.shared.timers.borrow_mut().rearm(id, interval, begun, now);
                 drop(cleared);
                 self.finish_call(panic);
             }

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{Catchup, RunMode};
+use offload_supervisor::event_loop::{Catchup, Context, RunMode};
 
 use super::{compute_for, milliseconds, real_loop, virtual_loop};
-use crate::stage::{Order, alone, beside_others};
+use crate::stage::{Order, beside_others};
 
 #[test]
 fn an_interval_beats_beside_other_timers_until_it_is_taken_back() {
@@ -121,18 +121,33 @@ fn an_interval_that_missed_beats_is_called_once_not_once_for_each() {
 
 /// Libuv counts from the loop's time, which is old after a long callback, so its timers may come too early.
 #[test]
-fn a_delay_counts_from_the_call_not_from_the_beginning_of_the_iteration() {
-    let _alone = alone();
+fn a_delay_counts_from_the_call_not_from_the_beginning_of_the_callback_that_makes_it() {
+    let _beside = beside_others();
     let mut event_loop = real_loop();
-    let waited = Order::new();
-    let result = waited.clone();
-    event_loop.set_immediate(move |context| {
-        compute_for(milliseconds(20));
-        let start = Instant::now();
-        context.set_timeout(milliseconds(10), move |_| result.push(start.elapsed()));
-    });
-    event_loop.run().unwrap();
-    assert!(waited.so_far()[0] >= milliseconds(10), "it waited only {:?}", waited.so_far()[0]);
+    let order = Order::new();
+    let delay = milliseconds(3);
+    for old_timer in [false, true] {
+        let log = order.clone();
+        let callback = move |context: &mut Context| {
+            compute_for(milliseconds(6));
+            let before = Instant::now();
+            let due = Rc::new(Cell::new(None));
+            let told = Rc::clone(&due);
+            context.set_timeout(delay, move |context| {
+                let (before, after): (Instant, Instant) = told.get().unwrap();
+                let due = context.now() - context.lateness();
+                log.push(before + delay <= due && due <= after + delay);
+            });
+            due.set(Some((before, Instant::now())));
+        };
+        if old_timer {
+            event_loop.set_timeout(delay, callback);
+        } else {
+            event_loop.set_immediate(callback);
+        }
+        event_loop.run().unwrap();
+    }
+    assert_eq!(order.so_far(), [true, true]);
 }
 
 #[test]
@@ -182,24 +197,26 @@ fn an_interval_that_is_taken_back_by_a_tick_of_its_own_callback_does_not_beat_ag
     assert_eq!(order.so_far(), ["beat"]);
 }
 
+/// As in Node. Libuv counts from the beginning of the timers phase.
 #[test]
-fn a_drifting_interval_counts_from_the_end_of_its_callback() {
-    let _alone = alone();
+fn an_interval_counts_from_the_beginning_of_its_callback() {
+    let _beside = beside_others();
     let mut event_loop = real_loop();
-    let (ends, gaps) = (Rc::new(Cell::new(None::<Instant>)), Order::new());
-    let (end, gap, own) = (Rc::clone(&ends), gaps.clone(), Rc::new(Cell::new(None)));
-    let id = Rc::clone(&own);
-    own.set(Some(event_loop.set_interval_with(milliseconds(5), Catchup::Drift, move |context| {
-        if let Some(end) = end.get() {
-            gap.push(end.elapsed());
+    let (beats, own) = (Order::new(), Rc::new(Cell::new(None)));
+    let (log, id, period) = (beats.clone(), Rc::clone(&own), milliseconds(5));
+    own.set(Some(event_loop.set_interval(period, move |context| {
+        log.push((context.now(), context.now() - context.lateness()));
+        compute_for(milliseconds(3));
+        if log.so_far().len() == 3 {
             context.clear(id.get().unwrap());
         }
-        compute_for(milliseconds(12));
-        // A hair before the loop reads the clock, so the gap can only look longer.
-        end.set(Some(Instant::now()));
     })));
     event_loop.run().unwrap();
-    assert!(gaps.so_far()[0] >= milliseconds(5), "the gap was only {:?}", gaps.so_far()[0]);
+    for pair in beats.so_far().windows(2) {
+        let ((begun, _), (_, next_due)) = (pair[0], pair[1]);
+        assert_eq!(next_due - begun, period);
+    }
+    assert_eq!(beats.so_far().len(), 3);
 }
 
 #[test]
