@@ -81,3 +81,19 @@ fn send_a_byte(mut stream: &UnixStream) {
 fn receive(mut stream: &UnixStream) -> usize {
     stream.read(&mut [0; 64]).unwrap()
 }
+
+/// The tables are long, and tests get new names.
+#[test]
+fn every_test_that_the_readme_names_exists() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let (_, tables) = readme.split_once("## Conformance").unwrap();
+    let words = tables.split("\n## ").next().unwrap().split('`');
+    let names: Vec<_> = words.filter_map(|word| word.split_once("::")).collect();
+    assert!(names.len() > 100, "the tables are not where they are looked for");
+    for (file, test) in names.into_iter().filter(|(file, _)| *file != "io_pool" && *file != "conformance") {
+        let path = folder.join(format!("spec/event_loop/conformance/{file}.rs"));
+        let source = std::fs::read_to_string(&path).unwrap();
+        assert!(source.contains(&format!("fn {test}()")), "{file}::{test} does not exist");
+    }
+}

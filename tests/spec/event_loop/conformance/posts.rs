@@ -147,6 +147,21 @@ fn a_post_that_posts_itself_for_ever_starves_nobody() {
 }
 
 #[test]
+fn a_post_of_a_post_waits_for_the_next_iteration() {
+    let mut event_loop = virtual_loop();
+    let (sender, order) = mpsc::channel();
+    let remote = event_loop.remote();
+    let post = move |context: &mut Context| {
+        let (inner, immediate) = (sender.clone(), sender);
+        remote.post(move |_| inner.send("post of a post").unwrap()).unwrap();
+        context.set_immediate(move |_| immediate.send("immediate").unwrap());
+    };
+    event_loop.remote().post(post).unwrap();
+    event_loop.run().unwrap();
+    assert_eq!(order.try_iter().collect::<Vec<_>>(), ["immediate", "post of a post"]);
+}
+
+#[test]
 fn a_post_runs_in_the_poll_phase_between_prepare_and_check() {
     let mut event_loop = virtual_loop();
     let order = Order::new();
