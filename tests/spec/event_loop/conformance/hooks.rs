@@ -129,6 +129,37 @@ fn check_hooks_run_before_the_immediates() {
 }
 
 #[test]
+fn results_that_were_put_off_are_told_before_the_idle_hooks_and_again_after_the_poll() {
+    let mut event_loop = virtual_loop();
+    let order = Order::new();
+    let log = order.clone();
+    event_loop.set_pending(order.add("put off by the entry"));
+    event_loop.idle(order.add("idle"));
+    event_loop.prepare(move |context| {
+        log.push("prepare");
+        context.set_pending(log.add("put off by prepare"));
+    });
+    event_loop.check(order.add("check"));
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    let expected = ["put off by the entry", "idle", "prepare", "put off by prepare", "check"];
+    assert_eq!(order.so_far(), expected);
+}
+
+#[test]
+fn a_result_put_off_by_another_one_waits_for_the_next_pending_phase() {
+    let mut event_loop = virtual_loop();
+    let order = Order::new();
+    let log = order.clone();
+    event_loop.set_pending(move |context| {
+        log.push("first");
+        context.set_pending(log.add("second"));
+    });
+    event_loop.idle(order.add("idle"));
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(order.so_far(), ["first", "idle", "second"]);
+}
+
+#[test]
 fn a_prepare_hook_that_unreferences_itself_lets_the_loop_end() {
     let mut event_loop = virtual_loop();
     let order = Order::new();
