@@ -42,6 +42,8 @@ enum Action {
 }
 
 pub(super) struct Interval {
+    /// The exact time of the next beat, from which those after it are counted.
+    due: Nanos,
     period: Nanos,
     catchup: Catchup,
     pub(super) callback: Repeated,
@@ -50,7 +52,6 @@ pub(super) struct Interval {
 struct Timer {
     /// Out while an interval runs.
     action: Option<Action>,
-    due: Nanos,
     site: Site,
     referenced: bool,
 }
@@ -58,6 +59,7 @@ struct Timer {
 /// A timer whose callback has to run now.
 pub(super) struct DueTimer {
     pub(super) site: Site,
+    /// Of a timeout, rounded up to a tick.
     pub(super) due: Nanos,
     pub(super) call: DueCall,
 }
@@ -102,12 +104,12 @@ impl Timers {
         callback: Repeated,
     ) -> TimerId {
         let period = nanos(period).max(TICK);
-        self.start(due, site, Action::Every(Box::new(Interval { period, catchup, callback })))
+        self.start(due, site, Action::Every(Box::new(Interval { due, period, catchup, callback })))
     }
 
     fn start(&mut self, due: Nanos, site: Site, action: Action) -> TimerId {
         self.referenced += 1;
-        let timer = Timer { action: Some(action), due, site, referenced: true };
+        let timer = Timer { action: Some(action), site, referenced: true };
         TimerId(self.wheel.start(tick_at_or_after(due), timer))
     }
 
@@ -130,18 +132,19 @@ impl Timers {
     }
 
     pub(super) fn fetch_due(&mut self) -> Option<DueTimer> {
-        let key = self.wheel.fetch_due()?;
+        let (key, tick) = self.wheel.fetch_due()?;
         let timer = self.wheel.get_mut(key)?;
-        let (site, due, referenced) = (timer.site, timer.due, timer.referenced);
-        let call = match timer.action.take()? {
-            Action::Every(interval) => DueCall::Every(TimerId(key), interval),
+        let (site, referenced) = (timer.site, timer.referenced);
+        match timer.action.take()? {
+            Action::Every(interval) => {
+                Some(DueTimer { site, due: interval.due, call: DueCall::Every(TimerId(key), interval) })
+            }
             Action::Once(callback) => {
                 self.wheel.remove(key);
                 self.referenced -= usize::from(referenced);
-                DueCall::Once(callback)
+                Some(DueTimer { site, due: tick << TICK_BITS, call: DueCall::Once(callback) })
             }
-        };
-        Some(DueTimer { site, due, call })
+        }
     }
 
     /// Starts the next beat of an interval whose callback has run. Gives the interval back if it was cleared
@@ -149,13 +152,13 @@ impl Timers {
     pub(super) fn rearm(
         &mut self,
         id: TimerId,
-        interval: Box<Interval>,
+        mut interval: Box<Interval>,
         now: Nanos,
     ) -> Option<Box<Interval>> {
         let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
-        timer.due = interval.next_beat(timer.due, now);
+        interval.due = interval.next_beat(now);
+        let tick = tick_at_or_after(interval.due);
         timer.action = Some(Action::Every(interval));
-        let tick = tick_at_or_after(timer.due);
         self.wheel.restart(id.0, tick);
         None
     }
@@ -180,12 +183,12 @@ impl Timers {
 }
 
 impl Interval {
-    fn next_beat(&self, due: Nanos, now: Nanos) -> Nanos {
+    fn next_beat(&self, now: Nanos) -> Nanos {
         match self.catchup {
             Catchup::Drift => now.saturating_add(self.period),
             Catchup::FixedRate => {
-                let beats = now.saturating_sub(due) / self.period + 1;
-                due.saturating_add(self.period.saturating_mul(beats))
+                let beats = now.saturating_sub(self.due) / self.period + 1;
+                self.due.saturating_add(self.period.saturating_mul(beats))
             }
         }
     }
