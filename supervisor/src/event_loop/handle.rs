@@ -74,24 +74,25 @@ impl From<HandleId> for Referable {
 /// Keeps the loop alive while it exists, for as long as an answer is awaited from elsewhere.
 pub struct Hold {
     shared: Rc<Shared>,
+    key: Key,
 }
 
 impl Clone for Hold {
+    #[track_caller]
     fn clone(&self) -> Hold {
-        Hold::new(&self.shared)
+        Hold::new(&self.shared, Location::caller())
     }
 }
 
 impl Hold {
-    fn new(shared: &Rc<Shared>) -> Hold {
-        shared.holds.set(shared.holds.get() + 1);
-        Hold { shared: Rc::clone(shared) }
+    fn new(shared: &Rc<Shared>, site: Site) -> Hold {
+        Hold { key: shared.holds.borrow_mut().insert(site), shared: Rc::clone(shared) }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.shared.holds.set(self.shared.holds.get() - 1);
+        self.shared.holds.borrow_mut().remove(self.key);
     }
 }
 
@@ -343,20 +344,14 @@ impl LoopHandle {
     }
 
     /// Keeps the loop alive while the returned guard, or a clone of it, exists.
+    #[track_caller]
     pub fn hold(&self) -> Hold {
-        Hold::new(&self.shared)
+        Hold::new(&self.shared, Location::caller())
     }
 
     /// Something is left to run or to wait for.
     pub fn is_alive(&self) -> bool {
         self.shared.is_alive()
-    }
-
-    /// Where the timers and handles were registered that keep the loop alive.
-    pub fn alive_sites(&self) -> Vec<Site> {
-        let mut sites = self.shared.timers.borrow().sites();
-        sites.extend(self.shared.handles.borrow().sites());
-        sites
     }
 
     /// Makes `run` return after the current iteration, or the next `run` at once if none is under way.
@@ -371,13 +366,14 @@ impl LoopHandle {
 
     /// The loop's figures about itself.
     pub fn metrics(&self) -> LoopMetrics {
-        self.shared.metrics.borrow().picture()
+        self.shared.metrics.borrow().picture(self.shared.pulse.blocked())
     }
 
     /// Starts the figures anew.
     pub fn reset_metrics(&self) {
         *self.shared.metrics.borrow_mut() = Metrics::new();
         self.shared.slowest.set(0);
+        self.shared.pulse.reset_blocked();
     }
 
     /// Resolves when a read from `source` will not block.

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, RawFd};
 
 use super::Context;
+use super::alive::AliveKind;
 use super::callback::{Phase, Repeated, Site};
 use super::poller::{Interest, Poller, Readiness};
 use super::readiness::Waiters;
@@ -60,6 +61,17 @@ pub(super) enum Kind {
     },
     /// Futures that wait for one descriptor.
     Waiters(Waiters),
+}
+
+impl Kind {
+    fn name(&self) -> AliveKind {
+        match self {
+            Kind::Hook { .. } => AliveKind::Hook,
+            Kind::Watch { .. } => AliveKind::Watcher,
+            Kind::Signals { .. } => AliveKind::SignalHandler,
+            Kind::Waiters(_) => AliveKind::WaitingFuture,
+        }
+    }
 }
 
 pub(super) struct Handle {
@@ -157,6 +169,13 @@ impl Handles {
         into.extend_from_slice(&self.hooks[phase as usize]);
     }
 
+    /// Lets the hooks of this phase begin with another one in the next iteration: the one after the first `done`.
+    pub(super) fn begin_after(&mut self, phase: HookPhase, done: usize) {
+        let hooks = &mut self.hooks[phase as usize];
+        let done = done.min(hooks.len());
+        hooks.rotate_left(done);
+    }
+
     pub(super) fn take_hook(&mut self, key: Key) -> Option<(Site, Repeated)> {
         let Handle { kind: Kind::Hook { callback, .. }, site, .. } = self.slab.get_mut(key)? else {
             return None;
@@ -209,8 +228,10 @@ impl Handles {
         self.slab.take_all()
     }
 
-    pub(super) fn sites(&self) -> Vec<Site> {
-        self.slab.iter().filter(|handle| handle.keeps_alive()).map(|handle| handle.site).collect()
+    pub(super) fn for_each_alive(&self, mut see: impl FnMut(AliveKind, Site)) {
+        for handle in self.slab.iter().filter(|handle| handle.keeps_alive()) {
+            see(handle.kind.name(), handle.site);
+        }
     }
 }
 

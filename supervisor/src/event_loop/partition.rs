@@ -8,6 +8,10 @@ use super::callback::{Callback, Site};
 use super::clock::{Nanos, nanos};
 use super::{Context, LoopHandle};
 
+/// A good budget for one turn of a computation on the loop: 1 ms. A step that alone takes longer is counted in
+/// [`LoopMetrics::steps_over_budget`](super::LoopMetrics::steps_over_budget), also by the form without a budget.
+pub const PARTITION_BUDGET: Duration = Duration::from_millis(1);
+
 /// Between two readings of the clock at most this many steps are made.
 const STEPS_PER_READING_MAX: u32 = 1 << 16;
 
@@ -34,7 +38,9 @@ impl LoopHandle {
         self.start_partition(Partition { state, step, done, budget: 0, steps_per_reading: 1, site });
     }
 
-    /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`.
+    /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`, such as
+    /// [`PARTITION_BUDGET`]. A single step that takes longer than the budget, or than 1 ms if that is more, is
+    /// counted and named in the [metrics](LoopHandle::metrics).
     #[track_caller]
     pub fn partition_within<State: 'static, Output: 'static>(
         &self,
@@ -73,13 +79,24 @@ where
         }
     }
 
+    /// A partition with steps that are too long themselves is none.
+    fn report_long_step(&self, context: &Context, duration: Nanos) {
+        if duration > self.budget.max(nanos(PARTITION_BUDGET)) {
+            context.shared.metrics.borrow_mut().step_over_budget(self.site, duration);
+        }
+    }
+
     fn steps_within_budget(&mut self, context: &Context) -> ControlFlow<Output> {
         let start = context.shared.clock.read();
+        let mut used = 0;
         loop {
             for _ in 0..self.steps_per_reading {
                 (self.step)(&mut self.state)?;
             }
-            let used = context.shared.clock.read().saturating_sub(start);
+            let used_before = std::mem::replace(&mut used, context.shared.clock.read().saturating_sub(start));
+            if self.steps_per_reading == 1 {
+                self.report_long_step(context, used - used_before);
+            }
             if used >= self.budget {
                 self.steps_per_reading = (self.steps_per_reading / 2).max(1);
                 return ControlFlow::Continue(());

@@ -14,6 +14,7 @@ use super::Context;
 use super::callback::Site;
 use super::error::{LoopError, LoopGone};
 use super::slab::Key;
+use super::tasks::Tasks;
 
 pub(super) enum Post {
     Run {
@@ -31,6 +32,17 @@ pub(super) enum Post {
     Abandon {
         request: Key,
     },
+}
+
+impl Post {
+    /// Where it comes from. An answer stands behind its request, which has a site itself.
+    pub(super) fn site(&self, tasks: &Tasks) -> Option<Site> {
+        match self {
+            Post::Run { site, .. } => Some(site),
+            Post::Wake(key) => tasks.site(*key),
+            Post::Answer { .. } | Post::Abandon { .. } => None,
+        }
+    }
 }
 
 #[derive(Default)]

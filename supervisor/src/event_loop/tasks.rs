@@ -45,6 +45,10 @@ impl Tasks {
         Tasks(Slab::new())
     }
 
+    pub(super) fn site(&self, key: Key) -> Option<Site> {
+        self.0.get(key).map(|task| task.site)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

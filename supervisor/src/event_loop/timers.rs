@@ -177,8 +177,8 @@ impl Timers {
         self.wheel.take_all().into_iter().map(|timer| Removed { _action: timer.action }).collect()
     }
 
-    pub(super) fn sites(&self) -> Vec<Site> {
-        self.wheel.iter().filter(|timer| timer.referenced).map(|timer| timer.site).collect()
+    pub(super) fn for_each_referenced(&self, see: impl FnMut(Site)) {
+        self.wheel.iter().filter(|timer| timer.referenced).map(|timer| timer.site).for_each(see);
     }
 }
 

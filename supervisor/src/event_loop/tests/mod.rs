@@ -11,6 +11,7 @@ use super::*;
 
 mod futures;
 mod handles;
+mod health;
 mod life;
 mod model;
 mod order;
