@@ -28,7 +28,7 @@
 //! | `handle.rs` | what one can ask of it |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
-//! | `remote.rs`, `requests.rs` | other threads |
+//! | `remote.rs`, `mailbox.rs`, `requests.rs` | other threads |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
 
 mod alive;
@@ -41,6 +41,7 @@ mod futures;
 mod handle;
 mod handles;
 mod immediates;
+mod mailbox;
 mod metrics;
 mod partition;
 mod phases;
@@ -52,6 +53,7 @@ mod requests;
 mod signals;
 mod slab;
 mod state;
+mod sync;
 mod tasks;
 #[cfg(test)]
 mod tests;
