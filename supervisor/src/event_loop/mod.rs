@@ -91,6 +91,7 @@ pub(crate) use callback::message_of as panic_message;
 
 use callback::Site;
 use clock::Nanos;
+use poller::EVENTS_PER_CALL;
 use state::Shared;
 
 /// An event loop. It dereferences to [`Context`], so its owner can do whatever a callback can do.
@@ -175,9 +176,9 @@ pub struct Context {
 }
 
 /// Memory that is used again and again.
-#[derive(Default)]
 struct Buffers {
     hooks: Vec<slab::Key>,
+    /// Empty between two polls. Its capacity is how many events one call to the kernel can bring.
     events: Vec<epoll::Event>,
 }
 
@@ -203,7 +204,7 @@ impl Context {
             phase_times: [None; Phase::ALL.len()],
             ready: VecDeque::new(),
             panic_handler: None,
-            buffers: Buffers::default(),
+            buffers: Buffers { hooks: Vec::new(), events: Vec::with_capacity(EVENTS_PER_CALL) },
         }
     }
 
