@@ -116,7 +116,7 @@ impl LoopHandle {
         self.shared.timers.borrow_mut().start_once(due, Location::caller(), Box::new(callback))
     }
 
-    /// Runs `callback` again and again; the next period starts when the callback has returned. See
+    /// Runs `callback` again and again; the next period starts when the callback begins. See
     /// [`LoopHandle::set_interval_with`].
     #[track_caller]
     pub fn set_interval(&self, period: Duration, callback: impl FnMut(&mut Context) + 'static) -> TimerId {

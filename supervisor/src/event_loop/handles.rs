@@ -195,7 +195,11 @@ impl Handles {
     pub(super) fn take_for_event(&mut self, key: Key, readiness: Readiness) -> Option<(Site, Called)> {
         let handle = self.slab.get_mut(key)?;
         let called = match &mut handle.kind {
-            Kind::Watch { callback, .. } => Called::Watch(callback.take()?),
+            // The interest may have changed since the kernel reported the event.
+            Kind::Watch { interest, callback, .. } => {
+                let readiness = readiness.within(*interest)?;
+                Called::Watch(callback.take()?, readiness)
+            }
             // Each pipe has an event of its own, so one signal an event is enough.
             Kind::Signals { callback, pipes } => {
                 let signal = pipes.iter().find(|pipe| pipe.drain())?.signal();
@@ -237,7 +241,7 @@ impl Handles {
 
 /// The callback that an event belongs to, taken out of its handle.
 pub(super) enum Called {
-    Watch(WatchCallback),
+    Watch(WatchCallback, Readiness),
     Signal(SignalCallback, i32),
     Wake(Vec<std::task::Waker>),
 }

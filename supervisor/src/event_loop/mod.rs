@@ -243,7 +243,7 @@ impl Context {
     fn go_around(&mut self, mode: RunMode) -> Result<(), LoopError> {
         self.start_measuring();
         self.drain();
-        if mode == RunMode::Default && !self.is_stopping() {
+        if mode == RunMode::Default && self.is_alive() && !self.is_stopping() {
             self.run_due_timers();
         }
         while self.is_alive() && !self.is_stopping() {

@@ -114,10 +114,11 @@ impl Context {
         match timer.call {
             DueCall::Once(callback) => self.call(Phase::Timers, timer.site, callback),
             DueCall::Every(id, mut interval) => {
+                let begun = self.clock_reading;
                 let panic =
                     self.call_guarded(Phase::Timers, timer.site, |context| (interval.callback)(context));
                 let now = self.clock_reading;
-                let cleared = self.handle.shared.timers.borrow_mut().rearm(id, interval, now);
+                let cleared = self.handle.shared.timers.borrow_mut().rearm(id, interval, begun, now);
                 drop(cleared);
                 self.finish_call(panic);
             }
@@ -241,7 +242,7 @@ impl Context {
         // A callback before it in the batch may have closed it.
         let Some((site, called)) = taken else { return };
         match called {
-            Called::Watch(mut watch) => {
+            Called::Watch(mut watch, readiness) => {
                 let panic = self.call_guarded(Phase::Poll, site, |context| watch(context, readiness));
                 let closed = self.handle.shared.handles.borrow_mut().restore_watch(key, watch);
                 drop(closed);

@@ -53,6 +53,13 @@ impl BitOr for Interest {
 pub struct Readiness(pub(super) epoll::EventFlags);
 
 impl Readiness {
+    /// What of it somebody with this interest has to hear. Errors and hang-ups are everybody's who wants anything.
+    pub(super) fn within(self, interest: Interest) -> Option<Readiness> {
+        let everybodys = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
+        let heard = self.0 & (interest.0 | everybodys);
+        (!interest.is_none() && !heard.is_empty()).then_some(Readiness(heard))
+    }
+
     /// A read will not block.
     pub fn is_readable(self) -> bool {
         use epoll::EventFlags as Flags;

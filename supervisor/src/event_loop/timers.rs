@@ -28,7 +28,8 @@ pub struct TimerId(pub(super) Key);
 /// What an interval does about the time that its callback, or another one, has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Catchup {
-    /// The next beat comes one period after the callback has ended, as in Node and libuv: beats drift.
+    /// The next beat comes one period after the callback has begun, as in Node: beats drift by their lateness. If
+    /// the callback takes longer than a period, the next beat comes in the next iteration.
     Drift,
     /// Beats stay on the grid start + n x period. Beats that were missed are left out, never made up for.
     FixedRate,
@@ -147,16 +148,17 @@ impl Timers {
         }
     }
 
-    /// Starts the next beat of an interval whose callback has run. Gives the interval back if it was cleared
-    /// meanwhile.
+    /// Starts the next beat of an interval whose callback has `begun` and has run until `now`. Gives the interval
+    /// back if it was cleared meanwhile.
     pub(super) fn rearm(
         &mut self,
         id: TimerId,
         mut interval: Box<Interval>,
+        begun: Nanos,
         now: Nanos,
     ) -> Option<Box<Interval>> {
         let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
-        interval.due = interval.next_beat(now);
+        interval.due = interval.next_beat(begun, now);
         let tick = tick_at_or_after(interval.due);
         timer.action = Some(Action::Every(interval));
         self.wheel.restart(id.0, tick);
@@ -183,9 +185,9 @@ impl Timers {
 }
 
 impl Interval {
-    fn next_beat(&self, now: Nanos) -> Nanos {
+    fn next_beat(&self, begun: Nanos, now: Nanos) -> Nanos {
         match self.catchup {
-            Catchup::Drift => now.saturating_add(self.period),
+            Catchup::Drift => begun.saturating_add(self.period),
             Catchup::FixedRate => {
                 let beats = now.saturating_sub(self.due) / self.period + 1;
                 self.due.saturating_add(self.period.saturating_mul(beats))
