@@ -47,6 +47,7 @@ mod remote;
 mod requests;
 mod signals;
 mod slab;
+mod sources;
 mod state;
 mod tasks;
 #[cfg(test)]
@@ -74,6 +75,7 @@ pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
 pub use remote::{Notifier, Remote};
 pub use requests::{Request, RequestId};
+pub use sources::{Address, Incoming, Listener, SourceError, Stream};
 pub use tasks::{JoinError, JoinHandle};
 pub use timers::{Catchup, TimerId};
 
@@ -167,6 +169,8 @@ pub struct Context {
 struct Buffers {
     hooks: Vec<slab::Key>,
     events: Vec<epoll::Event>,
+    /// What was read last from any source.
+    incoming: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]

@@ -22,7 +22,7 @@ use super::{Context, Current};
 /// How many ticks and microtasks share one reading of the clock.
 const MICROTASKS_PER_READING: usize = 32;
 
-type CaughtPanic = Box<dyn std::any::Any + Send>;
+pub(super) type CaughtPanic = Box<dyn std::any::Any + Send>;
 
 impl LoopHandle {
     pub(super) fn is_stopping(&self) -> bool {
@@ -252,6 +252,10 @@ impl Context {
                 wakers.into_iter().for_each(std::task::Waker::wake);
                 self.drain();
             }
+            Called::Source(source) => {
+                source.on_ready(self, readiness);
+                self.drain();
+            }
         }
     }
 }
@@ -259,7 +263,7 @@ impl Context {
 /// Calling callbacks.
 impl Context {
     #[inline]
-    fn call(&mut self, phase: Phase, site: Site, callback: impl FnOnce(&mut Context)) {
+    pub(super) fn call(&mut self, phase: Phase, site: Site, callback: impl FnOnce(&mut Context)) {
         let panic = self.call_guarded(phase, site, callback);
         self.finish_call(panic);
     }
@@ -267,7 +271,7 @@ impl Context {
     /// Calls a callback and measures it. Its panic is handed back, so that the caller can first put away what it
     /// took out.
     #[inline]
-    fn call_guarded(
+    pub(super) fn call_guarded(
         &mut self,
         phase: Phase,
         site: Site,
@@ -280,7 +284,7 @@ impl Context {
     }
 
     #[inline]
-    fn finish_call(&mut self, panic: Option<CaughtPanic>) {
+    pub(super) fn finish_call(&mut self, panic: Option<CaughtPanic>) {
         if let Some(panic) = panic {
             self.report_panic(panic);
         }
