@@ -75,7 +75,7 @@ pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
 pub use remote::{Notifier, Remote};
 pub use requests::{Request, RequestId};
-pub use sources::{Address, Incoming, Listener, SourceError, Stream};
+pub use sources::{Address, Child, Datagram, Incoming, Listener, SourceError, Stream, UdpSocket};
 pub use tasks::{JoinError, JoinHandle};
 pub use timers::{Catchup, TimerId};
 

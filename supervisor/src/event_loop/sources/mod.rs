@@ -19,21 +19,26 @@
 //! Unlike a watcher, a source calls its callbacks itself, each with its own place of registration, and after each of
 //! them the ticks and microtasks run.
 
+mod child;
 mod demand;
 mod error;
 mod listener;
 mod place;
+mod reaper;
 mod stream;
 mod stream_core;
 mod stream_futures;
 mod stream_io;
 mod transport;
+mod udp;
 mod writer;
 
+pub use child::Child;
 pub use error::SourceError;
 pub use listener::Listener;
 pub use stream::{Incoming, Stream};
 pub use transport::Address;
+pub use udp::{Datagram, UdpSocket};
 
 pub(super) use place::{Registration, Source};
 

@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
+mod child;
+mod datagrams;
+mod exhaustion;
 mod futures;
 mod handles;
 mod life;
 mod model;
 mod order;
 mod remote;
+mod source_futures;
 mod source_life;
 mod streams;
 
