@@ -29,6 +29,7 @@
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
 //! | `remote.rs`, `requests.rs` | other threads |
+//! | `sources/` | streams, listeners, datagrams, child processes |
 
 mod callback;
 mod clock;

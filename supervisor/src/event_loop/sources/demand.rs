@@ -21,9 +21,9 @@ pub(super) enum Demand<C> {
 
 /// What an event leads to.
 pub(super) enum Wanted<C> {
-    ByNobody,
-    ByCallback(Site, C),
-    ByFuture(Waker),
+    Nobody,
+    Callback(Site, C),
+    Future(Waker),
 }
 
 impl<C> Demand<C> {
@@ -55,10 +55,10 @@ impl<C> Demand<C> {
         match std::mem::replace(self, Demand::Nobody) {
             Demand::Callback { site, callback } => {
                 *self = Demand::Running;
-                Wanted::ByCallback(site, callback)
+                Wanted::Callback(site, callback)
             }
-            Demand::Future { waker, .. } => Wanted::ByFuture(waker),
-            Demand::Nobody | Demand::Running => Wanted::ByNobody,
+            Demand::Future { waker, .. } => Wanted::Future(waker),
+            Demand::Nobody | Demand::Running => Wanted::Nobody,
         }
     }
 

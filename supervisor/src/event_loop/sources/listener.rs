@@ -163,7 +163,7 @@ impl Listener {
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
         let Some((_socket, mut acceptor)) = self.core.take_apart() else { return Err(SourceError::Closed) };
         self.core.place.run_in_closing(Location::caller(), on_closed);
-        if let Wanted::ByFuture(waker) = acceptor.take() {
+        if let Wanted::Future(waker) = acceptor.take() {
             waker.wake();
         }
         Ok(())
@@ -222,7 +222,7 @@ impl Core {
             return false;
         }
         let wanted = self.state.borrow_mut().acceptor.take();
-        let Wanted::ByCallback(site, mut callback) = wanted else { return false };
+        let Wanted::Callback(site, mut callback) = wanted else { return false };
         let result = match accepted {
             Ok(Some(connection)) => Ok(self.stream(site, connection)),
             Ok(None) => return false,
@@ -256,7 +256,7 @@ impl Core {
 
     fn wake_acceptor(&self) {
         let wanted = self.state.borrow_mut().acceptor.take();
-        let Wanted::ByFuture(waker) = wanted else { return };
+        let Wanted::Future(waker) = wanted else { return };
         // It can only want less than before.
         let _ = self.update();
         waker.wake();

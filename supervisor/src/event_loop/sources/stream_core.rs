@@ -250,7 +250,7 @@ impl Core {
         }
         self.place.run_in_closing(site, on_closed);
         waiting_for_room.into_iter().for_each(Waker::wake);
-        if let Wanted::ByFuture(waker) = reader.take() {
+        if let Wanted::Future(waker) = reader.take() {
             waker.wake();
         }
         Ok(())

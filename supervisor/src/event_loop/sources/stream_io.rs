@@ -92,7 +92,7 @@ impl Core {
 
     fn wake_reader(&self) {
         let wanted = self.state.borrow_mut().reader.take();
-        let Wanted::ByFuture(waker) = wanted else { return };
+        let Wanted::Future(waker) = wanted else { return };
         // It can only want less than before.
         let _ = self.update();
         waker.wake();
@@ -129,7 +129,7 @@ impl Core {
 
     fn call_reader(self: &Rc<Self>, context: &mut Context, buffer: Vec<u8>, count: usize) -> bool {
         let wanted = self.state.borrow_mut().reader.take();
-        let Wanted::ByCallback(site, mut callback) = wanted else { return false };
+        let Wanted::Callback(site, mut callback) = wanted else { return false };
         let (stream, incoming) = (Stream::of(self), Incoming::Data(&buffer[..count]));
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &stream, incoming));
         let stopped = self.state.borrow_mut().reader.restore(site, callback);

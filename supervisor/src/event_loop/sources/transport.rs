@@ -187,7 +187,6 @@ pub(super) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)
 }
 
-/// What is left when only the borrowed descriptor counts.
 pub(super) fn set_no_delay(socket: impl AsFd, is_set: bool) -> Result<(), SourceError> {
     Ok(rustix::net::sockopt::set_tcp_nodelay(socket, is_set)?)
 }

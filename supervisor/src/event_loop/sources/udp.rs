@@ -189,7 +189,7 @@ impl UdpSocket {
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
         let Some(mut state) = self.core.take_apart() else { return Err(SourceError::Closed) };
         self.core.place.run_in_closing(Location::caller(), on_closed);
-        if let Wanted::ByFuture(waker) = state.receiver.take() {
+        if let Wanted::Future(waker) = state.receiver.take() {
             waker.wake();
         }
         state.waiting_for_room.into_iter().for_each(|(_, waker)| waker.wake());
@@ -258,7 +258,7 @@ impl Core {
             return false;
         }
         let wanted = self.state.borrow_mut().receiver.take();
-        let Wanted::ByCallback(site, mut callback) = wanted else { return false };
+        let Wanted::Callback(site, mut callback) = wanted else { return false };
         let datagram = received.map(|(count, sender)| (&buffer[..count], sender));
         let socket = UdpSocket { core: Rc::clone(self) };
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &socket, datagram));
@@ -271,7 +271,7 @@ impl Core {
 
     fn wake_receiver(&self) {
         let wanted = self.state.borrow_mut().receiver.take();
-        let Wanted::ByFuture(waker) = wanted else { return };
+        let Wanted::Future(waker) = wanted else { return };
         // It can only want less than before.
         let _ = self.update();
         waker.wake();

@@ -69,7 +69,7 @@ fn without_descriptors_connecting_fails_in_the_pending_phase_and_the_rest_at_onc
         let (_listener, address) = tcp_listener(&event_loop);
         let reports = log.clone();
         event_loop.set_panic_handler(move |_, panic| {
-            reports.add(format!("{:?}: {}", panic.phase, panic.message()))
+            reports.add(format!("{:?}: {}", panic.phase, panic.message()));
         });
         let _hoard = use_up_descriptors();
         Stream::connect_tcp(&event_loop, address, |_, _, connected| panic!("{:?}", connected.unwrap_err()));
