@@ -20,6 +20,8 @@ pub enum AliveKind {
     SignalHandler,
     /// A future that waits for a descriptor.
     WaitingFuture,
+    /// A stream, a listener, a socket for datagrams or a child process that somebody waits for.
+    Source,
     /// A request that was not answered yet.
     Request,
     /// A [`Hold`](super::Hold).
@@ -36,6 +38,7 @@ impl fmt::Display for AliveKind {
             AliveKind::Watcher => write!(formatter, "watcher"),
             AliveKind::SignalHandler => write!(formatter, "signal handler"),
             AliveKind::WaitingFuture => write!(formatter, "future waiting for a descriptor"),
+            AliveKind::Source => write!(formatter, "stream, listener, datagram socket or child process"),
             AliveKind::Request => write!(formatter, "unanswered request"),
             AliveKind::Hold => write!(formatter, "hold"),
             AliveKind::Callback(phase) => write!(formatter, "callback waiting for its turn ({phase})"),

@@ -14,7 +14,7 @@ use super::{Context, Current};
 /// How many ticks and microtasks share one reading of the clock.
 const MICROTASKS_PER_READING: usize = 32;
 
-type CaughtPanic = Box<dyn std::any::Any + Send>;
+pub(super) type CaughtPanic = Box<dyn std::any::Any + Send>;
 
 /// How long callbacks that always come first may keep the others waiting.
 pub(super) struct Budget {

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, RawFd};
+use std::rc::Rc;
 
 use super::Context;
 use super::alive::AliveKind;
@@ -19,6 +20,7 @@ use super::poller::{Interest, Poller, Readiness};
 use super::readiness::Waiters;
 use super::signals::{SignalCallback, SignalPipe};
 use super::slab::{Key, Slab};
+use super::sources::{Registration, Source};
 
 /// Names a handle of one loop: a hook, a watcher or a signal handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +63,8 @@ pub(super) enum Kind {
     },
     /// Futures that wait for one descriptor.
     Waiters(Waiters),
+    /// A stream, a listener or the like, which calls its callbacks itself.
+    Source(Registration),
 }
 
 impl Kind {
@@ -70,6 +74,7 @@ impl Kind {
             Kind::Watch { .. } => AliveKind::Watcher,
             Kind::Signals { .. } => AliveKind::SignalHandler,
             Kind::Waiters(_) => AliveKind::WaitingFuture,
+            Kind::Source(_) => AliveKind::Source,
         }
     }
 }
@@ -82,8 +87,11 @@ pub(super) struct Handle {
 
 impl Handle {
     fn keeps_alive(&self) -> bool {
-        let rests = matches!(&self.kind, Kind::Watch { interest, .. } if interest.is_none());
-        self.referenced && !rests
+        match &self.kind {
+            Kind::Watch { interest, .. } => self.referenced && !interest.is_none(),
+            Kind::Source(registration) => registration.keeps_alive(self.referenced),
+            _ => self.referenced,
+        }
     }
 }
 
@@ -130,13 +138,13 @@ impl Handles {
             Kind::Watch { interest, .. } if interest.is_none() => {}
             Kind::Watch { source, .. } => poller.remove(source.as_fd()),
             Kind::Signals { pipes, .. } => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
-            // Only its futures have the descriptor, and they leave by forget().
-            Kind::Waiters(_) => {}
+            // Only its futures, or the source, have the descriptor, and they leave by forget().
+            Kind::Waiters(_) | Kind::Source(_) => {}
         }
         Some(handle)
     }
 
-    /// Takes out the place of futures that wait no more.
+    /// Takes out the place of futures that wait no more, or of a source that has left the poller.
     #[must_use]
     pub(super) fn forget(&mut self, key: Key) -> Option<Handle> {
         let handle = self.slab.remove(key)?;
@@ -206,6 +214,7 @@ impl Handles {
                 Called::Signal(callback.take()?, signal)
             }
             Kind::Waiters(waiters) => Called::Wake(waiters.fire(readiness)),
+            Kind::Source(registration) => Called::Source(registration.source()?),
             Kind::Hook { .. } => return None,
         };
         Some((handle.site, called))
@@ -244,4 +253,5 @@ pub(super) enum Called {
     Watch(WatchCallback, Readiness),
     Signal(SignalCallback, i32),
     Wake(Vec<std::task::Waker>),
+    Source(Rc<dyn Source>),
 }

@@ -30,6 +30,7 @@
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
 //! | `remote.rs`, `mailbox.rs`, `requests.rs` | other threads |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
+//! | `sources/` | streams, listeners, datagrams, child processes |
 
 mod alive;
 mod callback;
@@ -52,6 +53,7 @@ mod remote;
 mod requests;
 mod signals;
 mod slab;
+mod sources;
 mod state;
 mod sync;
 mod tasks;
@@ -83,6 +85,7 @@ pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
 pub use remote::{Notifier, Remote};
 pub use requests::{Request, RequestId};
+pub use sources::{Address, Child, Datagram, Incoming, Listener, SourceError, Stream, UdpSocket};
 pub use tasks::{JoinError, JoinHandle};
 pub use timers::{Catchup, TimerId};
 pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};
@@ -180,6 +183,8 @@ struct Buffers {
     hooks: Vec<slab::Key>,
     /// Empty between two polls. Its capacity is how many events one call to the kernel can bring.
     events: Vec<epoll::Event>,
+    /// What was read last from any source.
+    incoming: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -204,7 +209,11 @@ impl Context {
             phase_times: [None; Phase::ALL.len()],
             ready: VecDeque::new(),
             panic_handler: None,
-            buffers: Buffers { hooks: Vec::new(), events: Vec::with_capacity(EVENTS_PER_CALL) },
+            buffers: Buffers {
+                hooks: Vec::new(),
+                events: Vec::with_capacity(EVENTS_PER_CALL),
+                incoming: Vec::new(),
+            },
         }
     }
 

@@ -258,6 +258,10 @@ impl Context {
                 wakers.into_iter().for_each(std::task::Waker::wake);
                 self.drain();
             }
+            Called::Source(source) => {
+                source.on_ready(self, readiness);
+                self.drain();
+            }
         }
     }
 }
