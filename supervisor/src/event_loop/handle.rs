@@ -17,7 +17,7 @@ use super::remote::Remote;
 use super::signals::SignalPipe;
 use super::slab::Key;
 use super::state::Shared;
-use super::timers::{Catchup, TimerId, due_after};
+use super::timers::{Catchup, Due, TimerId};
 
 /// A way to the loop that needs no `&mut Context`: for futures, and for structs that outlive a callback. Cheap to
 /// clone; it stays on the loop's thread. [`Context`] dereferences to it, so everything here can be said to
@@ -109,10 +109,11 @@ impl LoopHandle {
     }
 
     /// Runs `callback` once, as soon as possible after `delay`, never earlier. The delay counts from this call,
-    /// not from the loop's time, and is rounded up to a tick of 66 us.
+    /// not from the loop's time, and is rounded up to a tick of 66 us. Timers share wake-ups: one may be late by 1/256
+    /// of its delay, at most by 1 ms, when nothing else wakes the loop. Their order is that of their due times.
     #[track_caller]
     pub fn set_timeout(&self, delay: Duration, callback: impl FnOnce(&mut Context) + 'static) -> TimerId {
-        let due = due_after(self.shared.clock.read(), delay);
+        let due = Due::after(self.shared.clock.read(), delay);
         self.shared.timers.borrow_mut().start_once(due, Location::caller(), Box::new(callback))
     }
 
@@ -132,9 +133,9 @@ impl LoopHandle {
         catchup: Catchup,
         callback: impl FnMut(&mut Context) + 'static,
     ) -> TimerId {
-        let due = due_after(self.shared.clock.read(), period);
+        let due = Due::after(self.shared.clock.read(), period);
         let mut timers = self.shared.timers.borrow_mut();
-        timers.start_every(due, Location::caller(), period, catchup, Box::new(callback))
+        timers.start_every(due, Location::caller(), catchup, Box::new(callback))
     }
 
     /// Takes back a timer or an immediate. False if it has run, or was cleared, before.

@@ -71,7 +71,7 @@ impl Shared {
             closing: Queue::new(),
             posts: Queue::new(),
             immediates: RefCell::new(Immediates::new()),
-            timers: RefCell::new(Timers::new()),
+            timers: RefCell::new(Timers::new(time == Time::Virtual)),
             handles: RefCell::new(Handles::new()),
             tasks: RefCell::new(Tasks::new()),
             requests: RefCell::new(Requests::new()),
@@ -122,11 +122,11 @@ impl Shared {
         if must_not_wait {
             return Some(0);
         }
-        self.timers.borrow().next_due().map(|due| due.saturating_sub(now))
+        self.timers.borrow().next_wake().map(|due| due.saturating_sub(now))
     }
 
     pub(super) fn timer_is_due(&self, now: Nanos) -> bool {
-        self.timers.borrow().next_due().is_some_and(|due| due <= now)
+        self.timers.borrow().next_wake().is_some_and(|due| due <= now)
     }
 
     /// Drops everything that waits. Callbacks may own handles of this loop, and those would own it for ever.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! One tick is 2^16 ns, about 66 us: as fine as the kernel's own timer slack (50 us), and a shift to compute. Due
-//! times are rounded up to a tick, so no timer is ever early, and are counted from a fresh reading of the clock.
+//! times are rounded up to a tick, so no timer is ever early, and are counted from a fresh reading of the clock. A timer
+//! has a slack of 1/256 of its delay, at most 1 ms: that much later it may be when this saves a wake-up.
 
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use super::wheel::Wheel;
 
 const TICK_BITS: u32 = 16;
 const TICK: Nanos = 1 << TICK_BITS;
+/// The part of a delay that is slack: 1/256.
+const SLACK_BITS: u32 = 8;
 
 /// Names a timer of one loop, for [`clear`](super::LoopHandle::clear), `ref_` and `unref`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +36,21 @@ pub enum Catchup {
     Drift,
     /// Beats stay on the grid start + n x period. Beats that were missed are left out, never made up for.
     FixedRate,
+}
+
+/// When a timer is due.
+#[derive(Clone, Copy)]
+pub(super) struct Due {
+    at: Nanos,
+    delay: Nanos,
+}
+
+impl Due {
+    /// What lies beyond the loop's time is at its end.
+    pub(super) fn after(now: Nanos, delay: Duration) -> Due {
+        let delay = nanos(delay);
+        Due { at: now.saturating_add(delay), delay }
+    }
 }
 
 pub(super) type OnceTimer = Box<dyn FnOnce(&mut Context)>;
@@ -80,11 +98,13 @@ pub(super) struct Removed {
 pub(super) struct Timers {
     wheel: Wheel<Timer>,
     referenced: usize,
+    /// Virtual time is exact: it costs nothing to get up.
+    is_exact: bool,
 }
 
 impl Timers {
-    pub(super) fn new() -> Timers {
-        Timers { wheel: Wheel::new(), referenced: 0 }
+    pub(super) fn new(is_exact: bool) -> Timers {
+        Timers { wheel: Wheel::new(), referenced: 0, is_exact }
     }
 
     /// How many timers keep the loop alive.
@@ -92,26 +112,31 @@ impl Timers {
         self.referenced
     }
 
-    pub(super) fn start_once(&mut self, due: Nanos, site: Site, callback: OnceTimer) -> TimerId {
+    pub(super) fn start_once(&mut self, due: Due, site: Site, callback: OnceTimer) -> TimerId {
         self.start(due, site, Action::Once(callback))
     }
 
     pub(super) fn start_every(
         &mut self,
-        due: Nanos,
+        due: Due,
         site: Site,
-        period: Duration,
         catchup: Catchup,
         callback: Repeated,
     ) -> TimerId {
-        let period = nanos(period).max(TICK);
-        self.start(due, site, Action::Every(Box::new(Interval { due, period, catchup, callback })))
+        let interval = Interval { due: due.at, period: due.delay.max(TICK), catchup, callback };
+        self.start(due, site, Action::Every(Box::new(interval)))
     }
 
-    fn start(&mut self, due: Nanos, site: Site, action: Action) -> TimerId {
+    fn start(&mut self, due: Due, site: Site, action: Action) -> TimerId {
         self.referenced += 1;
         let timer = Timer { action: Some(action), site, referenced: true };
-        TimerId(self.wheel.start(tick_at_or_after(due), timer))
+        let slack = self.slack_of(due.delay);
+        TimerId(self.wheel.start(tick_at_or_after(due.at), slack, timer))
+    }
+
+    /// In ticks, of a timer that waits for `delay`.
+    fn slack_of(&self, delay: Nanos) -> u64 {
+        if self.is_exact { 0 } else { delay >> SLACK_BITS >> TICK_BITS }
     }
 
     pub(super) fn remove(&mut self, id: TimerId) -> Option<Removed> {
@@ -157,17 +182,18 @@ impl Timers {
         begun: Nanos,
         now: Nanos,
     ) -> Option<Box<Interval>> {
+        let slack = self.slack_of(interval.period);
         let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
         interval.due = interval.next_beat(begun, now);
         let tick = tick_at_or_after(interval.due);
         timer.action = Some(Action::Every(interval));
-        self.wheel.restart(id.0, tick);
+        self.wheel.restart(id.0, tick, slack);
         None
     }
 
-    /// When the next timer is due: never too late, and early only after its neighbour was stopped.
-    pub(super) fn next_due(&self) -> Option<Nanos> {
-        self.wheel.next_due().map(|tick| tick << TICK_BITS)
+    /// When the loop has to get up for the next timer: never too late, and early only after its neighbour was stopped.
+    pub(super) fn next_wake(&self) -> Option<Nanos> {
+        self.wheel.next_wake().map(|tick| tick << TICK_BITS)
     }
 
     pub(super) fn has_due(&self) -> bool {
@@ -198,9 +224,4 @@ impl Interval {
 
 fn tick_at_or_after(due: Nanos) -> u64 {
     due.div_ceil(TICK)
-}
-
-/// The due time of a timer that is started at `now`; one that lies beyond the loop's time is at its end.
-pub(super) fn due_after(now: Nanos, delay: Duration) -> Nanos {
-    now.saturating_add(nanos(delay))
 }

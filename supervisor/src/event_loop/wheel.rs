@@ -15,6 +15,9 @@
 //! * lists only ever lie ahead of now, so "lowest" is a count of trailing zeros, without rotation;
 //! * a list is filled and emptied in the order of start, so timers come out in exact (due, start) order.
 //!
+//! A timer may have some slack: nobody has to get up for it before its due tick and the slack are over. Whoever gets up
+//! earlier takes it along. So scattered timers of long delays share wake-ups, and still come out in order.
+//!
 //! A list is an array of (due tick, key), so moving it to a lower level reads and writes memory in order and touches
 //! no timer: with a million of them, waiting for memory is the whole cost. A stopped timer leaves its entry behind,
 //! which names nobody any more. Each list counts the timers that are left in it: the last one to be stopped empties
@@ -30,6 +33,10 @@ const DIGIT_BITS: u32 = 7;
 const LISTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 /// The largest tick that the levels can hold.
 pub(super) const TICK_MAX: u64 = (1 << (LEVELS as u32 * DIGIT_BITS)) - 1;
+/// The largest slack, in ticks.
+pub(super) const SLACK_MAX: u64 = 15;
+const _: () = assert!(TICK_MAX < 1 << SLACK_SHIFT && SLACK_MAX < 1 << (64 - SLACK_SHIFT));
+const SLACK_SHIFT: u32 = 56;
 /// In the place of a due tick: the timer was fetched and is in no list.
 const FETCHED: u64 = u64::MAX;
 
@@ -46,8 +53,23 @@ struct Timer<T> {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    due: u64,
+    /// Both in one word: arrays of millions of entries are read from end to end.
+    due_and_slack: u64,
     key: Key,
+}
+
+impl Entry {
+    fn new(due: u64, slack: u64, key: Key) -> Entry {
+        Entry { due_and_slack: due | slack.min(SLACK_MAX) << SLACK_SHIFT, key }
+    }
+
+    fn due(self) -> u64 {
+        self.due_and_slack & TICK_MAX
+    }
+
+    fn wake_by(self) -> u64 {
+        self.due() + (self.due_and_slack >> SLACK_SHIFT)
+    }
 }
 
 struct List {
@@ -55,12 +77,12 @@ struct List {
     entries: Vec<Entry>,
     /// How many of the entries name a timer.
     living: usize,
-    /// No timer in this list is due before. It may be too early after a timer was stopped, never too late.
-    earliest: u64,
+    /// Somebody has to get up for this list by then. It may be too early after a timer was stopped, never too late.
+    wake_by: u64,
 }
 
 impl List {
-    const EMPTY: List = List { entries: Vec::new(), living: 0, earliest: u64::MAX };
+    const EMPTY: List = List { entries: Vec::new(), living: 0, wake_by: u64::MAX };
 
     fn push(&mut self, entry: Entry, spare: &mut Vec<Vec<Entry>>) {
         if self.entries.capacity() == 0 {
@@ -68,7 +90,7 @@ impl List {
         }
         self.entries.push(entry);
         self.living += 1;
-        self.earliest = self.earliest.min(entry.due);
+        self.wake_by = self.wake_by.min(entry.wake_by());
     }
 }
 
@@ -102,23 +124,24 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Starts a timer. A tick that is not ahead counts as the next one, one beyond [`TICK_MAX`] as that.
+    /// Starts a timer. A tick that is not ahead counts as the next one, one beyond [`TICK_MAX`] as that, and a slack
+    /// beyond [`SLACK_MAX`] as that.
     ///
     /// # Panics
     /// If 2^32 timers exist at once.
-    pub(super) fn start(&mut self, due: u64, value: T) -> Key {
+    pub(super) fn start(&mut self, due: u64, slack: u64, value: T) -> Key {
         let due = self.ahead(due);
         let key = self.timers.insert(Timer { due, value });
-        self.append(Entry { due, key });
+        self.append(Entry::new(due, slack, key));
         key
     }
 
     /// Starts a timer again that was fetched. It is the last of those due in the same tick.
-    pub(super) fn restart(&mut self, key: Key, due: u64) {
+    pub(super) fn restart(&mut self, key: Key, due: u64, slack: u64) {
         let due = self.ahead(due);
         if let Some(timer) = self.timers.get_mut(key).filter(|timer| timer.due == FETCHED) {
             timer.due = due;
-            self.append(Entry { due, key });
+            self.append(Entry::new(due, slack, key));
         }
     }
 
@@ -191,18 +214,38 @@ impl<T> Wheel<T> {
         self.living_due > 0
     }
 
-    /// No timer is due before this tick. It is exact unless the earliest timer of a crowded list was stopped.
-    pub(super) fn next_due(&self) -> Option<u64> {
+    /// By this tick somebody has to get up for the next timer, its slack included. It is exact unless the earliest
+    /// timer of a crowded list was stopped; then it is too early.
+    pub(super) fn next_wake(&self) -> Option<u64> {
         if self.has_due() {
             return Some(self.now);
         }
-        let (level, list) = self.next_list()?;
-        Some(self.lists[level * LISTS_PER_LEVEL + list].earliest)
+        let mut wake_by = None;
+        for (level, list) in self.occupied_lists() {
+            // Lists come in the order of their ticks: from here on all timers are due later.
+            if wake_by.is_some_and(|wake_by| self.start_of(level, list) >= wake_by) {
+                break;
+            }
+            let of_list = self.lists[level * LISTS_PER_LEVEL + list].wake_by;
+            wake_by = Some(wake_by.map_or(of_list, |wake_by: u64| wake_by.min(of_list)));
+        }
+        wake_by
+    }
+
+    /// All lists that are not empty, in the order of their ticks.
+    fn occupied_lists(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.occupied.iter().enumerate().flat_map(|(level, &lists)| {
+            let mut rest = lists;
+            std::iter::from_fn(move || {
+                let list = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+                rest &= rest - 1;
+                Some((level, list))
+            })
+        })
     }
 
     fn next_list(&self) -> Option<(usize, usize)> {
-        let level = self.occupied.iter().position(|&lists| lists != 0)?;
-        Some((level, self.occupied[level].trailing_zeros() as usize))
+        self.occupied_lists().next()
     }
 
     /// The first tick that belongs to a list: the digits of now above its level, its own digit, then zeros.
@@ -229,7 +272,7 @@ impl<T> Wheel<T> {
     }
 
     fn append(&mut self, entry: Entry) {
-        match self.list_for(entry.due) {
+        match self.list_for(entry.due()) {
             Some(list) => {
                 self.lists[list].push(entry, &mut self.spare);
                 self.occupied[list / LISTS_PER_LEVEL] |= 1 << (list % LISTS_PER_LEVEL);
@@ -296,7 +339,7 @@ mod tests {
     fn timers_come_out_by_due_tick_and_then_by_start() {
         let mut wheel = Wheel::new();
         for (name, tick) in (0..).zip([70, 5, 5, 4_097, 70, 1]) {
-            wheel.start(tick, name);
+            wheel.start(tick, 0, name);
         }
         assert_eq!(due(&mut wheel, 1), [5]);
         assert_eq!(due(&mut wheel, 69), [1, 2]);
@@ -306,7 +349,7 @@ mod tests {
     #[test]
     fn a_removed_timer_never_comes_out_even_when_it_was_found_due() {
         let mut wheel = Wheel::new();
-        let (first, _) = (wheel.start(10, 0), wheel.start(10, 1));
+        let (first, _) = (wheel.start(10, 0, 0), wheel.start(10, 0, 1));
         wheel.advance(10);
         assert_eq!(wheel.remove(first), Some(0));
         assert_eq!(wheel.remove(first), None);
@@ -316,9 +359,9 @@ mod tests {
     #[test]
     fn a_key_of_a_removed_timer_does_not_find_its_successor() {
         let mut wheel = Wheel::new();
-        let old = wheel.start(10, 0);
+        let old = wheel.start(10, 0, 0);
         wheel.remove(old);
-        let new = wheel.start(10, 1);
+        let new = wheel.start(10, 0, 1);
         assert_eq!((new.index, wheel.remove(old)), (old.index, None));
         assert_eq!(due(&mut wheel, 10), [1]);
     }
@@ -326,12 +369,12 @@ mod tests {
     #[test]
     fn a_fetched_timer_can_be_started_again() {
         let mut wheel = Wheel::new();
-        wheel.start(10, 0);
+        wheel.start(10, 0, 0);
         wheel.advance(10);
         let (key, tick) = wheel.fetch_due().expect("it is due");
         assert_eq!(tick, 10);
         assert!(!wheel.has_due());
-        wheel.restart(key, 20);
+        wheel.restart(key, 20, 0);
         assert_eq!(due(&mut wheel, 19), [0u32; 0]);
         assert_eq!(due(&mut wheel, 20), [0]);
     }
@@ -339,8 +382,8 @@ mod tests {
     #[test]
     fn the_farthest_tick_is_held_and_reached() {
         let mut wheel = Wheel::new();
-        wheel.start(u64::MAX, 0);
-        assert_eq!(wheel.next_due(), Some(TICK_MAX));
+        wheel.start(u64::MAX, 0, 0);
+        assert_eq!(wheel.next_wake(), Some(TICK_MAX));
         assert_eq!(due(&mut wheel, TICK_MAX - 1), [0u32; 0]);
         assert_eq!(due(&mut wheel, u64::MAX), [0]);
     }
@@ -348,9 +391,9 @@ mod tests {
     #[test]
     fn timers_that_are_stopped_leave_no_memory_behind() {
         let mut wheel = Wheel::new();
-        wheel.start(1_000, 0);
+        wheel.start(1_000, 0, 0);
         for name in 1..100_000 {
-            let stopped = wheel.start(1_000, name);
+            let stopped = wheel.start(1_000, 0, name);
             wheel.remove(stopped);
         }
         let entries: usize = wheel.lists.iter().map(|list| list.entries.len()).sum();
@@ -361,13 +404,29 @@ mod tests {
     #[test]
     fn of_a_list_with_many_stopped_timers_the_others_come_out_in_order() {
         let mut wheel = Wheel::new();
-        let keys: Vec<_> = (0..1_000).map(|name| wheel.start(20_000, name)).collect();
+        let keys: Vec<_> = (0..1_000).map(|name| wheel.start(20_000, 0, name)).collect();
         for key in keys.iter().filter(|key| key.index % 10 != 0) {
             wheel.remove(*key);
         }
         assert!(due(&mut wheel, 19_999).is_empty());
         assert!(due(&mut wheel, 20_000).into_iter().eq((0..1_000).step_by(10)));
-        assert_eq!(wheel.next_due(), None);
+        assert_eq!(wheel.next_wake(), None);
+    }
+
+    #[test]
+    fn timers_with_slack_wait_for_each_other_and_keep_their_order() {
+        let mut wheel = Wheel::new();
+        wheel.start(100, 8, 0);
+        assert_eq!(wheel.next_wake(), Some(108));
+        wheel.start(104, 15, 1);
+        wheel.start(106, 1, 2);
+        wheel.start(107, 1_000, 3);
+        assert_eq!(wheel.next_wake(), Some(107));
+        assert_eq!(due(&mut wheel, 107), [0, 1, 2, 3]);
+        // The first list of the next level begins within the slack.
+        wheel.start(127, 10, 4);
+        wheel.start(130, 0, 5);
+        assert_eq!(wheel.next_wake(), Some(130));
     }
 
     /// The same operations on a sorted list, over many seeds: order, stopping and the next due tick agree.
@@ -390,7 +449,7 @@ mod tests {
         for name in 0..300_u32 {
             let reach = 1 << next(30);
             let tick = now + 1 + next(reach);
-            model.push((tick, name, wheel.start(tick, name)));
+            model.push((tick, name, wheel.start(tick, 0, name)));
             if next(4) == 0 {
                 let (_, name, stopped) = model.remove(next(model.len() as u64) as usize);
                 assert_eq!(wheel.remove(stopped), Some(name));
@@ -403,7 +462,7 @@ mod tests {
                 assert_eq!(due(&mut wheel, now), expected, "seed {seed}");
             }
             let earliest = model.iter().map(|&(tick, ..)| tick).min();
-            assert!(wheel.next_due() <= earliest || earliest.is_none(), "seed {seed}: never too late");
+            assert!(wheel.next_wake() <= earliest || earliest.is_none(), "seed {seed}: never too late");
         }
     }
 }
