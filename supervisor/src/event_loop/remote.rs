@@ -87,9 +87,14 @@ impl Remote {
     }
 
     pub(super) fn push(&self, post: Post) -> Result<(), LoopGone> {
+        self.try_push(post).map_err(|_| LoopGone)
+    }
+
+    /// Gives the post back when the loop is gone.
+    pub(super) fn try_push(&self, post: Post) -> Result<(), Post> {
         let mut inbox = self.lock();
         if inbox.gone {
-            return Err(LoopGone);
+            return Err(post);
         }
         inbox.posts.push(post);
         let was_empty = inbox.posts.len() == 1;
