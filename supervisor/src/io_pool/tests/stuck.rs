@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::io_pool::deadlines::Deadlines;
 
 #[test]
 fn a_stuck_thread_is_written_off_and_replaced() {
@@ -155,4 +156,22 @@ fn a_stuck_thread_that_returns_serves_again_if_it_was_not_replaced() {
     pool.within(Duration::from_secs(20)).submit(|| 1, collect(&answers));
     event_loop.run().unwrap();
     assert_eq!(answers.take(), [Err(IoError::TimedOut { pool: "offload-io" }.to_string()), Ok(1)]);
+}
+
+#[test]
+fn the_deadlines_of_tasks_that_are_done_are_forgotten_long_before_they_are_due() {
+    let (mut event_loop, pool) = pool_with(one_thread());
+    let awaited = pool.submit(|| (), |_, _| ());
+    let done = pool.submit(|| (), |_, _| ());
+    event_loop.run().unwrap();
+    let (now, mut deadlines) = (event_loop.now(), Deadlines::default());
+    deadlines.push(now, awaited);
+    for _ in 0..100_000 {
+        deadlines.push(now, done);
+        if deadlines.need_sweep(1) {
+            deadlines.sweep(|task| task == awaited);
+        }
+    }
+    let left = deadlines.take_due(now);
+    assert!(left.contains(&awaited) && left.len() < 1_000, "{} are left", left.len());
 }
