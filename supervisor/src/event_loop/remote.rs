@@ -91,10 +91,13 @@ impl Remote {
     }
 
     pub(super) fn push(&self, post: Post) -> Result<(), LoopGone> {
-        match self.shared.posts.push(post) {
-            Ok(Ring::Needed) => self.ring(),
-            Ok(Ring::OnItsWay) => {}
-            Err(_) => return Err(LoopGone),
+        self.try_push(post).map_err(|_| LoopGone)
+    }
+
+    /// Gives the post back when the loop is gone.
+    pub(super) fn try_push(&self, post: Post) -> Result<(), Post> {
+        if self.shared.posts.push(post)? == Ring::Needed {
+            self.ring();
         }
         Ok(())
     }
