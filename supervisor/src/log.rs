@@ -59,6 +59,17 @@ impl Log {
         self.say(Level::Normal, line);
     }
 
+    /// A way to say that something went wrong from another thread. The log waits for its end when it is dropped.
+    pub(crate) fn warner(&self) -> impl Fn(fmt::Arguments<'_>) + Send + 'static {
+        let lines = self.lines.clone().filter(|_| Level::Normal <= self.level);
+        move |line| {
+            if let Some(lines) = &lines {
+                // Without room it is lost; the next one will come.
+                let _ = lines.try_send(format!("offload: {line}"));
+            }
+        }
+    }
+
     /// Says something ordinary.
     pub(crate) fn info(&self, line: fmt::Arguments<'_>) {
         self.say(Level::Verbose, line);

@@ -13,7 +13,7 @@
 mod client;
 mod clients;
 
-use crate::event_loop::{Context, HandleId, Hold, Interest, LoopHandle};
+use crate::event_loop::{Context, HandleId, Hold, Interest, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
 use crate::front::{AcceptError, Listener};
 use crate::io_pool::{IoPool, IoPoolConfig};
 use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX};
@@ -74,6 +74,8 @@ type FrontRef = Rc<RefCell<Front>>;
 /// Everything that has to do with clients.
 struct Front {
     me: Weak<RefCell<Front>>,
+    /// Before the hub, whose log waits for what the watchdog may still have to say.
+    _watchdog: Option<Watchdog>,
     hub: HubRef,
     io_pool: IoPool,
     handle: LoopHandle,
@@ -110,12 +112,17 @@ impl Server {
         let io_pool = IoPool::new(cx, io_config).map_err(StartError::Threads)?;
         let ready = Ready { socket: config.socket, workers: config.pool.workers, pid: std::process::id() };
         let log = Log::to_stderr(config.pool.log);
+        let warn = log.warner();
+        // Without a thread for it the loop is as good as it was, and only unwatched.
+        let watchdog =
+            handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
         let hub = Hub::start(config.pool.core(), config.pool.programs, log, handle.clone())
             .map_err(StartError::Config)?;
         hub.borrow_mut().when_ready(Box::new(move |cx| on_ready(&ready, cx)));
         let front = Rc::new_cyclic(|me| {
             RefCell::new(Front {
                 me: me.clone(),
+                _watchdog: watchdog,
                 hub,
                 io_pool,
                 hold: Some(handle.hold()),

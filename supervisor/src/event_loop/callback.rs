@@ -3,10 +3,12 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::Location;
 
 use super::Context;
 use super::slab::Key;
+use super::tasks::Tasks;
 
 /// The source line that registered a callback.
 pub(super) type Site = &'static Location<'static>;
@@ -33,8 +35,18 @@ pub(super) enum Microtask {
     Poll(Key),
 }
 
+impl Microtask {
+    /// Where it comes from; `None` for the wake-up of a future that has ended.
+    pub(super) fn site(&self, tasks: &Tasks) -> Option<Site> {
+        match self {
+            Microtask::Run(callback) => Some(callback.site),
+            Microtask::Poll(key) => tasks.site(*key),
+        }
+    }
+}
+
 /// In which part of an iteration a callback ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Outside of all others: the code that ran before the loop did.
     Entry,
@@ -54,6 +66,42 @@ pub enum Phase {
     Closing,
     /// Ticks, microtasks and futures, after any callback of the other phases.
     Microtasks,
+}
+
+impl Phase {
+    /// All of them, in the order of their declaration.
+    pub(super) const ALL: [Phase; 9] = [
+        Phase::Entry,
+        Phase::Timers,
+        Phase::Pending,
+        Phase::Idle,
+        Phase::Prepare,
+        Phase::Poll,
+        Phase::Check,
+        Phase::Closing,
+        Phase::Microtasks,
+    ];
+
+    /// Its name, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Entry => "entry",
+            Phase::Timers => "timers",
+            Phase::Pending => "pending",
+            Phase::Idle => "idle",
+            Phase::Prepare => "prepare",
+            Phase::Poll => "poll",
+            Phase::Check => "check",
+            Phase::Closing => "closing",
+            Phase::Microtasks => "microtasks",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} phase", self.name())
+    }
 }
 
 /// A panic that a callback let out.
@@ -109,6 +157,11 @@ impl<T> Queue<T> {
 
     pub(super) fn len(&self) -> usize {
         self.0.borrow().len()
+    }
+
+    /// `see` must not come back to the queue.
+    pub(super) fn for_each(&self, see: impl FnMut(&T)) {
+        self.0.borrow().iter().for_each(see);
     }
 
     pub(super) fn append(&self, values: Vec<T>) {

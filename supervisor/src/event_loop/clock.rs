@@ -3,12 +3,16 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Nanoseconds since the loop was made. They last for 584 years.
 pub(super) type Nanos = u64;
 
 #[derive(Debug)]
 pub(super) struct Clock {
     origin: Instant,
+    /// The same moment as the kernel counts it.
+    origin_nanos: Nanos,
     source: Source,
 }
 
@@ -21,17 +25,17 @@ enum Source {
 
 impl Clock {
     pub(super) fn monotonic() -> Clock {
-        Clock { origin: Instant::now(), source: Source::Monotonic }
+        Clock { origin: Instant::now(), origin_nanos: monotonic_nanos(), source: Source::Monotonic }
     }
 
     pub(super) fn virtual_time() -> Clock {
-        Clock { origin: Instant::now(), source: Source::Virtual(Cell::new(0)) }
+        Clock { origin: Instant::now(), origin_nanos: 0, source: Source::Virtual(Cell::new(0)) }
     }
 
     #[inline]
     pub(super) fn read(&self) -> Nanos {
         match &self.source {
-            Source::Monotonic => nanos(self.origin.elapsed()),
+            Source::Monotonic => monotonic_nanos() - self.origin_nanos,
             Source::Virtual(now) => now.get(),
         }
     }
@@ -51,6 +55,12 @@ impl Clock {
             now.set(now.get().saturating_add(by));
         }
     }
+}
+
+/// The clock that [`Instant`] reads, too, without the conversions on the way: it is read at every callback.
+fn monotonic_nanos() -> Nanos {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 /// A duration in nanoseconds; what does not fit counts as the largest.

@@ -13,17 +13,36 @@ pub struct LoopConfig {
     pub events_per_poll: usize,
     /// How long one poll phase handles events at most; it also ends as soon as a timer is due.
     pub poll_budget: Duration,
+    /// What happens when ticks, microtasks or idle hooks keep the loop longer than the `starvation_budget`.
+    pub on_starvation: OnStarvation,
+    /// How long the ticks and microtasks after one callback, or the idle hooks of one iteration, may take before
+    /// they count as starving the rest of the loop. In virtual time nothing takes time.
+    pub starvation_budget: Duration,
     /// Whose time the loop lives in.
     pub time: Time,
 }
 
+/// What a loop does when ticks, microtasks or idle hooks starve the rest of it. It counts in any case; see
+/// [`Starvation`](super::Starvation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStarvation {
+    /// Goes on with them, as Node and libuv do: ticks that queue ticks for ever keep the loop for ever.
+    Strict,
+    /// Leaves the rest of them for later: other callbacks and the poll have their turn in between. What is left
+    /// stays first in its queue.
+    Budget,
+}
+
 impl Default for LoopConfig {
-    /// A million callbacks, 48 times 1,024 events (as in libuv), 10 ms of polling, real time.
+    /// A million callbacks, 48 times 1,024 events (as in libuv), 10 ms of polling, starvation counted from 10 ms
+    /// on and allowed, real time.
     fn default() -> LoopConfig {
         LoopConfig {
             callbacks_per_phase: 1_000_000,
             events_per_poll: 48 * 1_024,
             poll_budget: Duration::from_millis(10),
+            on_starvation: OnStarvation::Strict,
+            starvation_budget: Duration::from_millis(10),
             time: Time::Real,
         }
     }

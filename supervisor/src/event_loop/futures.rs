@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use super::LoopHandle;
 use super::callback::{Callback, Site};
-use super::clock::Nanos;
 use super::immediates::ImmediateId;
-use super::timers::{TimerId, due_after};
+use super::timers::{Due, TimerId};
 
 /// Something that happens once, and who waits for it.
 #[derive(Default)]
@@ -43,7 +42,7 @@ impl Happening {
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Sleep {
     event_loop: LoopHandle,
-    due: Nanos,
+    due: Due,
     site: Site,
     timer: Option<(TimerId, Rc<Happening>)>,
 }
@@ -136,7 +135,7 @@ impl LoopHandle {
     /// Resolves `duration` after this call, never earlier.
     #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        let due = due_after(self.shared.clock.read(), duration);
+        let due = Due::after(self.shared.clock.read(), duration);
         Sleep { event_loop: self.clone(), due, site: std::panic::Location::caller(), timer: None }
     }
 

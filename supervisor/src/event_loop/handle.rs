@@ -17,7 +17,7 @@ use super::remote::Remote;
 use super::signals::SignalPipe;
 use super::slab::Key;
 use super::state::Shared;
-use super::timers::{Catchup, TimerId, due_after};
+use super::timers::{Catchup, Due, TimerId};
 
 /// A way to the loop that needs no `&mut Context`: for futures, and for structs that outlive a callback. Cheap to
 /// clone; it stays on the loop's thread. [`Context`] dereferences to it, so everything here can be said to
@@ -74,24 +74,25 @@ impl From<HandleId> for Referable {
 /// Keeps the loop alive while it exists, for as long as an answer is awaited from elsewhere.
 pub struct Hold {
     shared: Rc<Shared>,
+    key: Key,
 }
 
 impl Clone for Hold {
+    #[track_caller]
     fn clone(&self) -> Hold {
-        Hold::new(&self.shared)
+        Hold::new(&self.shared, Location::caller())
     }
 }
 
 impl Hold {
-    fn new(shared: &Rc<Shared>) -> Hold {
-        shared.holds.set(shared.holds.get() + 1);
-        Hold { shared: Rc::clone(shared) }
+    fn new(shared: &Rc<Shared>, site: Site) -> Hold {
+        Hold { key: shared.holds.borrow_mut().insert(site), shared: Rc::clone(shared) }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.shared.holds.set(self.shared.holds.get() - 1);
+        self.shared.holds.borrow_mut().remove(self.key);
     }
 }
 
@@ -108,10 +109,11 @@ impl LoopHandle {
     }
 
     /// Runs `callback` once, as soon as possible after `delay`, never earlier. The delay counts from this call,
-    /// not from the loop's time, and is rounded up to a tick of 66 us.
+    /// not from the loop's time, and is rounded up to a tick of 66 us. Timers share wake-ups: one may be late by 1/256
+    /// of its delay, at most by 1 ms, when nothing else wakes the loop. Their order is that of their due times.
     #[track_caller]
     pub fn set_timeout(&self, delay: Duration, callback: impl FnOnce(&mut Context) + 'static) -> TimerId {
-        let due = due_after(self.shared.clock.read(), delay);
+        let due = Due::after(self.shared.clock.read(), delay);
         self.shared.timers.borrow_mut().start_once(due, Location::caller(), Box::new(callback))
     }
 
@@ -131,9 +133,9 @@ impl LoopHandle {
         catchup: Catchup,
         callback: impl FnMut(&mut Context) + 'static,
     ) -> TimerId {
-        let due = due_after(self.shared.clock.read(), period);
+        let due = Due::after(self.shared.clock.read(), period);
         let mut timers = self.shared.timers.borrow_mut();
-        timers.start_every(due, Location::caller(), period, catchup, Box::new(callback))
+        timers.start_every(due, Location::caller(), catchup, Box::new(callback))
     }
 
     /// Takes back a timer or an immediate. False if it has run, or was cleared, before.
@@ -343,20 +345,14 @@ impl LoopHandle {
     }
 
     /// Keeps the loop alive while the returned guard, or a clone of it, exists.
+    #[track_caller]
     pub fn hold(&self) -> Hold {
-        Hold::new(&self.shared)
+        Hold::new(&self.shared, Location::caller())
     }
 
     /// Something is left to run or to wait for.
     pub fn is_alive(&self) -> bool {
         self.shared.is_alive()
-    }
-
-    /// Where the timers and handles were registered that keep the loop alive.
-    pub fn alive_sites(&self) -> Vec<Site> {
-        let mut sites = self.shared.timers.borrow().sites();
-        sites.extend(self.shared.handles.borrow().sites());
-        sites
     }
 
     /// Makes `run` return after the current iteration, or the next `run` at once if none is under way.
@@ -371,13 +367,14 @@ impl LoopHandle {
 
     /// The loop's figures about itself.
     pub fn metrics(&self) -> LoopMetrics {
-        self.shared.metrics.borrow().picture()
+        self.shared.metrics.borrow().picture(self.shared.pulse.blocked())
     }
 
     /// Starts the figures anew.
     pub fn reset_metrics(&self) {
         *self.shared.metrics.borrow_mut() = Metrics::new();
         self.shared.slowest.set(0);
+        self.shared.pulse.reset_blocked();
     }
 
     /// Resolves when a read from `source` will not block.

@@ -11,13 +11,16 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, RawFd};
+use std::rc::Rc;
 
 use super::Context;
+use super::alive::AliveKind;
 use super::callback::{Phase, Repeated, Site};
 use super::poller::{Interest, Poller, Readiness};
 use super::readiness::Waiters;
 use super::signals::{SignalCallback, SignalPipe};
 use super::slab::{Key, Slab};
+use super::sources::{Registration, Source};
 
 /// Names a handle of one loop: a hook, a watcher or a signal handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +63,20 @@ pub(super) enum Kind {
     },
     /// Futures that wait for one descriptor.
     Waiters(Waiters),
+    /// A stream, a listener or the like, which calls its callbacks itself.
+    Source(Registration),
+}
+
+impl Kind {
+    fn name(&self) -> AliveKind {
+        match self {
+            Kind::Hook { .. } => AliveKind::Hook,
+            Kind::Watch { .. } => AliveKind::Watcher,
+            Kind::Signals { .. } => AliveKind::SignalHandler,
+            Kind::Waiters(_) => AliveKind::WaitingFuture,
+            Kind::Source(_) => AliveKind::Source,
+        }
+    }
 }
 
 pub(super) struct Handle {
@@ -70,8 +87,11 @@ pub(super) struct Handle {
 
 impl Handle {
     fn keeps_alive(&self) -> bool {
-        let rests = matches!(&self.kind, Kind::Watch { interest, .. } if interest.is_none());
-        self.referenced && !rests
+        match &self.kind {
+            Kind::Watch { interest, .. } => self.referenced && !interest.is_none(),
+            Kind::Source(registration) => registration.keeps_alive(self.referenced),
+            _ => self.referenced,
+        }
     }
 }
 
@@ -118,13 +138,13 @@ impl Handles {
             Kind::Watch { interest, .. } if interest.is_none() => {}
             Kind::Watch { source, .. } => poller.remove(source.as_fd()),
             Kind::Signals { pipes, .. } => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
-            // Only its futures have the descriptor, and they leave by forget().
-            Kind::Waiters(_) => {}
+            // Only its futures, or the source, have the descriptor, and they leave by forget().
+            Kind::Waiters(_) | Kind::Source(_) => {}
         }
         Some(handle)
     }
 
-    /// Takes out the place of futures that wait no more.
+    /// Takes out the place of futures that wait no more, or of a source that has left the poller.
     #[must_use]
     pub(super) fn forget(&mut self, key: Key) -> Option<Handle> {
         let handle = self.slab.remove(key)?;
@@ -157,6 +177,13 @@ impl Handles {
         into.extend_from_slice(&self.hooks[phase as usize]);
     }
 
+    /// Lets the hooks of this phase begin with another one in the next iteration: the one after the first `done`.
+    pub(super) fn begin_after(&mut self, phase: HookPhase, done: usize) {
+        let hooks = &mut self.hooks[phase as usize];
+        let done = done.min(hooks.len());
+        hooks.rotate_left(done);
+    }
+
     pub(super) fn take_hook(&mut self, key: Key) -> Option<(Site, Repeated)> {
         let Handle { kind: Kind::Hook { callback, .. }, site, .. } = self.slab.get_mut(key)? else {
             return None;
@@ -187,6 +214,7 @@ impl Handles {
                 Called::Signal(callback.take()?, signal)
             }
             Kind::Waiters(waiters) => Called::Wake(waiters.fire(readiness)),
+            Kind::Source(registration) => Called::Source(registration.source()?),
             Kind::Hook { .. } => return None,
         };
         Some((handle.site, called))
@@ -213,8 +241,10 @@ impl Handles {
         self.slab.take_all()
     }
 
-    pub(super) fn sites(&self) -> Vec<Site> {
-        self.slab.iter().filter(|handle| handle.keeps_alive()).map(|handle| handle.site).collect()
+    pub(super) fn for_each_alive(&self, mut see: impl FnMut(AliveKind, Site)) {
+        for handle in self.slab.iter().filter(|handle| handle.keeps_alive()) {
+            see(handle.kind.name(), handle.site);
+        }
     }
 }
 
@@ -223,4 +253,5 @@ pub(super) enum Called {
     Watch(WatchCallback, Readiness),
     Signal(SignalCallback, i32),
     Wake(Vec<std::task::Waker>),
+    Source(Rc<dyn Source>),
 }

@@ -57,6 +57,10 @@ impl Immediates {
         None
     }
 
+    pub(super) fn for_each(&self, see: impl FnMut(&Callback)) {
+        self.queue.iter().flatten().for_each(see);
+    }
+
     pub(super) fn take_all(&mut self) -> VecDeque<Option<Callback>> {
         self.first = self.end();
         self.waiting = 0;

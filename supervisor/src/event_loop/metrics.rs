@@ -1,4 +1,4 @@
-//! What the loop knows about itself: how long it keeps others waiting, and whose callback it was.
+//! What the loop knows about itself: how long it keeps others waiting, in which phase, and whose callback it was.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 use super::callback::{Phase, Site};
 use super::clock::Nanos;
 
-/// Lags above this count as this: a minute.
-const LAG_MAX_US: u64 = 60_000_000;
+/// Longer times than this count as this: a minute.
+const TIME_MAX_US: u64 = 60_000_000;
 
 /// The callback that ran longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +21,48 @@ pub struct SlowCallback {
     pub duration: Duration,
 }
 
-/// How long the loop was busy between two polls, in microseconds: what an event would have had to wait that
-/// arrived right after the poll. Exact to 1 %.
+/// A distribution of times in microseconds, exact to 1 %. Without any times it is all zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// Half of the iterations were shorter.
+    /// Half of them were shorter.
     pub p50_us: u64,
-    /// 99 of 100 iterations were shorter.
+    /// 99 of 100 were shorter.
     pub p99_us: u64,
-    /// The longest iteration.
+    /// The longest one.
     pub max_us: u64,
+}
+
+/// How long the callbacks of one phase took in an iteration; what ran after each of them counts as
+/// [`Phase::Microtasks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseTime {
+    /// Which one.
+    pub phase: Phase,
+    /// In how many iterations it had anything to run.
+    pub iterations: u64,
+    /// How long it took in these.
+    pub time: Lag,
+}
+
+/// How long callbacks had to wait for their turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Timers, from their due time.
+    pub timers: Lag,
+    /// Callbacks of the poll phase, from the moment in which the kernel handed their events over.
+    pub poll: Lag,
+}
+
+/// How often the rest of the loop had to wait longer than
+/// [`starvation_budget`](super::LoopConfig::starvation_budget).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Starvation {
+    /// ... for ticks after one callback.
+    pub ticks: u64,
+    /// ... for microtasks and futures after one callback.
+    pub microtasks: u64,
+    /// ... for the idle hooks of one iteration.
+    pub idle: u64,
 }
 
 /// A picture of the loop's figures since it was made, or since they were reset.
@@ -38,28 +70,114 @@ pub struct Lag {
 pub struct LoopMetrics {
     /// How often the loop went around.
     pub iterations: u64,
-    /// How long it kept events waiting.
+    /// How long the loop was busy between two polls: what an event would have had to wait that arrived right after
+    /// the poll.
     pub lag: Lag,
+    /// The phases that had anything to run.
+    pub phases: Vec<PhaseTime>,
+    /// How long callbacks waited for their turn.
+    pub lateness: Lateness,
     /// The slowest callback, once one has run.
     pub slowest_callback: Option<SlowCallback>,
+    /// How often callbacks that always come first kept the others waiting.
+    pub starvation: Starvation,
+    /// How often a [watchdog](super::Watchdog) found the loop blocked.
+    pub blocked: u64,
+    /// How many single steps of a [partitioned](super::LoopHandle::partition) computation took longer than the
+    /// whole budget of its turn.
+    pub steps_over_budget: u64,
+    /// The slowest of these, with the place that started the computation.
+    pub slowest_step: Option<SlowCallback>,
+}
+
+impl LoopMetrics {
+    /// How long one phase took, if it had anything to run.
+    pub fn phase(&self, phase: Phase) -> Option<PhaseTime> {
+        self.phases.iter().copied().find(|time| time.phase == phase)
+    }
+}
+
+/// Which callbacks starve the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Starving {
+    Ticks,
+    Microtasks,
+    Idle,
+}
+
+struct Times(Histogram<u64>);
+
+impl Times {
+    fn new() -> Times {
+        let histogram = Histogram::new_with_bounds(1, TIME_MAX_US, 2);
+        Times(histogram.expect("the bounds are constants that fit together"))
+    }
+
+    #[inline]
+    fn record(&mut self, time: Nanos) {
+        self.0.saturating_record(time / 1_000);
+    }
+
+    fn picture(&self) -> Lag {
+        let Times(times) = self;
+        Lag {
+            p50_us: times.value_at_quantile(0.5),
+            p99_us: times.value_at_quantile(0.99),
+            max_us: times.max(),
+        }
+    }
 }
 
 pub(super) struct Metrics {
     iterations: u64,
-    lag: Histogram<u64>,
+    lag: Times,
+    phases: [Times; Phase::ALL.len()],
+    timers_late: Times,
+    poll_late: Times,
     slowest: Option<SlowCallback>,
+    starvation: Starvation,
+    steps_over_budget: u64,
+    slowest_step: Option<SlowCallback>,
 }
 
 impl Metrics {
     pub(super) fn new() -> Metrics {
-        let lag =
-            Histogram::new_with_bounds(1, LAG_MAX_US, 2).expect("the bounds are constants that fit together");
-        Metrics { iterations: 0, lag, slowest: None }
+        Metrics {
+            iterations: 0,
+            lag: Times::new(),
+            phases: Phase::ALL.map(|_| Times::new()),
+            timers_late: Times::new(),
+            poll_late: Times::new(),
+            slowest: None,
+            starvation: Starvation::default(),
+            steps_over_budget: 0,
+            slowest_step: None,
+        }
     }
 
     pub(super) fn iteration(&mut self, busy: Nanos) {
         self.iterations += 1;
-        self.lag.saturating_record(busy / 1_000);
+        self.lag.record(busy);
+    }
+
+    pub(super) fn phase(&mut self, phase: Phase, time: Nanos) {
+        self.phases[phase as usize].record(time);
+    }
+
+    pub(super) fn timer_was_late(&mut self, by: Nanos) {
+        self.timers_late.record(by);
+    }
+
+    pub(super) fn event_was_late(&mut self, by: Nanos) {
+        self.poll_late.record(by);
+    }
+
+    pub(super) fn starved_by(&mut self, who: Starving) {
+        match who {
+            Starving::Ticks => self.starvation.ticks += 1,
+            Starving::Microtasks => self.starvation.microtasks += 1,
+            Starving::Idle => self.starvation.idle += 1,
+        }
     }
 
     /// Only called for a callback slower than all before.
@@ -67,12 +185,28 @@ impl Metrics {
         self.slowest = Some(SlowCallback { site, phase, duration: Duration::from_nanos(duration) });
     }
 
-    pub(super) fn picture(&self) -> LoopMetrics {
-        let lag = Lag {
-            p50_us: self.lag.value_at_quantile(0.5),
-            p99_us: self.lag.value_at_quantile(0.99),
-            max_us: self.lag.max(),
-        };
-        LoopMetrics { iterations: self.iterations, lag, slowest_callback: self.slowest }
+    pub(super) fn step_over_budget(&mut self, site: Site, duration: Nanos) {
+        self.steps_over_budget += 1;
+        let step = SlowCallback { site, phase: Phase::Check, duration: Duration::from_nanos(duration) };
+        if self.slowest_step.is_none_or(|slowest| slowest.duration < step.duration) {
+            self.slowest_step = Some(step);
+        }
+    }
+
+    pub(super) fn picture(&self, blocked: u64) -> LoopMetrics {
+        let times = Phase::ALL.into_iter().zip(&self.phases).filter(|(_, times)| !times.0.is_empty());
+        LoopMetrics {
+            iterations: self.iterations,
+            lag: self.lag.picture(),
+            phases: times
+                .map(|(phase, times)| PhaseTime { phase, iterations: times.0.len(), time: times.picture() })
+                .collect(),
+            lateness: Lateness { timers: self.timers_late.picture(), poll: self.poll_late.picture() },
+            slowest_callback: self.slowest,
+            starvation: self.starvation,
+            blocked,
+            steps_over_budget: self.steps_over_budget,
+            slowest_step: self.slowest_step,
+        }
     }
 }

@@ -24,13 +24,17 @@
 //!
 //! | read | for |
 //! |---|---|
-//! | `mod.rs`, `phases.rs` | the loop and its phases |
+//! | `mod.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
 //! | `handle.rs` | what one can ask of it |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
-//! | `remote.rs`, `requests.rs` | other threads |
+//! | `remote.rs`, `mailbox.rs`, `requests.rs` | other threads |
+//! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
+//! | `sources/` | streams, listeners, datagrams, child processes |
 
+mod alive;
 mod callback;
+mod calls;
 mod clock;
 mod config;
 mod error;
@@ -38,20 +42,25 @@ mod futures;
 mod handle;
 mod handles;
 mod immediates;
+mod mailbox;
 mod metrics;
 mod partition;
 mod phases;
 mod poller;
+mod pulse;
 mod readiness;
 mod remote;
 mod requests;
 mod signals;
 mod slab;
+mod sources;
 mod state;
+mod sync;
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod watchdog;
 mod wheel;
 
 use std::collections::VecDeque;
@@ -62,25 +71,30 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
+pub use alive::{Alive, AliveKind};
 pub use callback::{CallbackPanic, Phase};
-pub use config::{LoopConfig, RunMode, Time};
+pub use config::{LoopConfig, OnStarvation, RunMode, Time};
 pub use error::{LoopError, LoopGone};
 pub use futures::{NextIteration, Sleep, YieldNow};
 pub use handle::{Clearable, Hold, LoopHandle, Referable};
 pub use handles::HandleId;
 pub use immediates::ImmediateId;
-pub use metrics::{Lag, LoopMetrics, SlowCallback};
+pub use metrics::{Lag, Lateness, LoopMetrics, PhaseTime, SlowCallback, Starvation};
+pub use partition::PARTITION_BUDGET;
 pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
 pub use remote::{Notifier, Remote};
 pub use requests::{Request, RequestId};
+pub use sources::{Address, Child, Datagram, Incoming, Listener, SourceError, Stream, UdpSocket};
 pub use tasks::{JoinError, JoinHandle};
 pub use timers::{Catchup, TimerId};
+pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};
 
 pub(crate) use callback::message_of as panic_message;
 
 use callback::Site;
 use clock::Nanos;
+use poller::EVENTS_PER_CALL;
 use state::Shared;
 
 /// An event loop. It dereferences to [`Context`], so its owner can do whatever a callback can do.
@@ -156,6 +170,8 @@ pub struct Context {
     /// The ticks are done, and now all microtasks have their turn.
     is_in_microtasks: bool,
     lateness: Nanos,
+    /// How long the callbacks of each phase took in this iteration, if there were any.
+    phase_times: [Option<Nanos>; Phase::ALL.len()],
     /// Events that were fetched from the kernel and not yet handled.
     ready: VecDeque<epoll::Event>,
     panic_handler: Option<PanicHandler>,
@@ -163,10 +179,12 @@ pub struct Context {
 }
 
 /// Memory that is used again and again.
-#[derive(Default)]
 struct Buffers {
     hooks: Vec<slab::Key>,
+    /// Empty between two polls. Its capacity is how many events one call to the kernel can bring.
     events: Vec<epoll::Event>,
+    /// What was read last from any source.
+    incoming: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -188,9 +206,14 @@ impl Context {
             busy_since: 0,
             is_in_microtasks: false,
             lateness: 0,
+            phase_times: [None; Phase::ALL.len()],
             ready: VecDeque::new(),
             panic_handler: None,
-            buffers: Buffers::default(),
+            buffers: Buffers {
+                hooks: Vec::new(),
+                events: Vec::with_capacity(EVENTS_PER_CALL),
+                incoming: Vec::new(),
+            },
         }
     }
 
@@ -220,6 +243,8 @@ impl Context {
         self.is_running = true;
         let result = self.go_around(mode);
         self.is_running = false;
+        self.handle.shared.pulse.rest();
+        self.end_measuring_phases();
         self.handle.stop_is_done();
         result.map(|()| self.is_alive())
     }

@@ -8,6 +8,10 @@ use super::callback::{Callback, Site};
 use super::clock::{Nanos, nanos};
 use super::{Context, LoopHandle};
 
+/// A good budget for one turn of a computation on the loop: 1 ms. A step that alone takes longer is counted in
+/// [`LoopMetrics::steps_over_budget`](super::LoopMetrics::steps_over_budget), also by the form without a budget.
+pub const PARTITION_BUDGET: Duration = Duration::from_millis(1);
+
 /// Between two readings of the clock at most this many steps are made.
 const STEPS_PER_READING_MAX: u32 = 1 << 16;
 
@@ -15,6 +19,11 @@ struct Partition<State, Step, Done> {
     state: State,
     step: Step,
     done: Done,
+    pace: Pace,
+}
+
+/// How many steps make a turn.
+struct Pace {
     budget: Nanos,
     steps_per_reading: u32,
     site: Site,
@@ -30,11 +39,13 @@ impl LoopHandle {
         step: impl FnMut(&mut State) -> ControlFlow<Output> + 'static,
         done: impl FnOnce(&mut Context, Output) + 'static,
     ) {
-        let site = Location::caller();
-        self.start_partition(Partition { state, step, done, budget: 0, steps_per_reading: 1, site });
+        let pace = Pace { budget: 0, steps_per_reading: 1, site: Location::caller() };
+        self.start_partition(Partition { state, step, done, pace });
     }
 
-    /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`.
+    /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`, such as
+    /// [`PARTITION_BUDGET`]. A single step that takes longer than the budget, or than 1 ms if that is more, is
+    /// counted and named in the [metrics](LoopHandle::metrics).
     #[track_caller]
     pub fn partition_within<State: 'static, Output: 'static>(
         &self,
@@ -43,8 +54,8 @@ impl LoopHandle {
         step: impl FnMut(&mut State) -> ControlFlow<Output> + 'static,
         done: impl FnOnce(&mut Context, Output) + 'static,
     ) {
-        let (budget, site) = (nanos(budget), Location::caller());
-        self.start_partition(Partition { state, step, done, budget, steps_per_reading: 1, site });
+        let pace = Pace { budget: nanos(budget), steps_per_reading: 1, site: Location::caller() };
+        self.start_partition(Partition { state, step, done, pace });
     }
 
     fn start_partition<State, Output, Step, Done>(&self, partition: Partition<State, Step, Done>)
@@ -54,7 +65,7 @@ impl LoopHandle {
         Step: FnMut(&mut State) -> ControlFlow<Output> + 'static,
         Done: FnOnce(&mut Context, Output) + 'static,
     {
-        let callback = Callback::new(partition.site, move |context| partition.take_turn(context));
+        let callback = Callback::new(partition.pace.site, move |context| partition.take_turn(context));
         self.shared.immediates.borrow_mut().push(callback);
     }
 }
@@ -66,20 +77,34 @@ where
     Step: FnMut(&mut State) -> ControlFlow<Output> + 'static,
     Done: FnOnce(&mut Context, Output) + 'static,
 {
-    fn take_turn(mut self, context: &mut Context) {
-        match self.steps_within_budget(context) {
-            ControlFlow::Break(output) => (self.done)(context, output),
-            ControlFlow::Continue(()) => context.start_partition(self),
+    fn take_turn(self, context: &mut Context) {
+        // As a variable of this function the state can live in registers from step to step.
+        let Partition { mut state, mut step, done, mut pace } = self;
+        match pace.turn(context, || step(&mut state)) {
+            ControlFlow::Break(output) => done(context, output),
+            ControlFlow::Continue(()) => context.start_partition(Partition { state, step, done, pace }),
         }
     }
+}
 
-    fn steps_within_budget(&mut self, context: &Context) -> ControlFlow<Output> {
+impl Pace {
+    /// As many steps as fit into the budget, and at least one.
+    #[inline]
+    fn turn<Output>(
+        &mut self,
+        context: &Context,
+        mut step: impl FnMut() -> ControlFlow<Output>,
+    ) -> ControlFlow<Output> {
         let start = context.shared.clock.read();
+        let mut used = 0;
         loop {
             for _ in 0..self.steps_per_reading {
-                (self.step)(&mut self.state)?;
+                step()?;
             }
-            let used = context.shared.clock.read().saturating_sub(start);
+            let used_before = std::mem::replace(&mut used, context.shared.clock.read().saturating_sub(start));
+            if self.steps_per_reading == 1 {
+                self.report_long_step(context, used - used_before);
+            }
             if used >= self.budget {
                 self.steps_per_reading = (self.steps_per_reading / 2).max(1);
                 return ControlFlow::Continue(());
@@ -88,6 +113,13 @@ where
             if used < self.budget / 16 {
                 self.steps_per_reading = (self.steps_per_reading * 2).min(STEPS_PER_READING_MAX);
             }
+        }
+    }
+
+    /// A partition with steps that are too long themselves is none.
+    fn report_long_step(&self, context: &Context, duration: Nanos) {
+        if duration > self.budget.max(nanos(PARTITION_BUDGET)) {
+            context.shared.metrics.borrow_mut().step_over_budget(self.site, duration);
         }
     }
 }

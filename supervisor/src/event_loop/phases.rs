@@ -1,28 +1,21 @@
-//! The phases, each in its own function, and the way in which every callback is called.
-
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::task::{Context as TaskContext, Poll};
+//! The phases, each in its own function.
 
 use rustix::event::epoll;
 
-use super::callback::{Callback, CallbackPanic, Microtask, Phase, Queue, Site};
+use super::Context;
+use super::callback::{Callback, Microtask, Phase, Queue};
 use super::clock::{Nanos, nanos};
 use super::config::RunMode;
 use super::error::LoopError;
 use super::handle::LoopHandle;
 use super::handles::{Called, HookPhase};
+use super::metrics::Starving;
 use super::poller::Readiness;
 use super::remote::Post;
 use super::requests::WaitingRequest;
 use super::slab::Key;
 use super::state::{Shared, WAKE_TOKEN};
 use super::timers::{DueCall, DueTimer};
-use super::{Context, Current};
-
-/// How many ticks and microtasks share one reading of the clock.
-const MICROTASKS_PER_READING: usize = 32;
-
-type CaughtPanic = Box<dyn std::any::Any + Send>;
 
 impl LoopHandle {
     pub(super) fn is_stopping(&self) -> bool {
@@ -70,9 +63,15 @@ impl Context {
         }
         let mut hooks = std::mem::take(&mut self.buffers.hooks);
         self.handle.shared.handles.borrow().list_hooks(phase, &mut hooks);
-        for key in hooks.drain(..) {
+        let mut budget = self.starvation_budget();
+        for (index, &key) in hooks.iter().enumerate() {
             self.run_hook(phase, key);
+            if phase == HookPhase::Idle && budget.is_spent(self, || Starving::Idle) {
+                self.handle.shared.handles.borrow_mut().begin_after(phase, index + 1);
+                break;
+            }
         }
+        hooks.clear();
         self.buffers.hooks = hooks;
     }
 
@@ -111,6 +110,7 @@ impl Context {
 
     fn run_timer(&mut self, timer: DueTimer) {
         self.lateness = self.clock_reading.saturating_sub(timer.due);
+        self.handle.shared.metrics.borrow_mut().timer_was_late(self.lateness);
         match timer.call {
             DueCall::Once(callback) => self.call(Phase::Timers, timer.site, callback),
             DueCall::Every(id, mut interval) => {
@@ -150,6 +150,8 @@ impl Context {
                 break;
             }
         }
+        // Without an event nobody has called them: what a budget has left over.
+        self.drain();
         Ok(())
     }
 
@@ -172,6 +174,7 @@ impl Context {
     fn fetch_events(&mut self, timeout: Option<Nanos>) -> Result<(), LoopError> {
         let shared = &self.handle.shared;
         let events = &mut self.buffers.events;
+        shared.pulse.rest();
         match timeout {
             Some(timeout) if shared.clock.is_virtual() => {
                 shared.poller.wait(events, Some(0))?;
@@ -194,10 +197,12 @@ impl Context {
     fn handle_one_event(&mut self) -> bool {
         let post = self.handle.shared.posts.pop();
         if let Some(post) = post {
+            self.measure_wait();
             self.run_post(post);
             return true;
         }
         let Some(event) = self.ready.pop_front() else { return false };
+        self.measure_wait();
         match event.data.u64() {
             WAKE_TOKEN => self.receive_posts(),
             token => self.run_ready(Key::from_bits(token), event.flags),
@@ -253,149 +258,10 @@ impl Context {
                 wakers.into_iter().for_each(std::task::Waker::wake);
                 self.drain();
             }
-        }
-    }
-}
-
-/// Calling callbacks.
-impl Context {
-    #[inline]
-    fn call(&mut self, phase: Phase, site: Site, callback: impl FnOnce(&mut Context)) {
-        let panic = self.call_guarded(phase, site, callback);
-        self.finish_call(panic);
-    }
-
-    /// Calls a callback and measures it. Its panic is handed back, so that the caller can first put away what it
-    /// took out.
-    #[inline]
-    fn call_guarded(
-        &mut self,
-        phase: Phase,
-        site: Site,
-        callback: impl FnOnce(&mut Context),
-    ) -> Option<CaughtPanic> {
-        self.current = Current { phase, site };
-        let result = catch_unwind(AssertUnwindSafe(|| callback(self)));
-        self.measure(site, phase);
-        result.err()
-    }
-
-    #[inline]
-    fn finish_call(&mut self, panic: Option<CaughtPanic>) {
-        if let Some(panic) = panic {
-            self.report_panic(panic);
-        }
-        self.drain();
-    }
-
-    /// Runs all ticks, then all microtasks, until there are neither.
-    #[inline]
-    pub(super) fn drain(&mut self) {
-        while self.handle.shared.has_microtasks() {
-            self.drain_some();
-        }
-        self.is_in_microtasks = false;
-    }
-
-    fn drain_some(&mut self) {
-        let mut first = None;
-        let result = catch_unwind(AssertUnwindSafe(|| self.run_some_microtasks(&mut first)));
-        if let Some(site) = first {
-            self.measure(site, Phase::Microtasks);
-        }
-        if let Err(panic) = result {
-            self.report_panic(panic);
-        }
-    }
-
-    /// A tick that was queued by a microtask waits for the whole queue of microtasks.
-    fn run_some_microtasks(&mut self, first: &mut Option<Site>) {
-        for _ in 0..MICROTASKS_PER_READING {
-            if !self.is_in_microtasks {
-                match self.handle.shared.ticks.pop() {
-                    Some(tick) => self.run_microtask(tick, first),
-                    None => self.is_in_microtasks = true,
-                }
-                continue;
+            Called::Source(source) => {
+                source.on_ready(self, readiness);
+                self.drain();
             }
-            let microtask = self.handle.shared.microtasks.pop();
-            match microtask {
-                Some(Microtask::Run(callback)) => self.run_microtask(callback, first),
-                Some(Microtask::Poll(key)) => self.poll_task(key, first),
-                None => {
-                    self.is_in_microtasks = false;
-                    return;
-                }
-            }
-        }
-    }
-
-    fn run_microtask(&mut self, callback: Callback, first: &mut Option<Site>) {
-        first.get_or_insert(callback.site);
-        self.current = Current { phase: Phase::Microtasks, site: callback.site };
-        (callback.run)(self);
-    }
-
-    fn poll_task(&mut self, key: Key, first: &mut Option<Site>) {
-        let taken = self.handle.shared.tasks.borrow_mut().take(key);
-        let Some(mut task) = taken else { return };
-        first.get_or_insert(task.site);
-        self.current = Current { phase: Phase::Microtasks, site: task.site };
-        let mut task_context = TaskContext::from_waker(&task.waker);
-        let result = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut task_context)));
-        if matches!(result, Ok(Poll::Pending)) {
-            let cancelled = self.handle.shared.tasks.borrow_mut().restore(key, task.future);
-            drop(cancelled);
-            return;
-        }
-        let finished = self.handle.shared.tasks.borrow_mut().remove(key);
-        drop(finished);
-        if let Err(panic) = result {
-            resume_unwind(panic);
-        }
-    }
-
-    fn report_panic(&mut self, payload: CaughtPanic) {
-        let Some(mut handler) = self.panic_handler.take() else { self.let_panic_out(payload) };
-        let Current { site, phase } = self.current;
-        let panic = CallbackPanic { site, phase, payload };
-        let result = catch_unwind(AssertUnwindSafe(|| handler(self, panic)));
-        // The handler may have set another one in its place.
-        self.panic_handler.get_or_insert(handler);
-        if let Err(payload) = result {
-            self.let_panic_out(payload);
-        }
-    }
-
-    fn let_panic_out(&mut self, payload: CaughtPanic) -> ! {
-        self.is_running = false;
-        resume_unwind(payload)
-    }
-}
-
-/// Measuring.
-impl Context {
-    pub(super) fn start_measuring(&mut self) {
-        self.clock_reading = self.handle.shared.clock.read();
-        self.handle.shared.loop_time.set(self.clock_reading);
-        self.busy_since = self.clock_reading;
-    }
-
-    fn end_measuring_iteration(&mut self) {
-        let busy = self.clock_reading.saturating_sub(self.busy_since);
-        self.handle.shared.metrics.borrow_mut().iteration(busy);
-    }
-
-    /// One reading of the clock a callback: the end of one is the start of the next.
-    #[inline]
-    fn measure(&mut self, site: Site, phase: Phase) {
-        let now = self.handle.shared.clock.read();
-        let duration = now.saturating_sub(self.clock_reading);
-        self.clock_reading = now;
-        let slowest = &self.handle.shared.slowest;
-        if duration > slowest.get() {
-            slowest.set(duration);
-            self.handle.shared.metrics.borrow_mut().slowest(site, phase, duration);
         }
     }
 }

@@ -4,18 +4,17 @@ use std::ops::BitOr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::clock::Nanos;
 use super::error::LoopError;
 
 /// How many events the kernel hands over at a time.
-const EVENTS_PER_CALL: usize = 1_024;
+pub(super) const EVENTS_PER_CALL: usize = 1_024;
 
-const MILLISECOND: Nanos = 1_000_000;
 /// The loop may wait longer, but not in one go: a day.
-const TIMEOUT_MAX: Nanos = 86_400 * 1_000 * MILLISECOND;
+const TIMEOUT_MAX: Nanos = 86_400 * 1_000_000_000;
 
 /// In which directions a descriptor is watched. Combine with `|`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,34 +138,16 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, source);
     }
 
-    /// Waits until something is ready and appends it to `events`. It may return early and without events: after
-    /// a signal, and after the whole milliseconds of `timeout` (`None` is for ever).
-    ///
-    /// epoll itself counts in milliseconds. Only what remains of a wait below that is left to ppoll, which counts
-    /// in nanoseconds but takes a call of its own.
+    /// Waits until something is ready and appends it to `events`, at most for `timeout` (`None` is for ever). A signal
+    /// or a very long timeout may make it return early and without events.
     pub(super) fn wait(
         &self,
         events: &mut Vec<epoll::Event>,
         timeout: Option<Nanos>,
     ) -> Result<(), LoopError> {
-        events.reserve(EVENTS_PER_CALL);
-        let timeout = match timeout {
-            None => None,
-            Some(timeout @ 1..MILLISECOND) => {
-                self.wait_precisely(timeout)?;
-                Some(timespec(0))
-            }
-            Some(timeout) => Some(timespec((timeout - timeout % MILLISECOND).min(TIMEOUT_MAX))),
-        };
+        let timeout = timeout.map(|timeout| timespec(timeout.min(TIMEOUT_MAX)));
+        // Since Linux 5.11 epoll counts in nanoseconds.
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    fn wait_precisely(&self, timeout: Nanos) -> Result<(), LoopError> {
-        let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
-        match poll(&mut set, Some(&timespec(timeout))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

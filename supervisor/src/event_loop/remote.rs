@@ -1,19 +1,19 @@
-//! What other threads may do to the loop: post a callback, wake a future, stop it.
-//!
-//! Posts are collected in one `Vec` under a mutex and the loop takes the whole of it at once. Only the post that
-//! finds the `Vec` empty writes to the eventfd: the others know that a wake-up is on its way.
+//! What other threads may do to the loop: post a callback, wake a future, stop it. An eventfd rings for the loop when
+//! the first post lies in its mailbox.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Context;
 use super::callback::Site;
 use super::error::{LoopError, LoopGone};
+use super::mailbox::{Mailbox, Ring};
 use super::slab::Key;
+use super::tasks::Tasks;
 
 pub(super) enum Post {
     Run {
@@ -33,15 +33,19 @@ pub(super) enum Post {
     },
 }
 
-#[derive(Default)]
-struct Inbox {
-    posts: Vec<Post>,
-    gone: bool,
+impl Post {
+    /// Where it comes from. An answer stands behind its request, which has a site itself.
+    pub(super) fn site(&self, tasks: &Tasks) -> Option<Site> {
+        match self {
+            Post::Run { site, .. } => Some(site),
+            Post::Wake(key) => tasks.site(*key),
+            Post::Answer { .. } | Post::Abandon { .. } => None,
+        }
+    }
 }
 
 struct Shared {
-    inbox: Mutex<Inbox>,
-    has_posts: AtomicBool,
+    posts: Mailbox<Post>,
     stopping: AtomicBool,
     wake: OwnedFd,
 }
@@ -55,8 +59,8 @@ pub struct Remote {
 impl Remote {
     pub(super) fn new() -> Result<Remote, LoopError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (has_posts, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Remote { shared: Arc::new(Shared { inbox: Mutex::default(), has_posts, stopping, wake }) })
+        let shared = Shared { posts: Mailbox::new(), stopping: AtomicBool::new(false), wake };
+        Ok(Remote { shared: Arc::new(shared) })
     }
 
     /// Runs `callback` on the loop, in its poll phase. Posts of one thread run in the order of posting, each once.
@@ -87,32 +91,24 @@ impl Remote {
     }
 
     pub(super) fn push(&self, post: Post) -> Result<(), LoopGone> {
-        let mut inbox = self.lock();
-        if inbox.gone {
-            return Err(LoopGone);
-        }
-        inbox.posts.push(post);
-        let was_empty = inbox.posts.len() == 1;
-        if was_empty {
-            self.shared.has_posts.store(true, Ordering::Release);
-        }
-        drop(inbox);
-        if was_empty {
+        self.try_push(post).map_err(|_| LoopGone)
+    }
+
+    /// Gives the post back when the loop is gone.
+    pub(super) fn try_push(&self, post: Post) -> Result<(), Post> {
+        if self.shared.posts.push(post)? == Ring::Needed {
             self.ring();
         }
         Ok(())
     }
 
     /// Everything posted since the last time, in order.
-    pub(super) fn take(&self, mut empty: Vec<Post>) -> Vec<Post> {
-        let mut inbox = self.lock();
-        self.shared.has_posts.store(false, Ordering::Release);
-        std::mem::swap(&mut inbox.posts, &mut empty);
-        empty
+    pub(super) fn take(&self, empty: Vec<Post>) -> Vec<Post> {
+        self.shared.posts.take(empty)
     }
 
     pub(super) fn has_posts(&self) -> bool {
-        self.shared.has_posts.load(Ordering::Acquire)
+        self.shared.posts.has_mail()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -125,9 +121,7 @@ impl Remote {
 
     /// From here on nothing is accepted any more.
     pub(super) fn close(&self) -> Vec<Post> {
-        let mut inbox = self.lock();
-        inbox.gone = true;
-        std::mem::take(&mut inbox.posts)
+        self.shared.posts.close()
     }
 
     pub(super) fn wake_descriptor(&self) -> BorrowedFd<'_> {
@@ -143,11 +137,6 @@ impl Remote {
     fn ring(&self) {
         // It fails only when the counter is full, and then it is rung already.
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
-    }
-
-    /// No code of others runs under this lock, so a poisoned one guards nothing broken.
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

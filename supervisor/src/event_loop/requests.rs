@@ -9,6 +9,7 @@
 use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::time::Instant;
 
 use super::callback::Site;
 use super::error::LoopGone;
@@ -65,19 +66,52 @@ impl<T> Drop for Request<T> {
     }
 }
 
+impl Remote {
+    /// Answers a request from another thread; see [`LoopHandle::request_any`]. Without a loop the answer comes back.
+    pub(crate) fn answer(
+        &self,
+        id: RequestId,
+        value: Box<dyn Any + Send>,
+    ) -> Result<(), Box<dyn Any + Send>> {
+        self.try_push(Post::Answer { request: id.0, value }).map_err(|refused| match refused {
+            Post::Answer { value, .. } => value,
+            _ => Box::new(()),
+        })
+    }
+}
+
 impl LoopHandle {
     /// Keeps the loop alive until the returned [`Request`] is completed; then `answer` runs with the value.
     #[track_caller]
     pub fn request<T: Send + 'static>(&self, answer: impl FnOnce(&mut Context, T) + 'static) -> Request<T> {
-        let answer: Answer = Box::new(move |context, value| {
+        let id = self.request_any(Location::caller(), move |context, value: Box<dyn Any + Send>| {
             // Only Request<T> makes answers to this request, so it is a T.
             if let Ok(value) = value.downcast() {
                 answer(context, *value);
             }
         });
-        let waiting = WaitingRequest { site: Location::caller(), answer };
-        let id = RequestId(self.shared.requests.borrow_mut().insert(waiting));
         Request { remote: self.remote(), id, is_completed: false, answer: PhantomData }
+    }
+
+    /// As [`LoopHandle::request`], for layers above the loop that have an answer in a box already: they complete the
+    /// request with [`Remote::answer`] or [`LoopHandle::answer`], or withdraw it.
+    pub(crate) fn request_any(
+        &self,
+        site: Site,
+        answer: impl FnOnce(&mut Context, Box<dyn Any + Send>) + 'static,
+    ) -> RequestId {
+        let waiting = WaitingRequest { site, answer: Box::new(answer) };
+        RequestId(self.shared.requests.borrow_mut().insert(waiting))
+    }
+
+    /// True until the answer is handed to the callback, or the request is withdrawn.
+    pub(crate) fn is_awaited(&self, id: RequestId) -> bool {
+        self.shared.requests.borrow().get(id.0).is_some()
+    }
+
+    /// What the clock of this loop says at this very moment, unlike [`LoopHandle::now`].
+    pub(crate) fn clock_reading(&self) -> Instant {
+        self.shared.clock.instant(self.shared.clock.read())
     }
 
     /// Ends a request whose answer is no longer awaited. False if it was answered or withdrawn before.

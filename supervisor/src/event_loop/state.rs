@@ -5,8 +5,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::callback::{Callback, Microtask, Queue};
+use super::callback::{Callback, Microtask, Queue, Site};
 use super::clock::{Clock, Nanos};
 use super::config::Time;
 use super::error::LoopError;
@@ -14,8 +15,10 @@ use super::handles::{Handles, HookPhase};
 use super::immediates::Immediates;
 use super::metrics::Metrics;
 use super::poller::{Interest, Poller};
+use super::pulse::Pulse;
 use super::remote::{Post, Remote};
 use super::requests::Requests;
+use super::slab::Slab;
 use super::tasks::{LocalLoops, Tasks};
 use super::timers::Timers;
 
@@ -42,8 +45,10 @@ pub(super) struct Shared {
     pub(super) metrics: RefCell<Metrics>,
     /// How long the slowest callback took.
     pub(super) slowest: Cell<Nanos>,
-    pub(super) holds: Cell<usize>,
+    /// Where each hold was made.
+    pub(super) holds: RefCell<Slab<Site>>,
     pub(super) stopping: Cell<bool>,
+    pub(super) pulse: Arc<Pulse>,
     pub(super) poller: Poller,
     pub(super) remote: Remote,
 }
@@ -66,14 +71,15 @@ impl Shared {
             closing: Queue::new(),
             posts: Queue::new(),
             immediates: RefCell::new(Immediates::new()),
-            timers: RefCell::new(Timers::new()),
+            timers: RefCell::new(Timers::new(time == Time::Virtual)),
             handles: RefCell::new(Handles::new()),
             tasks: RefCell::new(Tasks::new()),
             requests: RefCell::new(Requests::new()),
             metrics: RefCell::new(Metrics::new()),
             slowest: Cell::new(0),
-            holds: Cell::new(0),
+            holds: RefCell::new(Slab::new()),
             stopping: Cell::new(false),
+            pulse: Arc::new(Pulse::new()),
             poller,
             remote,
         });
@@ -84,7 +90,7 @@ impl Shared {
     pub(super) fn is_alive(&self) -> bool {
         self.handles.borrow().alive() > 0
             || self.timers.borrow().referenced() > 0
-            || self.holds.get() > 0
+            || self.holds.borrow().len() > 0
             || self.requests.borrow().len() > 0
             || self.has_callbacks_waiting()
     }
@@ -116,11 +122,11 @@ impl Shared {
         if must_not_wait {
             return Some(0);
         }
-        self.timers.borrow().next_due().map(|due| due.saturating_sub(now))
+        self.timers.borrow().next_wake().map(|due| due.saturating_sub(now))
     }
 
     pub(super) fn timer_is_due(&self, now: Nanos) -> bool {
-        self.timers.borrow().next_due().is_some_and(|due| due <= now)
+        self.timers.borrow().next_wake().is_some_and(|due| due <= now)
     }
 
     /// Drops everything that waits. Callbacks may own handles of this loop, and those would own it for ever.

@@ -12,11 +12,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
 use super::LoopHandle;
 use super::callback::{Microtask, Site};
+use super::mailbox::WakeFlag;
 use super::remote::{Post, Remote};
 use super::slab::{Key, Slab};
 use super::state::Shared;
@@ -45,6 +46,10 @@ impl Tasks {
         Tasks(Slab::new())
     }
 
+    pub(super) fn site(&self, key: Key) -> Option<Site> {
+        self.0.get(key).map(|task| task.site)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -52,7 +57,7 @@ impl Tasks {
     /// From here on the task may be woken again.
     pub(super) fn take(&mut self, key: Key) -> Option<TakenTask> {
         let task = self.0.get_mut(key)?;
-        task.waking.queued.store(false, Ordering::Release);
+        task.waking.queued.lower();
         Some(TakenTask { future: task.future.take()?, waker: task.waker.clone(), site: task.site })
     }
 
@@ -89,7 +94,7 @@ pub(super) struct Leftover {
 struct Waking {
     key: Key,
     loop_number: u64,
-    queued: AtomicBool,
+    queued: WakeFlag,
     remote: Remote,
 }
 
@@ -99,7 +104,7 @@ impl Wake for Waking {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.queued.swap(true, Ordering::AcqRel) {
+        if !self.queued.raise() {
             return;
         }
         let microtask = Microtask::Poll(self.key);
@@ -278,7 +283,7 @@ impl LoopHandle {
             let waking = Arc::new(Waking {
                 key,
                 loop_number: shared.number,
-                queued: AtomicBool::new(true),
+                queued: WakeFlag::new(true),
                 remote: shared.remote.clone(),
             });
             Task { future: Some(future), waker: Waker::from(Arc::clone(&waking)), waking, site }

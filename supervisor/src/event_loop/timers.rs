@@ -8,7 +8,8 @@
 //! ```
 //!
 //! One tick is 2^16 ns, about 66 us: as fine as the kernel's own timer slack (50 us), and a shift to compute. Due
-//! times are rounded up to a tick, so no timer is ever early, and are counted from a fresh reading of the clock.
+//! times are rounded up to a tick, so no timer is ever early, and are counted from a fresh reading of the clock. A timer
+//! has a slack of 1/256 of its delay, at most 1 ms: that much later it may be when this saves a wake-up.
 
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use super::wheel::Wheel;
 
 const TICK_BITS: u32 = 16;
 const TICK: Nanos = 1 << TICK_BITS;
+/// The part of a delay that is slack: 1/256.
+const SLACK_BITS: u32 = 8;
 
 /// Names a timer of one loop, for [`clear`](super::LoopHandle::clear), `ref_` and `unref`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +38,21 @@ pub enum Catchup {
     FixedRate,
 }
 
+/// When a timer is due.
+#[derive(Clone, Copy)]
+pub(super) struct Due {
+    at: Nanos,
+    delay: Nanos,
+}
+
+impl Due {
+    /// What lies beyond the loop's time is at its end.
+    pub(super) fn after(now: Nanos, delay: Duration) -> Due {
+        let delay = nanos(delay);
+        Due { at: now.saturating_add(delay), delay }
+    }
+}
+
 pub(super) type OnceTimer = Box<dyn FnOnce(&mut Context)>;
 
 enum Action {
@@ -43,6 +61,8 @@ enum Action {
 }
 
 pub(super) struct Interval {
+    /// The exact time of the next beat, from which those after it are counted.
+    due: Nanos,
     period: Nanos,
     catchup: Catchup,
     pub(super) callback: Repeated,
@@ -51,7 +71,6 @@ pub(super) struct Interval {
 struct Timer {
     /// Out while an interval runs.
     action: Option<Action>,
-    due: Nanos,
     site: Site,
     referenced: bool,
 }
@@ -59,6 +78,7 @@ struct Timer {
 /// A timer whose callback has to run now.
 pub(super) struct DueTimer {
     pub(super) site: Site,
+    /// Of a timeout, rounded up to a tick.
     pub(super) due: Nanos,
     pub(super) call: DueCall,
 }
@@ -78,11 +98,13 @@ pub(super) struct Removed {
 pub(super) struct Timers {
     wheel: Wheel<Timer>,
     referenced: usize,
+    /// Virtual time is exact: it costs nothing to get up.
+    is_exact: bool,
 }
 
 impl Timers {
-    pub(super) fn new() -> Timers {
-        Timers { wheel: Wheel::new(), referenced: 0 }
+    pub(super) fn new(is_exact: bool) -> Timers {
+        Timers { wheel: Wheel::new(), referenced: 0, is_exact }
     }
 
     /// How many timers keep the loop alive.
@@ -90,26 +112,31 @@ impl Timers {
         self.referenced
     }
 
-    pub(super) fn start_once(&mut self, due: Nanos, site: Site, callback: OnceTimer) -> TimerId {
+    pub(super) fn start_once(&mut self, due: Due, site: Site, callback: OnceTimer) -> TimerId {
         self.start(due, site, Action::Once(callback))
     }
 
     pub(super) fn start_every(
         &mut self,
-        due: Nanos,
+        due: Due,
         site: Site,
-        period: Duration,
         catchup: Catchup,
         callback: Repeated,
     ) -> TimerId {
-        let period = nanos(period).max(TICK);
-        self.start(due, site, Action::Every(Box::new(Interval { period, catchup, callback })))
+        let interval = Interval { due: due.at, period: due.delay.max(TICK), catchup, callback };
+        self.start(due, site, Action::Every(Box::new(interval)))
     }
 
-    fn start(&mut self, due: Nanos, site: Site, action: Action) -> TimerId {
+    fn start(&mut self, due: Due, site: Site, action: Action) -> TimerId {
         self.referenced += 1;
-        let timer = Timer { action: Some(action), due, site, referenced: true };
-        TimerId(self.wheel.start(tick_at_or_after(due), timer))
+        let timer = Timer { action: Some(action), site, referenced: true };
+        let slack = self.slack_of(due.delay);
+        TimerId(self.wheel.start(tick_at_or_after(due.at), slack, timer))
+    }
+
+    /// In ticks, of a timer that waits for `delay`.
+    fn slack_of(&self, delay: Nanos) -> u64 {
+        if self.is_exact { 0 } else { delay >> SLACK_BITS >> TICK_BITS }
     }
 
     pub(super) fn remove(&mut self, id: TimerId) -> Option<Removed> {
@@ -131,18 +158,19 @@ impl Timers {
     }
 
     pub(super) fn fetch_due(&mut self) -> Option<DueTimer> {
-        let key = self.wheel.fetch_due()?;
+        let (key, tick) = self.wheel.fetch_due()?;
         let timer = self.wheel.get_mut(key)?;
-        let (site, due, referenced) = (timer.site, timer.due, timer.referenced);
-        let call = match timer.action.take()? {
-            Action::Every(interval) => DueCall::Every(TimerId(key), interval),
+        let (site, referenced) = (timer.site, timer.referenced);
+        match timer.action.take()? {
+            Action::Every(interval) => {
+                Some(DueTimer { site, due: interval.due, call: DueCall::Every(TimerId(key), interval) })
+            }
             Action::Once(callback) => {
                 self.wheel.remove(key);
                 self.referenced -= usize::from(referenced);
-                DueCall::Once(callback)
+                Some(DueTimer { site, due: tick << TICK_BITS, call: DueCall::Once(callback) })
             }
-        };
-        Some(DueTimer { site, due, call })
+        }
     }
 
     /// Starts the next beat of an interval whose callback has `begun` and has run until `now`. Gives the interval
@@ -150,21 +178,22 @@ impl Timers {
     pub(super) fn rearm(
         &mut self,
         id: TimerId,
-        interval: Box<Interval>,
+        mut interval: Box<Interval>,
         begun: Nanos,
         now: Nanos,
     ) -> Option<Box<Interval>> {
+        let slack = self.slack_of(interval.period);
         let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
-        timer.due = interval.next_beat(timer.due, begun, now);
+        interval.due = interval.next_beat(begun, now);
+        let tick = tick_at_or_after(interval.due);
         timer.action = Some(Action::Every(interval));
-        let tick = tick_at_or_after(timer.due);
-        self.wheel.restart(id.0, tick);
+        self.wheel.restart(id.0, tick, slack);
         None
     }
 
-    /// When the next timer is due: never too late, and early only after its neighbour was stopped.
-    pub(super) fn next_due(&self) -> Option<Nanos> {
-        self.wheel.next_due().map(|tick| tick << TICK_BITS)
+    /// When the loop has to get up for the next timer: never too late, and early only after its neighbour was stopped.
+    pub(super) fn next_wake(&self) -> Option<Nanos> {
+        self.wheel.next_wake().map(|tick| tick << TICK_BITS)
     }
 
     pub(super) fn has_due(&self) -> bool {
@@ -176,18 +205,18 @@ impl Timers {
         self.wheel.take_all().into_iter().map(|timer| Removed { _action: timer.action }).collect()
     }
 
-    pub(super) fn sites(&self) -> Vec<Site> {
-        self.wheel.iter().filter(|timer| timer.referenced).map(|timer| timer.site).collect()
+    pub(super) fn for_each_referenced(&self, see: impl FnMut(Site)) {
+        self.wheel.iter().filter(|timer| timer.referenced).map(|timer| timer.site).for_each(see);
     }
 }
 
 impl Interval {
-    fn next_beat(&self, due: Nanos, begun: Nanos, now: Nanos) -> Nanos {
+    fn next_beat(&self, begun: Nanos, now: Nanos) -> Nanos {
         match self.catchup {
             Catchup::Drift => begun.saturating_add(self.period),
             Catchup::FixedRate => {
-                let beats = now.saturating_sub(due) / self.period + 1;
-                due.saturating_add(self.period.saturating_mul(beats))
+                let beats = now.saturating_sub(self.due) / self.period + 1;
+                self.due.saturating_add(self.period.saturating_mul(beats))
             }
         }
     }
@@ -195,9 +224,4 @@ impl Interval {
 
 fn tick_at_or_after(due: Nanos) -> u64 {
     due.div_ceil(TICK)
-}
-
-/// The due time of a timer that is started at `now`; one that lies beyond the loop's time is at its end.
-pub(super) fn due_after(now: Nanos, delay: Duration) -> Nanos {
-    now.saturating_add(nanos(delay))
 }

@@ -15,102 +15,161 @@
 //! * lists only ever lie ahead of now, so "lowest" is a count of trailing zeros, without rotation;
 //! * a list is filled and emptied in the order of start, so timers come out in exact (due, start) order.
 //!
-//! The lists are doubly linked, so starting and stopping a timer cost the same at any number.
+//! A timer may have some slack: nobody has to get up for it before its due tick and the slack are over. Whoever gets up
+//! earlier takes it along. So scattered timers of long delays share wake-ups, and still come out in order.
+//!
+//! A list is an array of (due tick, key), so moving it to a lower level reads and writes memory in order and touches
+//! no timer: with a million of them, waiting for memory is the whole cost. A stopped timer leaves its entry behind,
+//! which names nobody any more. Each list counts the timers that are left in it: the last one to be stopped empties
+//! it, and when the dead far outnumber the living they are swept out. So stopping costs the same at any number, too.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
 
 use super::slab::{Key, Slab};
 
 const LEVELS: usize = 7;
 const DIGIT_BITS: u32 = 7;
 const LISTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
-/// The list of timers whose time has come and which nobody fetched yet.
-const DUE: usize = LEVELS * LISTS_PER_LEVEL;
 /// The largest tick that the levels can hold.
 pub(super) const TICK_MAX: u64 = (1 << (LEVELS as u32 * DIGIT_BITS)) - 1;
+/// The largest slack, in ticks.
+pub(super) const SLACK_MAX: u64 = 15;
+const _: () = assert!(TICK_MAX < 1 << SLACK_SHIFT && SLACK_MAX < 1 << (64 - SLACK_SHIFT));
+const SLACK_SHIFT: u32 = 56;
+/// In the place of a due tick: the timer was fetched and is in no list.
+const FETCHED: u64 = u64::MAX;
 
-const NOBODY: u32 = u32::MAX;
-/// In the place of a neighbour: the timer is in no list.
-const NO_LIST: u32 = u32::MAX - 1;
+/// A list is swept when it has more entries than this for each living one, and [`DEAD_MIN`].
+const DEAD_PER_LIVING: usize = 8;
+const DEAD_MIN: usize = 64;
+/// How many due timers are brought near at a time.
+const FETCHED_AHEAD: usize = 32;
 
-/// The place of one timer in its list. Which list that is follows from `due`.
-#[derive(Clone, Copy, Debug)]
-struct Link {
+struct Timer<T> {
     due: u64,
-    previous: u32,
-    next: u32,
+    value: T,
 }
 
-const UNLINKED: Link = Link { due: 0, previous: NO_LIST, next: NO_LIST };
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Both in one word: arrays of millions of entries are read from end to end.
+    due_and_slack: u64,
+    key: Key,
+}
 
-#[derive(Clone, Copy, Debug)]
+impl Entry {
+    fn new(due: u64, slack: u64, key: Key) -> Entry {
+        Entry { due_and_slack: due | slack.min(SLACK_MAX) << SLACK_SHIFT, key }
+    }
+
+    fn due(self) -> u64 {
+        self.due_and_slack & TICK_MAX
+    }
+
+    fn wake_by(self) -> u64 {
+        self.due() + (self.due_and_slack >> SLACK_SHIFT)
+    }
+}
+
 struct List {
-    first: u32,
-    last: u32,
-    /// No timer in this list is due before. It may be too early after a timer was stopped, never too late.
-    earliest: u64,
+    /// In the order of start.
+    entries: Vec<Entry>,
+    /// How many of the entries name a timer.
+    living: usize,
+    /// Somebody has to get up for this list by then. It may be too early after a timer was stopped, never too late.
+    wake_by: u64,
 }
 
-const EMPTY: List = List { first: NOBODY, last: NOBODY, earliest: u64::MAX };
+impl List {
+    const EMPTY: List = List { entries: Vec::new(), living: 0, wake_by: u64::MAX };
+
+    fn push(&mut self, entry: Entry, spare: &mut Vec<Vec<Entry>>) {
+        if self.entries.capacity() == 0 {
+            self.entries = spare.pop().unwrap_or_default();
+        }
+        self.entries.push(entry);
+        self.living += 1;
+        self.wake_by = self.wake_by.min(entry.wake_by());
+    }
+}
 
 pub(super) struct Wheel<T> {
     now: u64,
-    values: Slab<T>,
-    /// Beside the values, not in them: with a million timers the cost is in the memory that moving them touches.
-    links: Vec<Link>,
-    lists: Box<[List; DUE + 1]>,
+    timers: Slab<Timer<T>>,
+    lists: Box<[List]>,
+    /// The memory of emptied lists, for those that fill up next: at most one array a list. Giving it back to the
+    /// allocator and asking for it again costs more than the timers do.
+    spare: Vec<Vec<Entry>>,
     /// One bit for each list of a level that is not empty.
     occupied: [u128; LEVELS],
+    /// The timers whose time has come and which nobody fetched yet, and stopped ones among them.
+    due: VecDeque<Key>,
+    living_due: usize,
+    /// How many more timers may be fetched before the next ones are brought near.
+    near: usize,
 }
 
 impl<T> Wheel<T> {
     pub(super) fn new() -> Wheel<T> {
-        let lists = Box::new([EMPTY; DUE + 1]);
-        Wheel { now: 0, values: Slab::new(), links: Vec::new(), lists, occupied: [0; LEVELS] }
+        Wheel {
+            now: 0,
+            timers: Slab::new(),
+            lists: (0..LEVELS * LISTS_PER_LEVEL).map(|_| List::EMPTY).collect(),
+            spare: Vec::new(),
+            occupied: [0; LEVELS],
+            due: VecDeque::new(),
+            living_due: 0,
+            near: 0,
+        }
     }
 
-    /// Starts a timer. A tick that is not ahead counts as the next one, one beyond [`TICK_MAX`] as that.
+    /// Starts a timer. A tick that is not ahead counts as the next one, one beyond [`TICK_MAX`] as that, and a slack
+    /// beyond [`SLACK_MAX`] as that.
     ///
     /// # Panics
-    /// If 2^32 - 2 timers exist at once.
-    pub(super) fn start(&mut self, due: u64, value: T) -> Key {
-        let key = self.values.insert(value);
-        assert!(key.index < NO_LIST, "fewer than 2^32 - 2 timers exist at once");
-        if self.links.len() <= key.index as usize {
-            self.links.push(UNLINKED);
-        }
-        self.append_ahead(key.index, due);
+    /// If 2^32 timers exist at once.
+    pub(super) fn start(&mut self, due: u64, slack: u64, value: T) -> Key {
+        let due = self.ahead(due);
+        let key = self.timers.insert(Timer { due, value });
+        self.append(Entry::new(due, slack, key));
         key
     }
 
     /// Starts a timer again that was fetched. It is the last of those due in the same tick.
-    pub(super) fn restart(&mut self, key: Key, due: u64) {
-        if self.values.get(key).is_some() && self.links[key.index as usize].next == NO_LIST {
-            self.append_ahead(key.index, due);
+    pub(super) fn restart(&mut self, key: Key, due: u64, slack: u64) {
+        let due = self.ahead(due);
+        if let Some(timer) = self.timers.get_mut(key).filter(|timer| timer.due == FETCHED) {
+            timer.due = due;
+            self.append(Entry::new(due, slack, key));
         }
     }
 
     /// Stops a timer, also one that was fetched, and forgets it.
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        let value = self.values.remove(key)?;
-        if self.links[key.index as usize].next != NO_LIST {
-            self.unlink(key.index);
+        let Timer { due, value } = self.timers.remove(key)?;
+        if due != FETCHED {
+            self.count_out(due);
         }
         Some(value)
     }
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.values.get_mut(key)
+        self.timers.get_mut(key).map(|timer| &mut timer.value)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.values.iter()
+        self.timers.iter().map(|timer| &timer.value)
     }
 
     /// Takes every value out.
     pub(super) fn take_all(&mut self) -> Vec<T> {
-        self.links.fill(UNLINKED);
-        self.lists.fill(EMPTY);
+        self.lists.fill_with(|| List::EMPTY);
+        self.spare = Vec::new();
         self.occupied = [0; LEVELS];
-        self.values.take_all()
+        self.due = VecDeque::new();
+        self.living_due = 0;
+        self.timers.take_all().into_iter().map(|timer| timer.value).collect()
     }
 
     /// Moves time forward and puts everything that is due by `to` into the due list.
@@ -127,32 +186,66 @@ impl<T> Wheel<T> {
     }
 
     /// The next of the timers that [`Wheel::advance`] found due, in (due, start) order. It keeps its place until
-    /// it is removed or restarted.
-    pub(super) fn fetch_due(&mut self) -> Option<Key> {
-        let index = self.lists[DUE].first;
-        if index == NOBODY {
-            return None;
+    /// it is removed or restarted. With it comes the tick in which it was due.
+    pub(super) fn fetch_due(&mut self) -> Option<(Key, u64)> {
+        loop {
+            self.bring_near();
+            let key = self.due.pop_front()?;
+            if let Some(timer) = self.timers.get_mut(key) {
+                self.living_due -= 1;
+                return Some((key, std::mem::replace(&mut timer.due, FETCHED)));
+            }
         }
-        self.unlink(index);
-        self.values.key_at(index)
+    }
+
+    /// Reads a little of the timers that are fetched next. The processor can wait for the memory of all of them at
+    /// once; between the callbacks it would have to wait for one after the other.
+    fn bring_near(&mut self) {
+        if self.near == 0 {
+            self.near = FETCHED_AHEAD;
+            for &key in self.due.iter().take(FETCHED_AHEAD) {
+                black_box(self.timers.get(key).is_some());
+            }
+        }
+        self.near -= 1;
     }
 
     pub(super) fn has_due(&self) -> bool {
-        self.lists[DUE].first != NOBODY
+        self.living_due > 0
     }
 
-    /// No timer is due before this tick. It is exact unless the earliest timer of a crowded list was stopped.
-    pub(super) fn next_due(&self) -> Option<u64> {
+    /// By this tick somebody has to get up for the next timer, its slack included. It is exact unless the earliest
+    /// timer of a crowded list was stopped; then it is too early.
+    pub(super) fn next_wake(&self) -> Option<u64> {
         if self.has_due() {
             return Some(self.now);
         }
-        let (level, list) = self.next_list()?;
-        Some(self.lists[level * LISTS_PER_LEVEL + list].earliest)
+        let mut wake_by = None;
+        for (level, list) in self.occupied_lists() {
+            // Lists come in the order of their ticks: from here on all timers are due later.
+            if wake_by.is_some_and(|wake_by| self.start_of(level, list) >= wake_by) {
+                break;
+            }
+            let of_list = self.lists[level * LISTS_PER_LEVEL + list].wake_by;
+            wake_by = Some(wake_by.map_or(of_list, |wake_by: u64| wake_by.min(of_list)));
+        }
+        wake_by
+    }
+
+    /// All lists that are not empty, in the order of their ticks.
+    fn occupied_lists(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.occupied.iter().enumerate().flat_map(|(level, &lists)| {
+            let mut rest = lists;
+            std::iter::from_fn(move || {
+                let list = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+                rest &= rest - 1;
+                Some((level, list))
+            })
+        })
     }
 
     fn next_list(&self) -> Option<(usize, usize)> {
-        let level = self.occupied.iter().position(|&lists| lists != 0)?;
-        Some((level, self.occupied[level].trailing_zeros() as usize))
+        self.occupied_lists().next()
     }
 
     /// The first tick that belongs to a list: the digits of now above its level, its own digit, then zeros.
@@ -162,73 +255,71 @@ impl<T> Wheel<T> {
         (above | list as u64) << shift
     }
 
-    /// The list of a timer that is due at `due`: the same from its start until now reaches the list.
-    fn list_for(&self, due: u64) -> usize {
+    fn ahead(&self, due: u64) -> u64 {
+        due.max(self.now + 1).min(TICK_MAX)
+    }
+
+    /// The list of a timer that is due ahead: the same from its start until now reaches the list. `None` is the
+    /// due list.
+    fn list_for(&self, due: u64) -> Option<usize> {
         if due <= self.now {
-            return DUE;
+            return None;
         }
         let highest_differing_bit = 63 - (due ^ self.now).leading_zeros();
         let level = highest_differing_bit / DIGIT_BITS;
         let digit = (due >> (level * DIGIT_BITS)) as usize % LISTS_PER_LEVEL;
-        level as usize * LISTS_PER_LEVEL + digit
+        Some(level as usize * LISTS_PER_LEVEL + digit)
+    }
+
+    fn append(&mut self, entry: Entry) {
+        match self.list_for(entry.due()) {
+            Some(list) => {
+                self.lists[list].push(entry, &mut self.spare);
+                self.occupied[list / LISTS_PER_LEVEL] |= 1 << (list % LISTS_PER_LEVEL);
+            }
+            None => {
+                self.due.push_back(entry.key);
+                self.living_due += 1;
+            }
+        }
     }
 
     fn empty_into_lower_levels(&mut self, level: usize, list: usize) {
         let list = level * LISTS_PER_LEVEL + list;
-        let mut index = self.lists[list].first;
-        self.lists[list] = EMPTY;
-        self.mark_empty(list);
-        while index != NOBODY {
-            let Link { due, next, .. } = self.links[index as usize];
-            self.append(index, due);
-            index = next;
+        let List { entries, living, .. } = self.empty(list);
+        // Timers that were stopped would be counted as living where they go.
+        let all_live = living == entries.len();
+        for &entry in &entries {
+            if all_live || self.timers.get(entry.key).is_some() {
+                self.append(entry);
+            }
         }
+        self.keep(entries);
     }
 
-    fn append_ahead(&mut self, index: u32, due: u64) {
-        self.append(index, due.max(self.now + 1).min(TICK_MAX));
+    fn empty(&mut self, list: usize) -> List {
+        self.occupied[list / LISTS_PER_LEVEL] &= !(1 << (list % LISTS_PER_LEVEL));
+        std::mem::replace(&mut self.lists[list], List::EMPTY)
     }
 
-    fn append(&mut self, index: u32, due: u64) {
-        let list = self.list_for(due);
-        let target = &mut self.lists[list];
-        let previous = std::mem::replace(&mut target.last, index);
-        target.earliest = target.earliest.min(due);
-        if previous == NOBODY {
-            target.first = index;
-            self.mark_occupied(list);
-        } else {
-            self.links[previous as usize].next = index;
-        }
-        self.links[index as usize] = Link { due, previous, next: NOBODY };
+    fn keep(&mut self, mut entries: Vec<Entry>) {
+        entries.clear();
+        self.spare.push(entries);
     }
 
-    fn unlink(&mut self, index: u32) {
-        let Link { due, previous, next } = std::mem::replace(&mut self.links[index as usize], UNLINKED);
-        let list = self.list_for(due);
-        match previous {
-            NOBODY => self.lists[list].first = next,
-            previous => self.links[previous as usize].next = next,
-        }
-        match next {
-            NOBODY => self.lists[list].last = previous,
-            next => self.links[next as usize].previous = previous,
-        }
-        if self.lists[list].first == NOBODY {
-            self.lists[list] = EMPTY;
-            self.mark_empty(list);
-        }
-    }
-
-    fn mark_occupied(&mut self, list: usize) {
-        if let Some(level) = self.occupied.get_mut(list / LISTS_PER_LEVEL) {
-            *level |= 1 << (list % LISTS_PER_LEVEL);
-        }
-    }
-
-    fn mark_empty(&mut self, list: usize) {
-        if let Some(level) = self.occupied.get_mut(list / LISTS_PER_LEVEL) {
-            *level &= !(1 << (list % LISTS_PER_LEVEL));
+    /// One timer of this due tick was stopped.
+    fn count_out(&mut self, due: u64) {
+        let Some(place) = self.list_for(due) else {
+            self.living_due -= 1;
+            return;
+        };
+        let list = &mut self.lists[place];
+        list.living -= 1;
+        if list.living == 0 {
+            let List { entries, .. } = self.empty(place);
+            self.keep(entries);
+        } else if list.entries.len() > DEAD_PER_LIVING * list.living + DEAD_MIN {
+            list.entries.retain(|entry| self.timers.get(entry.key).is_some());
         }
     }
 }
@@ -240,7 +331,7 @@ mod tests {
     /// The values of what is due by `to`.
     fn due(wheel: &mut Wheel<u32>, to: u64) -> Vec<u32> {
         wheel.advance(to);
-        let fetch = |wheel: &mut Wheel<u32>| wheel.fetch_due().and_then(|key| wheel.remove(key));
+        let fetch = |wheel: &mut Wheel<u32>| wheel.fetch_due().and_then(|(key, _)| wheel.remove(key));
         std::iter::from_fn(|| fetch(wheel)).collect()
     }
 
@@ -248,7 +339,7 @@ mod tests {
     fn timers_come_out_by_due_tick_and_then_by_start() {
         let mut wheel = Wheel::new();
         for (name, tick) in (0..).zip([70, 5, 5, 4_097, 70, 1]) {
-            wheel.start(tick, name);
+            wheel.start(tick, 0, name);
         }
         assert_eq!(due(&mut wheel, 1), [5]);
         assert_eq!(due(&mut wheel, 69), [1, 2]);
@@ -258,7 +349,7 @@ mod tests {
     #[test]
     fn a_removed_timer_never_comes_out_even_when_it_was_found_due() {
         let mut wheel = Wheel::new();
-        let (first, _) = (wheel.start(10, 0), wheel.start(10, 1));
+        let (first, _) = (wheel.start(10, 0, 0), wheel.start(10, 0, 1));
         wheel.advance(10);
         assert_eq!(wheel.remove(first), Some(0));
         assert_eq!(wheel.remove(first), None);
@@ -268,9 +359,9 @@ mod tests {
     #[test]
     fn a_key_of_a_removed_timer_does_not_find_its_successor() {
         let mut wheel = Wheel::new();
-        let old = wheel.start(10, 0);
+        let old = wheel.start(10, 0, 0);
         wheel.remove(old);
-        let new = wheel.start(10, 1);
+        let new = wheel.start(10, 0, 1);
         assert_eq!((new.index, wheel.remove(old)), (old.index, None));
         assert_eq!(due(&mut wheel, 10), [1]);
     }
@@ -278,11 +369,12 @@ mod tests {
     #[test]
     fn a_fetched_timer_can_be_started_again() {
         let mut wheel = Wheel::new();
-        wheel.start(10, 0);
+        wheel.start(10, 0, 0);
         wheel.advance(10);
-        let key = wheel.fetch_due().expect("it is due");
+        let (key, tick) = wheel.fetch_due().expect("it is due");
+        assert_eq!(tick, 10);
         assert!(!wheel.has_due());
-        wheel.restart(key, 20);
+        wheel.restart(key, 20, 0);
         assert_eq!(due(&mut wheel, 19), [0u32; 0]);
         assert_eq!(due(&mut wheel, 20), [0]);
     }
@@ -290,10 +382,51 @@ mod tests {
     #[test]
     fn the_farthest_tick_is_held_and_reached() {
         let mut wheel = Wheel::new();
-        wheel.start(u64::MAX, 0);
-        assert_eq!(wheel.next_due(), Some(TICK_MAX));
+        wheel.start(u64::MAX, 0, 0);
+        assert_eq!(wheel.next_wake(), Some(TICK_MAX));
         assert_eq!(due(&mut wheel, TICK_MAX - 1), [0u32; 0]);
         assert_eq!(due(&mut wheel, u64::MAX), [0]);
+    }
+
+    #[test]
+    fn timers_that_are_stopped_leave_no_memory_behind() {
+        let mut wheel = Wheel::new();
+        wheel.start(1_000, 0, 0);
+        for name in 1..100_000 {
+            let stopped = wheel.start(1_000, 0, name);
+            wheel.remove(stopped);
+        }
+        let entries: usize = wheel.lists.iter().map(|list| list.entries.len()).sum();
+        assert!(entries <= DEAD_MIN + 2 * DEAD_PER_LIVING, "{entries} entries for one timer");
+        assert_eq!(due(&mut wheel, 1_000), [0]);
+    }
+
+    #[test]
+    fn of_a_list_with_many_stopped_timers_the_others_come_out_in_order() {
+        let mut wheel = Wheel::new();
+        let keys: Vec<_> = (0..1_000).map(|name| wheel.start(20_000, 0, name)).collect();
+        for key in keys.iter().filter(|key| key.index % 10 != 0) {
+            wheel.remove(*key);
+        }
+        assert!(due(&mut wheel, 19_999).is_empty());
+        assert!(due(&mut wheel, 20_000).into_iter().eq((0..1_000).step_by(10)));
+        assert_eq!(wheel.next_wake(), None);
+    }
+
+    #[test]
+    fn timers_with_slack_wait_for_each_other_and_keep_their_order() {
+        let mut wheel = Wheel::new();
+        wheel.start(100, 8, 0);
+        assert_eq!(wheel.next_wake(), Some(108));
+        wheel.start(104, 15, 1);
+        wheel.start(106, 1, 2);
+        wheel.start(107, 1_000, 3);
+        assert_eq!(wheel.next_wake(), Some(107));
+        assert_eq!(due(&mut wheel, 107), [0, 1, 2, 3]);
+        // The first list of the next level begins within the slack.
+        wheel.start(127, 10, 4);
+        wheel.start(130, 0, 5);
+        assert_eq!(wheel.next_wake(), Some(130));
     }
 
     /// The same operations on a sorted list, over many seeds: order, stopping and the next due tick agree.
@@ -316,7 +449,7 @@ mod tests {
         for name in 0..300_u32 {
             let reach = 1 << next(30);
             let tick = now + 1 + next(reach);
-            model.push((tick, name, wheel.start(tick, name)));
+            model.push((tick, name, wheel.start(tick, 0, name)));
             if next(4) == 0 {
                 let (_, name, stopped) = model.remove(next(model.len() as u64) as usize);
                 assert_eq!(wheel.remove(stopped), Some(name));
@@ -329,7 +462,7 @@ mod tests {
                 assert_eq!(due(&mut wheel, now), expected, "seed {seed}");
             }
             let earliest = model.iter().map(|&(tick, ..)| tick).min();
-            assert!(wheel.next_due() <= earliest || earliest.is_none(), "seed {seed}: never too late");
+            assert!(wheel.next_wake() <= earliest || earliest.is_none(), "seed {seed}: never too late");
         }
     }
 }

@@ -9,12 +9,19 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
+mod child;
+mod datagrams;
+mod exhaustion;
 mod futures;
 mod handles;
+mod health;
 mod life;
 mod model;
 mod order;
 mod remote;
+mod source_futures;
+mod source_life;
+mod streams;
 
 /// What has happened so far, in order.
 #[derive(Clone, Default)]
@@ -55,4 +62,10 @@ fn readable_pair() -> (UnixStream, UnixStream) {
     writer.write_all(b"x").expect("room for a byte");
     reader.set_nonblocking(true).expect("a live socket");
     (writer, reader)
+}
+
+fn tcp_listener(event_loop: &LoopHandle) -> (Listener, std::net::SocketAddr) {
+    let listener = Listener::tcp(event_loop, "127.0.0.1:0".parse().unwrap()).expect("a free port");
+    let Ok(Address::Tcp(address)) = listener.local_address() else { panic!("it listens over TCP") };
+    (listener, address)
 }

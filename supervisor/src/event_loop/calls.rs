@@ -1,0 +1,224 @@
+//! The way in which every callback is called: guarded against its panic, measured, and followed by all ticks and
+//! microtasks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::task::{Context as TaskContext, Poll};
+
+use super::callback::{Callback, CallbackPanic, Microtask, Phase, Site};
+use super::clock::{Nanos, nanos};
+use super::config::OnStarvation;
+use super::metrics::Starving;
+use super::slab::Key;
+use super::{Context, Current};
+
+/// How many ticks and microtasks share one reading of the clock.
+const MICROTASKS_PER_READING: usize = 32;
+
+pub(super) type CaughtPanic = Box<dyn std::any::Any + Send>;
+
+/// How long callbacks that always come first may keep the others waiting.
+pub(super) struct Budget {
+    end: Nanos,
+    is_counted: bool,
+}
+
+impl Budget {
+    /// True if it is time to let others have their turn. That it would be time is counted once.
+    #[inline]
+    pub(super) fn is_spent(&mut self, context: &Context, who: impl FnOnce() -> Starving) -> bool {
+        if context.clock_reading <= self.end {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_counted, true) {
+            context.handle.shared.metrics.borrow_mut().starved_by(who());
+        }
+        context.config.on_starvation == OnStarvation::Budget
+    }
+}
+
+/// Calling callbacks.
+impl Context {
+    #[inline]
+    pub(super) fn call(&mut self, phase: Phase, site: Site, callback: impl FnOnce(&mut Context)) {
+        let panic = self.call_guarded(phase, site, callback);
+        self.finish_call(panic);
+    }
+
+    /// Calls a callback and measures it. Its panic is handed back, so that the caller can first put away what it
+    /// took out.
+    #[inline]
+    pub(super) fn call_guarded(
+        &mut self,
+        phase: Phase,
+        site: Site,
+        callback: impl FnOnce(&mut Context),
+    ) -> Option<CaughtPanic> {
+        self.begin(phase, site);
+        let result = catch_unwind(AssertUnwindSafe(|| callback(self)));
+        self.measure(site, phase);
+        result.err()
+    }
+
+    #[inline]
+    fn begin(&mut self, phase: Phase, site: Site) {
+        self.current = Current { phase, site };
+        self.handle.shared.pulse.begin(site, phase);
+    }
+
+    #[inline]
+    pub(super) fn finish_call(&mut self, panic: Option<CaughtPanic>) {
+        if let Some(panic) = panic {
+            self.report_panic(panic);
+        }
+        self.drain();
+    }
+
+    /// Runs all ticks, then all microtasks, until there are neither, or a budget is spent.
+    #[inline]
+    pub(super) fn drain(&mut self) {
+        if self.handle.shared.has_microtasks() {
+            self.drain_all();
+        }
+    }
+
+    fn drain_all(&mut self) {
+        let mut budget = self.starvation_budget();
+        while self.handle.shared.has_microtasks() {
+            self.drain_some();
+            if budget.is_spent(self, || self.who_starves()) {
+                return;
+            }
+        }
+        self.is_in_microtasks = false;
+    }
+
+    fn who_starves(&self) -> Starving {
+        if self.is_in_microtasks { Starving::Microtasks } else { Starving::Ticks }
+    }
+
+    pub(super) fn starvation_budget(&self) -> Budget {
+        let end = self.clock_reading.saturating_add(nanos(self.config.starvation_budget));
+        Budget { end, is_counted: false }
+    }
+
+    fn drain_some(&mut self) {
+        let mut first = None;
+        let result = catch_unwind(AssertUnwindSafe(|| self.run_some_microtasks(&mut first)));
+        if let Some(site) = first {
+            self.measure(site, Phase::Microtasks);
+        }
+        if let Err(panic) = result {
+            self.report_panic(panic);
+        }
+    }
+
+    /// A tick that was queued by a microtask waits for the whole queue of microtasks.
+    fn run_some_microtasks(&mut self, first: &mut Option<Site>) {
+        for _ in 0..MICROTASKS_PER_READING {
+            if !self.is_in_microtasks {
+                match self.handle.shared.ticks.pop() {
+                    Some(tick) => self.run_microtask(tick, first),
+                    None => self.is_in_microtasks = true,
+                }
+                continue;
+            }
+            let microtask = self.handle.shared.microtasks.pop();
+            match microtask {
+                Some(Microtask::Run(callback)) => self.run_microtask(callback, first),
+                Some(Microtask::Poll(key)) => self.poll_task(key, first),
+                None => {
+                    self.is_in_microtasks = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn run_microtask(&mut self, callback: Callback, first: &mut Option<Site>) {
+        first.get_or_insert(callback.site);
+        self.begin(Phase::Microtasks, callback.site);
+        (callback.run)(self);
+    }
+
+    fn poll_task(&mut self, key: Key, first: &mut Option<Site>) {
+        let taken = self.handle.shared.tasks.borrow_mut().take(key);
+        let Some(mut task) = taken else { return };
+        first.get_or_insert(task.site);
+        self.begin(Phase::Microtasks, task.site);
+        let mut task_context = TaskContext::from_waker(&task.waker);
+        let result = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut task_context)));
+        if matches!(result, Ok(Poll::Pending)) {
+            let cancelled = self.handle.shared.tasks.borrow_mut().restore(key, task.future);
+            drop(cancelled);
+            return;
+        }
+        let finished = self.handle.shared.tasks.borrow_mut().remove(key);
+        drop(finished);
+        if let Err(panic) = result {
+            resume_unwind(panic);
+        }
+    }
+
+    fn report_panic(&mut self, payload: CaughtPanic) {
+        let Some(mut handler) = self.panic_handler.take() else { self.let_panic_out(payload) };
+        let Current { site, phase } = self.current;
+        let panic = CallbackPanic { site, phase, payload };
+        let result = catch_unwind(AssertUnwindSafe(|| handler(self, panic)));
+        // The handler may have set another one in its place.
+        self.panic_handler.get_or_insert(handler);
+        if let Err(payload) = result {
+            self.let_panic_out(payload);
+        }
+    }
+
+    fn let_panic_out(&mut self, payload: CaughtPanic) -> ! {
+        self.is_running = false;
+        self.handle.shared.pulse.rest();
+        resume_unwind(payload)
+    }
+}
+
+/// Measuring.
+impl Context {
+    pub(super) fn start_measuring(&mut self) {
+        self.clock_reading = self.handle.shared.clock.read();
+        self.handle.shared.loop_time.set(self.clock_reading);
+        self.busy_since = self.clock_reading;
+    }
+
+    pub(super) fn end_measuring_iteration(&mut self) {
+        let busy = self.clock_reading.saturating_sub(self.busy_since);
+        self.handle.shared.metrics.borrow_mut().iteration(busy);
+        self.end_measuring_phases();
+    }
+
+    pub(super) fn end_measuring_phases(&mut self) {
+        let mut metrics = self.handle.shared.metrics.borrow_mut();
+        for (phase, time) in Phase::ALL.into_iter().zip(&mut self.phase_times) {
+            if let Some(time) = time.take() {
+                metrics.phase(phase, time);
+            }
+        }
+    }
+
+    /// The callback that comes next has waited since the poll has ended.
+    #[inline]
+    pub(super) fn measure_wait(&self) {
+        let waited = self.clock_reading.saturating_sub(self.busy_since);
+        self.handle.shared.metrics.borrow_mut().event_was_late(waited);
+    }
+
+    /// One reading of the clock a callback: the end of one is the start of the next.
+    #[inline]
+    fn measure(&mut self, site: Site, phase: Phase) {
+        let now = self.handle.shared.clock.read();
+        let duration = now.saturating_sub(self.clock_reading);
+        self.clock_reading = now;
+        *self.phase_times[phase as usize].get_or_insert(0) += duration;
+        let slowest = &self.handle.shared.slowest;
+        if duration > slowest.get() {
+            slowest.set(duration);
+            self.handle.shared.metrics.borrow_mut().slowest(site, phase, duration);
+        }
+    }
+}

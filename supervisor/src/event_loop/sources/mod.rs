@@ -1,0 +1,51 @@
+//! Sources: what bytes, connections and exits come from. Streams, listeners, datagrams, pipes and child processes.
+//!
+//! All of them live by the same rules:
+//!
+//! ```text
+//!   created --(somebody wants what comes in, or something is under way)--> kept by the loop
+//!      |                                                                      |
+//!      +--the last handle is dropped--> closed quietly     close(on_closed) --+--> closed: what was under way is
+//!                                                                                  answered with Cancelled, then
+//!                                                                                  on_closed, in the closing phase
+//! ```
+//!
+//! - A handle is cheap to clone, and its callbacks are given it, so they need not own it.
+//! - A source with a callback that waits, or with a write or a connect under way, needs no handle: the loop keeps it.
+//!   One that nobody waits for is closed when its last handle is dropped.
+//! - No callback ever runs inside the call that registers it.
+//! - Every callback runs outside of all borrows, so it may do anything to its own source and to all others.
+//!
+//! Unlike a watcher, a source calls its callbacks itself, each with its own place of registration, and after each of
+//! them the ticks and microtasks run.
+
+mod child;
+mod demand;
+mod error;
+mod listener;
+mod place;
+mod reaper;
+mod stream;
+mod stream_core;
+mod stream_futures;
+mod stream_io;
+mod transport;
+mod udp;
+mod writer;
+
+pub use child::Child;
+pub use error::SourceError;
+pub use listener::Listener;
+pub use stream::{Incoming, Stream};
+pub use transport::Address;
+pub use udp::{Datagram, UdpSocket};
+
+pub(super) use place::{Registration, Source};
+
+/// How often one source is read, or accepted from, for one event. Another event follows if there is more, after
+/// the other sources had theirs.
+const TURNS_PER_EVENT: u32 = 32;
+
+/// How much one read takes at most, in bytes. A datagram is never longer.
+const INCOMING_BYTES: usize = 64 * 1_024;
+const _: () = assert!(INCOMING_BYTES > u16::MAX as usize, "the longest datagram fits into one read");

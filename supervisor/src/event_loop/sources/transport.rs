@@ -1,0 +1,192 @@
+//! What a stream's descriptor is, and the calls to the kernel that differ by it.
+
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::event::epoll;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+
+use super::SourceError;
+
+const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// The address of one end of a stream or listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Of a TCP socket.
+    Tcp(SocketAddr),
+    /// Of a Unix socket; most connecting ends have no path.
+    Unix(Option<PathBuf>),
+}
+
+impl TryFrom<SocketAddrAny> for Address {
+    type Error = SourceError;
+
+    fn try_from(address: SocketAddrAny) -> Result<Address, SourceError> {
+        if address.address_family() != AddressFamily::UNIX {
+            return Ok(Address::Tcp(SocketAddr::try_from(address)?));
+        }
+        let address = SocketAddrUnix::try_from(address)?;
+        let path = address.path_bytes().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)));
+        Ok(Address::Unix(path))
+    }
+}
+
+impl Address {
+    pub(super) fn local(socket: BorrowedFd<'_>) -> Result<Address, SourceError> {
+        Address::try_from(rustix::net::getsockname(socket)?)
+    }
+
+    pub(super) fn peer(socket: BorrowedFd<'_>) -> Result<Address, SourceError> {
+        match rustix::net::getpeername(socket)? {
+            Some(address) => Address::try_from(address),
+            None => Ok(Address::Unix(None)),
+        }
+    }
+}
+
+/// What a stream goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Socket,
+    /// One end of a pipe: it has one direction only.
+    Pipe,
+    /// A terminal or another device.
+    Device,
+}
+
+impl Transport {
+    /// Looks at a descriptor of unknown origin and makes it non-blocking.
+    pub(super) fn of(descriptor: BorrowedFd<'_>) -> Result<Transport, SourceError> {
+        let status = rustix::fs::fstat(descriptor)?;
+        let transport = match FileType::from_raw_mode(status.st_mode) {
+            FileType::Socket => Transport::Socket,
+            FileType::Fifo => Transport::Pipe,
+            _ => {
+                check_watchable(descriptor)?;
+                Transport::Device
+            }
+        };
+        rustix::io::ioctl_fionbio(descriptor, true)?;
+        Ok(transport)
+    }
+
+    /// A socket that is gone is told by an error and not by a signal. For pipes the kernel offers no such choice.
+    pub(super) fn write(self, descriptor: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+        match self {
+            Transport::Socket => rustix::net::send(descriptor, bytes, SendFlags::NOSIGNAL),
+            _ => rustix::io::write(descriptor, bytes),
+        }
+    }
+
+    pub(super) fn write_slices(
+        self,
+        descriptor: BorrowedFd<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Result<usize, Errno> {
+        match self {
+            Transport::Socket => {
+                let mut nothing = SendAncillaryBuffer::default();
+                rustix::net::sendmsg(descriptor, slices, &mut nothing, SendFlags::NOSIGNAL)
+            }
+            _ => rustix::io::writev(descriptor, slices),
+        }
+    }
+
+    pub(super) fn shut_down_writing(self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+        rustix::net::shutdown(descriptor, Shutdown::Write)
+    }
+}
+
+/// epoll refuses regular files and some devices. Asking it is the only way to know which.
+fn check_watchable(descriptor: BorrowedFd<'_>) -> Result<(), SourceError> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let answer = epoll::add(&set, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::empty());
+    match answer {
+        Err(Errno::PERM) => Err(SourceError::NotWatchable),
+        other => Ok(other?),
+    }
+}
+
+/// How far connecting has come.
+pub(super) enum Connecting {
+    Done,
+    UnderWay,
+}
+
+pub(super) fn connect_tcp(address: SocketAddr) -> Result<(OwnedFd, Connecting), SourceError> {
+    let socket = tcp_socket(address)?;
+    let connecting = progress(rustix::net::connect(&socket, &address))?;
+    Ok((socket, connecting))
+}
+
+pub(super) fn connect_unix(path: &Path) -> Result<(OwnedFd, Connecting), SourceError> {
+    let socket = unix_socket()?;
+    let connecting = progress(rustix::net::connect(&socket, &SocketAddrUnix::new(path)?))?;
+    Ok((socket, connecting))
+}
+
+fn progress(answer: Result<(), Errno>) -> Result<Connecting, SourceError> {
+    match answer {
+        Ok(()) => Ok(Connecting::Done),
+        // An interrupted call goes on connecting, too.
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Connecting::UnderWay),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// How many connections the kernel holds that nobody has accepted yet. It may hold fewer.
+const BACKLOG: i32 = 1_024;
+
+/// A restarted server gets its port back although connections of the old one linger, as with the standard library.
+pub(super) fn listen_tcp(address: SocketAddr) -> Result<OwnedFd, SourceError> {
+    let socket = tcp_socket(address)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+pub(super) fn listen_unix(path: &Path) -> Result<OwnedFd, SourceError> {
+    let socket = unix_socket()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    rustix::net::accept_with(listener, SOCKET_FLAGS)
+}
+
+fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, SOCKET_FLAGS, None)
+}
+
+fn unix_socket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)
+}
+
+/// Both ends of a new pipe, the reading one first.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+}
+
+/// Two Unix sockets that are connected with each other.
+pub(super) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)
+}
+
+pub(super) fn set_no_delay(socket: impl AsFd, is_set: bool) -> Result<(), SourceError> {
+    Ok(rustix::net::sockopt::set_tcp_nodelay(socket, is_set)?)
+}

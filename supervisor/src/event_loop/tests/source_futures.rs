@@ -1,0 +1,163 @@
+//! Streams and listeners in the hands of futures.
+
+use super::*;
+
+#[test]
+fn futures_connect_accept_read_and_write() {
+    let mut event_loop = real_loop();
+    let (listener, address) = tcp_listener(&event_loop);
+    event_loop.spawn(async move {
+        let stream = listener.accept().await.unwrap();
+        let mut buffer = [0; 3];
+        loop {
+            match stream.read(&mut buffer).await.unwrap() {
+                0 => return stream.shut_down().await.unwrap(),
+                count => stream.write_all(&buffer[..count]).await.unwrap(),
+            }
+        }
+    });
+    let connecting = event_loop.connect_tcp(address);
+    let answer = event_loop.spawn(async move {
+        let stream = connecting.await.unwrap();
+        stream.write_all("hello").await.unwrap();
+        stream.shut_down().await.unwrap();
+        assert!(matches!(stream.write_all("more").await, Err(SourceError::AlreadyShutDown)));
+        let (mut answer, mut buffer) = (Vec::new(), [0; 16]);
+        loop {
+            match stream.read(&mut buffer).await.unwrap() {
+                0 => break,
+                count => answer.extend_from_slice(&buffer[..count]),
+            }
+        }
+        stream.closed().await.unwrap();
+        assert!(matches!(stream.closed().await, Err(SourceError::Closed)));
+        answer
+    });
+    assert!(!event_loop.run().unwrap());
+    assert_eq!(answer.take_result(), Some(Ok(b"hello".to_vec())));
+}
+
+#[test]
+fn a_refused_connection_is_the_result_of_its_future() {
+    let mut event_loop = real_loop();
+    let folder = tempfile::tempdir().unwrap();
+    let connecting = event_loop.connect_unix(&folder.path().join("missing"));
+    let kind = event_loop.spawn(async move { connecting.await.err().unwrap().kind() });
+    event_loop.run().unwrap();
+    assert_eq!(kind.take_result(), Some(Ok(std::io::ErrorKind::NotFound)));
+}
+
+#[test]
+fn a_future_that_is_dropped_takes_nothing_and_keeps_nothing_alive() {
+    let mut event_loop = real_loop();
+    let (reader, writer) = Stream::pair(&event_loop).unwrap();
+    let (listener, _) = tcp_listener(&event_loop);
+    let reading = event_loop.spawn({
+        let reader = reader.clone();
+        async move { reader.read(&mut [0; 8]).await.map(|_| ()) }
+    });
+    let accepting = event_loop.spawn({
+        let listener = listener.clone();
+        async move { listener.accept().await.map(|_| ()) }
+    });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(event_loop.is_alive());
+    assert!(matches!(reader.read_start(|_, _, _| ()), Err(SourceError::AlreadyReading)));
+    assert!(matches!(listener.accept_start(|_, _, _| ()), Err(SourceError::AlreadyReading)));
+    reading.cancel();
+    accepting.cancel();
+    assert!(!event_loop.run().unwrap());
+    writer.try_write(b"kept").unwrap();
+    let second = event_loop.spawn(async move {
+        let mut buffer = [0; 8];
+        let count = reader.read(&mut buffer).await.unwrap();
+        buffer[..count].to_vec()
+    });
+    event_loop.run().unwrap();
+    assert_eq!(second.take_result(), Some(Ok(b"kept".to_vec())));
+}
+
+#[test]
+fn a_connection_that_is_given_up_is_closed_and_keeps_nothing_alive() {
+    let mut event_loop = real_loop();
+    let (listener, address) = tcp_listener(&event_loop);
+    let connecting = event_loop.connect_tcp(address);
+    let task = event_loop.spawn(async move { connecting.await.map(|_| ()) });
+    // The first poll of the future is a microtask, which runs before the poll phase can see the connection.
+    event_loop.next_tick(move |_| ());
+    event_loop.queue_microtask(move |_| task.cancel());
+    assert!(!event_loop.run().unwrap());
+    let accepted = event_loop.spawn(async move {
+        let stream = listener.accept().await.unwrap();
+        stream.read(&mut [0; 8]).await.map_err(|error| error.kind())
+    });
+    event_loop.run().unwrap();
+    assert_eq!(accepted.take_result(), Some(Ok(Ok(0))));
+}
+
+#[test]
+fn a_writing_future_waits_for_room_and_sends_more_than_the_queue_holds() {
+    const TOTAL: usize = 5_000_000;
+    let mut event_loop = real_loop();
+    let (reader, writer) = Stream::pair(&event_loop).unwrap();
+    writer.set_write_limit(1_000);
+    let sender = writer.clone();
+    event_loop.spawn(async move {
+        sender.write_all(vec![7; TOTAL]).await.unwrap();
+        assert_eq!(sender.queued_bytes(), 0);
+        for _ in 0..1_000 {
+            sender.write_all([8; 999]).await.unwrap();
+        }
+        sender.closed().await.unwrap();
+    });
+    let received = event_loop.spawn(async move {
+        let (mut counts, mut buffer) = ([0; 9], vec![0; 50_000]);
+        loop {
+            match reader.read(&mut buffer).await.unwrap() {
+                0 => return (counts[7], counts[8]),
+                count => buffer[..count].iter().for_each(|&byte| counts[usize::from(byte)] += 1),
+            }
+        }
+    });
+    event_loop.run().unwrap();
+    assert_eq!(received.take_result(), Some(Ok((TOTAL, 999_000))));
+}
+
+#[test]
+fn futures_that_wait_are_told_when_their_stream_is_closed() {
+    let mut event_loop = real_loop();
+    let (stream, _other) = Stream::pair(&event_loop).unwrap();
+    let reading = event_loop.spawn({
+        let stream = stream.clone();
+        async move { format!("{:?}", stream.read(&mut [0; 8]).await) }
+    });
+    stream.set_write_limit(500_000);
+    stream.write(vec![0; 500_000], |_, _| ()).unwrap();
+    let waiting_for_room = event_loop.spawn({
+        let stream = stream.clone();
+        async move { format!("{:?}", stream.write_all(vec![0; 490_000]).await) }
+    });
+    event_loop.set_immediate(move |_| stream.close(|_| ()).unwrap());
+    assert!(!event_loop.run().unwrap());
+    assert_eq!(reading.take_result(), Some(Ok("Err(Closed)".to_owned())));
+    assert_eq!(waiting_for_room.take_result(), Some(Ok("Err(Closed)".to_owned())));
+}
+
+#[test]
+fn a_future_that_never_has_to_wait_lets_others_have_their_turn() {
+    let (mut event_loop, reads) = (real_loop(), Rc::new(Cell::new(0)));
+    let (reader, feeder) = Stream::pair(&event_loop).unwrap();
+    feeder.try_write(&[7; 1_000]).unwrap();
+    let count = Rc::clone(&reads);
+    let busy = event_loop.spawn(async move {
+        let mut buffer = [0; 10];
+        while count.get() < 100_000 {
+            let read = reader.read(&mut buffer).await.unwrap();
+            feeder.write_all(&buffer[..read]).await.unwrap();
+            count.set(count.get() + 1);
+        }
+    });
+    event_loop.set_immediate(move |_| busy.cancel());
+    event_loop.run().unwrap();
+    assert!((1..=64).contains(&reads.get()), "{} reads before the immediate", reads.get());
+}

@@ -1,0 +1,122 @@
+//! A watchdog: a thread that names the callback which blocks the loop, while it still does.
+//!
+//! Figures that a blocked loop writes about itself come too late. The watchdog looks at the loop's
+//! [pulse](super::pulse) four times in the time that a callback may take:
+//!
+//! ```text
+//!   another callback, or none --(the same one again)--> suspected --(for the whole threshold)--> reported, once
+//!             ^                                             |                                        |
+//!             +---------------------------------------------+----------------(it ended)--------------+
+//! ```
+//!
+//! It counts looks, not time: when the whole process was stopped or starved meanwhile, the callback is not blamed.
+
+use std::fmt;
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use super::LoopHandle;
+use super::callback::{Phase, Site};
+use super::pulse::{Beat, Pulse};
+
+/// A callback that runs longer than this is worth a report: 100 ms.
+pub const WATCHDOG_THRESHOLD: Duration = Duration::from_millis(100);
+
+/// How many times a callback has to be seen again before it is reported.
+const LOOKS: u32 = 4;
+
+/// A callback that keeps the loop from going on. It is still running when this is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// Where the callback was registered.
+    pub site: &'static Location<'static>,
+    /// The phase in which it runs.
+    pub phase: Phase,
+    /// How long it has run at least.
+    pub at_least: Duration,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Blocked { site, phase, at_least } = self;
+        write!(
+            formatter,
+            "the event loop is blocked for {} ms by the callback registered at {site} ({phase})",
+            at_least.as_millis()
+        )
+    }
+}
+
+/// Watches over a loop while it exists; made by [`LoopHandle::watchdog`].
+pub struct Watchdog {
+    /// Dropping it lets the thread go.
+    leash: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl LoopHandle {
+    /// Calls `report`, on a thread of the watchdog's own, when a callback has run for `threshold` and has not
+    /// returned: once a callback, up to a quarter of the threshold late. A threshold below 4 ms counts as 4 ms.
+    /// A chain of ticks or microtasks counts callback by callback; see
+    /// [`Starvation`](super::Starvation) for those.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub fn watchdog(
+        &self,
+        threshold: Duration,
+        report: impl FnMut(&Blocked) + Send + 'static,
+    ) -> io::Result<Watchdog> {
+        let (leash, is_over) = mpsc::channel();
+        let watch = Watch {
+            pulse: Arc::clone(&self.shared.pulse),
+            interval: (threshold / LOOKS).max(Duration::from_millis(1)),
+            report,
+        };
+        let thread = thread::Builder::new()
+            .name("offload-watchdog".to_owned())
+            .spawn(move || watch.until(&is_over))?;
+        Ok(Watchdog { leash: Some(leash), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    /// Waits for a report that is being made, if one is.
+    fn drop(&mut self) {
+        self.leash.take();
+        if let Some(thread) = self.thread.take() {
+            // It has panicked if the report did, and then it has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watch<Report> {
+    pulse: Arc<Pulse>,
+    interval: Duration,
+    report: Report,
+}
+
+impl<Report: FnMut(&Blocked)> Watch<Report> {
+    fn until(mut self, is_over: &mpsc::Receiver<()>) {
+        let mut suspect: Option<(Beat, u32)> = None;
+        while is_over.recv_timeout(self.interval) == Err(RecvTimeoutError::Timeout) {
+            suspect = match (suspect, self.pulse.look()) {
+                (Some((beat, looks)), Some(now)) if beat == now => Some((beat, looks.saturating_add(1))),
+                (_, now) => now.map(|beat| (beat, 0)),
+            };
+            if let Some((beat, LOOKS)) = suspect {
+                self.report(beat.site, beat.phase);
+            }
+        }
+    }
+
+    fn report(&mut self, site: Site, phase: Phase) {
+        self.pulse.count_blocked();
+        (self.report)(&Blocked { site, phase, at_least: self.interval * LOOKS });
+    }
+}

@@ -1,0 +1,58 @@
+//! What the owner of a pool may choose, and where its limits are.
+
+use std::time::Duration;
+
+/// How many bytes one part of reading a file has by default: 512 KiB.
+pub const READ_PART: usize = 512 * 1_024;
+
+/// Name and limits of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct IoPoolConfig {
+    /// What the pool is called in its errors and figures, and its threads: `NAME-0`, `NAME-1`... The system shows
+    /// the first 15 bytes of a thread's name.
+    pub name: &'static str,
+    /// How many threads serve. At least 1 counts.
+    pub threads: usize,
+    /// How many threads may exist, those included that are stuck in a task.
+    pub threads_max: usize,
+    /// How many tasks of each lane may wait for a thread. Each lane has its own bound, so that a crowd of slow tasks
+    /// does not shut the fast ones out.
+    pub queue_max: usize,
+    /// How long after its submission a task must be done, unless it was given another time with
+    /// [`within`](super::IoHandle::within). Its submitter is answered then in any case.
+    pub deadline: Duration,
+    /// How many bytes one part of [`fs_read`](super::IoHandle::fs_read) reads at most. At least 1 counts.
+    pub part_bytes: usize,
+}
+
+impl Default for IoPoolConfig {
+    /// `offload-io`: 4 threads, 16 with the stuck ones, 10,000 tasks that wait in each lane, 30 seconds, 512 KiB.
+    fn default() -> IoPoolConfig {
+        IoPoolConfig {
+            name: "offload-io",
+            threads: 4,
+            threads_max: 16,
+            queue_max: 10_000,
+            deadline: Duration::from_secs(30),
+            part_bytes: READ_PART,
+        }
+    }
+}
+
+impl IoPoolConfig {
+    /// The same with the least that a pool can work with.
+    pub(super) fn usable(self) -> IoPoolConfig {
+        IoPoolConfig { threads: self.threads.max(1), part_bytes: self.part_bytes.max(1), ..self }
+    }
+}
+
+/// Which tasks a task waits with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// Tasks that keep a thread for a short time, such as those on local files.
+    #[default]
+    Fast,
+    /// Tasks that may wait for something far away, such as name look-ups. They have at most half of the serving
+    /// threads (rounded up) at a time.
+    Slow,
+}
