@@ -14,8 +14,8 @@ use offload_supervisor::event_loop::{Context, Interest, Phase};
 use offload_supervisor::io_pool::IoPoolConfig;
 
 use super::props::{
-    Blocked, burn, compute_pool, in_poll, in_poll_when_readable, io_pool, io_pool_with, median, milliseconds,
-    real_loop,
+    Blocked, burn, compute_pool, in_poll, in_poll_when_readable, io_pool, io_pool_with, milliseconds,
+    real_loop, shortest,
 };
 use crate::stage::{Order, alone, beside_others};
 
@@ -104,12 +104,11 @@ fn s40_to_submit_a_task_costs_the_loop_next_to_nothing_beside_the_task() {
     let _alone = alone();
     let mut event_loop = real_loop();
     let pool = io_pool(&mut event_loop, 1);
-    let cost_of_submitting = |_| {
+    let cost = shortest(51, || {
         let start = Instant::now();
         pool.submit(|| burn(milliseconds(1)), |_, result| result.unwrap());
         start.elapsed()
-    };
-    let cost = median((0..51).map(cost_of_submitting).collect());
+    });
     event_loop.run().unwrap();
     assert!(cost < milliseconds(1) / 10, "{cost:?} for a task of 1 ms");
 }
@@ -171,9 +170,9 @@ fn count_to_n2(n: u64) -> u64 {
     (0..n).map(black_box).fold(0, |count, _| count + count_to_n(n))
 }
 
-/// How long a request of this size keeps the loop, and the next client with it.
+/// How long a request of this size keeps the loop, and the next client with it, if nothing else disturbs them.
 fn lag_of(route: fn(u64) -> u64, n: u64) -> Duration {
-    let measure = |_| {
+    shortest(7, || {
         let mut event_loop = real_loop();
         event_loop.set_immediate(move |_| {
             black_box(route(n));
@@ -183,8 +182,7 @@ fn lag_of(route: fn(u64) -> u64, n: u64) -> Duration {
         event_loop.set_immediate(move |_| served.set(start.elapsed()));
         event_loop.run().unwrap();
         next_client.get()
-    };
-    median((0..7).map(measure).collect())
+    })
 }
 
 #[test]

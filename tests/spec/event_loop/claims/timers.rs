@@ -56,28 +56,53 @@ fn s11_the_poll_waits_as_long_as_the_next_timer_lets_it() {
     assert_eq!(order.so_far(), [(100, 100), (200, 200), (300, 300)]);
 }
 
-/// The program of the seed: an input that takes 95 ms, whose callback takes 10 ms, and a timer of 100 ms.
-fn worked_example() -> Duration {
-    let mut event_loop = real_loop();
-    let pool = io_pool(&mut event_loop, 1);
-    let elapsed = Rc::new(Cell::new(Duration::ZERO));
-    let (start, seen) = (Instant::now(), Rc::clone(&elapsed));
-    event_loop.set_timeout(milliseconds(100), move |_| seen.set(start.elapsed()));
-    let reading = move || std::thread::sleep(milliseconds(95).saturating_sub(start.elapsed()));
-    pool.submit(reading, |_, _| burn(milliseconds(10)));
-    event_loop.run().unwrap();
-    elapsed.get()
+/// One run of the program of the seed: an input that takes 95 ms, whose callback takes 10 ms, and a timer of 100 ms.
+/// When all of that was, counted from the start of the timer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    callback_began: Duration,
+    callback_ended: Duration,
+    timer_fired: Duration,
 }
 
-/// Whatever else the machine does can make a run longer and never shorter: so no run at all may be early, and the third
-/// best of nine is not late.
+impl Run {
+    fn of_the_program() -> Run {
+        let mut event_loop = real_loop();
+        let pool = io_pool(&mut event_loop, 1);
+        let (start, run) = (Instant::now(), Rc::new(Cell::new(Run::default())));
+        let seen = Rc::clone(&run);
+        event_loop.set_timeout(milliseconds(100), move |_| {
+            seen.set(Run { timer_fired: start.elapsed(), ..seen.get() });
+        });
+        let reading = move || std::thread::sleep(milliseconds(95).saturating_sub(start.elapsed()));
+        let seen = Rc::clone(&run);
+        pool.submit(reading, move |_, _| {
+            let callback_began = start.elapsed();
+            burn(milliseconds(10));
+            seen.set(Run { callback_began, callback_ended: start.elapsed(), ..seen.get() });
+        });
+        event_loop.run().unwrap();
+        run.get()
+    }
+
+    /// Other programs may make the input late, or interrupt the callback. Then it is not the run of the seed.
+    fn is_as_printed(&self) -> bool {
+        self.callback_began < milliseconds(96) && self.callback_ended < Duration::from_micros(107_900)
+    }
+}
+
 #[test]
 fn s12_a_timer_waits_for_the_callback_before_it() {
     let _alone = alone();
-    let mut runs: Vec<_> = (0..9).map(|_| worked_example()).collect();
-    runs.sort_unstable();
-    assert!(runs[0] >= milliseconds(105), "neither the callback nor the input was waited for: {runs:?}");
-    assert!(runs[2] <= milliseconds(108), "something else was waited for, too: {runs:?}");
+    let runs: Vec<_> = (0..15).map(|_| Run::of_the_program()).collect();
+    let mut fired: Vec<_> =
+        runs.iter().filter(|run| run.is_as_printed()).map(|run| run.timer_fired).collect();
+    fired.sort_unstable();
+    assert!(fired.len() >= 3, "the machine was too busy to run the program as it is printed: {runs:?}");
+    assert!(fired[0] >= milliseconds(105), "it did not wait: {fired:?}");
+    // Not the best one, which may be luck, and not the last one, which may have been interrupted after its callback.
+    let typical = fired[fired.len() / 2];
+    assert!(typical <= milliseconds(108), "{typical:?} of {fired:?}");
 }
 
 #[test]
