@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Context, Interest, LoopHandle};
+use offload_supervisor::event_loop::{Context, Interest, LoopHandle, RunMode};
 
 use super::props::{
     CHECK, IDLE, PREPARE, burn, hook_once, in_poll, milliseconds, readable_pair, real_loop, virtual_loop,
@@ -179,6 +179,20 @@ fn s33_a_tick_comes_at_once_and_an_immediate_in_the_next_check_phase() {
     event_loop.set_timeout(milliseconds(1), order.add("next timer"));
     event_loop.run().unwrap();
     assert_eq!(order.so_far(), ["timer", "tick", "next timer", "immediate"]);
+}
+
+#[test]
+fn s33_an_immediate_that_an_immediate_sets_waits_for_the_next_iteration() {
+    let (mut event_loop, order) = (virtual_loop(), Order::new());
+    event_loop.check(order.add("check phase"));
+    let inner = order.clone();
+    event_loop.set_immediate(move |context| {
+        inner.push("immediate");
+        context.set_immediate(inner.add("immediate of the immediate"));
+    });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(order.so_far(), ["check phase", "immediate", "check phase", "immediate of the immediate"]);
 }
 
 /// Sets itself as an immediate again and again, and does what a tick must not: it lets the others have their turn.
