@@ -94,15 +94,13 @@ impl Run {
 #[test]
 fn s12_a_timer_waits_for_the_callback_before_it() {
     let _alone = alone();
-    let runs: Vec<_> = (0..15).map(|_| Run::of_the_program()).collect();
-    let mut fired: Vec<_> =
-        runs.iter().filter(|run| run.is_as_printed()).map(|run| run.timer_fired).collect();
+    let runs = std::iter::repeat_with(Run::of_the_program).take(100);
+    let mut fired: Vec<_> = runs.filter(Run::is_as_printed).take(9).map(|run| run.timer_fired).collect();
     fired.sort_unstable();
-    assert!(fired.len() >= 3, "the machine was too busy to run the program as it is printed: {runs:?}");
+    assert_eq!(fired.len(), 9, "the machine is too busy to run the program as it is printed");
     assert!(fired[0] >= milliseconds(105), "it did not wait: {fired:?}");
-    // Not the best one, which may be luck, and not the last one, which may have been interrupted after its callback.
-    let typical = fired[fired.len() / 2];
-    assert!(typical <= milliseconds(108), "{typical:?} of {fired:?}");
+    // Even after its callback a run may be interrupted, so the one in the middle decides.
+    assert!(fired[4] <= milliseconds(108), "it was late: {fired:?}");
 }
 
 #[test]
