@@ -8,7 +8,7 @@ use std::time::Duration;
 use offload_supervisor::event_loop::{Context, LoopHandle};
 use offload_worker::builtin::average::Average;
 
-use super::props::{in_poll, milliseconds, real_loop, shortest, virtual_loop};
+use super::props::{burn, in_poll, milliseconds, real_loop, shortest, virtual_loop};
 use crate::stage::{Order, alone, beside_others};
 
 /// The seed's asyncAvg, line by line: one number per immediate, and what is known so far in the closure.
@@ -155,4 +155,22 @@ fn s71_a_step_that_grows_with_its_input_is_seen_in_the_metrics_with_its_site() {
     let ((small, line), (large, same_line)) = (longest(1_000_000), longest(10_000_000));
     assert!(large > 4 * small, "{small:?} for a million and {large:?} for ten");
     assert_eq!(line, same_line, "the place that started the computation");
+}
+
+#[test]
+fn s71_a_step_over_its_budget_is_counted_with_the_place_that_started_it() {
+    let _beside = beside_others();
+    let mut event_loop = real_loop();
+    let long_step = |steps: &mut u32| {
+        burn(milliseconds(5));
+        *steps += 1;
+        if *steps < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let line = line!() + 1;
+    event_loop.partition(0, long_step, |_, ()| ());
+    event_loop.run().unwrap();
+    let metrics = event_loop.metrics();
+    let slowest = metrics.slowest_step.expect("all steps were over their budget");
+    assert_eq!((metrics.steps_over_budget, slowest.site.file(), slowest.site.line()), (3, file!(), line));
+    assert!(slowest.duration >= milliseconds(5), "{slowest:?}");
 }
