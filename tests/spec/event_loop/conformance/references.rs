@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{HandleId, Interest, LoopHandle, RunMode, TimerId};
+use offload_supervisor::event_loop::{
+    AliveKind, EventLoop, HandleId, Interest, LoopHandle, Phase, RunMode, TimerId,
+};
 
 use super::{
     compute_for, connection, connection_with_a_byte, milliseconds, real_loop, receive, virtual_loop,
@@ -194,14 +196,16 @@ fn the_places_that_keep_a_loop_alive_are_those_of_its_referenced_handles_and_tim
     let timer = event_loop.set_timeout(milliseconds(1), |_| {});
     let hook = event_loop.prepare(|_| {});
     let other = event_loop.check(|_| {});
-    let mut lines: Vec<_> = event_loop.alive_sites().into_iter().map(std::panic::Location::line).collect();
-    lines.sort();
-    assert_eq!(lines, [first_line, first_line + 1, first_line + 2]);
-    assert!(event_loop.alive_sites().iter().all(|site| site.file().ends_with("references.rs")));
+    let why = |event_loop: &EventLoop| -> Vec<(AliveKind, u32)> {
+        let reasons = event_loop.why_alive();
+        assert!(reasons.iter().all(|alive| alive.site.file().ends_with("references.rs") && alive.count == 1));
+        reasons.iter().map(|alive| (alive.what, alive.site.line() - first_line)).collect()
+    };
+    assert_eq!(why(&event_loop), [(AliveKind::Timer, 0), (AliveKind::Hook, 1), (AliveKind::Hook, 2)]);
     event_loop.unref(hook);
     assert!(event_loop.clear(timer));
-    let lines: Vec<_> = event_loop.alive_sites().into_iter().map(std::panic::Location::line).collect();
-    assert_eq!(lines, [first_line + 2]);
+    assert_eq!(why(&event_loop), [(AliveKind::Hook, 2)]);
+    let line_of_close = line!() + 1 - first_line;
     event_loop.close(other, |_| {}).unwrap();
-    assert!(event_loop.alive_sites().is_empty());
+    assert_eq!(why(&event_loop), [(AliveKind::Callback(Phase::Closing), line_of_close)]);
 }
