@@ -41,6 +41,45 @@ fn survive_a_crash() {
 }
 
 #[test]
+fn phases() {
+    let text = example("phases").text();
+    // Whether the timeout of the main script comes before the poll or at the end depends on the moment.
+    let order: Vec<_> = text.lines().filter(|line| !line.starts_with("timeout 0")).collect();
+    assert_eq!(order.len() + 1, text.lines().count(), "{text}");
+    let expected = [
+        "main script: first line",
+        "main script: last line",
+        "tick  ",
+        "tick of the tick",
+        "microtask",
+        "future  ",
+        "future, after yielding",
+        "I/O callback",
+        "I/O: tick",
+        "I/O: microtask",
+        "immediate",
+        "I/O: immediate",
+        "close",
+        "I/O: timeout 0",
+    ];
+    assert_eq!(order.len(), expected.len(), "{text}");
+    for (line, what) in order.iter().zip(expected) {
+        assert!(line.starts_with(what), "`{what}` was expected instead of `{line}`");
+    }
+}
+
+#[test]
+fn async_average() {
+    let text = example("async_average").text();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    let ways = ["in one go", "in one step an immediate", "within a budget of 1 ms", "by a worker process"];
+    for (line, way) in lines[1..].iter().zip(ways) {
+        assert!(line.starts_with(way) && line.contains(" 500000.5 "), "{text}");
+    }
+}
+
+#[test]
 fn each_is_under_80_lines_and_the_worker_in_python_under_60() {
     for entry in std::fs::read_dir(workspace().join("examples")).unwrap() {
         let path = entry.unwrap().path();

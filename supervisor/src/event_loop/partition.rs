@@ -98,13 +98,12 @@ impl Pace {
         let start = context.shared.clock.read();
         let mut used = 0;
         loop {
-            for _ in 0..self.steps_per_reading {
-                step()?;
-            }
+            let outcome = (0..self.steps_per_reading).try_for_each(|_| step());
             let used_before = std::mem::replace(&mut used, context.shared.clock.read().saturating_sub(start));
             if self.steps_per_reading == 1 {
                 self.report_long_step(context, used - used_before);
             }
+            outcome?;
             if used >= self.budget {
                 self.steps_per_reading = (self.steps_per_reading / 2).max(1);
                 return ControlFlow::Continue(());

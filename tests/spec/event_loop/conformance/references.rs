@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{HandleId, Interest, LoopHandle, RunMode, TimerId};
+use offload_supervisor::event_loop::{
+    AliveKind, EventLoop, HandleId, Interest, LoopHandle, Phase, RunMode, TimerId,
+};
 
 use super::{
     compute_for, connection, connection_with_a_byte, milliseconds, real_loop, receive, virtual_loop,
@@ -189,21 +191,21 @@ fn an_unreferenced_watcher_is_called_as_long_as_the_loop_runs() {
 
 #[test]
 fn the_places_that_keep_a_loop_alive_are_those_of_its_referenced_handles_and_timers() {
-    fn lines(event_loop: &LoopHandle) -> Vec<u32> {
-        let mut lines: Vec<_> = event_loop.why_alive().iter().map(|alive| alive.site.line()).collect();
-        lines.sort();
-        lines
-    }
     let event_loop = virtual_loop();
     let first_line = line!() + 1;
     let timer = event_loop.set_timeout(milliseconds(1), |_| {});
     let hook = event_loop.prepare(|_| {});
     let other = event_loop.check(|_| {});
-    assert_eq!(lines(&event_loop), [first_line, first_line + 1, first_line + 2]);
-    assert!(event_loop.why_alive().iter().all(|alive| alive.site.file().ends_with("references.rs")));
+    let why = |event_loop: &EventLoop| -> Vec<(AliveKind, u32)> {
+        let reasons = event_loop.why_alive();
+        assert!(reasons.iter().all(|alive| alive.site.file().ends_with("references.rs") && alive.count == 1));
+        reasons.iter().map(|alive| (alive.what, alive.site.line() - first_line)).collect()
+    };
+    assert_eq!(why(&event_loop), [(AliveKind::Timer, 0), (AliveKind::Hook, 1), (AliveKind::Hook, 2)]);
     event_loop.unref(hook);
     assert!(event_loop.clear(timer));
-    assert_eq!(lines(&event_loop), [first_line + 2]);
+    assert_eq!(why(&event_loop), [(AliveKind::Hook, 2)]);
+    let line_of_close = line!() + 1 - first_line;
     event_loop.close(other, |_| {}).unwrap();
-    assert_eq!(lines(&event_loop), [line!() - 1], "the close callback waits");
+    assert_eq!(why(&event_loop), [(AliveKind::Callback(Phase::Closing), line_of_close)]);
 }
