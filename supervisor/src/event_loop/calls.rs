@@ -186,14 +186,11 @@ impl Context {
         self.busy_since = self.clock_reading;
     }
 
-    pub(super) fn end_measuring_iteration(&mut self) {
+    /// From poll to poll, or to the end of `run`.
+    pub(super) fn measure_turn(&mut self) {
         let busy = self.clock_reading.saturating_sub(self.busy_since);
-        self.handle.shared.metrics.borrow_mut().iteration(busy);
-        self.end_measuring_phases();
-    }
-
-    pub(super) fn end_measuring_phases(&mut self) {
         let mut metrics = self.handle.shared.metrics.borrow_mut();
+        metrics.turn(busy);
         for (phase, time) in Phase::ALL.into_iter().zip(&mut self.phase_times) {
             if let Some(time) = time.take() {
                 metrics.phase(phase, time);

@@ -228,6 +228,9 @@ impl LoopHandle {
     /// Runs `callback` whenever `source` is ready, for as long as it is (level triggered). The source is kept until
     /// the handle is closed, so its descriptor cannot come to mean another file while it is watched.
     ///
+    /// An event may be out of date when its turn comes, because another callback has read meanwhile: the source should
+    /// be non-blocking, and a read that would block be no error.
+    ///
     /// # Errors
     /// [`LoopError::AlreadyWatched`], [`LoopError::NotWatchable`] or [`LoopError::OutOfDescriptors`].
     #[track_caller]

@@ -70,8 +70,8 @@ pub struct Starvation {
 pub struct LoopMetrics {
     /// How often the loop went around.
     pub iterations: u64,
-    /// How long the loop was busy between two polls: what an event would have had to wait that arrived right after
-    /// the poll.
+    /// How long the loop was busy between two polls, or from a poll to the end of `run`: what an event would have had
+    /// to wait that arrived right after the poll.
     pub lag: Lag,
     /// The phases that had anything to run.
     pub phases: Vec<PhaseTime>,
@@ -155,8 +155,11 @@ impl Metrics {
         }
     }
 
-    pub(super) fn iteration(&mut self, busy: Nanos) {
+    pub(super) fn iteration(&mut self) {
         self.iterations += 1;
+    }
+
+    pub(super) fn turn(&mut self, busy: Nanos) {
         self.lag.record(busy);
     }
 

@@ -244,7 +244,7 @@ impl Context {
         let result = self.go_around(mode);
         self.is_running = false;
         self.handle.shared.pulse.rest();
-        self.end_measuring_phases();
+        self.measure_turn();
         self.handle.stop_is_done();
         result.map(|()| self.is_alive())
     }
@@ -275,7 +275,8 @@ impl Context {
         self.handle.clone()
     }
 
-    /// How long after its due time the timer's callback was called that runs now.
+    /// How long after its due time the timer's callback was called that runs now. The due time of a timeout is counted
+    /// in ticks of 66 us, rounded up.
     pub fn lateness(&self) -> Duration {
         Duration::from_nanos(self.lateness)
     }

@@ -136,7 +136,8 @@ impl Context {
     /// Waits for events if there is nothing else to do, then handles them: until none are left, or enough were
     /// handled, or the time is up, or a timer is due.
     pub(super) fn poll(&mut self, mode: RunMode) -> Result<(), LoopError> {
-        self.end_measuring_iteration();
+        self.measure_turn();
+        self.handle.shared.metrics.borrow_mut().iteration();
         if self.ready.is_empty() && self.handle.shared.posts.is_empty() {
             self.wait_for_events(mode == RunMode::NoWait)?;
         }

@@ -183,7 +183,9 @@ impl Crew {
                 running.is_cancelled = true;
                 Err(CancelOutcome::AfterThisPart)
             }
-            _ => Err(CancelOutcome::Running),
+            Some(_) => Err(CancelOutcome::Running),
+            // It is done, and its answer is on the way.
+            None => Err(CancelOutcome::NotFound),
         }
     }
 

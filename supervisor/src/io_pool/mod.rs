@@ -72,7 +72,8 @@ pub enum CancelOutcome {
     AfterThisPart,
     /// A thread is at it. That cannot be interrupted; the task will be answered as if nobody had asked.
     Running,
-    /// It is done, or never was a task of this pool.
+    /// It is done or was cancelled before, though its answer may still be on the way; or it never was a task of this
+    /// pool.
     NotFound,
 }
 

@@ -85,6 +85,7 @@ fn the_metrics_tell_how_long_each_phase_took() {
     assert!(longest(Phase::Microtasks).unwrap() >= 3_000);
     assert!(longest(Phase::Timers).unwrap() >= 1_000);
     assert_eq!((longest(Phase::Poll), longest(Phase::Idle)), (None, None));
+    assert!(metrics.lag.max_us >= 3_000, "also of the last turn");
     event_loop.reset_metrics();
     assert!(event_loop.metrics().phases.is_empty());
 }
