@@ -146,7 +146,7 @@ impl From<crate::event_loop::LoopError> for StartError {
 }
 
 /// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone; dropping the last
-/// clone kills the workers.
+/// clone kills the workers and ends the jobs that are awaited as cancelled.
 ///
 /// Must be made and used on the loop's thread. As long as a job is awaited the loop stays alive; idle workers do not
 /// keep it.

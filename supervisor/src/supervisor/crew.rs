@@ -296,8 +296,9 @@ impl Drop for Watchers<'_> {
 }
 
 impl Drop for Hub {
-    /// The processes are killed with their owner; nobody is left to be called.
+    /// The processes are killed with their owner. Who awaits a job is told.
     fn drop(&mut self) {
+        self.give_up_orders();
         for (_, member) in std::mem::take(&mut self.crew.members) {
             let _ = member.process.signal(rustix::process::Signal::KILL);
             member.unwatch(&self.handle);

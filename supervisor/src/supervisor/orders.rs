@@ -6,7 +6,7 @@ use crate::event_loop::{Context, Hold};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_protocol::limits::LABEL_MAX;
-use offload_protocol::nouns::{ContentType, ErrorDetail, Receipt, Report, cut};
+use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -83,6 +83,21 @@ impl Hub {
         for listener in order.listeners {
             let finished = finished.clone();
             self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+        }
+    }
+
+    /// Nobody will do what was ordered.
+    pub(super) fn give_up_orders(&mut self) {
+        for (job, order) in std::mem::take(&mut self.orders) {
+            let message = "the pool was dropped".to_owned();
+            let code = OutcomeCode::Cancelled;
+            let mut finished =
+                refusal(&order.task, ErrorDetail { code, message, signal: None, exit_code: None });
+            finished.report.job = self.name(job);
+            for listener in order.listeners {
+                let finished = finished.clone();
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+            }
         }
     }
 
