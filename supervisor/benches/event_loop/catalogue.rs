@@ -263,6 +263,15 @@ pub(crate) static SHAPES: &[Shape] = &[
         ..shape("tcp_pingpong", "a byte there and back, both ends on one loop", sockets::tcp_pingpong)
     },
     Shape {
+        sizes: [K, 10 * K, 100 * K],
+        figure: Figure::PerSecond,
+        ..shape(
+            "tcp_pingpong_watch",
+            "the same with watchers on sockets of the standard library",
+            sockets::tcp_pingpong_watch,
+        )
+    },
+    Shape {
         sizes: [30, 100, 300],
         quick: 3,
         figure: Figure::PerSecond,

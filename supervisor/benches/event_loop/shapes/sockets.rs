@@ -1,20 +1,59 @@
 //! What comes from the kernel: sockets and children.
 
-use std::cell::RefCell;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, ExitStatus};
 use std::rc::Rc;
 
-use offload_supervisor::Context;
-use offload_supervisor::event_loop::{HandleId, Interest};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use offload_supervisor::event_loop::{
+    Address, Child, Context, Incoming, Interest, Listener, LoopHandle, SourceError, Stream,
+};
 
 use super::{new_loop, run_and_stop};
 use crate::measure::{Counter, Measured, Meter};
 
 pub(crate) fn tcp_pingpong(n: u64) -> Measured {
+    let (mut event_loop, counter) = (new_loop(), Counter::new());
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = Listener::tcp(&event_loop, address).expect("a free port");
+    let Ok(Address::Tcp(address)) = listener.local_address() else { panic!("it is bound") };
+    let accepted = |_: &mut Context, listener: &Listener, stream: Result<Stream, SourceError>| {
+        let stream = stream.expect("a connection");
+        stream.set_nodelay(true).expect("a TCP stream can");
+        answer_bytes(&stream, |_, stream| send_byte(stream));
+        listener.close(|_| ()).expect("it was open");
+    };
+    listener.accept_start(accepted).expect("nobody else accepts");
+    let connected = move |_: &mut Context, stream: &Stream, result: Result<(), SourceError>| {
+        result.expect("it listens");
+        stream.set_nodelay(true).expect("a TCP stream can");
+        answer_bytes(stream, move |context, stream| match counter.add_one() == n {
+            true => context.stop(),
+            false => send_byte(stream),
+        });
+        send_byte(stream);
+    };
+    let meter = Meter::start();
+    Stream::connect_tcp(&event_loop, address, connected);
+    run_and_stop(&mut event_loop, &meter, counter, n)
+}
+
+fn answer_bytes(stream: &Stream, mut received: impl FnMut(&mut Context, &Stream) + 'static) {
+    let read = move |context: &mut Context, stream: &Stream, incoming: Incoming<'_>| match incoming {
+        Incoming::Data(bytes) => {
+            assert_eq!(bytes.len(), 1, "one byte is under way at a time");
+            received(context, stream);
+        }
+        other => panic!("{other:?}"),
+    };
+    stream.read_start(read).expect("nobody else reads");
+}
+
+fn send_byte(stream: &Stream) {
+    assert_eq!(stream.try_write(b"x").expect("an empty socket takes a byte"), 1);
+}
+
+pub(crate) fn tcp_pingpong_watch(n: u64) -> Measured {
     let (mut event_loop, counter) = (new_loop(), Counter::new());
     let (client, server) = connected();
     echo(&event_loop, server);
@@ -71,21 +110,13 @@ pub(crate) fn spawn_true(n: u64) -> Measured {
     run_and_stop(&mut event_loop, &meter, counter, n)
 }
 
-/// A child's descriptor is readable when the child has ended.
-fn next_child(context: &Context, counter: Counter, n: u64) {
-    let child = Command::new("/bin/true").spawn().expect("it is on every system");
-    let descriptor: OwnedFd =
-        pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("it was not awaited yet");
-    let watched: Rc<RefCell<Option<(HandleId, Child)>>> = Rc::default();
-    let waiting = Rc::clone(&watched);
-    let ended = move |context: &mut Context, _| {
-        let Some((id, mut child)) = waiting.take() else { return };
-        assert!(child.wait().expect("it has ended").success());
-        context.close(id, |_| ()).expect("it was open");
+fn next_child(context: &LoopHandle, counter: Counter, n: u64) {
+    let child = Child::spawn(context, &mut Command::new("/bin/true")).expect("it is on every system");
+    let ended = move |context: &mut Context, status: Result<ExitStatus, SourceError>| {
+        assert!(status.expect("it is our child").success());
         if counter.add_one() < n {
             next_child(context, counter, n);
         }
     };
-    let id = context.watch(descriptor, Interest::READ, ended).expect("it can be watched");
-    watched.replace(Some((id, child)));
+    child.on_exit(ended).expect("nobody else waits");
 }

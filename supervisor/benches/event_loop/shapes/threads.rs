@@ -1,6 +1,7 @@
 //! What comes from other threads: posts, notifications, answers of the I/O pool.
 
 use std::cell::Cell;
+use std::fs::Metadata;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -164,10 +165,10 @@ fn next_stat(stats: &Rc<Stats>) {
     let Some(left) = stats.left.get().checked_sub(1) else { return };
     stats.left.set(left);
     let next = Rc::clone(stats);
-    let done = move |_: &mut Context, result: Result<bool, _>| {
-        assert!(matches!(result, Ok(true)), "the working directory is there");
+    let done = move |_: &mut Context, result: Result<Metadata, _>| {
+        assert!(result.is_ok(), "the working directory is there");
         next.counter.add_one();
         next_stat(&next);
     };
-    stats.pool.submit(|| std::fs::metadata(".").is_ok(), done);
+    stats.pool.fs_stat(".", done);
 }
