@@ -186,16 +186,10 @@ impl Context {
         self.busy_since = self.clock_reading;
     }
 
-    /// From poll to poll, or to the end of `run`.
-    pub(super) fn measure_turn(&mut self) {
+    /// From poll to poll, or to the end of `run`, where no iteration begins.
+    pub(super) fn measure_turn(&mut self, iterations: u64) {
         let busy = self.clock_reading.saturating_sub(self.busy_since);
-        let mut metrics = self.handle.shared.metrics.borrow_mut();
-        metrics.turn(busy);
-        for (phase, time) in Phase::ALL.into_iter().zip(&mut self.phase_times) {
-            if let Some(time) = time.take() {
-                metrics.phase(phase, time);
-            }
-        }
+        self.handle.shared.metrics.borrow_mut().turn(iterations, busy, &mut self.phase_times);
     }
 
     /// The callback that comes next has waited since the poll has ended.
@@ -211,7 +205,7 @@ impl Context {
         let now = self.handle.shared.clock.read();
         let duration = now.saturating_sub(self.clock_reading);
         self.clock_reading = now;
-        *self.phase_times[phase as usize].get_or_insert(0) += duration;
+        self.phase_times.add(phase, duration);
         let slowest = &self.handle.shared.slowest;
         if duration > slowest.get() {
             slowest.set(duration);

@@ -105,21 +105,59 @@ pub(super) enum Starving {
     Idle,
 }
 
-struct Times(Histogram<u64>);
+/// How long the callbacks of each phase took in one iteration.
+#[derive(Default)]
+pub(super) struct PhaseTimes {
+    times: [Nanos; Phase::ALL.len()],
+    /// A bit for each phase that had anything to run.
+    ran: u16,
+}
+
+impl PhaseTimes {
+    #[inline]
+    pub(super) fn add(&mut self, phase: Phase, time: Nanos) {
+        self.times[phase as usize] += time;
+        self.ran |= 1 << phase as usize;
+    }
+
+    fn drain(&mut self, mut see: impl FnMut(usize, Nanos)) {
+        while self.ran != 0 {
+            let phase = self.ran.trailing_zeros() as usize;
+            self.ran &= self.ran - 1;
+            see(phase, std::mem::take(&mut self.times[phase]));
+        }
+    }
+}
+
+/// A distribution of times.
+struct Times {
+    histogram: Histogram<u64>,
+    /// Times below a microsecond are by far the most; counting them is all that there is to do.
+    short: u64,
+}
 
 impl Times {
     fn new() -> Times {
         let histogram = Histogram::new_with_bounds(1, TIME_MAX_US, 2);
-        Times(histogram.expect("the bounds are constants that fit together"))
+        Times { histogram: histogram.expect("the bounds are constants that fit together"), short: 0 }
     }
 
     #[inline]
     fn record(&mut self, time: Nanos) {
-        self.0.saturating_record(time / 1_000);
+        match time / 1_000 {
+            0 => self.short += 1,
+            micros => self.histogram.saturating_record(micros),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.short + self.histogram.len()
     }
 
     fn picture(&self) -> Lag {
-        let Times(times) = self;
+        let mut times = self.histogram.clone();
+        // Zero is within the bounds, so recording it cannot fail.
+        let _ = times.record_n(0, self.short);
         Lag {
             p50_us: times.value_at_quantile(0.5),
             p99_us: times.value_at_quantile(0.99),
@@ -155,16 +193,10 @@ impl Metrics {
         }
     }
 
-    pub(super) fn iteration(&mut self) {
-        self.iterations += 1;
-    }
-
-    pub(super) fn turn(&mut self, busy: Nanos) {
+    pub(super) fn turn(&mut self, iterations: u64, busy: Nanos, phase_times: &mut PhaseTimes) {
+        self.iterations += iterations;
         self.lag.record(busy);
-    }
-
-    pub(super) fn phase(&mut self, phase: Phase, time: Nanos) {
-        self.phases[phase as usize].record(time);
+        phase_times.drain(|phase, time| self.phases[phase].record(time));
     }
 
     pub(super) fn timer_was_late(&mut self, by: Nanos) {
@@ -197,12 +229,12 @@ impl Metrics {
     }
 
     pub(super) fn picture(&self, blocked: u64) -> LoopMetrics {
-        let times = Phase::ALL.into_iter().zip(&self.phases).filter(|(_, times)| !times.0.is_empty());
+        let times = Phase::ALL.into_iter().zip(&self.phases).filter(|(_, times)| times.count() > 0);
         LoopMetrics {
             iterations: self.iterations,
             lag: self.lag.picture(),
             phases: times
-                .map(|(phase, times)| PhaseTime { phase, iterations: times.0.len(), time: times.picture() })
+                .map(|(phase, times)| PhaseTime { phase, iterations: times.count(), time: times.picture() })
                 .collect(),
             lateness: Lateness { timers: self.timers_late.picture(), poll: self.poll_late.picture() },
             slowest_callback: self.slowest,

@@ -94,6 +94,7 @@ pub(crate) use callback::message_of as panic_message;
 
 use callback::Site;
 use clock::Nanos;
+use metrics::PhaseTimes;
 use poller::EVENTS_PER_CALL;
 use state::Shared;
 
@@ -170,8 +171,8 @@ pub struct Context {
     /// The ticks are done, and now all microtasks have their turn.
     is_in_microtasks: bool,
     lateness: Nanos,
-    /// How long the callbacks of each phase took in this iteration, if there were any.
-    phase_times: [Option<Nanos>; Phase::ALL.len()],
+    /// How long the callbacks of each phase took in this iteration.
+    phase_times: PhaseTimes,
     /// Events that were fetched from the kernel and not yet handled.
     ready: VecDeque<epoll::Event>,
     panic_handler: Option<PanicHandler>,
@@ -206,7 +207,7 @@ impl Context {
             busy_since: 0,
             is_in_microtasks: false,
             lateness: 0,
-            phase_times: [None; Phase::ALL.len()],
+            phase_times: PhaseTimes::default(),
             ready: VecDeque::new(),
             panic_handler: None,
             buffers: Buffers {
@@ -244,7 +245,7 @@ impl Context {
         let result = self.go_around(mode);
         self.is_running = false;
         self.handle.shared.pulse.rest();
-        self.measure_turn();
+        self.measure_turn(0);
         self.handle.stop_is_done();
         result.map(|()| self.is_alive())
     }

@@ -136,8 +136,7 @@ impl Context {
     /// Waits for events if there is nothing else to do, then handles them: until none are left, or enough were
     /// handled, or the time is up, or a timer is due.
     pub(super) fn poll(&mut self, mode: RunMode) -> Result<(), LoopError> {
-        self.measure_turn();
-        self.handle.shared.metrics.borrow_mut().iteration();
+        self.measure_turn(1);
         if self.ready.is_empty() && self.handle.shared.posts.is_empty() {
             self.wait_for_events(mode == RunMode::NoWait)?;
         }
@@ -174,6 +173,10 @@ impl Context {
     /// Asks the kernel for events, waiting at most `timeout` for the first one, but perhaps shorter.
     fn fetch_events(&mut self, timeout: Option<Nanos>) -> Result<(), LoopError> {
         let shared = &self.handle.shared;
+        if timeout == Some(0) && !shared.may_have_events() {
+            self.busy_since = self.clock_reading;
+            return Ok(());
+        }
         let events = &mut self.buffers.events;
         shared.pulse.rest();
         match timeout {
@@ -190,7 +193,9 @@ impl Context {
             self.clock_reading = shared.clock.read();
         }
         self.busy_since = self.clock_reading;
-        self.ready.extend(events.drain(..));
+        if !events.is_empty() {
+            self.ready.extend(events.drain(..));
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The kernel's side of the poll phase: a set of descriptors, and waiting for one of them to be ready.
 
+use std::cell::Cell;
 use std::ops::BitOr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -87,11 +88,17 @@ impl Readiness {
 #[derive(Debug)]
 pub(super) struct Poller {
     epoll: OwnedFd,
+    /// How many members the set has at most: one that was closed behind the poller's back still counts.
+    members: Cell<usize>,
 }
 
 impl Poller {
     pub(super) fn new() -> Result<Poller, LoopError> {
-        Ok(Poller { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+        Ok(Poller { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, members: Cell::new(0) })
+    }
+
+    pub(super) fn members(&self) -> usize {
+        self.members.get()
     }
 
     pub(super) fn add(
@@ -100,7 +107,9 @@ impl Poller {
         token: u64,
         interest: Interest,
     ) -> Result<(), LoopError> {
-        Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), interest.0)?)
+        epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), interest.0)?;
+        self.members.set(self.members.get() + 1);
+        Ok(())
     }
 
     pub(super) fn modify(
@@ -135,7 +144,9 @@ impl Poller {
     /// Ends the watching of a descriptor. It cannot fail in a way that anybody could act on: the descriptor is
     /// open, because the loop owns it until now.
     pub(super) fn remove(&self, source: BorrowedFd<'_>) {
-        let _ = epoll::delete(&self.epoll, source);
+        if epoll::delete(&self.epoll, source).is_ok() {
+            self.members.set(self.members.get() - 1);
+        }
     }
 
     /// Waits until something is ready and appends it to `events`, at most for `timeout` (`None` is for ever). A signal

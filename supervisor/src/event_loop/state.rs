@@ -125,6 +125,12 @@ impl Shared {
         self.timers.borrow().next_wake().map(|due| due.saturating_sub(now))
     }
 
+    /// The kernel may have events. Without a watched descriptor, only other threads can have caused one.
+    pub(super) fn may_have_events(&self) -> bool {
+        let only_wake = self.poller.members() == 1;
+        !only_wake || self.remote.has_posts()
+    }
+
     pub(super) fn timer_is_due(&self, now: Nanos) -> bool {
         self.timers.borrow().next_wake().is_some_and(|due| due <= now)
     }

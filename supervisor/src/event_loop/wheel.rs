@@ -217,6 +217,9 @@ impl<T> Wheel<T> {
     /// By this tick somebody has to get up for the next timer, its slack included. It is exact unless the earliest
     /// timer of a crowded list was stopped; then it is too early.
     pub(super) fn next_wake(&self) -> Option<u64> {
+        if self.timers.len() == 0 {
+            return None;
+        }
         if self.has_due() {
             return Some(self.now);
         }
@@ -245,7 +248,8 @@ impl<T> Wheel<T> {
     }
 
     fn next_list(&self) -> Option<(usize, usize)> {
-        self.occupied_lists().next()
+        let level = self.occupied.iter().position(|&lists| lists != 0)?;
+        Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
     /// The first tick that belongs to a list: the digits of now above its level, its own digit, then zeros.
