@@ -45,6 +45,7 @@ impl Post {
 }
 
 struct Shared {
+    loop_number: u64,
     posts: Mailbox<Post>,
     stopping: AtomicBool,
     wake: OwnedFd,
@@ -57,9 +58,9 @@ pub struct Remote {
 }
 
 impl Remote {
-    pub(super) fn new() -> Result<Remote, LoopError> {
+    pub(super) fn new(loop_number: u64) -> Result<Remote, LoopError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Shared { posts: Mailbox::new(), stopping: AtomicBool::new(false), wake };
+        let shared = Shared { loop_number, posts: Mailbox::new(), stopping: AtomicBool::new(false), wake };
         Ok(Remote { shared: Arc::new(shared) })
     }
 
@@ -105,6 +106,11 @@ impl Remote {
     /// Everything posted since the last time, in order.
     pub(super) fn take(&self, empty: Vec<Post>) -> Vec<Post> {
         self.shared.posts.take(empty)
+    }
+
+    /// The number of the loop, different from those of all others in this process.
+    pub(super) fn loop_number(&self) -> u64 {
+        self.shared.loop_number
     }
 
     pub(super) fn has_posts(&self) -> bool {

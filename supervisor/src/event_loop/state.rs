@@ -27,7 +27,6 @@ use super::timers::Timers;
 pub(super) const WAKE_TOKEN: u64 = u64::MAX;
 
 pub(super) struct Shared {
-    pub(super) number: u64,
     pub(super) clock: Clock,
     /// The time as the loop has read it last for everybody.
     pub(super) loop_time: Cell<Nanos>,
@@ -55,14 +54,13 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(time: Time) -> Result<Rc<Shared>, LoopError> {
-        let (poller, remote) = (Poller::new()?, Remote::new()?);
+        let (poller, remote) = (Poller::new()?, Remote::new(LocalLoops::next_number())?);
         poller.add(remote.wake_descriptor(), WAKE_TOKEN, Interest::READ)?;
         let clock = match time {
             Time::Real => Clock::monotonic(),
             Time::Virtual => Clock::virtual_time(),
         };
         let shared = Rc::new(Shared {
-            number: LocalLoops::next_number(),
             loop_time: Cell::new(clock.read()),
             clock,
             ticks: Queue::new(),
@@ -83,7 +81,7 @@ impl Shared {
             poller,
             remote,
         });
-        LocalLoops::register(shared.number, &shared);
+        LocalLoops::register(shared.remote.loop_number(), &shared);
         Ok(shared)
     }
 
@@ -137,7 +135,7 @@ impl Shared {
 
     /// Drops everything that waits. Callbacks may own handles of this loop, and those would own it for ever.
     pub(super) fn clear(&self) {
-        LocalLoops::unregister(self.number);
+        LocalLoops::unregister(self.remote.loop_number());
         drop(self.remote.close());
         // What is dropped may register something again, once or twice; who does it for ever keeps the leak.
         for _ in 0..16 {

@@ -28,7 +28,6 @@ struct Task {
     /// Out while it is polled.
     future: Option<BoxedFuture>,
     waking: Arc<Waking>,
-    waker: Waker,
     site: Site,
 }
 
@@ -58,7 +57,8 @@ impl Tasks {
     pub(super) fn take(&mut self, key: Key) -> Option<TakenTask> {
         let task = self.0.get_mut(key)?;
         task.waking.queued.lower();
-        Some(TakenTask { future: task.future.take()?, waker: task.waker.clone(), site: task.site })
+        let waker = Waker::from(Arc::clone(&task.waking));
+        Some(TakenTask { future: task.future.take()?, waker, site: task.site })
     }
 
     /// Puts a future back that is not finished. Returns it if it was cancelled meanwhile.
@@ -72,28 +72,22 @@ impl Tasks {
     /// What is returned may run anything when dropped, so it is dropped by who holds no borrow.
     #[must_use]
     pub(super) fn remove(&mut self, key: Key) -> Option<Leftover> {
-        self.0.remove(key).map(|task| Leftover { _future: task.future, _waker: task.waker })
+        self.0.remove(key).map(|task| Leftover { _future: task.future })
     }
 
     pub(super) fn take_all(&mut self) -> Vec<Leftover> {
-        self.0
-            .take_all()
-            .into_iter()
-            .map(|task| Leftover { _future: task.future, _waker: task.waker })
-            .collect()
+        self.0.take_all().into_iter().map(|task| Leftover { _future: task.future }).collect()
     }
 }
 
 /// What is left of a task that was removed.
 pub(super) struct Leftover {
     _future: Option<BoxedFuture>,
-    _waker: Waker,
 }
 
 /// What wakes one task, from any thread. A task that is queued already is not queued again.
 struct Waking {
     key: Key,
-    loop_number: u64,
     queued: WakeFlag,
     remote: Remote,
 }
@@ -108,7 +102,7 @@ impl Wake for Waking {
             return;
         }
         let microtask = Microtask::Poll(self.key);
-        if !LocalLoops::push(self.loop_number, microtask) {
+        if !LocalLoops::push(self.remote.loop_number(), microtask) {
             // If the loop is gone, so is the task.
             let _ = self.remote.push(Post::Wake(self.key));
         }
@@ -280,13 +274,8 @@ impl LoopHandle {
     fn insert_task(&self, future: BoxedFuture, site: Site) -> Key {
         let shared = &self.shared;
         let key = shared.tasks.borrow_mut().0.insert_with(|key| {
-            let waking = Arc::new(Waking {
-                key,
-                loop_number: shared.number,
-                queued: WakeFlag::new(true),
-                remote: shared.remote.clone(),
-            });
-            Task { future: Some(future), waker: Waker::from(Arc::clone(&waking)), waking, site }
+            let waking = Arc::new(Waking { key, queued: WakeFlag::new(true), remote: shared.remote.clone() });
+            Task { future: Some(future), waking, site }
         });
         shared.microtasks.push(Microtask::Poll(key));
         key
