@@ -22,6 +22,20 @@
 //! Everything here lives on one thread but [`Remote`], [`Notifier`] and [`Request`]. Callbacks get `&mut Context`; structs and
 //! futures keep a [`LoopHandle`], which can do the same.
 //!
+//! ```
+//! use offload_supervisor::event_loop::{EventLoop, WATCHDOG_THRESHOLD};
+//! use std::time::Duration;
+//!
+//! let mut event_loop = EventLoop::new()?;
+//! let _watchdog = event_loop.watchdog(WATCHDOG_THRESHOLD, |blocked| eprintln!("{blocked}"))?;
+//! event_loop.set_timeout(Duration::from_millis(100), |cx| {
+//!     cx.set_immediate(|_| println!("second"));
+//!     cx.next_tick(|_| println!("first"));
+//! });
+//! event_loop.run()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | read | for |
 //! |---|---|
 //! | `mod.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
