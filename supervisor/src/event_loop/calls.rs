@@ -59,6 +59,29 @@ impl Context {
         result.err()
     }
 
+    /// Calls a callback that stays: `put_back` gives it back to where it was taken from, or returns it if it was closed
+    /// meanwhile.
+    #[inline]
+    pub(super) fn call_repeated<C>(
+        &mut self,
+        phase: Phase,
+        site: Site,
+        mut callback: C,
+        call: impl FnOnce(&mut C, &mut Context),
+        put_back: impl FnOnce(&Context, C) -> Option<C>,
+    ) {
+        let panic = self.call_guarded(phase, site, |context| call(&mut callback, context));
+        let closed = put_back(self, callback);
+        let dropped = self.drop_guarded(closed);
+        self.finish_call(panic.or(dropped));
+    }
+
+    /// Drops what belongs to a callback. A panic of that goes the way of the callback's own.
+    #[inline]
+    pub(super) fn drop_guarded<T>(&mut self, leftover: T) -> Option<CaughtPanic> {
+        catch_unwind(AssertUnwindSafe(|| drop(leftover))).err()
+    }
+
     #[inline]
     fn begin(&mut self, phase: Phase, site: Site) {
         self.current = Current { phase, site };
@@ -86,6 +109,8 @@ impl Context {
         while self.handle.shared.has_microtasks() {
             self.drain_some();
             if budget.is_spent(self, || self.who_starves()) {
+                // The other queue goes on next time, or one would starve the other.
+                self.is_in_microtasks = !self.is_in_microtasks;
                 return;
             }
         }
@@ -160,21 +185,16 @@ impl Context {
     }
 
     fn report_panic(&mut self, payload: CaughtPanic) {
-        let Some(mut handler) = self.panic_handler.take() else { self.let_panic_out(payload) };
+        // Whoever leaves `run` this way puts everything in order in run_mode.
+        let Some(mut handler) = self.panic_handler.take() else { resume_unwind(payload) };
         let Current { site, phase } = self.current;
         let panic = CallbackPanic { site, phase, payload };
         let result = catch_unwind(AssertUnwindSafe(|| handler(self, panic)));
         // The handler may have set another one in its place.
         self.panic_handler.get_or_insert(handler);
         if let Err(payload) = result {
-            self.let_panic_out(payload);
+            resume_unwind(payload);
         }
-    }
-
-    fn let_panic_out(&mut self, payload: CaughtPanic) -> ! {
-        self.is_running = false;
-        self.handle.shared.pulse.rest();
-        resume_unwind(payload)
     }
 }
 

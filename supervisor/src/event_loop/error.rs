@@ -24,6 +24,8 @@ pub enum LoopError {
         /// The number that was asked for.
         signal: i32,
     },
+    /// The loop was dropped.
+    Gone,
     /// Anything else that the system reports.
     Io(io::Error),
 }
@@ -46,6 +48,7 @@ impl fmt::Display for LoopError {
                 write!(formatter, "out of file descriptors or of room for watches")
             }
             LoopError::UnusableSignal { signal } => write!(formatter, "signal {signal} cannot be caught"),
+            LoopError::Gone => LoopGone.fmt(formatter),
             LoopError::Io(error) => write!(formatter, "the event loop's poller failed: {error}"),
         }
     }

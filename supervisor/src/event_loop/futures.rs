@@ -52,7 +52,9 @@ impl Sleep {
         let end = Rc::new(Happening::default());
         let happening = Rc::clone(&end);
         let callback = Box::new(move |_: &mut super::Context| happening.happen());
-        let timer = self.event_loop.shared.timers.borrow_mut().start_once(self.due, self.site, callback);
+        let shared = &self.event_loop.shared;
+        let timer = shared.timers.borrow_mut().start_once(self.due, self.site, callback);
+        shared.drop_if_gone();
         (timer, end)
     }
 }

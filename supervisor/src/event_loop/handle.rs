@@ -23,7 +23,8 @@ use super::timers::{Catchup, Due, TimerId};
 /// clone; it stays on the loop's thread. [`Context`] dereferences to it, so everything here can be said to
 /// a context, too.
 ///
-/// Once the loop is dropped, nothing that is registered here runs any more.
+/// Once the loop is dropped, nothing that is registered here runs any more: it is dropped at once, and its identifier
+/// names nothing. An identifier means something only to the loop that gave it out.
 #[derive(Clone)]
 pub struct LoopHandle {
     pub(super) shared: Rc<Shared>,
@@ -114,7 +115,9 @@ impl LoopHandle {
     #[track_caller]
     pub fn set_timeout(&self, delay: Duration, callback: impl FnOnce(&mut Context) + 'static) -> TimerId {
         let due = Due::after(self.shared.clock.read(), delay);
-        self.shared.timers.borrow_mut().start_once(due, Location::caller(), Box::new(callback))
+        let id = self.shared.timers.borrow_mut().start_once(due, Location::caller(), Box::new(callback));
+        self.shared.drop_if_gone();
+        id
     }
 
     /// Runs `callback` again and again; the next period starts when the callback begins. See
@@ -134,8 +137,10 @@ impl LoopHandle {
         callback: impl FnMut(&mut Context) + 'static,
     ) -> TimerId {
         let due = Due::after(self.shared.clock.read(), period);
-        let mut timers = self.shared.timers.borrow_mut();
-        timers.start_every(due, Location::caller(), catchup, Box::new(callback))
+        let site = Location::caller();
+        let id = self.shared.timers.borrow_mut().start_every(due, site, catchup, Box::new(callback));
+        self.shared.drop_if_gone();
+        id
     }
 
     /// Takes back a timer or an immediate. False if it has run, or was cleared, before.
@@ -161,7 +166,9 @@ impl LoopHandle {
     #[track_caller]
     pub fn set_immediate(&self, callback: impl FnOnce(&mut Context) + 'static) -> ImmediateId {
         let callback = Callback::new(Location::caller(), callback);
-        self.shared.immediates.borrow_mut().push(callback)
+        let id = self.shared.immediates.borrow_mut().push(callback);
+        self.shared.drop_if_gone();
+        id
     }
 
     /// Runs `callback` after the current callback, before the loop goes on. A tick that always queues another one
@@ -169,12 +176,14 @@ impl LoopHandle {
     #[track_caller]
     pub fn next_tick(&self, callback: impl FnOnce(&mut Context) + 'static) {
         self.shared.ticks.push(Callback::new(Location::caller(), callback));
+        self.shared.drop_if_gone();
     }
 
     /// Runs `callback` after the current callback and all its ticks, before the loop goes on.
     #[track_caller]
     pub fn queue_microtask(&self, callback: impl FnOnce(&mut Context) + 'static) {
         self.shared.microtasks.push(Microtask::Run(Callback::new(Location::caller(), callback)));
+        self.shared.drop_if_gone();
     }
 
     /// Runs `callback` in the pending phase. This is how a result that is known at once, such as a refused
@@ -182,6 +191,7 @@ impl LoopHandle {
     #[track_caller]
     pub fn set_pending(&self, callback: impl FnOnce(&mut Context) + 'static) {
         self.shared.pending.push(Callback::new(Location::caller(), callback));
+        self.shared.drop_if_gone();
     }
 
     /// As [`LoopHandle::set_pending`], in the name of a callback that was registered at `site`: for layers above the
@@ -192,6 +202,7 @@ impl LoopHandle {
         callback: impl FnOnce(&mut Context) + 'static,
     ) {
         self.shared.pending.push(Callback::new(site, callback));
+        self.shared.drop_if_gone();
     }
 }
 
@@ -222,7 +233,9 @@ impl LoopHandle {
         callback: impl FnMut(&mut Context) + 'static,
     ) -> HandleId {
         let kind = Kind::Hook { phase, callback: Some(Box::new(callback)) };
-        self.shared.handles.borrow_mut().insert(kind, site)
+        let id = self.shared.handles.borrow_mut().insert(kind, site);
+        self.shared.drop_if_gone();
+        id
     }
 
     /// Runs `callback` whenever `source` is ready, for as long as it is (level triggered). The source is kept until
@@ -240,12 +253,12 @@ impl LoopHandle {
         interest: Interest,
         callback: impl FnMut(&mut Context, Readiness) + 'static,
     ) -> Result<HandleId, LoopError> {
-        let kind = Kind::Watch { source: Box::new(source), interest, callback: Some(Box::new(callback)) };
-        self.insert_watched(kind, Location::caller(), |poller, kind, key| match kind {
-            Kind::Watch { source, .. } if !interest.is_none() => {
-                poller.add(source.as_fd(), key.to_bits(), interest)
-            }
-            _ => Ok(()),
+        let source: Rc<dyn AsFd> = Rc::new(source);
+        let watched = Rc::clone(&source);
+        let kind = Kind::Watch { source, interest, callback: Some(Box::new(callback)) };
+        self.insert_watched(kind, Location::caller(), |poller, key| match interest.is_none() {
+            true => Ok(()),
+            false => poller.add(watched.as_fd(), key.to_bits(), interest),
         })
     }
 
@@ -254,16 +267,22 @@ impl LoopHandle {
     /// # Errors
     /// [`LoopError::AlreadyClosed`], [`LoopError::NotAWatcher`], or what the kernel says.
     pub fn set_interest(&self, id: HandleId, interest: Interest) -> Result<(), LoopError> {
-        let poller = &self.shared.poller;
-        let changed = self.shared.handles.borrow_mut().change(id.0, |handle| {
-            let Kind::Watch { source, interest: current, .. } = &mut handle.kind else {
-                return Err(LoopError::NotAWatcher);
-            };
-            poller.change(source.as_fd(), id.0.to_bits(), *current, interest)?;
-            *current = interest;
-            Ok(())
+        let (source, current) = self.watched(id)?;
+        self.shared.poller.change(source.as_fd(), id.0.to_bits(), current, interest)?;
+        self.shared.handles.borrow_mut().change(id.0, |handle| {
+            if let Kind::Watch { interest: current, .. } = &mut handle.kind {
+                *current = interest;
+            }
         });
-        changed.unwrap_or(Err(LoopError::AlreadyClosed))
+        Ok(())
+    }
+
+    fn watched(&self, id: HandleId) -> Result<(Rc<dyn AsFd>, Interest), LoopError> {
+        match self.shared.handles.borrow().get(id.0).map(|handle| &handle.kind) {
+            Some(Kind::Watch { source, interest, .. }) => Ok((Rc::clone(source), *interest)),
+            Some(_) => Err(LoopError::NotAWatcher),
+            None => Err(LoopError::AlreadyClosed),
+        }
     }
 
     /// Runs `callback` with the signal's number whenever one of `signals` came. Equal signals that come while one
@@ -277,13 +296,12 @@ impl LoopHandle {
         signals: &[i32],
         callback: impl FnMut(&mut Context, i32) + 'static,
     ) -> Result<HandleId, LoopError> {
-        let pipes = signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<_, _>>()?;
+        let pipes: Rc<[_]> =
+            signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<_, _>>()?;
+        let watched = Rc::clone(&pipes);
         let kind = Kind::Signals { pipes, callback: Some(Box::new(callback)) };
-        self.insert_watched(kind, Location::caller(), |poller, kind, key| match kind {
-            Kind::Signals { pipes, .. } => {
-                pipes.iter().try_for_each(|pipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ))
-            }
-            _ => Ok(()),
+        self.insert_watched(kind, Location::caller(), |poller, key| {
+            watched.iter().try_for_each(|pipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ))
         })
     }
 
@@ -291,14 +309,14 @@ impl LoopHandle {
         &self,
         kind: Kind,
         site: Site,
-        register: impl FnOnce(&Poller, &Kind, Key) -> Result<(), LoopError>,
+        register: impl FnOnce(&Poller, Key) -> Result<(), LoopError>,
     ) -> Result<HandleId, LoopError> {
-        let mut handles = self.shared.handles.borrow_mut();
-        let id = handles.insert(kind, site);
-        let Some(handle) = handles.get(id.0) else { return Err(LoopError::AlreadyClosed) };
-        if let Err(error) = register(&self.shared.poller, &handle.kind, id.0) {
-            let failed: Option<Handle> = handles.forget(id.0);
-            drop(handles);
+        if self.shared.is_gone.get() {
+            return Err(LoopError::Gone);
+        }
+        let id = self.shared.handles.borrow_mut().insert(kind, site);
+        if let Err(error) = register(&self.shared.poller, id.0) {
+            let failed = self.shared.handles.borrow_mut().forget(id.0);
             drop(failed);
             return Err(error);
         }
@@ -316,9 +334,10 @@ impl LoopHandle {
         id: HandleId,
         on_closed: impl FnOnce(&mut Context) + 'static,
     ) -> Result<(), LoopError> {
-        let removed = self.shared.handles.borrow_mut().remove(id.0, &self.shared.poller);
+        let removed = self.shared.handles.borrow_mut().remove(id.0);
         let Some(handle) = removed else { return Err(LoopError::AlreadyClosed) };
         self.shared.closing.push(Callback::new(Location::caller(), on_closed));
+        handle.unwatch(&self.shared.poller);
         drop(handle);
         Ok(())
     }

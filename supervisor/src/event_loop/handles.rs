@@ -17,7 +17,7 @@ use super::Context;
 use super::alive::AliveKind;
 use super::callback::{Phase, Repeated, Site};
 use super::poller::{Interest, Poller, Readiness};
-use super::readiness::Waiters;
+use super::readiness::{Waiter, Waiters};
 use super::signals::{SignalCallback, SignalPipe};
 use super::slab::{Key, Slab};
 use super::sources::{Registration, Source};
@@ -53,12 +53,13 @@ pub(super) enum Kind {
         callback: Option<Repeated>,
     },
     Watch {
-        source: Box<dyn AsFd>,
+        /// Shared, so that its descriptor can be asked for without a borrow: that may be anybody's code.
+        source: Rc<dyn AsFd>,
         interest: Interest,
         callback: Option<WatchCallback>,
     },
     Signals {
-        pipes: Vec<SignalPipe>,
+        pipes: Rc<[SignalPipe]>,
         callback: Option<SignalCallback>,
     },
     /// Futures that wait for one descriptor.
@@ -86,6 +87,16 @@ pub(super) struct Handle {
 }
 
 impl Handle {
+    /// Ends the watching of a handle that was taken out.
+    pub(super) fn unwatch(&self, poller: &Poller) {
+        match &self.kind {
+            Kind::Watch { interest, source, .. } if !interest.is_none() => poller.remove(source.as_fd()),
+            Kind::Signals { pipes, .. } => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
+            // Only its futures, or the source, have the descriptor, and they leave by forget().
+            Kind::Watch { .. } | Kind::Hook { .. } | Kind::Waiters(_) | Kind::Source(_) => {}
+        }
+    }
+
     fn keeps_alive(&self) -> bool {
         match &self.kind {
             Kind::Watch { interest, .. } => self.referenced && !interest.is_none(),
@@ -127,19 +138,14 @@ impl Handles {
         HandleId(key)
     }
 
-    /// Takes the handle out and ends its watching. What it owns may run anything when dropped, so that is left
-    /// to who holds no borrow.
+    /// Takes the handle out. To end its watching, and to drop what it owns, is left to who holds no borrow: both may
+    /// run anything.
     #[must_use]
-    pub(super) fn remove(&mut self, key: Key, poller: &Poller) -> Option<Handle> {
+    pub(super) fn remove(&mut self, key: Key) -> Option<Handle> {
         let handle = self.slab.remove(key)?;
         self.alive -= usize::from(handle.keeps_alive());
-        match &handle.kind {
-            Kind::Hook { phase, .. } => self.hooks[*phase as usize].retain(|&hook| hook != key),
-            Kind::Watch { interest, .. } if interest.is_none() => {}
-            Kind::Watch { source, .. } => poller.remove(source.as_fd()),
-            Kind::Signals { pipes, .. } => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
-            // Only its futures, or the source, have the descriptor, and they leave by forget().
-            Kind::Waiters(_) | Kind::Source(_) => {}
+        if let Kind::Hook { phase, .. } = &handle.kind {
+            self.hooks[*phase as usize].retain(|&hook| hook != key);
         }
         Some(handle)
     }
@@ -252,6 +258,6 @@ impl Handles {
 pub(super) enum Called {
     Watch(WatchCallback, Readiness),
     Signal(SignalCallback, i32),
-    Wake(Vec<std::task::Waker>),
+    Wake(Vec<Rc<Waiter>>),
     Source(Rc<dyn Source>),
 }

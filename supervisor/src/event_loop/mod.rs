@@ -80,7 +80,8 @@ mod wheel;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -145,6 +146,9 @@ impl EventLoop {
 
     /// How long the loop would wait for events; `None` is for ever.
     pub fn backend_timeout(&self) -> Option<Duration> {
+        if !self.context.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let shared = &self.context.handle.shared;
         shared.time_to_sleep(shared.clock.read()).map(Duration::from_nanos)
     }
@@ -175,7 +179,6 @@ impl Drop for EventLoop {
 pub struct Context {
     handle: LoopHandle,
     config: LoopConfig,
-    is_running: bool,
     /// The callback that runs now.
     current: Current,
     /// The last reading of the clock: when the last callback ended, or the poll phase began.
@@ -189,6 +192,10 @@ pub struct Context {
     phase_times: PhaseTimes,
     /// Events that were fetched from the kernel and not yet handled.
     ready: VecDeque<epoll::Event>,
+    /// The kernel filled the whole array for events, so it may have more.
+    kernel_has_more: bool,
+    /// A post was handled last, so an event has its turn.
+    is_turn_of_events: bool,
     panic_handler: Option<PanicHandler>,
     buffers: Buffers,
 }
@@ -216,13 +223,14 @@ impl Context {
             clock_reading: handle.shared.clock.read(),
             handle,
             config,
-            is_running: false,
             current: Current { phase: Phase::Entry, site: Location::caller() },
             busy_since: 0,
             is_in_microtasks: false,
             lateness: 0,
             phase_times: PhaseTimes::default(),
             ready: VecDeque::new(),
+            kernel_has_more: false,
+            is_turn_of_events: false,
             panic_handler: None,
             buffers: Buffers {
                 hooks: Vec::new(),
@@ -252,16 +260,23 @@ impl Context {
     /// # Panics
     /// As [`Context::run`].
     pub fn run_mode(&mut self, mode: RunMode) -> Result<bool, LoopError> {
-        if self.is_running {
+        // A callback can exchange this context for another one; the loop that was begun is the one that ends.
+        let shared = Rc::clone(&self.handle.shared);
+        if shared.is_running.replace(true) {
             return Err(LoopError::NestedRun);
         }
-        self.is_running = true;
-        let result = self.go_around(mode);
-        self.is_running = false;
-        self.handle.shared.pulse.rest();
+        let result = catch_unwind(AssertUnwindSafe(|| self.go_around(mode)));
+        shared.is_running.set(false);
+        shared.pulse.rest();
+        shared.stop_is_done();
         self.measure_turn(0);
-        self.handle.stop_is_done();
-        result.map(|()| self.is_alive())
+        match result {
+            Ok(result) => result.map(|()| self.is_alive()),
+            Err(panic) => {
+                self.is_in_microtasks = false;
+                resume_unwind(panic)
+            }
+        }
     }
 
     fn go_around(&mut self, mode: RunMode) -> Result<(), LoopError> {

@@ -12,8 +12,8 @@ use super::{Context, LoopHandle};
 /// [`LoopMetrics::steps_over_budget`](super::LoopMetrics::steps_over_budget), also by the form without a budget.
 pub const PARTITION_BUDGET: Duration = Duration::from_millis(1);
 
-/// Between two readings of the clock at most this many steps are made.
-const STEPS_PER_READING_MAX: u32 = 1 << 16;
+/// Between two readings of the clock at most this many steps are made: as many may be too slow before it is noticed.
+const STEPS_PER_READING_MAX: u32 = 256;
 
 struct Partition<State, Step, Done> {
     state: State,
@@ -44,8 +44,9 @@ impl LoopHandle {
     }
 
     /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`, such as
-    /// [`PARTITION_BUDGET`]. A single step that takes longer than the budget, or than 1 ms if that is more, is
-    /// counted and named in the [metrics](LoopHandle::metrics).
+    /// [`PARTITION_BUDGET`]. A step that takes longer than the budget, or than 1 ms if that is more, is counted and
+    /// named in the [metrics](LoopHandle::metrics); so are steps that become slow all at once, of which up to 256
+    /// may have to be made before it is noticed.
     #[track_caller]
     pub fn partition_within<State: 'static, Output: 'static>(
         &self,
@@ -67,6 +68,7 @@ impl LoopHandle {
     {
         let callback = Callback::new(partition.pace.site, move |context| partition.take_turn(context));
         self.shared.immediates.borrow_mut().push(callback);
+        self.shared.drop_if_gone();
     }
 }
 
@@ -100,8 +102,9 @@ impl Pace {
         loop {
             let outcome = (0..self.steps_per_reading).try_for_each(|_| step());
             let used_before = std::mem::replace(&mut used, context.shared.clock.read().saturating_sub(start));
-            if self.steps_per_reading == 1 {
-                self.report_long_step(context, used - used_before);
+            let of_these = used - used_before;
+            if of_these > self.step_limit() {
+                self.report_long_steps(context, of_these);
             }
             outcome?;
             if used >= self.budget {
@@ -115,10 +118,15 @@ impl Pace {
         }
     }
 
-    /// A partition with steps that are too long themselves is none.
-    fn report_long_step(&self, context: &Context, duration: Nanos) {
-        if duration > self.budget.max(nanos(PARTITION_BUDGET)) {
-            context.shared.metrics.borrow_mut().step_over_budget(self.site, duration);
-        }
+    fn step_limit(&self) -> Nanos {
+        self.budget.max(nanos(PARTITION_BUDGET))
+    }
+
+    /// A partition with steps that are too long themselves is none. When steps become slow all at once, it was perhaps
+    /// only all of them together that took too long; the next ones are looked at one by one.
+    fn report_long_steps(&mut self, context: &Context, duration: Nanos) {
+        let each = duration / u64::from(self.steps_per_reading);
+        context.shared.metrics.borrow_mut().step_over_budget(self.site, each);
+        self.steps_per_reading = 1;
     }
 }

@@ -1,5 +1,8 @@
 //! The phases, each in its own function.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
 use rustix::event::epoll;
 
 use super::Context;
@@ -11,6 +14,7 @@ use super::handle::LoopHandle;
 use super::handles::{Called, HookPhase};
 use super::metrics::Starving;
 use super::poller::Readiness;
+use super::readiness::Waiter;
 use super::remote::Post;
 use super::requests::WaitingRequest;
 use super::slab::Key;
@@ -20,11 +24,6 @@ use super::timers::{DueCall, DueTimer};
 impl LoopHandle {
     pub(super) fn is_stopping(&self) -> bool {
         self.shared.is_stopping()
-    }
-
-    pub(super) fn stop_is_done(&self) {
-        self.shared.stopping.set(false);
-        self.shared.remote.forget_stop();
     }
 }
 
@@ -78,11 +77,14 @@ impl Context {
     fn run_hook(&mut self, phase: HookPhase, key: Key) {
         let taken = self.handle.shared.handles.borrow_mut().take_hook(key);
         // A hook before it in the list may have closed it.
-        let Some((site, mut hook)) = taken else { return };
-        let panic = self.call_guarded(phase.phase(), site, |context| hook(context));
-        let closed = self.handle.shared.handles.borrow_mut().restore_hook(key, hook);
-        drop(closed);
-        self.finish_call(panic);
+        let Some((site, hook)) = taken else { return };
+        self.call_repeated(
+            phase.phase(),
+            site,
+            hook,
+            |hook, context| hook(context),
+            |context, hook| context.handle.shared.handles.borrow_mut().restore_hook(key, hook),
+        );
     }
 
     fn run_immediates(&mut self) {
@@ -113,14 +115,18 @@ impl Context {
         self.handle.shared.metrics.borrow_mut().timer_was_late(self.lateness);
         match timer.call {
             DueCall::Once(callback) => self.call(Phase::Timers, timer.site, callback),
-            DueCall::Every(id, mut interval) => {
+            DueCall::Every(id, interval) => {
                 let begun = self.clock_reading;
-                let panic =
-                    self.call_guarded(Phase::Timers, timer.site, |context| (interval.callback)(context));
-                let now = self.clock_reading;
-                let cleared = self.handle.shared.timers.borrow_mut().rearm(id, interval, begun, now);
-                drop(cleared);
-                self.finish_call(panic);
+                self.call_repeated(
+                    Phase::Timers,
+                    timer.site,
+                    interval,
+                    |interval, context| (interval.callback)(context),
+                    |context, interval| {
+                        let now = context.clock_reading;
+                        context.handle.shared.timers.borrow_mut().rearm(id, interval, begun, now)
+                    },
+                );
             }
         }
         self.lateness = 0;
@@ -137,11 +143,14 @@ impl Context {
     /// handled, or the time is up, or a timer is due.
     pub(super) fn poll(&mut self, mode: RunMode) -> Result<(), LoopError> {
         self.measure_turn(1);
-        if self.ready.is_empty() && self.handle.shared.posts.is_empty() {
+        if self.ready.is_empty() {
             self.wait_for_events(mode == RunMode::NoWait)?;
         }
         let time_is_up = self.clock_reading.saturating_add(nanos(self.config.poll_budget));
         for handled in 1.. {
+            if self.ready.is_empty() && self.kernel_has_more {
+                self.fetch_events(Some(0))?;
+            }
             if !self.handle_one_event() {
                 break;
             }
@@ -174,7 +183,7 @@ impl Context {
     fn fetch_events(&mut self, timeout: Option<Nanos>) -> Result<(), LoopError> {
         let shared = &self.handle.shared;
         if timeout == Some(0) && !shared.may_have_events() {
-            self.busy_since = self.clock_reading;
+            self.begin_turn();
             return Ok(());
         }
         let events = &mut self.buffers.events;
@@ -192,17 +201,27 @@ impl Context {
         if timeout != Some(0) || !events.is_empty() {
             self.clock_reading = shared.clock.read();
         }
-        self.busy_since = self.clock_reading;
+        self.kernel_has_more = events.len() == events.capacity();
         if !events.is_empty() {
             self.ready.extend(events.drain(..));
         }
+        self.begin_turn();
         Ok(())
     }
 
-    /// False if there is nothing to handle.
+    /// From here on whatever arrives has to wait. Posts that a limit has left over wait since before.
+    fn begin_turn(&mut self) {
+        if self.handle.shared.posts.is_empty() {
+            self.busy_since = self.clock_reading;
+        }
+    }
+
+    /// Posts and events take turns. False if there is neither.
     fn handle_one_event(&mut self) -> bool {
-        let post = self.handle.shared.posts.pop();
+        let is_turn_of_events = std::mem::take(&mut self.is_turn_of_events) && !self.ready.is_empty();
+        let post = if is_turn_of_events { None } else { self.handle.shared.posts.pop() };
         if let Some(post) = post {
+            self.is_turn_of_events = true;
             self.measure_wait();
             self.run_post(post);
             return true;
@@ -231,14 +250,30 @@ impl Context {
             }
             Post::Answer { request, value } => {
                 let waiting = self.handle.shared.requests.borrow_mut().remove(request);
-                if let Some(WaitingRequest { site, answer }) = waiting {
-                    self.call(Phase::Poll, site, |context| answer(context, value));
+                match waiting {
+                    Some(WaitingRequest { site, answer }) => {
+                        self.call(Phase::Poll, site, |context| answer(context, value));
+                    }
+                    None => self.drop_and_finish(value),
                 }
             }
             Post::Abandon { request } => {
                 let abandoned = self.handle.shared.requests.borrow_mut().remove(request);
-                drop(abandoned);
+                self.drop_and_finish(abandoned);
             }
+        }
+    }
+
+    fn drop_and_finish<T>(&mut self, leftover: T) {
+        let panic = self.drop_guarded(leftover);
+        self.finish_call(panic);
+    }
+
+    /// Wakers may be anybody's code.
+    fn wake_all(&mut self, waiters: &[Rc<Waiter>]) {
+        for waiter in waiters {
+            let panic = catch_unwind(AssertUnwindSafe(|| waiter.wake())).err();
+            self.finish_call(panic);
         }
     }
 
@@ -248,22 +283,21 @@ impl Context {
         // A callback before it in the batch may have closed it.
         let Some((site, called)) = taken else { return };
         match called {
-            Called::Watch(mut watch, readiness) => {
-                let panic = self.call_guarded(Phase::Poll, site, |context| watch(context, readiness));
-                let closed = self.handle.shared.handles.borrow_mut().restore_watch(key, watch);
-                drop(closed);
-                self.finish_call(panic);
-            }
-            Called::Signal(mut callback, signal) => {
-                let panic = self.call_guarded(Phase::Poll, site, |context| callback(context, signal));
-                let closed = self.handle.shared.handles.borrow_mut().restore_signals(key, callback);
-                drop(closed);
-                self.finish_call(panic);
-            }
-            Called::Wake(wakers) => {
-                wakers.into_iter().for_each(std::task::Waker::wake);
-                self.drain();
-            }
+            Called::Watch(watch, readiness) => self.call_repeated(
+                Phase::Poll,
+                site,
+                watch,
+                |watch, context| watch(context, readiness),
+                |context, watch| context.handle.shared.handles.borrow_mut().restore_watch(key, watch),
+            ),
+            Called::Signal(callback, signal) => self.call_repeated(
+                Phase::Poll,
+                site,
+                callback,
+                |callback, context| callback(context, signal),
+                |context, callback| context.handle.shared.handles.borrow_mut().restore_signals(key, callback),
+            ),
+            Called::Wake(waiters) => self.wake_all(&waiters),
             Called::Source(source) => {
                 source.on_ready(self, readiness);
                 self.drain();

@@ -31,6 +31,11 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
+    pub(super) fn wake(&self) {
+        let waker = self.waker.borrow().clone();
+        waker.wake();
+    }
+
     fn direction_is_ready(&self, readiness: Readiness) -> bool {
         match self.interest {
             Interest::WRITE => readiness.is_writable(),
@@ -50,13 +55,13 @@ impl Waiters {
         self.descriptor
     }
 
-    /// Tells everybody what happened. Who was not meant arms the place again when it is polled.
-    pub(super) fn fire(&self, readiness: Readiness) -> Vec<Waker> {
-        let wake = |waiter: &Rc<Waiter>| {
+    /// Tells everybody what happened; they are woken by who holds no borrow. Who was not meant arms the place again
+    /// when it is polled.
+    pub(super) fn fire(&self, readiness: Readiness) -> Vec<Rc<Waiter>> {
+        for waiter in &self.waiting {
             waiter.is_ready.set(waiter.is_ready.get() || waiter.direction_is_ready(readiness));
-            waiter.waker.borrow().clone()
-        };
-        self.waiting.iter().map(wake).collect()
+        }
+        self.waiting.clone()
     }
 
     fn interest(&self) -> Interest {
@@ -93,8 +98,8 @@ impl<S: AsFd> Ready<S> {
             }),
         };
         let shared = &self.event_loop.shared;
-        let mut handles = shared.handles.borrow_mut();
         let source = self.source.as_fd();
+        let mut handles = shared.handles.borrow_mut();
         match handles.waiting.get(&source.as_raw_fd()).copied() {
             Some(key) => join(&mut handles, key, &waiter, |interest| {
                 shared.poller.modify(source, key.to_bits(), interest.once())

@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::Context;
 use super::callback::Site;
 use super::error::{LoopError, LoopGone};
-use super::mailbox::{Mailbox, Ring};
+use super::mailbox::{Mailbox, Ring, WakeFlag};
 use super::slab::Key;
 use super::tasks::Tasks;
 
@@ -48,6 +48,8 @@ struct Shared {
     loop_number: u64,
     posts: Mailbox<Post>,
     stopping: AtomicBool,
+    /// The eventfd was written to and not read since.
+    is_rung: AtomicBool,
     wake: OwnedFd,
 }
 
@@ -60,7 +62,13 @@ pub struct Remote {
 impl Remote {
     pub(super) fn new(loop_number: u64) -> Result<Remote, LoopError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Shared { loop_number, posts: Mailbox::new(), stopping: AtomicBool::new(false), wake };
+        let shared = Shared {
+            loop_number,
+            posts: Mailbox::new(),
+            stopping: AtomicBool::new(false),
+            is_rung: AtomicBool::new(false),
+            wake,
+        };
         Ok(Remote { shared: Arc::new(shared) })
     }
 
@@ -87,7 +95,7 @@ impl Remote {
     /// A bell for `callback`: however often it is rung before the loop gets there, the callback runs once.
     #[track_caller]
     pub fn notifier(&self, callback: impl FnMut(&mut Context) + Send + 'static) -> Notifier {
-        let bell = Bell { rung: AtomicBool::new(false), callback: Mutex::new(Box::new(callback)) };
+        let bell = Bell { rung: WakeFlag::new(false), callback: Mutex::new(Box::new(callback)) };
         Notifier { remote: self.clone(), site: std::panic::Location::caller(), bell: Arc::new(bell) }
     }
 
@@ -113,12 +121,17 @@ impl Remote {
         self.shared.loop_number
     }
 
+    /// The bell was rung; what for will be seen when it is silenced.
+    pub(super) fn is_rung(&self) -> bool {
+        self.shared.is_rung.load(Ordering::Acquire)
+    }
+
     pub(super) fn has_posts(&self) -> bool {
         self.shared.posts.has_mail()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.shared.stopping.load(Ordering::Relaxed) && self.shared.stopping.load(Ordering::Acquire)
+        self.shared.stopping.load(Ordering::Acquire)
     }
 
     pub(super) fn forget_stop(&self) {
@@ -136,11 +149,14 @@ impl Remote {
 
     /// Silences the eventfd. It has to come before the posts are taken, or a post in between goes unheard.
     pub(super) fn silence(&self) {
+        // Lowered first: a ring in between leaves it raised and the kernel is asked once in vain, never too seldom.
+        self.shared.is_rung.store(false, Ordering::Release);
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.shared.wake, &mut counter);
     }
 
     fn ring(&self) {
+        self.shared.is_rung.store(true, Ordering::Release);
         // It fails only when the counter is full, and then it is rung already.
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
     }
@@ -149,7 +165,7 @@ impl Remote {
 type BellCallback = Box<dyn FnMut(&mut Context) + Send>;
 
 struct Bell {
-    rung: AtomicBool,
+    rung: WakeFlag,
     callback: Mutex<BellCallback>,
 }
 
@@ -167,20 +183,32 @@ impl Notifier {
     /// # Errors
     /// [`LoopGone`] when the loop was dropped.
     pub fn notify(&self) -> Result<(), LoopGone> {
-        if self.bell.rung.swap(true, Ordering::AcqRel) {
+        if !self.bell.rung.raise() {
             return Ok(());
         }
-        let bell = Arc::clone(&self.bell);
-        self.remote.push(Post::Run { site: self.site, run: Box::new(move |context| bell.answer(context)) })
+        let toll = Toll(Some(Arc::clone(&self.bell)));
+        self.remote.push(Post::Run { site: self.site, run: Box::new(move |context| toll.answer(context)) })
     }
 }
 
-impl Bell {
-    fn answer(&self, context: &mut Context) {
-        // Cleared first: what is rung while the callback runs is news to it.
-        self.rung.store(false, Ordering::Release);
+/// A ring on its way. If nobody will ever hear it, the bell can be rung again.
+struct Toll(Option<Arc<Bell>>);
+
+impl Toll {
+    fn answer(mut self, context: &mut Context) {
+        let Some(bell) = self.0.take() else { return };
+        // Lowered first: what is rung while the callback runs is news to it.
+        bell.rung.lower();
         // Only the loop's thread takes this lock, and never twice, so it does not wait.
-        let mut callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callback = bell.callback.lock().unwrap_or_else(PoisonError::into_inner);
         callback(context);
+    }
+}
+
+impl Drop for Toll {
+    fn drop(&mut self) {
+        if let Some(bell) = &self.0 {
+            bell.rung.lower();
+        }
     }
 }

@@ -101,7 +101,9 @@ impl LoopHandle {
         answer: impl FnOnce(&mut Context, Box<dyn Any + Send>) + 'static,
     ) -> RequestId {
         let waiting = WaitingRequest { site, answer: Box::new(answer) };
-        RequestId(self.shared.requests.borrow_mut().insert(waiting))
+        let id = RequestId(self.shared.requests.borrow_mut().insert(waiting));
+        self.shared.drop_if_gone();
+        id
     }
 
     /// True until the answer is handed to the callback, or the request is withdrawn.

@@ -26,6 +26,10 @@ use super::timers::Timers;
 /// its last generation.
 pub(super) const WAKE_TOKEN: u64 = u64::MAX;
 
+/// How often what was registered while a loop was being dropped is dropped itself. Who registers something in every
+/// drop keeps the leak.
+const CLEARING_ROUNDS: usize = 1_000;
+
 pub(super) struct Shared {
     pub(super) clock: Clock,
     /// The time as the loop has read it last for everybody.
@@ -47,6 +51,10 @@ pub(super) struct Shared {
     /// Where each hold was made.
     pub(super) holds: RefCell<Slab<Site>>,
     pub(super) stopping: Cell<bool>,
+    pub(super) is_running: Cell<bool>,
+    /// The loop was dropped. What is registered from here on is dropped at once.
+    pub(super) is_gone: Cell<bool>,
+    is_clearing: Cell<bool>,
     pub(super) pulse: Arc<Pulse>,
     pub(super) poller: Poller,
     pub(super) remote: Remote,
@@ -77,6 +85,9 @@ impl Shared {
             slowest: Cell::new(0),
             holds: RefCell::new(Slab::new()),
             stopping: Cell::new(false),
+            is_running: Cell::new(false),
+            is_gone: Cell::new(false),
+            is_clearing: Cell::new(false),
             pulse: Arc::new(Pulse::new()),
             poller,
             remote,
@@ -86,6 +97,10 @@ impl Shared {
     }
 
     pub(super) fn is_alive(&self) -> bool {
+        !self.is_gone.get() && self.has_anything_alive()
+    }
+
+    fn has_anything_alive(&self) -> bool {
         self.handles.borrow().alive() > 0
             || self.timers.borrow().referenced() > 0
             || self.holds.borrow().len() > 0
@@ -107,6 +122,11 @@ impl Shared {
         !self.ticks.is_empty() || !self.microtasks.is_empty()
     }
 
+    pub(super) fn stop_is_done(&self) {
+        self.stopping.set(false);
+        self.remote.forget_stop();
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.get() || self.remote.is_stopping()
     }
@@ -126,19 +146,36 @@ impl Shared {
     /// The kernel may have events. Without a watched descriptor, only other threads can have caused one.
     pub(super) fn may_have_events(&self) -> bool {
         let only_wake = self.poller.members() == 1;
-        !only_wake || self.remote.has_posts()
+        !only_wake || self.remote.is_rung()
     }
 
     pub(super) fn timer_is_due(&self, now: Nanos) -> bool {
         self.timers.borrow().next_wake().is_some_and(|due| due <= now)
     }
 
-    /// Drops everything that waits. Callbacks may own handles of this loop, and those would own it for ever.
+    /// The loop is dropped, and with it everything that waits. Callbacks may own handles of this loop, and those would
+    /// own it for ever.
     pub(super) fn clear(&self) {
+        self.is_gone.set(true);
         LocalLoops::unregister(self.remote.loop_number());
         drop(self.remote.close());
-        // What is dropped may register something again, once or twice; who does it for ever keeps the leak.
-        for _ in 0..16 {
+        self.drop_everything();
+    }
+
+    /// To be called after something was registered: nobody would ever run it in a loop that is gone.
+    #[inline]
+    pub(super) fn drop_if_gone(&self) {
+        if self.is_gone.get() {
+            self.drop_everything();
+        }
+    }
+
+    fn drop_everything(&self) {
+        // What is dropped may register something again. It is dropped in the next round, not from within.
+        if self.is_clearing.replace(true) {
+            return;
+        }
+        for _ in 0..CLEARING_ROUNDS {
             drop((self.ticks.take_all(), self.microtasks.take_all(), self.posts.take_all()));
             drop((self.pending.take_all(), self.closing.take_all()));
             // Each taken under its own short borrow, and dropped after it.
@@ -148,9 +185,10 @@ impl Shared {
             let tasks = self.tasks.borrow_mut().take_all();
             let requests = self.requests.borrow_mut().take_all();
             drop((immediates, timers, handles, tasks, requests));
-            if !self.has_callbacks_waiting() && !self.is_alive() && self.tasks.borrow().len() == 0 {
+            if !self.has_callbacks_waiting() && !self.has_anything_alive() && self.tasks.borrow().len() == 0 {
                 break;
             }
         }
+        self.is_clearing.set(false);
     }
 }

@@ -172,7 +172,11 @@ struct Join<T> {
 }
 
 impl<T> Join<T> {
+    /// The first result counts.
     fn finish(&self, result: Result<T, JoinError>) {
+        if self.is_finished.get() {
+            return;
+        }
         self.result.set(Some(result));
         self.is_finished.set(true);
         if let Some(waiter) = self.waiter.take() {
@@ -206,6 +210,9 @@ impl<T> JoinHandle<T> {
     /// Drops the future at once, or when it returns if it runs right now. Nothing happens if it has ended.
     pub fn cancel(&self) {
         let leftover = self.event_loop.shared.tasks.borrow_mut().remove(self.key);
+        if leftover.is_some() && !self.join.is_finished.get() {
+            self.join.finish(Err(JoinError::Cancelled));
+        }
         drop(leftover);
     }
 
@@ -278,6 +285,7 @@ impl LoopHandle {
             Task { future: Some(future), waking, site }
         });
         shared.microtasks.push(Microtask::Poll(key));
+        shared.drop_if_gone();
         key
     }
 }

@@ -168,7 +168,7 @@ impl Timers {
             Action::Once(callback) => {
                 self.wheel.remove(key);
                 self.referenced -= usize::from(referenced);
-                Some(DueTimer { site, due: tick << TICK_BITS, call: DueCall::Once(callback) })
+                Some(DueTimer { site, due: tick.saturating_mul(TICK), call: DueCall::Once(callback) })
             }
         }
     }
@@ -193,7 +193,7 @@ impl Timers {
 
     /// When the loop has to get up for the next timer: never too late, and early only after its neighbour was stopped.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
-        self.wheel.next_wake().map(|tick| tick << TICK_BITS)
+        self.wheel.next_wake().map(|tick| tick.saturating_mul(TICK))
     }
 
     pub(super) fn has_due(&self) -> bool {

@@ -88,7 +88,9 @@ impl Drop for Watchdog {
     /// Waits for a report that is being made, if one is.
     fn drop(&mut self) {
         self.leash.take();
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.take();
+        // A report may drop its own watchdog.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
             // It has panicked if the report did, and then it has said so already.
             let _ = thread.join();
         }

@@ -43,6 +43,8 @@ const FETCHED: u64 = u64::MAX;
 /// A list is swept when it has more entries than this for each living one, and [`DEAD_MIN`].
 const DEAD_PER_LIVING: usize = 8;
 const DEAD_MIN: usize = 64;
+/// For so many entries memory is kept in any case: 1 MiB.
+const SPARE_ENTRIES: usize = 64 * 1_024;
 /// How many due timers are brought near at a time.
 const FETCHED_AHEAD: usize = 32;
 
@@ -84,10 +86,7 @@ struct List {
 impl List {
     const EMPTY: List = List { entries: Vec::new(), living: 0, wake_by: u64::MAX };
 
-    fn push(&mut self, entry: Entry, spare: &mut Vec<Vec<Entry>>) {
-        if self.entries.capacity() == 0 {
-            self.entries = spare.pop().unwrap_or_default();
-        }
+    fn push(&mut self, entry: Entry) {
         self.entries.push(entry);
         self.living += 1;
         self.wake_by = self.wake_by.min(entry.wake_by());
@@ -101,6 +100,8 @@ pub(super) struct Wheel<T> {
     /// The memory of emptied lists, for those that fill up next: at most one array a list. Giving it back to the
     /// allocator and asking for it again costs more than the timers do.
     spare: Vec<Vec<Entry>>,
+    /// For how many entries there is room in the spare arrays.
+    spare_entries: usize,
     /// One bit for each list of a level that is not empty.
     occupied: [u128; LEVELS],
     /// The timers whose time has come and which nobody fetched yet, and stopped ones among them.
@@ -117,6 +118,7 @@ impl<T> Wheel<T> {
             timers: Slab::new(),
             lists: (0..LEVELS * LISTS_PER_LEVEL).map(|_| List::EMPTY).collect(),
             spare: Vec::new(),
+            spare_entries: 0,
             occupied: [0; LEVELS],
             due: VecDeque::new(),
             living_due: 0,
@@ -166,6 +168,7 @@ impl<T> Wheel<T> {
     pub(super) fn take_all(&mut self) -> Vec<T> {
         self.lists.fill_with(|| List::EMPTY);
         self.spare = Vec::new();
+        self.spare_entries = 0;
         self.occupied = [0; LEVELS];
         self.due = VecDeque::new();
         self.living_due = 0;
@@ -277,9 +280,14 @@ impl<T> Wheel<T> {
 
     fn append(&mut self, entry: Entry) {
         match self.list_for(entry.due()) {
-            Some(list) => {
-                self.lists[list].push(entry, &mut self.spare);
-                self.occupied[list / LISTS_PER_LEVEL] |= 1 << (list % LISTS_PER_LEVEL);
+            Some(place) => {
+                self.occupied[place / LISTS_PER_LEVEL] |= 1 << (place % LISTS_PER_LEVEL);
+                let list = &mut self.lists[place];
+                if list.entries.capacity() == 0 {
+                    list.entries = self.spare.pop().unwrap_or_default();
+                    self.spare_entries -= list.entries.capacity();
+                }
+                list.push(entry);
             }
             None => {
                 self.due.push_back(entry.key);
@@ -306,9 +314,14 @@ impl<T> Wheel<T> {
         std::mem::replace(&mut self.lists[list], List::EMPTY)
     }
 
+    /// Keeps the memory of an emptied list, as long as that is not much more than what the timers need now.
     fn keep(&mut self, mut entries: Vec<Entry>) {
-        entries.clear();
-        self.spare.push(entries);
+        let kept = self.spare_entries + entries.capacity();
+        if kept <= SPARE_ENTRIES + 4 * self.timers.len() {
+            entries.clear();
+            self.spare.push(entries);
+            self.spare_entries = kept;
+        }
     }
 
     /// One timer of this due tick was stopped.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::*;
 
 mod child;
+mod corners;
 mod datagrams;
 mod exhaustion;
 mod futures;
