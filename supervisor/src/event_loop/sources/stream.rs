@@ -195,7 +195,8 @@ impl Stream {
     }
 
     /// Ends the writing side when everything is written, and tells `done`. Reading goes on. For the writing end of a
-    /// pipe, such as a child's standard input, this is the end.
+    /// pipe, such as a child's standard input, this is the end. A FIFO that is open for both directions, and a
+    /// terminal, have no side that could be shut down, and `done` is told so.
     ///
     /// # Errors
     /// [`SourceError::AlreadyShutDown`], [`SourceError::NotConnected`], [`SourceError::Closed`].

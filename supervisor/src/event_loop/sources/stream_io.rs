@@ -308,7 +308,8 @@ impl Core {
         let Link::Open(descriptor) = &*link else { return };
         let Some((site, done)) = writer.take_due_shutdown() else { return };
         let result = match transport {
-            Transport::Pipe if is_read_only(descriptor) => Err(Errno::BADF.into()),
+            // Nothing but closing it would end the writing, and it may be read still.
+            Transport::Pipe if !is_write_only(descriptor) => Err(Errno::BADF.into()),
             // A pipe has no other side, so its end is all there is to close.
             Transport::Pipe => {
                 let _ = self.place.watch(descriptor.as_fd(), Interest::NONE);
@@ -321,9 +322,9 @@ impl Core {
     }
 }
 
-fn is_read_only(descriptor: impl AsFd) -> bool {
+fn is_write_only(descriptor: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(descriptor);
-    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY)
+    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY)
 }
 
 /// Answers.
