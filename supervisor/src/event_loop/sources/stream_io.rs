@@ -15,7 +15,7 @@ use super::demand::{Demand, Wanted};
 use super::stream::{Incoming, Stream};
 use super::stream_core::{Core, Gone, Link, State, errno_of};
 use super::transport::Transport;
-use super::writer::{Done, Finished, SLICES_PER_CALL};
+use super::writer::{Done, Finished, SLICES_PER_CALL, Writer};
 use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
 use crate::event_loop::callback::Site;
 use crate::event_loop::{Context, Interest, Phase};
@@ -28,10 +28,10 @@ pub(super) enum Progress {
 }
 
 impl State {
-    fn admit_write(&self, length: usize) -> Result<(), SourceError> {
+    fn admit_write(&self) -> Result<&Writer, SourceError> {
         match &self.link {
             Link::Gone(gone) => Err((*gone).into()),
-            _ => self.writer.admit(length),
+            _ => self.writer.admit().map(|()| &self.writer),
         }
     }
 
@@ -200,7 +200,7 @@ impl Core {
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
         let state = self.state.borrow();
         state.open()?;
-        state.admit_write(0)?;
+        state.admit_write()?;
         Ok(state.write_now(bytes).ok_or(SourceError::WouldBlock)??)
     }
 
@@ -211,7 +211,7 @@ impl Core {
         done: Done,
     ) -> Result<(), SourceError> {
         let length = bytes.as_ref().len();
-        self.state.borrow().admit_write(length)?;
+        self.state.borrow().admit_write()?.admit_length(length)?;
         if let Progress::Through(done, result) = self.start_write(bytes, site, done) {
             self.put_off_answer(site, done, result);
         }
@@ -252,7 +252,7 @@ impl Core {
 
     /// Waits until a write of this length fits, or until nothing waits before it.
     pub(super) fn poll_room(&self, length: usize, waker: &Waker) -> Poll<Result<(), SourceError>> {
-        let admitted = self.state.borrow().admit_write(length);
+        let admitted = self.state.borrow().admit_write().and_then(|writer| writer.admit_length(length));
         match admitted {
             Err(SourceError::QueueFull { queued, .. }) if queued > 0 => {
                 let waker = waker.clone();
@@ -282,14 +282,18 @@ impl Core {
         self.state.borrow_mut().flush();
         self.shut_down_if_due();
         self.update_writes();
-        let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
-        wakers.into_iter().for_each(Waker::wake);
+        self.tell_of_room();
         self.give_answers(context);
     }
 
+    /// Lets futures that wait for room in the queue look again.
+    fn tell_of_room(&self) {
+        let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     pub(super) fn shut_down(self: &Rc<Self>, site: Site, done: Done) -> Result<(), SourceError> {
-        let admitted = self.state.borrow().admit_write(0);
-        admitted?;
+        self.state.borrow().admit_write()?;
         self.state.borrow_mut().writer.want_shutdown(site, done);
         self.shut_down_if_due();
         self.put_off_answers();
@@ -304,7 +308,8 @@ impl Core {
         let Link::Open(descriptor) = &*link else { return };
         let Some((site, done)) = writer.take_due_shutdown() else { return };
         let result = match transport {
-            Transport::Pipe if is_read_only(descriptor) => Err(Errno::BADF.into()),
+            // Nothing but closing it would end the writing, and it may be read still.
+            Transport::Pipe if !is_write_only(descriptor) => Err(Errno::BADF.into()),
             // A pipe has no other side, so its end is all there is to close.
             Transport::Pipe => {
                 let _ = self.place.watch(descriptor.as_fd(), Interest::NONE);
@@ -317,9 +322,9 @@ impl Core {
     }
 }
 
-fn is_read_only(descriptor: impl AsFd) -> bool {
+fn is_write_only(descriptor: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(descriptor);
-    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY)
+    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY)
 }
 
 /// Answers.
@@ -340,6 +345,7 @@ impl Core {
         self.place.event_loop().set_pending_at(site, move |context| {
             let finished = core.state.borrow_mut().writer.pop_numbered(number);
             if let Some(Finished { done, result, .. }) = finished {
+                core.tell_of_room();
                 done(context, result);
             }
         });
@@ -352,6 +358,7 @@ impl Core {
         for _ in 0..count {
             let finished = self.state.borrow_mut().writer.pop_finished();
             let Some(Finished { site, done, result, .. }) = finished else { break };
+            self.tell_of_room();
             context.call(Phase::Poll, site, |context| done(context, result));
         }
         drop(unanswered);

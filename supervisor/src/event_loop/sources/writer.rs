@@ -19,6 +19,10 @@ use crate::event_loop::callback::Site;
 /// How many bytes wait in one stream's queue at most, unless its owner says otherwise.
 pub(super) const QUEUED_BYTES: usize = 1_024 * 1_024;
 
+/// What a write that is not answered yet takes beside its bytes, about. It counts towards the limit, so that this
+/// bounds the number of the writes, too, even of empty ones.
+pub(super) const BYTES_PER_WRITE: usize = 64;
+
 /// How many writes of the queue are handed to the kernel in one call.
 pub(super) const SLICES_PER_CALL: usize = 64;
 
@@ -91,13 +95,20 @@ impl Writer {
         !self.waiting.is_empty() || matches!(self.ending, Ending::Wanted { .. })
     }
 
-    /// Whether a write of this length may begin.
-    pub(super) fn admit(&self, length: usize) -> Result<(), SourceError> {
-        if !matches!(self.ending, Ending::Open) {
-            return Err(SourceError::AlreadyShutDown);
+    /// Whether anything may be written still.
+    pub(super) fn admit(&self) -> Result<(), SourceError> {
+        match self.ending {
+            Ending::Open => Ok(()),
+            Ending::Wanted { .. } | Ending::ShutDown => Err(SourceError::AlreadyShutDown),
         }
-        if self.queued.saturating_add(length) > self.limit {
-            return Err(SourceError::QueueFull { queued: self.queued, limit: self.limit });
+    }
+
+    /// Whether a write of this length may begin.
+    pub(super) fn admit_length(&self, length: usize) -> Result<(), SourceError> {
+        self.admit()?;
+        let queued = self.queued + BYTES_PER_WRITE * (self.waiting.len() + self.finished.len());
+        if queued.saturating_add(length) > self.limit {
+            return Err(SourceError::QueueFull { queued, limit: self.limit });
         }
         Ok(())
     }
@@ -194,7 +205,9 @@ impl Writer {
     }
 
     pub(super) fn wait_for_room(&mut self, waker: Waker) {
-        self.waiting_for_room.push(waker);
+        if !self.waiting_for_room.iter().any(|other| other.will_wake(&waker)) {
+            self.waiting_for_room.push(waker);
+        }
     }
 
     pub(super) fn take_waiting_for_room(&mut self) -> Vec<Waker> {

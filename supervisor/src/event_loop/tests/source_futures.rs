@@ -161,3 +161,24 @@ fn a_future_that_never_has_to_wait_lets_others_have_their_turn() {
     event_loop.run().unwrap();
     assert!((1..=64).contains(&reads.get()), "{} reads before the immediate", reads.get());
 }
+
+#[test]
+fn a_future_that_waits_for_room_is_told_that_connecting_has_failed() {
+    let mut event_loop = real_loop();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stream = Stream::connect_tcp(&event_loop, unused, |_, _, connected| assert!(connected.is_err()));
+    stream.write(vec![7; 1_024 * 1_024], |_, written| assert!(written.is_err())).unwrap();
+    let waiting = event_loop.spawn(async move { stream.write_all("more").await });
+    event_loop.run().unwrap();
+    assert!(matches!(waiting.take_result(), Some(Ok(Err(SourceError::NotConnected)))));
+}
+
+#[test]
+fn a_future_that_waits_for_room_goes_on_when_short_writes_are_answered() {
+    let mut event_loop = real_loop();
+    let (_reader, writer) = Stream::pair(&event_loop).unwrap();
+    while writer.write("", |_, written| written.unwrap()).is_ok() {}
+    let waiting = event_loop.spawn(async move { writer.write_all("more").await });
+    event_loop.run().unwrap();
+    assert!(matches!(waiting.take_result(), Some(Ok(Ok(())))));
+}

@@ -227,3 +227,27 @@ fn a_descriptor_of_unknown_origin_becomes_a_stream() {
     event_loop.run().unwrap();
     assert_eq!(reading.take_result(), Some(Ok((1, 0))));
 }
+
+#[test]
+fn a_fifo_that_is_open_for_both_cannot_be_shut_down_and_is_read_on() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+    let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let stream = Stream::from_descriptor(&event_loop, fifo.into()).unwrap();
+    let inner = log.clone();
+    stream
+        .read_start(move |_, stream, incoming| {
+            assert!(matches!(incoming, Incoming::Data(b"x")));
+            inner.add("read");
+            stream.close(|_| ()).unwrap();
+        })
+        .unwrap();
+    let (written, shut) = (log.clone(), log.clone());
+    stream.write("x", move |_, result| written.add(format!("{}", result.is_ok()))).unwrap();
+    stream.shutdown(move |_, result| shut.add(format!("{}", result.is_ok()))).unwrap();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(!event_loop.is_alive(), "it does not wait for what can never come");
+    log.expect(&["true", "false", "read"]);
+}
