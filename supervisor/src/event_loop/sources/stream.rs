@@ -218,6 +218,7 @@ impl Stream {
     /// is 16,384, however short they are. The first one only has to fit with its own bytes.
     pub fn set_write_limit(&self, bytes: usize) {
         self.core.state.borrow_mut().writer.set_limit(bytes);
+        self.core.tell_of_room();
     }
 }
 

@@ -251,17 +251,29 @@ impl Core {
     }
 
     /// Waits until a write of this length fits, or until nothing waits before it.
-    pub(super) fn poll_room(&self, length: usize, waker: &Waker) -> Poll<Result<(), SourceError>> {
+    pub(super) fn poll_room(
+        &self,
+        ticket: u64,
+        length: usize,
+        waker: &Waker,
+    ) -> Poll<Result<(), SourceError>> {
         let admitted = self.state.borrow().admit_write().and_then(|writer| writer.admit_length(length));
         match admitted {
             Err(SourceError::QueueFull { queued, .. }) if queued > 0 => {
                 let waker = waker.clone();
-                self.state.borrow_mut().writer.wait_for_room(waker);
+                let replaced = self.state.borrow_mut().writer.wait_for_room(ticket, waker);
+                drop(replaced);
                 Poll::Pending
             }
             Err(SourceError::QueueFull { .. }) => Poll::Ready(Ok(())),
             other => Poll::Ready(other),
         }
+    }
+
+    /// The future with this ticket waits no more.
+    pub(super) fn leave_room(&self, ticket: u64) {
+        let left = self.state.borrow_mut().writer.leave_room(ticket);
+        drop(left);
     }
 
     fn queue(self: &Rc<Self>, bytes: Vec<u8>, written: usize, site: Site, done: Done) {
@@ -276,6 +288,7 @@ impl Core {
         self.state.borrow_mut().writer.fail(|| errno.into());
         self.rest();
         self.put_off_answers();
+        self.tell_of_room();
     }
 
     pub(super) fn write_ready(self: &Rc<Self>, context: &mut Context) {
@@ -286,10 +299,10 @@ impl Core {
         self.give_answers(context);
     }
 
-    /// Lets futures that wait for room in the queue look again.
-    fn tell_of_room(&self) {
+    /// Lets futures that wait for room in the queue look again: there is more of it, or there never will be.
+    pub(super) fn tell_of_room(&self) {
         let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_values().for_each(Waker::wake);
     }
 
     pub(super) fn shut_down(self: &Rc<Self>, site: Site, done: Done) -> Result<(), SourceError> {
@@ -298,6 +311,7 @@ impl Core {
         self.shut_down_if_due();
         self.put_off_answers();
         self.update_writes();
+        self.tell_of_room();
         Ok(())
     }
 
