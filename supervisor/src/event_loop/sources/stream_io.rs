@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::demand::{Demand, Wanted};
+use super::demand::{Demand, Next, Wanted};
 use super::stream::{Incoming, Stream};
 use super::stream_core::{Core, Gone, Link, State, errno_of};
 use super::transport::Transport;
@@ -76,16 +76,12 @@ impl State {
 impl Core {
     pub(super) fn read_ready(self: &Rc<Self>, context: &mut Context) {
         for _ in 0..TURNS_PER_EVENT {
-            let there_is_more = match self.state.borrow().reader {
-                Demand::Callback { .. } => None,
-                Demand::Future { .. } => Some(true),
-                Demand::Nobody | Demand::Running => Some(false),
-            };
-            match there_is_more {
-                None if self.read_for_callback(context) => {}
-                None => return,
-                Some(true) => return self.wake_reader(),
-                Some(false) => return self.rest(),
+            let next = self.state.borrow().reader.next();
+            match next {
+                Next::Call if self.read_for_callback(context) => {}
+                Next::Call => return,
+                Next::Wake => return self.wake_reader(),
+                Next::Nobody => return self.rest(),
             }
         }
     }
