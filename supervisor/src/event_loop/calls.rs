@@ -59,6 +59,12 @@ impl Context {
         result.err()
     }
 
+    /// Drops what a callback has left. Its panic is handed back, to go the way of the callback's own.
+    #[must_use]
+    pub(super) fn drop_guarded<T>(&mut self, leftover: T) -> Option<CaughtPanic> {
+        catch_unwind(AssertUnwindSafe(|| drop(leftover))).err()
+    }
+
     #[inline]
     fn begin(&mut self, phase: Phase, site: Site) {
         self.current = Current { phase, site };

@@ -235,8 +235,8 @@ impl Core {
         let listener = Listener { core: Rc::clone(self) };
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &listener, result));
         let stopped = self.state.borrow_mut().acceptor.restore(site, callback);
-        drop(stopped);
-        context.finish_call(panic);
+        let dropped = context.drop_guarded(stopped);
+        context.finish_call(panic.or(dropped));
         may_be_more
     }
 

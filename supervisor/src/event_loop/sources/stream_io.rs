@@ -129,10 +129,10 @@ impl Core {
         let (stream, incoming) = (Stream::of(self), Incoming::Data(&buffer[..count]));
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &stream, incoming));
         let stopped = self.state.borrow_mut().reader.restore(site, callback);
-        drop(stopped);
+        let dropped = context.drop_guarded(stopped);
         let was_filled = count == buffer.len();
         context.buffers.incoming = buffer;
-        context.finish_call(panic);
+        context.finish_call(panic.or(dropped));
         was_filled
     }
 

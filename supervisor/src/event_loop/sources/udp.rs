@@ -259,9 +259,9 @@ impl Core {
         let socket = UdpSocket { core: Rc::clone(self) };
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &socket, datagram));
         let stopped = self.state.borrow_mut().receiver.restore(site, callback);
-        drop(stopped);
+        let dropped = context.drop_guarded(stopped);
         context.buffers.incoming = buffer;
-        context.finish_call(panic);
+        context.finish_call(panic.or(dropped));
         true
     }
 
