@@ -78,6 +78,7 @@ impl Context {
 
     /// Drops what belongs to a callback. A panic of that goes the way of the callback's own.
     #[inline]
+    #[must_use]
     pub(super) fn drop_guarded<T>(&mut self, leftover: T) -> Option<CaughtPanic> {
         catch_unwind(AssertUnwindSafe(|| drop(leftover))).err()
     }

@@ -19,6 +19,16 @@ pub(super) enum Demand<C> {
     },
 }
 
+/// What is to be done about what comes in.
+pub(super) enum Next {
+    /// The callback that waits is to be called with it.
+    Call,
+    /// The future that waits is to be woken: it takes it itself.
+    Wake,
+    /// It stays where it is.
+    Nobody,
+}
+
 /// What an event leads to.
 pub(super) enum Wanted<C> {
     Nobody,
@@ -34,6 +44,14 @@ impl<C> Demand<C> {
     /// The source has to live on for it.
     pub(super) fn is_callback(&self) -> bool {
         matches!(self, Demand::Callback { .. } | Demand::Running)
+    }
+
+    pub(super) fn next(&self) -> Next {
+        match self {
+            Demand::Callback { .. } => Next::Call,
+            Demand::Future { .. } => Next::Wake,
+            Demand::Nobody | Demand::Running => Next::Nobody,
+        }
     }
 
     /// The callback is given back in the error, because it is dropped by who holds no borrow.

@@ -23,7 +23,7 @@ pub enum SourceError {
     AlreadyShutDown,
     /// The bytes do not fit into the write queue now. None of them was taken.
     QueueFull {
-        /// How many bytes wait in the queue.
+        /// How many bytes wait in the queue, and 64 more for each write that is not answered yet.
         queued: usize,
         /// How many it takes at most.
         limit: usize,

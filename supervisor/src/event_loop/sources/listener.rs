@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::demand::{Demand, Wanted};
+use super::demand::{Demand, Next, Wanted};
 use super::place::{Life, Place, Source};
 use super::stream::Stream;
 use super::transport::{self, Address, Transport};
@@ -235,8 +235,8 @@ impl Core {
         let listener = Listener { core: Rc::clone(self) };
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &listener, result));
         let stopped = self.state.borrow_mut().acceptor.restore(site, callback);
-        drop(stopped);
-        context.finish_call(panic);
+        let dropped = context.drop_guarded(stopped);
+        context.finish_call(panic.or(dropped));
         may_be_more
     }
 
@@ -329,16 +329,12 @@ impl Source for Core {
     fn on_ready(self: Rc<Self>, context: &mut Context, _: Readiness) {
         self.turns.set(0);
         for _ in 0..TURNS_PER_EVENT {
-            let is_future = match self.state.borrow().acceptor {
-                Demand::Callback { .. } => None,
-                Demand::Future { .. } => Some(true),
-                Demand::Nobody | Demand::Running => Some(false),
-            };
-            match is_future {
-                None if self.accept_for_callback(context) => {}
-                None => return,
-                Some(true) => return self.wake_acceptor(),
-                Some(false) => return self.rest(),
+            let next = self.state.borrow().acceptor.next();
+            match next {
+                Next::Call if self.accept_for_callback(context) => {}
+                Next::Call => return,
+                Next::Wake => return self.wake_acceptor(),
+                Next::Nobody => return self.rest(),
             }
         }
     }

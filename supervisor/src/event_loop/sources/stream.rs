@@ -170,7 +170,7 @@ impl Stream {
 impl Stream {
     /// Writes `bytes` after everything that was given before. What can be written at once is; the rest is queued.
     /// `done` is told when the kernel has them all, or why it never will: never within this call, and in the order
-    /// of the writes.
+    /// of the writes. A write without bytes is answered after those before it.
     ///
     /// # Errors
     /// [`SourceError::QueueFull`] if they do not fit below the [limit](Stream::set_write_limit): wait for the answer
@@ -195,7 +195,8 @@ impl Stream {
     }
 
     /// Ends the writing side when everything is written, and tells `done`. Reading goes on. For the writing end of a
-    /// pipe, such as a child's standard input, this is the end.
+    /// pipe, such as a child's standard input, this is the end. A FIFO that is open for both directions, and a
+    /// terminal, have no side that could be shut down, and `done` is told so.
     ///
     /// # Errors
     /// [`SourceError::AlreadyShutDown`], [`SourceError::NotConnected`], [`SourceError::Closed`].
@@ -212,9 +213,12 @@ impl Stream {
         self.core.state.borrow().writer.queued()
     }
 
-    /// How many bytes may wait at most; 1 MiB if nobody says otherwise. What waits already stays.
+    /// How many bytes may wait at most; 1 MiB if nobody says otherwise. What waits already stays. A write that is
+    /// not answered yet counts 64 bytes beside its own, so the limit bounds the number of writes, too: with 1 MiB it
+    /// is 16,384, however short they are. The first one only has to fit with its own bytes.
     pub fn set_write_limit(&self, bytes: usize) {
         self.core.state.borrow_mut().writer.set_limit(bytes);
+        self.core.tell_of_room();
     }
 }
 

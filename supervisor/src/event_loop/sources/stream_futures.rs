@@ -107,6 +107,18 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// A future that waits for room in the write queue. Dropping it ends its waiting.
+struct WaitingForRoom<'a> {
+    core: &'a Core,
+    ticket: u64,
+}
+
+impl Drop for WaitingForRoom<'_> {
+    fn drop(&mut self) {
+        self.core.leave_room(self.ticket);
+    }
+}
+
 impl Stream {
     /// Reads into `buffer` as soon as there is something, and tells how much; 0 is the end. A future that never had
     /// to wait lets others go first now and then.
@@ -127,9 +139,13 @@ impl Stream {
     /// As [`Stream::write`], but for a full queue; [`SourceError::Cancelled`] if the stream is closed meanwhile;
     /// what the system says.
     pub async fn write_all(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {
-        let length = bytes.as_ref().len();
-        poll_fn(|context| self.core.poll_room(length, context.waker())).await?;
+        self.wait_for_room(bytes.as_ref().len()).await?;
         self.begin_write(bytes).await
+    }
+
+    async fn wait_for_room(&self, length: usize) -> Result<(), SourceError> {
+        let waiting = WaitingForRoom { core: &self.core, ticket: self.core.place.next_ticket() };
+        poll_fn(|context| self.core.poll_room(waiting.ticket, length, context.waker())).await
     }
 
     async fn begin_write(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {

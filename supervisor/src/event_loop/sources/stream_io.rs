@@ -11,11 +11,11 @@ use std::task::{Poll, Waker};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::demand::{Demand, Wanted};
+use super::demand::{Demand, Next, Wanted};
 use super::stream::{Incoming, Stream};
 use super::stream_core::{Core, Gone, Link, State, errno_of};
 use super::transport::Transport;
-use super::writer::{Done, Finished, SLICES_PER_CALL};
+use super::writer::{Done, Finished, SLICES_PER_CALL, Writer};
 use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
 use crate::event_loop::callback::Site;
 use crate::event_loop::{Context, Interest, Phase};
@@ -28,10 +28,10 @@ pub(super) enum Progress {
 }
 
 impl State {
-    fn admit_write(&self, length: usize) -> Result<(), SourceError> {
+    fn admit_write(&self) -> Result<&Writer, SourceError> {
         match &self.link {
             Link::Gone(gone) => Err((*gone).into()),
-            _ => self.writer.admit(length),
+            _ => self.writer.admit().map(|()| &self.writer),
         }
     }
 
@@ -76,16 +76,12 @@ impl State {
 impl Core {
     pub(super) fn read_ready(self: &Rc<Self>, context: &mut Context) {
         for _ in 0..TURNS_PER_EVENT {
-            let there_is_more = match self.state.borrow().reader {
-                Demand::Callback { .. } => None,
-                Demand::Future { .. } => Some(true),
-                Demand::Nobody | Demand::Running => Some(false),
-            };
-            match there_is_more {
-                None if self.read_for_callback(context) => {}
-                None => return,
-                Some(true) => return self.wake_reader(),
-                Some(false) => return self.rest(),
+            let next = self.state.borrow().reader.next();
+            match next {
+                Next::Call if self.read_for_callback(context) => {}
+                Next::Call => return,
+                Next::Wake => return self.wake_reader(),
+                Next::Nobody => return self.rest(),
             }
         }
     }
@@ -133,10 +129,10 @@ impl Core {
         let (stream, incoming) = (Stream::of(self), Incoming::Data(&buffer[..count]));
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &stream, incoming));
         let stopped = self.state.borrow_mut().reader.restore(site, callback);
-        drop(stopped);
+        let dropped = context.drop_guarded(stopped);
         let was_filled = count == buffer.len();
         context.buffers.incoming = buffer;
-        context.finish_call(panic);
+        context.finish_call(panic.or(dropped));
         was_filled
     }
 
@@ -200,7 +196,7 @@ impl Core {
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
         let state = self.state.borrow();
         state.open()?;
-        state.admit_write(0)?;
+        state.admit_write()?;
         Ok(state.write_now(bytes).ok_or(SourceError::WouldBlock)??)
     }
 
@@ -211,7 +207,7 @@ impl Core {
         done: Done,
     ) -> Result<(), SourceError> {
         let length = bytes.as_ref().len();
-        self.state.borrow().admit_write(length)?;
+        self.state.borrow().admit_write()?.admit_length(length)?;
         if let Progress::Through(done, result) = self.start_write(bytes, site, done) {
             self.put_off_answer(site, done, result);
         }
@@ -251,17 +247,29 @@ impl Core {
     }
 
     /// Waits until a write of this length fits, or until nothing waits before it.
-    pub(super) fn poll_room(&self, length: usize, waker: &Waker) -> Poll<Result<(), SourceError>> {
-        let admitted = self.state.borrow().admit_write(length);
+    pub(super) fn poll_room(
+        &self,
+        ticket: u64,
+        length: usize,
+        waker: &Waker,
+    ) -> Poll<Result<(), SourceError>> {
+        let admitted = self.state.borrow().admit_write().and_then(|writer| writer.admit_length(length));
         match admitted {
             Err(SourceError::QueueFull { queued, .. }) if queued > 0 => {
                 let waker = waker.clone();
-                self.state.borrow_mut().writer.wait_for_room(waker);
+                let replaced = self.state.borrow_mut().writer.wait_for_room(ticket, waker);
+                drop(replaced);
                 Poll::Pending
             }
             Err(SourceError::QueueFull { .. }) => Poll::Ready(Ok(())),
             other => Poll::Ready(other),
         }
+    }
+
+    /// The future with this ticket waits no more.
+    pub(super) fn leave_room(&self, ticket: u64) {
+        let left = self.state.borrow_mut().writer.leave_room(ticket);
+        drop(left);
     }
 
     fn queue(self: &Rc<Self>, bytes: Vec<u8>, written: usize, site: Site, done: Done) {
@@ -276,24 +284,30 @@ impl Core {
         self.state.borrow_mut().writer.fail(|| errno.into());
         self.rest();
         self.put_off_answers();
+        self.tell_of_room();
     }
 
     pub(super) fn write_ready(self: &Rc<Self>, context: &mut Context) {
         self.state.borrow_mut().flush();
         self.shut_down_if_due();
         self.update_writes();
-        let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
-        wakers.into_iter().for_each(Waker::wake);
+        self.tell_of_room();
         self.give_answers(context);
     }
 
+    /// Lets futures that wait for room in the queue look again: there is more of it, or there never will be.
+    pub(super) fn tell_of_room(&self) {
+        let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
+        wakers.into_values().for_each(Waker::wake);
+    }
+
     pub(super) fn shut_down(self: &Rc<Self>, site: Site, done: Done) -> Result<(), SourceError> {
-        let admitted = self.state.borrow().admit_write(0);
-        admitted?;
+        self.state.borrow().admit_write()?;
         self.state.borrow_mut().writer.want_shutdown(site, done);
         self.shut_down_if_due();
         self.put_off_answers();
         self.update_writes();
+        self.tell_of_room();
         Ok(())
     }
 
@@ -304,7 +318,8 @@ impl Core {
         let Link::Open(descriptor) = &*link else { return };
         let Some((site, done)) = writer.take_due_shutdown() else { return };
         let result = match transport {
-            Transport::Pipe if is_read_only(descriptor) => Err(Errno::BADF.into()),
+            // Nothing but closing it would end the writing, and it may be read still.
+            Transport::Pipe if !is_write_only(descriptor) => Err(Errno::BADF.into()),
             // A pipe has no other side, so its end is all there is to close.
             Transport::Pipe => {
                 let _ = self.place.watch(descriptor.as_fd(), Interest::NONE);
@@ -317,9 +332,9 @@ impl Core {
     }
 }
 
-fn is_read_only(descriptor: impl AsFd) -> bool {
+fn is_write_only(descriptor: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(descriptor);
-    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY)
+    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY)
 }
 
 /// Answers.
@@ -340,6 +355,7 @@ impl Core {
         self.place.event_loop().set_pending_at(site, move |context| {
             let finished = core.state.borrow_mut().writer.pop_numbered(number);
             if let Some(Finished { done, result, .. }) = finished {
+                core.tell_of_room();
                 done(context, result);
             }
         });
@@ -352,6 +368,7 @@ impl Core {
         for _ in 0..count {
             let finished = self.state.borrow_mut().writer.pop_finished();
             let Some(Finished { site, done, result, .. }) = finished else { break };
+            self.tell_of_room();
             context.call(Phase::Poll, site, |context| done(context, result));
         }
         drop(unanswered);

@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
-use super::demand::{Demand, Wanted};
+use super::demand::{Demand, Next, Wanted};
 use super::place::{Life, Place, Source};
 use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
 use crate::event_loop::{Context, Interest, LoopHandle, Phase, Readiness};
@@ -234,16 +234,12 @@ impl Core {
 
     fn receive_ready(self: &Rc<Self>, context: &mut Context) {
         for _ in 0..TURNS_PER_EVENT {
-            let is_future = match self.state.borrow().receiver {
-                Demand::Callback { .. } => None,
-                Demand::Future { .. } => Some(true),
-                Demand::Nobody | Demand::Running => Some(false),
-            };
-            match is_future {
-                None if self.receive_for_callback(context) => {}
-                None => return,
-                Some(true) => return self.wake_receiver(),
-                Some(false) => return self.rest(),
+            let next = self.state.borrow().receiver.next();
+            match next {
+                Next::Call if self.receive_for_callback(context) => {}
+                Next::Call => return,
+                Next::Wake => return self.wake_receiver(),
+                Next::Nobody => return self.rest(),
             }
         }
     }
@@ -263,9 +259,9 @@ impl Core {
         let socket = UdpSocket { core: Rc::clone(self) };
         let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &socket, datagram));
         let stopped = self.state.borrow_mut().receiver.restore(site, callback);
-        drop(stopped);
+        let dropped = context.drop_guarded(stopped);
         context.buffers.incoming = buffer;
-        context.finish_call(panic);
+        context.finish_call(panic.or(dropped));
         true
     }
 

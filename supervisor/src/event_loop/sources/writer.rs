@@ -8,7 +8,7 @@
 //!
 //! Answers are given in the order of the writes, whichever phase gives them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::task::Waker;
 
@@ -18,6 +18,10 @@ use crate::event_loop::callback::Site;
 
 /// How many bytes wait in one stream's queue at most, unless its owner says otherwise.
 pub(super) const QUEUED_BYTES: usize = 1_024 * 1_024;
+
+/// What a write that is not answered yet takes beside its bytes, about. It counts towards the limit, so that this
+/// bounds the number of the writes, too, even of empty ones.
+pub(super) const BYTES_PER_WRITE: usize = 64;
 
 /// How many writes of the queue are handed to the kernel in one call.
 pub(super) const SLICES_PER_CALL: usize = 64;
@@ -57,8 +61,8 @@ pub(super) struct Writer {
     finished: VecDeque<Finished>,
     next_number: u64,
     ending: Ending,
-    /// Futures that wait for room in the queue.
-    waiting_for_room: Vec<Waker>,
+    /// Futures that wait for room in the queue, by their tickets: who came first is woken first.
+    waiting_for_room: BTreeMap<u64, Waker>,
 }
 
 impl Writer {
@@ -70,7 +74,7 @@ impl Writer {
             finished: VecDeque::new(),
             next_number: 0,
             ending: Ending::Open,
-            waiting_for_room: Vec::new(),
+            waiting_for_room: BTreeMap::new(),
         }
     }
 
@@ -91,13 +95,20 @@ impl Writer {
         !self.waiting.is_empty() || matches!(self.ending, Ending::Wanted { .. })
     }
 
-    /// Whether a write of this length may begin.
-    pub(super) fn admit(&self, length: usize) -> Result<(), SourceError> {
-        if !matches!(self.ending, Ending::Open) {
-            return Err(SourceError::AlreadyShutDown);
+    /// Whether anything may be written still.
+    pub(super) fn admit(&self) -> Result<(), SourceError> {
+        match self.ending {
+            Ending::Open => Ok(()),
+            Ending::Wanted { .. } | Ending::ShutDown => Err(SourceError::AlreadyShutDown),
         }
-        if self.queued.saturating_add(length) > self.limit {
-            return Err(SourceError::QueueFull { queued: self.queued, limit: self.limit });
+    }
+
+    /// Whether a write of this length may begin.
+    pub(super) fn admit_length(&self, length: usize) -> Result<(), SourceError> {
+        self.admit()?;
+        let queued = self.queued + BYTES_PER_WRITE * (self.waiting.len() + self.finished.len());
+        if queued.saturating_add(length) > self.limit {
+            return Err(SourceError::QueueFull { queued, limit: self.limit });
         }
         Ok(())
     }
@@ -193,11 +204,20 @@ impl Writer {
         self.finished.pop_front_if(|first| first.number <= number)
     }
 
-    pub(super) fn wait_for_room(&mut self, waker: Waker) {
-        self.waiting_for_room.push(waker);
+    /// Lets the future with this ticket wait. The waker it had before is dropped by who holds no borrow.
+    #[must_use]
+    pub(super) fn wait_for_room(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {
+        self.waiting_for_room.insert(ticket, waker)
     }
 
-    pub(super) fn take_waiting_for_room(&mut self) -> Vec<Waker> {
+    /// The future with this ticket waits no more. Its waker is dropped by who holds no borrow.
+    #[must_use]
+    pub(super) fn leave_room(&mut self, ticket: u64) -> Option<Waker> {
+        self.waiting_for_room.remove(&ticket)
+    }
+
+    #[must_use]
+    pub(super) fn take_waiting_for_room(&mut self) -> BTreeMap<u64, Waker> {
         std::mem::take(&mut self.waiting_for_room)
     }
 }

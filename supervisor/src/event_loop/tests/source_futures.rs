@@ -1,6 +1,20 @@
 //! Streams and listeners in the hands of futures.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Wake, Waker};
+
 use super::*;
+
+const FULL: usize = 1_024 * 1_024;
+
+/// A pair whose second end has more to write than the kernel takes, while nobody reads the first.
+fn pair_with_full_queue(event_loop: &LoopHandle) -> (Stream, Stream) {
+    let (reader, writer) = Stream::pair(event_loop).unwrap();
+    writer.write(vec![7; FULL], |_, _| ()).unwrap();
+    assert!(writer.queued_bytes() > 0);
+    (reader, writer)
+}
 
 #[test]
 fn futures_connect_accept_read_and_write() {
@@ -160,4 +174,72 @@ fn a_future_that_never_has_to_wait_lets_others_have_their_turn() {
     event_loop.set_immediate(move |_| busy.cancel());
     event_loop.run().unwrap();
     assert!((1..=64).contains(&reads.get()), "{} reads before the immediate", reads.get());
+}
+
+#[test]
+fn a_future_that_waits_for_room_goes_on_when_short_writes_are_answered() {
+    let mut event_loop = real_loop();
+    let (_reader, writer) = Stream::pair(&event_loop).unwrap();
+    while writer.write("", |_, written| written.unwrap()).is_ok() {}
+    let waiting = event_loop.spawn(async move { writer.write_all("more").await });
+    event_loop.run().unwrap();
+    assert!(matches!(waiting.take_result(), Some(Ok(Ok(())))));
+}
+
+#[test]
+fn a_future_that_waits_for_room_is_told_with_the_connect_callback_that_connecting_has_failed() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (connected, written, told) = (log.clone(), log.clone(), log.clone());
+    let stream = Stream::connect_tcp(&event_loop, unused, move |_, _, result| {
+        connected.add(format!("connected {}", result.is_ok()));
+    });
+    stream.write(vec![7; FULL], move |_, result| written.add(format!("written {}", result.is_ok()))).unwrap();
+    event_loop.spawn(async move { told.add(format!("{:?}", stream.write_all("more").await)) });
+    event_loop.run().unwrap();
+    log.expect(&["connected false", "Err(NotConnected)", "written false"]);
+}
+
+#[test]
+fn a_future_that_waits_for_room_goes_on_when_the_limit_is_raised() {
+    let mut event_loop = real_loop();
+    let (_reader, writer) = pair_with_full_queue(&event_loop);
+    let sender = writer.clone();
+    event_loop.spawn(async move { sender.write_all(vec![8; FULL]).await });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    let queued = writer.queued_bytes();
+    writer.set_write_limit(usize::MAX);
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(writer.queued_bytes(), queued + FULL);
+}
+
+#[test]
+fn a_future_that_waits_for_room_is_told_at_once_that_the_stream_is_shut_down() {
+    let mut event_loop = real_loop();
+    let (_reader, writer) = pair_with_full_queue(&event_loop);
+    let sender = writer.clone();
+    let waiting = event_loop.spawn(async move { sender.write_all(vec![8; FULL]).await });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    writer.shutdown(|_, _| ()).unwrap();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(matches!(waiting.take_result(), Some(Ok(Err(SourceError::AlreadyShutDown)))));
+}
+
+#[test]
+fn a_future_that_waits_for_room_keeps_one_waker_and_none_when_it_is_dropped() {
+    struct WakesNobody;
+    impl Wake for WakesNobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    let event_loop = real_loop();
+    let (_reader, writer) = pair_with_full_queue(&event_loop);
+    let wakers = [Arc::new(WakesNobody), Arc::new(WakesNobody)];
+    let mut waiting = Box::pin(writer.write_all(vec![8; FULL]));
+    for waker in &wakers {
+        let waker = Waker::from(Arc::clone(waker));
+        assert!(waiting.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
+    }
+    assert_eq!(wakers.each_ref().map(Arc::strong_count), [1, 2], "the second waker has replaced the first");
+    drop(waiting);
+    assert_eq!(wakers.each_ref().map(Arc::strong_count), [1, 1]);
 }

@@ -227,3 +227,90 @@ fn a_descriptor_of_unknown_origin_becomes_a_stream() {
     event_loop.run().unwrap();
     assert_eq!(reading.take_result(), Some(Ok((1, 0))));
 }
+
+#[test]
+fn a_fifo_that_is_open_for_both_cannot_be_shut_down_and_is_read_on() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+    let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let stream = Stream::from_descriptor(&event_loop, fifo.into()).unwrap();
+    let inner = log.clone();
+    stream
+        .read_start(move |_, stream, incoming| {
+            assert!(matches!(incoming, Incoming::Data(b"x")));
+            inner.add("read");
+            stream.close(|_| ()).unwrap();
+        })
+        .unwrap();
+    let (written, shut) = (log.clone(), log.clone());
+    stream.write("x", move |_, result| written.add(format!("{}", result.is_ok()))).unwrap();
+    stream.shutdown(move |_, result| shut.add(format!("{}", result.is_ok()))).unwrap();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(!event_loop.is_alive(), "it does not wait for what can never come");
+    log.expect(&["true", "false", "read"]);
+}
+
+/// What a callback may own.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "dropped");
+    }
+}
+
+/// `start` registers a callback that owns what it is given, is called once, and stops itself.
+#[track_caller]
+fn expect_a_report_of_the_panic(start: impl FnOnce(&EventLoop, PanicsWhenDropped)) {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    log_phases(&mut event_loop, &log);
+    start(&event_loop, PanicsWhenDropped);
+    event_loop.run().expect("the panic does not leave the loop");
+    event_loop.next_tick(log.entry("tick"));
+    event_loop.run().unwrap();
+    log.expect(&["Poll: dropped", "tick"]);
+}
+
+#[test]
+fn what_a_stopped_read_callback_owned_may_panic_when_it_is_dropped() {
+    expect_a_report_of_the_panic(|event_loop, owned| {
+        let (reader, writer) = Stream::pair(event_loop).unwrap();
+        writer.try_write(b"x").unwrap();
+        reader
+            .read_start(move |_, stream, _| {
+                let _ = (&owned, &writer);
+                stream.read_stop();
+            })
+            .unwrap();
+    });
+}
+
+#[test]
+fn what_a_stopped_accept_callback_owned_may_panic_when_it_is_dropped() {
+    expect_a_report_of_the_panic(|event_loop, owned| {
+        let (listener, address) = tcp_listener(event_loop);
+        let client = std::net::TcpStream::connect(address).unwrap();
+        listener
+            .accept_start(move |_, listener, _| {
+                let _ = (&owned, &client);
+                listener.accept_stop();
+            })
+            .unwrap();
+    });
+}
+
+#[test]
+fn what_a_stopped_receive_callback_owned_may_panic_when_it_is_dropped() {
+    expect_a_report_of_the_panic(|event_loop, owned| {
+        let socket = UdpSocket::bind(event_loop, "127.0.0.1:0".parse().unwrap()).unwrap();
+        socket.send_to(b"x", socket.local_address().unwrap()).unwrap();
+        socket
+            .receive_start(move |_, socket, _| {
+                let _ = &owned;
+                socket.receive_stop();
+            })
+            .unwrap();
+    });
+}

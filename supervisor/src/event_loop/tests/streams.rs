@@ -126,30 +126,36 @@ fn a_large_transfer_goes_through_a_small_queue_complete_and_in_order() {
     sender.set_write_limit(4 * CHUNK);
     let full_count = Rc::new(Cell::new(0));
 
-    /// Writes until the queue is full. An empty write is behind all others, so its answer says when to go on.
+    /// Writes until the queue is full. Every answer goes on with it.
     fn send(
         sender: &Stream,
-        mut sent: usize,
+        sent: &Rc<Cell<usize>>,
         full_count: &Rc<Cell<u32>>,
-        pattern: impl Fn(usize) -> u8 + 'static,
+        pattern: impl Fn(usize) -> u8 + Copy + 'static,
     ) {
-        while sent < TOTAL {
-            let chunk: Vec<u8> = (sent..sent + CHUNK).map(&pattern).collect();
-            match sender.write(chunk, |_, written| written.unwrap()) {
-                Ok(()) => sent += CHUNK,
+        while sent.get() < TOTAL {
+            let chunk: Vec<u8> = (sent.get()..sent.get() + CHUNK).map(pattern).collect();
+            let go_on = (sender.clone(), Rc::clone(sent), Rc::clone(full_count));
+            let answer = move |_: &mut Context, written: Result<(), SourceError>| {
+                written.unwrap();
+                let (sender, sent, full_count) = go_on;
+                send(&sender, &sent, &full_count, pattern);
+            };
+            match sender.write(chunk, answer) {
+                Ok(()) => sent.set(sent.get() + CHUNK),
                 Err(SourceError::QueueFull { queued, limit }) => {
-                    assert!(queued + CHUNK > limit && queued <= limit);
-                    full_count.set(full_count.get() + 1);
-                    let (sender_again, full_count) = (sender.clone(), Rc::clone(full_count));
-                    let go_on = move |_: &mut Context, _| send(&sender_again, sent, &full_count, pattern);
-                    return sender.write("", go_on).unwrap();
+                    assert!(queued + CHUNK > limit && queued <= limit + 64);
+                    return full_count.set(full_count.get() + 1);
                 }
                 Err(error) => panic!("{error}"),
             }
+            if sent.get() == TOTAL {
+                sender.shutdown(|_, shut| shut.unwrap()).unwrap();
+            }
         }
-        sender.shutdown(|_, shut| shut.unwrap()).unwrap();
     }
-    send(&sender, 0, &full_count, pattern);
+    let sent = Rc::new(Cell::new(0));
+    send(&sender, &sent, &full_count, pattern);
     assert!(full_count.get() > 0, "nobody reads yet, so the queue must have become full");
     let received = Rc::new(Cell::new(0));
     let count = Rc::clone(&received);
@@ -368,4 +374,46 @@ fn ticks_run_between_two_callbacks_of_one_event() {
         .unwrap();
     event_loop.run_mode(RunMode::Once).unwrap();
     log.expect(&["read 65536", "tick", "read 10", "tick"]);
+}
+
+#[test]
+fn writes_without_bytes_are_bounded_by_the_limit_too() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let (_reader, writer) = Stream::pair(&event_loop).unwrap();
+    let count = Rc::new(Cell::new(0));
+    loop {
+        let counted = Rc::clone(&count);
+        let answer = move |_: &mut Context, written: Result<(), SourceError>| {
+            written.unwrap();
+            counted.set(counted.get() - 1);
+        };
+        match writer.write("", answer) {
+            Ok(()) => count.set(count.get() + 1),
+            Err(SourceError::QueueFull { queued, limit }) => {
+                assert!(queued > limit);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(count.get() <= 1_024 * 1_024 / 64 + 1);
+    }
+    let inner = log.clone();
+    writer.shutdown(move |_, shut| inner.add(format!("{shut:?}"))).expect("a full queue can be ended");
+    event_loop.run().unwrap();
+    assert_eq!(count.get(), 0, "each of them is answered");
+    log.expect(&["Ok(())"]);
+}
+
+#[test]
+fn a_full_queue_can_be_shut_down_after_its_limit_was_lowered() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let (reader, writer) = Stream::pair(&event_loop).unwrap();
+    writer.set_write_limit(4_000_000);
+    writer.write(vec![7; 4_000_000], |_, written| written.unwrap()).unwrap();
+    writer.set_write_limit(10);
+    let inner = log.clone();
+    writer.shutdown(move |_, shut| inner.add(format!("{shut:?}"))).unwrap();
+    reader.read_start(|_, _, _| ()).unwrap();
+    event_loop.run().unwrap();
+    log.expect(&["Ok(())"]);
 }
