@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use offload_supervisor::io_pool::{IoError, IoPool, IoPoolConfig};
+use offload_supervisor::io_pool::{IoError, IoPool, IoPoolConfig, RANDOM_PART};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 use tests::harness::private_folder;
@@ -226,4 +226,21 @@ fn s65_a_task_that_gets_random_bytes_in_one_go_takes_the_longer_the_more_it_gets
     let _alone = alone();
     let (few, many) = (time_for_random_bytes(1 << 16), time_for_random_bytes(1 << 24));
     assert!(many > 20 * few, "{few:?} for 64 KiB and {many:?} for 16 MiB");
+}
+
+#[test]
+fn s65_random_bytes_of_the_pool_come_in_parts_and_let_a_short_task_pass() {
+    let _beside = beside_others();
+    let (mut event_loop, order) = (real_loop(), Order::new());
+    let pool = io_pool(&mut event_loop, 1);
+    let blocked = Blocked::start(&pool, |_, result| result.unwrap());
+    let (many, short) = (order.clone(), order.clone());
+    pool.random_bytes(10 * RANDOM_PART, move |_, bytes| {
+        assert_eq!(bytes.unwrap().len(), 10 * RANDOM_PART);
+        many.push("random bytes");
+    });
+    pool.submit(|| (), move |_, _| short.push("short task"));
+    blocked.let_go();
+    event_loop.run().unwrap();
+    assert_eq!(order.so_far(), ["short task", "random bytes"]);
 }

@@ -10,7 +10,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use offload_supervisor::Job;
-use offload_supervisor::event_loop::{Context, Interest, Phase};
+use offload_supervisor::event_loop::{Context, Interest, Phase, RunMode};
 use offload_supervisor::io_pool::IoPoolConfig;
 
 use super::props::{
@@ -97,6 +97,34 @@ fn s39_a_file_is_read_by_the_pool_and_not_by_the_loop() {
 
 fn file_of_the_package() -> &'static str {
     concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")
+}
+
+#[test]
+fn s39_names_and_random_bytes_wait_for_a_thread_of_the_pool_and_not_for_the_loop() {
+    let _beside = beside_others();
+    let (mut event_loop, order) = (real_loop(), Order::new());
+    let pool = io_pool(&mut event_loop, 1);
+    let blocked = Blocked::start(&pool, |_, result| result.unwrap());
+    let (looked_up, made) = (order.clone(), order.clone());
+    pool.dns_lookup("localhost", 80, move |_, addresses| {
+        assert!(addresses.unwrap().iter().all(|address| address.ip().is_loopback()));
+        looked_up.push("name");
+    });
+    pool.random_bytes(16, move |_, bytes| {
+        assert_eq!(bytes.unwrap().len(), 16);
+        made.push("random bytes");
+    });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(
+        (pool.stats().queued, order.so_far().len()),
+        (2, 0),
+        "the only thread is busy, the loop is not"
+    );
+    blocked.let_go();
+    event_loop.run().unwrap();
+    let mut order = order.so_far();
+    order.sort_unstable();
+    assert_eq!(order, ["name", "random bytes"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGCONT;
 
 use super::{connection, connection_with_a_byte, milliseconds, real_loop, virtual_loop};
-use crate::stage::Order;
+use crate::stage::{Order, beside_others};
 
 #[test]
 fn closing_twice_is_refused_and_the_second_callback_does_not_run() {
@@ -169,6 +169,7 @@ fn being_out_of_descriptors_is_an_error_by_name_and_the_loop_goes_on() {
     if std::env::var_os(CHILD).is_some() {
         return run_out_of_descriptors();
     }
+    let _beside = beside_others();
     let own_name = "conformance::misuse::being_out_of_descriptors_is_an_error_by_name_and_the_loop_goes_on";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", own_name, "--nocapture"])

@@ -1,12 +1,15 @@
 //! What the test suites of libuv and Node check, as far as it applies here. Which of their tests is covered by which
 //! of these is told in the README of the tests.
 
+mod children;
 mod closing;
+mod datagrams;
 mod embedding;
 mod futures;
 mod hooks;
 mod immediates;
 mod life;
+mod listeners;
 mod microtasks;
 mod misuse;
 mod panics;
@@ -15,6 +18,7 @@ mod posts;
 mod references;
 mod run_modes;
 mod signals;
+mod streams;
 mod ticks;
 mod timer_order;
 mod timers;
@@ -22,11 +26,17 @@ mod watchers;
 
 use std::cell::Cell;
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{EventLoop, LoopConfig, Time};
+use offload_supervisor::event_loop::{
+    Address, Context, EventLoop, Incoming, Listener, LoopConfig, LoopHandle, SourceError, Stream, Time,
+};
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::stage::Order;
 
 /// The name of a timer or handle, for its own callback, which is made before it has one.
 type OwnName<T> = Rc<Cell<Option<T>>>;
@@ -80,6 +90,90 @@ fn send_a_byte(mut stream: &UnixStream) {
 /// The bytes that are there now.
 fn receive(mut stream: &UnixStream) -> usize {
     stream.read(&mut [0; 64]).unwrap()
+}
+
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// A stream of the loop and a peer that blocks, connected over TCP.
+fn stream_and_peer(event_loop: &LoopHandle) -> (Stream, TcpStream) {
+    let listener = TcpListener::bind(LOCAL).unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    (Stream::from_descriptor(event_loop, stream.into()).unwrap(), peer)
+}
+
+/// Where a TCP listener listens.
+fn port_of(listener: &Listener) -> SocketAddr {
+    match listener.local_address().unwrap() {
+        Address::Tcp(address) => address,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Ends the connection so that the other end is told of a reset.
+fn reset(peer: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+}
+
+/// A socket that has a port and does not listen: who connects to it is refused, as long as it is there.
+fn deaf_socket() -> (std::os::fd::OwnedFd, SocketAddr) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &LOCAL).unwrap();
+    let address = rustix::net::getsockname(&socket).unwrap();
+    (socket, address.try_into().unwrap())
+}
+
+/// How something ended, in a word.
+fn outcome<T>(result: Result<T, SourceError>) -> String {
+    match result {
+        Ok(_) => "done".to_owned(),
+        Err(SourceError::Io(error)) => format!("{:?}", error.kind()),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+/// A callback for the end of a write or a shutdown, which writes it down.
+fn told(
+    order: &Order<String>,
+    name: &'static str,
+) -> impl FnOnce(&mut Context, Result<(), SourceError>) + 'static {
+    let order = order.clone();
+    move |_, result| order.push(format!("{name}: {}", outcome(result)))
+}
+
+/// As [`told`], for connects.
+fn connect_told(
+    order: &Order<String>,
+    name: &'static str,
+) -> impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static {
+    let told = told(order, name);
+    move |context, _, result| told(context, result)
+}
+
+/// A callback for what comes in, which writes it down: the bytes as they come, the end, or the failure.
+fn incoming_told(order: &Order<String>) -> impl FnMut(&mut Context, &Stream, Incoming<'_>) + 'static {
+    let order = order.clone();
+    move |_, _, incoming| {
+        order.push(match incoming {
+            Incoming::Data(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            Incoming::End => "end".to_owned(),
+            Incoming::Failed(error) => outcome::<()>(Err(error)),
+        });
+    }
+}
+
+/// Collects everything up to the end.
+fn collect(stream: &Stream) -> Order<u8> {
+    let bytes = Order::new();
+    let collected = bytes.clone();
+    stream
+        .read_start(move |_, _, incoming| match incoming {
+            Incoming::Data(bytes) => bytes.iter().for_each(|byte| collected.push(*byte)),
+            Incoming::End => {}
+            Incoming::Failed(error) => panic!("{error}"),
+        })
+        .unwrap();
+    bytes
 }
 
 /// The tables are long, and tests get new names.

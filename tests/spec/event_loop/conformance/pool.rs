@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use offload_supervisor::event_loop::{EventLoop, RunMode};
+use offload_supervisor::event_loop::{Context, EventLoop, RunMode};
 use offload_supervisor::io_pool::{CancelOutcome, IoError, IoPool, IoPoolConfig};
 
 use super::{milliseconds, real_loop};
@@ -175,4 +175,145 @@ fn a_loop_may_be_dropped_while_work_is_under_way() {
     drop(event_loop);
     drop(pool);
     drop(release);
+}
+
+#[test]
+fn names_are_looked_up_side_by_side_and_answered_later() {
+    let mut event_loop = real_loop();
+    let order = Order::new();
+    let pool = pool_of(4, &mut event_loop);
+    for port in 1..=10 {
+        let log = order.clone();
+        pool.dns_lookup("localhost", port, move |_, addresses| {
+            let addresses = addresses.unwrap();
+            assert!(!addresses.is_empty());
+            assert!(addresses.iter().all(|address| address.ip().is_loopback() && address.port() == port));
+            log.push(port);
+        });
+    }
+    assert!(order.so_far().is_empty());
+    assert!(!event_loop.run().unwrap());
+    let mut answered = order.so_far();
+    answered.sort();
+    assert_eq!(answered, (1..=10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_name_that_is_none_or_too_long_is_an_error_and_an_address_in_digits_is_itself() {
+    let mut event_loop = real_loop();
+    let order = Order::new();
+    let pool = pool_of(1, &mut event_loop);
+    // None of these is asked of a server.
+    for name in ["", &"x".repeat(64), &"x".repeat(10_000), "null\0byte"] {
+        let log = order.clone();
+        pool.dns_lookup(name, 1, move |_, addresses| {
+            log.push(matches!(addresses, Err(IoError::Io(_))));
+        });
+    }
+    event_loop.run().unwrap();
+    assert_eq!(order.so_far(), [true; 4]);
+    for digits in ["127.0.0.1", "::1"] {
+        pool.dns_lookup(digits, 80, move |_, addresses| {
+            assert_eq!(addresses.unwrap(), [(digits.parse::<std::net::IpAddr>().unwrap(), 80).into()]);
+        });
+    }
+    event_loop.run().unwrap();
+}
+
+fn cancelled<T>(order: &Order) -> impl FnOnce(&mut Context, Result<T, IoError>) + use<T> {
+    let order = order.clone();
+    move |_, result| {
+        assert!(matches!(result, Err(IoError::Cancelled)));
+        order.push("cancelled");
+    }
+}
+
+#[test]
+fn look_ups_random_bytes_and_files_that_wait_are_cancelled_like_any_work() {
+    let mut event_loop = real_loop();
+    let order = Order::new();
+    let pool = pool_of(1, &mut event_loop);
+    let (_, release) = occupy_a_thread(&pool);
+    let tasks = [
+        pool.dns_lookup("localhost", 1, cancelled(&order)),
+        pool.random_bytes(1_000, cancelled(&order)),
+        pool.fs_stat("/", cancelled(&order)),
+        pool.fs_read("/proc/self/status", 1_000, cancelled(&order)),
+    ];
+    assert!(tasks.into_iter().all(|task| pool.cancel(task) == CancelOutcome::Cancelled));
+    assert!(order.so_far().is_empty());
+    drop(release);
+    event_loop.run().unwrap();
+    assert_eq!(order.so_far(), ["cancelled"; 4]);
+}
+
+#[test]
+fn random_bytes_are_as_many_as_asked_for_none_included() {
+    let mut event_loop = real_loop();
+    let order = Order::new();
+    let pool = pool_of(1, &mut event_loop);
+    for count in [0, 1, 256, 1_000_000] {
+        let log = order.clone();
+        pool.random_bytes(count, move |_, bytes| {
+            let bytes = bytes.unwrap();
+            let distinct: std::collections::HashSet<_> = bytes.iter().collect();
+            log.push((bytes.len(), distinct.len() > 100));
+        });
+    }
+    assert!(order.so_far().is_empty(), "also no bytes are told later");
+    event_loop.run().unwrap();
+    let mut order = order.so_far();
+    order.sort();
+    assert_eq!(order, [(0, false), (1, false), (256, true), (1_000_000, true)]);
+}
+
+#[test]
+fn files_and_folders_are_told_apart_and_what_is_not_there_is_an_error() {
+    let mut event_loop = real_loop();
+    let order = Order::new();
+    let pool = pool_of(1, &mut event_loop);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    std::fs::write(&file, "12345").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let missing = file.join("below a file");
+    for path in [folder.path().to_owned(), file, link, missing, folder.path().join("missing")] {
+        let log = order.clone();
+        pool.fs_stat(path, move |_, metadata| {
+            log.push(match metadata {
+                Ok(metadata) if metadata.is_dir() => "folder".to_owned(),
+                Ok(metadata) => format!("{} bytes", metadata.len()),
+                Err(IoError::Io(error)) => format!("{:?}", error.kind()),
+                Err(error) => error.to_string(),
+            });
+        });
+    }
+    event_loop.run().unwrap();
+    assert_eq!(order.so_far(), ["folder", "5 bytes", "5 bytes", "NotADirectory", "NotFound"]);
+}
+
+#[test]
+fn a_file_is_read_whole_or_not_at_all() {
+    let mut event_loop = real_loop();
+    let order = Order::new();
+    let pool = pool_of(1, &mut event_loop);
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, full) = (folder.path().join("empty"), folder.path().join("full"));
+    std::fs::write(&empty, "").unwrap();
+    std::fs::write(&full, "12345").unwrap();
+    let missing = folder.path().join("missing");
+    for (path, most) in [(&empty, 0), (&full, 5), (&full, 4), (&missing, 5), (&folder.path().to_owned(), 5)] {
+        let log = order.clone();
+        pool.fs_read(path, most, move |_, contents| {
+            log.push(match contents {
+                Ok(contents) => String::from_utf8(contents).unwrap(),
+                Err(IoError::Io(error)) => format!("{:?}", error.kind()),
+                Err(IoError::TooLarge { max_bytes }) => format!("more than {max_bytes}"),
+                Err(IoError::NotRegularFile) => "no file".to_owned(),
+                Err(error) => error.to_string(),
+            });
+        });
+    }
+    event_loop.run().unwrap();
+    assert_eq!(order.so_far(), ["", "12345", "more than 4", "NotFound", "no file"]);
 }
