@@ -145,6 +145,21 @@ fn a_thread_that_is_stuck_in_a_slow_task_counts_no_longer_against_the_slow_lane(
 }
 
 #[test]
+fn an_idle_thread_takes_the_slow_task_that_waited_for_a_thread_now_stuck_and_not_replaced() {
+    let config = IoPoolConfig { threads: 2, threads_max: 2, ..IoPoolConfig::default() };
+    let (mut event_loop, pool) = pool_with(config);
+    let slow = pool.on_lane(Lane::Slow);
+    let answers = Answers::default();
+    let blocked = block_a_thread(&slow.within(Duration::from_millis(50)), &answers);
+    blocked.begun.recv().unwrap();
+    slow.within(Duration::from_secs(10)).submit(|| 1, collect(&answers));
+    event_loop.run().unwrap();
+    assert_eq!(answers.take(), [Err(IoError::TimedOut { pool: "offload-io" }.to_string()), Ok(1)]);
+    assert_eq!((pool.stats().threads, pool.stats().stuck), (1, 1));
+    drop(blocked);
+}
+
+#[test]
 fn a_stuck_thread_that_returns_serves_again_if_it_was_not_replaced() {
     let deadline = Duration::from_millis(20);
     let (mut event_loop, pool) = pool_with(IoPoolConfig { deadline, threads_max: 1, ..one_thread() });
