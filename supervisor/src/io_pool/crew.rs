@@ -200,6 +200,8 @@ impl Crew {
         *activity = Activity::Stuck(stuck);
         state.serving -= 1;
         state.busy_slow -= usize::from(lane == Lane::Slow);
+        // The slow lane may have a thread again, and it may be that none comes in the place of this one.
+        self.call_if_useful(state);
         WriteOff::ThreadIsStuck(stuck)
     }
 

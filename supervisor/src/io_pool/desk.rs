@@ -2,18 +2,19 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::crew::{Crew, Refused, WriteOff};
 use super::deadlines::Deadlines;
+use super::on_stuck::{OnStuck, StuckCallback};
 use super::work::{Job, Site, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, StuckTask, TaskId};
 use crate::event_loop::{Context, LoopHandle, TimerId};
 
 type Farewell = Box<dyn FnOnce(&mut Context)>;
-type OnStuck = Box<dyn FnMut(&mut Context, StuckTask)>;
 
 pub(super) struct Desk {
     pub(super) event_loop: LoopHandle,
@@ -28,7 +29,7 @@ pub(super) struct Desk {
     alarm: Cell<Option<Alarm>>,
     /// Who waits for the end of the pool.
     farewells: RefCell<Vec<(Site, Farewell)>>,
-    on_stuck: RefCell<Option<OnStuck>>,
+    on_stuck: RefCell<OnStuck>,
 }
 
 /// The timer of the earliest deadline.
@@ -51,7 +52,7 @@ impl Desk {
             deadlines: RefCell::default(),
             alarm: Cell::new(None),
             farewells: RefCell::default(),
-            on_stuck: RefCell::new(None),
+            on_stuck: RefCell::default(),
         }
     }
 
@@ -169,23 +170,38 @@ impl Desk {
         self.fail(task, IoError::TimedOut { pool: self.config.name });
     }
 
-    pub(super) fn set_on_stuck(&self, callback: Option<OnStuck>) {
-        let previous = self.on_stuck.replace(callback);
-        drop(previous);
-    }
-
     /// The report is a callback of its own, so that its panic harms no other task.
     fn report(self: &Rc<Desk>, stuck: StuckTask) {
-        if self.on_stuck.borrow().is_none() {
+        if !self.on_stuck.borrow().is_set() {
             return;
         }
         let desk = Rc::clone(self);
-        self.event_loop.set_pending_at(stuck.site, move |context| {
-            let Some(mut on_stuck) = desk.on_stuck.take() else { return };
-            on_stuck(context, stuck);
-            // It may have set another one in its place.
-            desk.on_stuck.borrow_mut().get_or_insert(on_stuck);
-        });
+        self.event_loop.set_pending_at(stuck.site, move |context| desk.call_on_stuck(context, stuck));
+    }
+
+    fn call_on_stuck(&self, context: &mut Context, stuck: StuckTask) {
+        let taken = self.on_stuck.borrow_mut().take();
+        let Some(mut on_stuck) = taken else { return };
+        let result = catch_unwind(AssertUnwindSafe(|| on_stuck(context, stuck)));
+        let leftover = self.on_stuck.borrow_mut().put_back(on_stuck);
+        match result {
+            Ok(()) => drop(leftover),
+            Err(panic) => {
+                drop_quietly(leftover);
+                // The loop treats it as the panic of any callback.
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    pub(super) fn set_on_stuck(&self, callback: StuckCallback) {
+        let leftover = self.on_stuck.borrow_mut().set(callback);
+        drop(leftover);
+    }
+
+    pub(super) fn forget_on_stuck(&self) {
+        let leftover = self.on_stuck.borrow_mut().close();
+        drop(leftover);
     }
 }
 

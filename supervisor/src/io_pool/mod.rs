@@ -20,7 +20,7 @@
 //! |---|---|
 //! | `mod.rs`, `future.rs` | what one can ask of a pool |
 //! | `fs.rs`, `dns.rs`, `random.rs` | ready-made tasks |
-//! | `desk.rs`, `deadlines.rs` | the loop's side: answers and deadlines |
+//! | `desk.rs`, `deadlines.rs`, `on_stuck.rs` | the loop's side: answers, deadlines, reports |
 //! | `crew.rs`, `lanes.rs`, `work.rs` | the threads' side |
 
 mod config;
@@ -32,6 +32,7 @@ mod error;
 mod fs;
 mod future;
 mod lanes;
+mod on_stuck;
 mod random;
 mod report;
 #[cfg(test)]
@@ -129,8 +130,7 @@ impl Deref for IoPool {
 impl Drop for IoPool {
     fn drop(&mut self) {
         self.handle.desk.close();
-        // It may own a handle to this pool, and that would own it for ever.
-        self.handle.desk.set_on_stuck(None);
+        self.handle.desk.forget_on_stuck();
     }
 }
 
@@ -236,8 +236,9 @@ impl IoHandle {
     }
 
     /// Calls `callback` in the pending phase for every thread that is written off from here on, until the [`IoPool`]
-    /// is dropped. It takes the place of the callback that was set before.
+    /// is dropped; set after that, it is dropped at once. It takes the place of the callback that was set before. One
+    /// that panics is called again for the next thread.
     pub fn set_on_stuck(&self, callback: impl FnMut(&mut Context, StuckTask) + 'static) {
-        self.desk.set_on_stuck(Some(Box::new(callback)));
+        self.desk.set_on_stuck(Box::new(callback));
     }
 }

@@ -129,6 +129,73 @@ fn who_asked_for_it_is_told_of_each_stuck_thread() {
     assert_eq!((told.borrow()[0].lane, told.borrow()[0].thread), (Lane::Slow, 0));
 }
 
+/// A pool of two threads, each of which is stuck in a task as soon as the loop runs.
+fn soon_stuck() -> (EventLoop, IoPool, [Blocked; 2]) {
+    let deadline = Duration::from_millis(20);
+    let (event_loop, pool) = pool_with(IoPoolConfig { threads: 2, deadline, ..IoPoolConfig::default() });
+    let blocked = [0, 1].map(|_| block_a_thread(&pool, &Answers::default()));
+    for task in &blocked {
+        task.begun.recv().unwrap();
+    }
+    (event_loop, pool, blocked)
+}
+
+/// Its drop says so, and sets another callback.
+struct SetsAnother {
+    pool: IoHandle,
+    told: Order,
+}
+
+impl Drop for SetsAnother {
+    fn drop(&mut self) {
+        self.told.borrow_mut().push("dropped");
+        let told = Rc::clone(&self.told);
+        self.pool.set_on_stuck(move |_, _| told.borrow_mut().push("set by the drop"));
+    }
+}
+
+#[test]
+fn a_callback_about_stuck_threads_may_set_another_one_while_it_runs_and_when_it_is_dropped() {
+    let (mut event_loop, pool, _blocked) = soon_stuck();
+    let told = Order::default();
+    let own = SetsAnother { pool: pool.handle(), told: Rc::clone(&told) };
+    pool.set_on_stuck(move |_, _| {
+        own.told.borrow_mut().push("first");
+        own.pool.set_on_stuck(|_, _| unreachable!("the drop of the first one has set another one"));
+    });
+    event_loop.run().unwrap();
+    assert_eq!(told.take(), ["first", "dropped", "set by the drop"]);
+}
+
+#[test]
+fn a_callback_about_stuck_threads_that_panics_is_reported_and_called_again() {
+    let (mut event_loop, pool, _blocked) = soon_stuck();
+    let panics = Rc::new(RefCell::new(Vec::new()));
+    let reported = Rc::clone(&panics);
+    event_loop.set_panic_handler(move |_, panic| reported.borrow_mut().push(panic.message().to_owned()));
+    pool.set_on_stuck(|_, _| panic!("told"));
+    event_loop.run().unwrap();
+    assert_eq!(panics.take(), ["told", "told"]);
+}
+
+#[test]
+fn a_callback_about_stuck_threads_that_drops_the_pool_goes_with_it() {
+    let (mut event_loop, pool, _blocked) = soon_stuck();
+    let (told, handle) = (Order::default(), pool.handle());
+    let (telling, mut pool) = (Rc::clone(&told), Some(pool));
+    let own = handle.clone();
+    handle.set_on_stuck(move |_, _| {
+        telling.borrow_mut().push("told");
+        pool.take();
+        let late = (own.clone(), Rc::clone(&telling));
+        own.set_on_stuck(move |_, _| late.1.borrow_mut().push("told too late"));
+    });
+    event_loop.run().unwrap();
+    drop(handle);
+    assert_eq!(*told.borrow(), ["told"]);
+    assert_eq!(Rc::strong_count(&told), 1, "a callback of a pool that is gone is kept");
+}
+
 #[test]
 fn a_thread_that_is_stuck_in_a_slow_task_counts_no_longer_against_the_slow_lane() {
     let (mut event_loop, pool) = pool_with(IoPoolConfig { threads: 2, ..IoPoolConfig::default() });
@@ -142,6 +209,21 @@ fn a_thread_that_is_stuck_in_a_slow_task_counts_no_longer_against_the_slow_lane(
     drop(blocked);
     wait_until("the stuck thread returns", || pool.stats().stuck == 0);
     assert_eq!(pool.stats().busy_slow, 0);
+}
+
+#[test]
+fn an_idle_thread_takes_the_slow_task_that_waited_for_a_thread_now_stuck_and_not_replaced() {
+    let config = IoPoolConfig { threads: 2, threads_max: 2, ..IoPoolConfig::default() };
+    let (mut event_loop, pool) = pool_with(config);
+    let slow = pool.on_lane(Lane::Slow);
+    let answers = Answers::default();
+    let blocked = block_a_thread(&slow.within(Duration::from_millis(50)), &answers);
+    blocked.begun.recv().unwrap();
+    slow.within(Duration::from_secs(10)).submit(|| 1, collect(&answers));
+    event_loop.run().unwrap();
+    assert_eq!(answers.take(), [Err(IoError::TimedOut { pool: "offload-io" }.to_string()), Ok(1)]);
+    assert_eq!((pool.stats().threads, pool.stats().stuck), (1, 1));
+    drop(blocked);
 }
 
 #[test]
