@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::callback::{Callback, Microtask, Site};
 use super::error::LoopError;
-use super::handles::{Handle, HandleId, HookPhase, Kind};
+use super::handles::{HandleId, HookPhase, Kind};
 use super::immediates::ImmediateId;
 use super::metrics::{LoopMetrics, Metrics};
 use super::poller::{Interest, Poller, Readiness};
