@@ -113,6 +113,7 @@ fn port_of(listener: &Listener) -> SocketAddr {
 /// Ends the connection so that the other end is told of a reset.
 fn reset(peer: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+    drop(peer);
 }
 
 /// A socket that has a port and does not listen: who connects to it is refused, as long as it is there.
