@@ -8,6 +8,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::Waker;
@@ -203,7 +204,7 @@ impl Core {
 struct Remains {
     link: Link,
     reader: Demand<ReadCallback>,
-    waiting_for_room: Vec<Waker>,
+    waiting_for_room: BTreeMap<u64, Waker>,
 }
 
 /// The end.
@@ -249,7 +250,7 @@ impl Core {
                 .run_in_closing(finished.site, move |context| (finished.done)(context, finished.result));
         }
         self.place.run_in_closing(site, on_closed);
-        waiting_for_room.into_iter().for_each(Waker::wake);
+        waiting_for_room.into_values().for_each(Waker::wake);
         if let Wanted::Future(waker) = reader.take() {
             waker.wake();
         }

@@ -107,6 +107,18 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// A future that waits for room in the write queue. Dropping it ends its waiting.
+struct WaitingForRoom<'a> {
+    core: &'a Core,
+    ticket: u64,
+}
+
+impl Drop for WaitingForRoom<'_> {
+    fn drop(&mut self) {
+        self.core.leave_room(self.ticket);
+    }
+}
+
 impl Stream {
     /// Reads into `buffer` as soon as there is something, and tells how much; 0 is the end. A future that never had
     /// to wait lets others go first now and then.
@@ -128,7 +140,9 @@ impl Stream {
     /// what the system says.
     pub async fn write_all(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {
         let length = bytes.as_ref().len();
-        poll_fn(|context| self.core.poll_room(length, context.waker())).await?;
+        let waiting = WaitingForRoom { core: &self.core, ticket: self.core.place.next_ticket() };
+        poll_fn(|context| self.core.poll_room(waiting.ticket, length, context.waker().clone())).await?;
+        drop(waiting);
         self.begin_write(bytes).await
     }
 

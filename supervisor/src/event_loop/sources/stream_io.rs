@@ -251,17 +251,28 @@ impl Core {
     }
 
     /// Waits until a write of this length fits, or until nothing waits before it.
-    pub(super) fn poll_room(&self, length: usize, waker: &Waker) -> Poll<Result<(), SourceError>> {
+    pub(super) fn poll_room(
+        &self,
+        ticket: u64,
+        length: usize,
+        waker: Waker,
+    ) -> Poll<Result<(), SourceError>> {
         let admitted = self.state.borrow().admit_write().and_then(|writer| writer.admit_length(length));
         match admitted {
             Err(SourceError::QueueFull { queued, .. }) if queued > 0 => {
-                let waker = waker.clone();
-                self.state.borrow_mut().writer.wait_for_room(waker);
+                let replaced = self.state.borrow_mut().writer.wait_for_room(ticket, waker);
+                drop(replaced);
                 Poll::Pending
             }
             Err(SourceError::QueueFull { .. }) => Poll::Ready(Ok(())),
             other => Poll::Ready(other),
         }
+    }
+
+    /// The future with this ticket waits for room no more.
+    pub(super) fn leave_room(&self, ticket: u64) {
+        let left = self.state.borrow_mut().writer.leave_room(ticket);
+        drop(left);
     }
 
     fn queue(self: &Rc<Self>, bytes: Vec<u8>, written: usize, site: Site, done: Done) {
@@ -289,7 +300,7 @@ impl Core {
     /// Lets futures that wait for room in the queue look again.
     fn tell_of_room(&self) {
         let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_values().for_each(Waker::wake);
     }
 
     pub(super) fn shut_down(self: &Rc<Self>, site: Site, done: Done) -> Result<(), SourceError> {
@@ -358,7 +369,6 @@ impl Core {
         for _ in 0..count {
             let finished = self.state.borrow_mut().writer.pop_finished();
             let Some(Finished { site, done, result, .. }) = finished else { break };
-            self.tell_of_room();
             context.call(Phase::Poll, site, |context| done(context, result));
         }
         drop(unanswered);
@@ -373,5 +383,7 @@ impl Drop for Unanswered<'_> {
         if std::thread::panicking() {
             self.0.put_off_answers();
         }
+        // Answers that are given make room, too.
+        self.0.tell_of_room();
     }
 }

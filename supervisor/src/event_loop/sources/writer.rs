@@ -8,7 +8,7 @@
 //!
 //! Answers are given in the order of the writes, whichever phase gives them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::task::Waker;
 
@@ -61,8 +61,8 @@ pub(super) struct Writer {
     finished: VecDeque<Finished>,
     next_number: u64,
     ending: Ending,
-    /// Futures that wait for room in the queue.
-    waiting_for_room: Vec<Waker>,
+    /// Futures that wait for room in the queue, by their tickets, so the first one first.
+    waiting_for_room: BTreeMap<u64, Waker>,
 }
 
 impl Writer {
@@ -74,7 +74,7 @@ impl Writer {
             finished: VecDeque::new(),
             next_number: 0,
             ending: Ending::Open,
-            waiting_for_room: Vec::new(),
+            waiting_for_room: BTreeMap::new(),
         }
     }
 
@@ -204,13 +204,19 @@ impl Writer {
         self.finished.pop_front_if(|first| first.number <= number)
     }
 
-    pub(super) fn wait_for_room(&mut self, waker: Waker) {
-        if !self.waiting_for_room.iter().any(|other| other.will_wake(&waker)) {
-            self.waiting_for_room.push(waker);
-        }
+    /// Lets the future with this ticket wait. What is returned is dropped by who holds no borrow.
+    #[must_use]
+    pub(super) fn wait_for_room(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {
+        self.waiting_for_room.insert(ticket, waker)
     }
 
-    pub(super) fn take_waiting_for_room(&mut self) -> Vec<Waker> {
+    /// The future with this ticket waits no more.
+    #[must_use]
+    pub(super) fn leave_room(&mut self, ticket: u64) -> Option<Waker> {
+        self.waiting_for_room.remove(&ticket)
+    }
+
+    pub(super) fn take_waiting_for_room(&mut self) -> BTreeMap<u64, Waker> {
         std::mem::take(&mut self.waiting_for_room)
     }
 }

@@ -1,5 +1,8 @@
 //! Streams and listeners in the hands of futures.
 
+use std::future::Future;
+use std::sync::Arc;
+
 use super::*;
 
 #[test]
@@ -181,4 +184,26 @@ fn a_future_that_waits_for_room_goes_on_when_short_writes_are_answered() {
     let waiting = event_loop.spawn(async move { writer.write_all("more").await });
     event_loop.run().unwrap();
     assert!(matches!(waiting.take_result(), Some(Ok(Ok(())))));
+}
+
+struct CountedWaker;
+
+impl std::task::Wake for CountedWaker {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_future_that_waits_for_room_is_remembered_once_however_often_it_is_polled_and_forgotten_when_dropped() {
+    let event_loop = real_loop();
+    let (_reader, writer) = Stream::pair(&event_loop).unwrap();
+    while writer.write("", |_, _| ()).is_ok() {}
+    let waker = Arc::new(CountedWaker);
+    let (counted, mut waiting) = (Arc::clone(&waker).into(), Box::pin(writer.write_all("more")));
+    for _ in 0..100 {
+        let mut context = std::task::Context::from_waker(&counted);
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&waker), 3);
+    drop(waiting);
+    assert_eq!(Arc::strong_count(&waker), 2);
 }
