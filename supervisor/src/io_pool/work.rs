@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Instant;
 
-use super::{IoError, Lane, TaskId};
+use super::{IoError, TaskId};
 use crate::event_loop::panic_message;
 
 pub(super) type Site = &'static Location<'static>;
@@ -15,7 +15,6 @@ pub(super) type Site = &'static Location<'static>;
 pub(super) struct Job {
     pub(super) task: TaskId,
     pub(super) site: Site,
-    pub(super) lane: Lane,
     /// It may stop between two of its parts.
     pub(super) has_parts: bool,
     pub(super) submitted: Instant,
