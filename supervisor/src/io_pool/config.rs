@@ -47,7 +47,7 @@ impl IoPoolConfig {
 }
 
 /// Which tasks a task waits with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// Tasks that keep a thread for a short time, such as those on local files.
     #[default]

@@ -40,7 +40,6 @@ enum Activity {
 struct Running {
     task: TaskId,
     site: Site,
-    lane: Lane,
     submitted: Instant,
     has_parts: bool,
     /// It shall end between two of its parts.
@@ -49,8 +48,8 @@ struct Running {
 
 impl Running {
     fn new(job: &Job) -> Running {
-        let &Job { task, site, lane, submitted, has_parts, .. } = job;
-        Running { task, site, lane, submitted, has_parts, is_cancelled: false }
+        let &Job { task, site, submitted, has_parts, .. } = job;
+        Running { task, site, submitted, has_parts, is_cancelled: false }
     }
 }
 
@@ -94,15 +93,15 @@ impl State {
     /// The thread is done with what it did. Says what that was.
     fn end_activity(&mut self, number: usize) -> Option<Activity> {
         let activity = self.threads.get_mut(number)?.replace(Activity::Idle);
-        if let Some(Activity::Busy(Running { lane: Lane::Slow, .. })) = activity {
-            self.busy_slow -= 1;
+        if let Some(Activity::Busy(running)) = activity {
+            self.busy_slow -= usize::from(running.task.lane == Lane::Slow);
         }
         activity
     }
 
     fn take_next(&mut self, number: usize) -> Option<Job> {
         let job = self.lanes.pop(self.slow_may_run())?;
-        self.busy_slow += usize::from(job.lane == Lane::Slow);
+        self.busy_slow += usize::from(job.task.lane == Lane::Slow);
         self.threads[number] = Some(Activity::Busy(Running::new(&job)));
         Some(job)
     }
@@ -116,6 +115,16 @@ impl State {
             }
             _ => None,
         })
+    }
+
+    fn write_off_running(&mut self, task: TaskId, pool: &'static str, now: Instant) -> WriteOff {
+        let Some((thread, activity, running)) = self.running(task) else { return WriteOff::IsDone };
+        let Running { site, submitted, .. } = running;
+        let stuck = StuckTask { pool, thread, site, lane: task.lane, submitted, since: now };
+        *activity = Activity::Stuck(stuck);
+        self.serving -= 1;
+        self.busy_slow -= usize::from(task.lane == Lane::Slow);
+        WriteOff::ThreadIsStuck(stuck)
     }
 
     fn stuck(&self) -> impl Iterator<Item = StuckTask> {
@@ -164,7 +173,7 @@ impl Crew {
         if state.intake != Intake::Open {
             return Err(Refused::PoolIsShut(job));
         }
-        if state.lanes.len(job.lane) >= self.config.queue_max {
+        if state.lanes.len(job.task.lane) >= self.config.queue_max {
             return Err(Refused::QueueIsFull(job));
         }
         state.lanes.push(job);
@@ -189,20 +198,18 @@ impl Crew {
         }
     }
 
-    pub(super) fn write_off(&self, task: TaskId, now: Instant) -> WriteOff {
+    /// Gives up tasks whose time is up. Says for each of them, in their order, what became of it.
+    pub(super) fn write_off(&self, tasks: &[TaskId], now: Instant) -> Vec<(TaskId, WriteOff)> {
         let mut state = self.lock();
-        if let Some(job) = state.lanes.take(task) {
-            return WriteOff::WasQueued(job);
-        }
-        let Some((thread, activity, running)) = state.running(task) else { return WriteOff::IsDone };
-        let Running { site, lane, submitted, .. } = running;
-        let stuck = StuckTask { pool: self.config.name, thread, site, lane, submitted, since: now };
-        *activity = Activity::Stuck(stuck);
-        state.serving -= 1;
-        state.busy_slow -= usize::from(lane == Lane::Slow);
-        // The slow lane may have a thread again, and it may be that none comes in the place of this one.
+        let mut queued = state.lanes.take_each(tasks);
+        let mut write_off = |&task: &TaskId| match queued.remove(&task) {
+            Some(job) => (task, WriteOff::WasQueued(job)),
+            None => (task, state.write_off_running(task, self.config.name, now)),
+        };
+        let written_off = tasks.iter().map(&mut write_off).collect();
+        // The slow lane may have a thread again, and it may be that none comes in the place of a stuck one.
         self.call_if_useful(state);
-        WriteOff::ThreadIsStuck(stuck)
+        written_off
     }
 
     /// Adds a thread for one that is stuck, if there may be another one.

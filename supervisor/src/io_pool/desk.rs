@@ -143,11 +143,10 @@ impl Desk {
     fn on_alarm(self: &Rc<Desk>) {
         self.alarm.set(None);
         let now = self.event_loop.clock_reading();
-        let due = self.deadlines.borrow_mut().take_due(now);
-        for task in due {
-            if self.is_awaited(task) {
-                self.time_out(task, now);
-            }
+        let mut due = self.deadlines.borrow_mut().take_due(now);
+        due.retain(|&task| self.is_awaited(task));
+        for (task, written_off) in self.crew.write_off(&due, now) {
+            self.time_out(task, written_off);
         }
         self.deadlines.borrow_mut().sweep(|task| self.is_awaited(task));
         let next = self.deadlines.borrow().next_due();
@@ -156,8 +155,8 @@ impl Desk {
         }
     }
 
-    fn time_out(self: &Rc<Desk>, task: TaskId, now: Instant) {
-        match self.crew.write_off(task, now) {
+    fn time_out(self: &Rc<Desk>, task: TaskId, written_off: WriteOff) {
+        match written_off {
             WriteOff::WasQueued(job) => drop_quietly(job),
             WriteOff::ThreadIsStuck(stuck) => {
                 // If the system has no more threads, the pool goes on with fewer.

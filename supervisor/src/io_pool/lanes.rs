@@ -4,10 +4,13 @@
 //! that waited already when the slow task before it began, or when it came to an empty slow lane: so neither lane
 //! starves the other, even on a single thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::work::Job;
 use super::{Lane, TaskId};
+
+/// To take out more tasks than these, all lanes are sorted through instead of searched again and again.
+const SEARCHES_MAX: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Lanes {
@@ -26,7 +29,7 @@ impl Lanes {
     }
 
     pub(super) fn push(&mut self, job: Job) {
-        match job.lane {
+        match job.task.lane {
             Lane::Fast => self.fast.push_back(job),
             Lane::Slow => {
                 if self.slow.is_empty() {
@@ -54,13 +57,31 @@ impl Lanes {
 
     /// Takes a task out of its queue.
     pub(super) fn take(&mut self, task: TaskId) -> Option<Job> {
-        if let Some(place) = self.fast.iter().position(|job| job.task == task) {
-            self.fast_before_slow =
-                self.fast_before_slow.saturating_sub(usize::from(place < self.fast_before_slow));
-            return self.fast.remove(place);
+        let lane = match task.lane {
+            Lane::Fast => &mut self.fast,
+            Lane::Slow => &mut self.slow,
+        };
+        let place = lane.iter().position(|job| job.task == task)?;
+        if task.lane == Lane::Fast && place < self.fast_before_slow {
+            self.fast_before_slow -= 1;
         }
-        let place = self.slow.iter().position(|job| job.task == task)?;
-        self.slow.remove(place)
+        lane.remove(place)
+    }
+
+    /// Takes those of the tasks out that wait. However many they are, each lane is gone through a few times only.
+    pub(super) fn take_each(&mut self, tasks: &[TaskId]) -> HashMap<TaskId, Job> {
+        if tasks.len() <= SEARCHES_MAX {
+            return tasks.iter().filter_map(|&task| Some((task, self.take(task)?))).collect();
+        }
+        let wanted: HashSet<TaskId> = tasks.iter().copied().collect();
+        let is_wanted = |job: &Job| wanted.contains(&job.task);
+        let before_slow = self.fast.iter().take(self.fast_before_slow);
+        self.fast_before_slow -= before_slow.filter(|job| is_wanted(job)).count();
+        let (fast, slow) = (std::mem::take(&mut self.fast), std::mem::take(&mut self.slow));
+        let (fast_taken, fast) = fast.into_iter().partition::<VecDeque<_>, _>(is_wanted);
+        let (slow_taken, slow) = slow.into_iter().partition::<VecDeque<_>, _>(is_wanted);
+        (self.fast, self.slow) = (fast, slow);
+        fast_taken.into_iter().chain(slow_taken).map(|job| (job.task, job)).collect()
     }
 
     pub(super) fn take_all(&mut self) -> Vec<Job> {

@@ -60,6 +60,8 @@ pub use report::{IoPoolStats, StuckTask};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     pool: u64,
+    /// Where to look for it.
+    lane: Lane,
     request: RequestId,
 }
 
@@ -194,11 +196,11 @@ impl IoHandle {
             answering.settle(&*answer);
             done(context, Errand::<Part, T>::result_of(answer));
         });
-        let task = TaskId { pool: desk.number, request };
+        let task = TaskId { pool: desk.number, lane: self.lane, request };
         let submitted = desk.event_loop.clock_reading();
         desk.expect(task, submitted, self.deadline);
         let work = Box::new(Errand::Open(part));
-        desk.hand_in(Job { task, site, lane: self.lane, has_parts, submitted, work });
+        desk.hand_in(Job { task, site, has_parts, submitted, work });
         task
     }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Instant;
 
-use super::{IoError, Lane, TaskId};
+use super::{IoError, TaskId};
 use crate::event_loop::panic_message;
 
 pub(super) type Site = &'static Location<'static>;
@@ -15,7 +15,6 @@ pub(super) type Site = &'static Location<'static>;
 pub(super) struct Job {
     pub(super) task: TaskId,
     pub(super) site: Site,
-    pub(super) lane: Lane,
     /// It may stop between two of its parts.
     pub(super) has_parts: bool,
     pub(super) submitted: Instant,
@@ -44,7 +43,11 @@ where
         let result = match catch_unwind(AssertUnwindSafe(part)) {
             Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
             Ok(ControlFlow::Break(value)) => Ok(value),
-            Err(panic) => Err(IoError::Panicked(panic_message(&*panic).to_owned())),
+            Err(panic) => {
+                let message = panic_message(&*panic).to_owned();
+                drop_quietly(panic);
+                Err(IoError::Panicked(message))
+            }
         };
         drop_quietly(std::mem::replace(self, Errand::Settled(result)));
         ControlFlow::Break(())
@@ -68,5 +71,9 @@ impl<Part: 'static, T: 'static> Errand<Part, T> {
 
 /// What a task owns may panic when dropped, and that must not cost the pool a thread or an answer.
 pub(super) fn drop_quietly<T>(value: T) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+    let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) else { return };
+    // What a panic was given may panic when dropped, too. There this ends: the last one is kept for ever.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(panic);
+    }
 }

@@ -1,6 +1,7 @@
 //! The slow lane: what it may have, and whose turn is next.
 
 use super::*;
+use crate::io_pool::lanes::Lanes;
 
 #[test]
 fn slow_tasks_have_at_most_half_of_the_threads_rounded_up_and_fast_ones_pass_them() {
@@ -115,4 +116,73 @@ fn name_look_ups_wait_in_the_slow_lane() {
     });
     event_loop.run().unwrap();
     assert_eq!(order.take(), ["fast", "name"]);
+}
+
+/// Jobs as the lanes see them, which nobody runs.
+struct Jobs(EventLoop);
+
+impl Jobs {
+    fn new() -> Jobs {
+        Jobs(EventLoop::new().expect("two descriptors"))
+    }
+
+    fn submit(&self, lanes: &mut Lanes, lane: Lane, count: usize) -> Vec<TaskId> {
+        (0..count).map(|_| self.submit_one(lanes, lane)).collect()
+    }
+
+    fn submit_one(&self, lanes: &mut Lanes, lane: Lane) -> TaskId {
+        let site = Location::caller();
+        let task = TaskId { pool: 0, lane, request: self.0.request_any(site, |_, _| ()) };
+        let work = Box::new(Errand::Open(|| ControlFlow::Break(())));
+        lanes.push(Job { task, site, has_parts: false, submitted: self.0.now(), work });
+        task
+    }
+}
+
+/// How long it takes to take `count` tasks of a lane out that others wait before, in each lane, at best.
+fn time_to_take(count: usize, lane: Lane, before: usize) -> Duration {
+    let one_try = || {
+        let (jobs, mut lanes) = (Jobs::new(), Lanes::default());
+        jobs.submit(&mut lanes, Lane::Fast, before);
+        jobs.submit(&mut lanes, Lane::Slow, before);
+        let tasks = jobs.submit(&mut lanes, lane, count);
+        let begun = Instant::now();
+        let taken = lanes.take_each(&tasks);
+        let duration = begun.elapsed();
+        assert_eq!(taken.len(), count);
+        assert_eq!((lanes.len(Lane::Fast), lanes.len(Lane::Slow)), (before, before));
+        duration
+    };
+    (0..3).map(|_| one_try()).min().expect("three of them")
+}
+
+#[test]
+fn many_time_outs_at_once_take_little_longer_behind_many_tasks_that_wait_on() {
+    for lane in [Lane::Fast, Lane::Slow] {
+        let (alone, behind) = (time_to_take(5_000, lane, 0), time_to_take(5_000, lane, 5_000));
+        // Looking through all the others for each of them takes hundreds of times as long.
+        assert!(behind < 30 * alone, "{lane:?}: {behind:?}, and {alone:?} alone");
+    }
+}
+
+/// The turns of tasks of both lanes, by number, after every `nth` of them was taken out in one of two ways.
+fn turns_after(nth: usize, take_out: impl Fn(&mut Lanes, &[TaskId])) -> Vec<usize> {
+    let (jobs, mut lanes) = (Jobs::new(), Lanes::default());
+    let mut all = jobs.submit(&mut lanes, Lane::Fast, 100);
+    all.extend(jobs.submit(&mut lanes, Lane::Slow, 100));
+    all.extend(jobs.submit(&mut lanes, Lane::Fast, 100));
+    let gone: Vec<TaskId> = all.iter().copied().step_by(nth).collect();
+    take_out(&mut lanes, &gone);
+    let number = |job: Job| all.iter().position(|task| *task == job.task).expect("one of them");
+    std::iter::from_fn(|| lanes.pop(true)).map(number).collect()
+}
+
+#[test]
+fn taking_tasks_out_all_at_once_leaves_the_same_turns_as_one_by_one() {
+    for nth in [1, 2, 3, 7, 50] {
+        let at_once = turns_after(nth, |lanes, gone| drop(lanes.take_each(gone)));
+        let one_by_one = turns_after(nth, |lanes, gone| gone.iter().for_each(|task| drop(lanes.take(*task))));
+        assert_eq!(at_once, one_by_one, "without every {nth}th");
+        assert_eq!(at_once.len(), 300 - 300_usize.div_ceil(nth));
+    }
 }

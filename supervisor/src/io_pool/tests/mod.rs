@@ -234,3 +234,48 @@ fn a_panic_while_a_task_is_dropped_costs_no_thread_and_no_answer() {
     event_loop.run().unwrap();
     assert_eq!(answers.take(), [Ok(1), Ok(2)]);
 }
+
+#[test]
+fn a_panic_with_a_value_that_panics_when_dropped_costs_no_thread_and_no_answer() {
+    let deadline = Duration::from_secs(5);
+    let (mut event_loop, pool) = pool_with(IoPoolConfig { deadline, ..one_thread() });
+    let answers = Answers::default();
+    pool.submit(|| std::panic::panic_any(PanicsWhenDropped), collect::<u32>(&answers));
+    pool.submit(|| 1, collect(&answers));
+    event_loop.run().unwrap();
+    assert_eq!(answers.take(), [Err("the I/O task panicked: a panic without a message".to_owned()), Ok(1)]);
+}
+
+/// Its drop panics with a value that does so, too.
+struct PanicsTwiceWhenDropped;
+
+impl Drop for PanicsTwiceWhenDropped {
+    fn drop(&mut self) {
+        std::panic::panic_any(PanicsWhenDropped);
+    }
+}
+
+#[test]
+fn a_panic_while_a_task_that_is_late_is_dropped_keeps_no_answer_from_the_others() {
+    let deadline = Duration::from_millis(20);
+    let (mut event_loop, pool) = pool_with(IoPoolConfig { deadline, ..one_thread() });
+    let answers = Answers::default();
+    let blocked = block_a_thread(&pool.within(Duration::from_secs(20)), &Answers::default());
+    blocked.begun.recv().unwrap();
+    for is_last in [false, true] {
+        let (mistake, answered) = (PanicsTwiceWhenDropped, collect(&answers));
+        let task = move || {
+            let _is_captured = &mistake;
+            1
+        };
+        pool.submit(task, move |context, result| {
+            answered(context, result);
+            if is_last {
+                context.stop();
+            }
+        });
+    }
+    event_loop.run().unwrap();
+    let late = Err(IoError::TimedOut { pool: "offload-io" }.to_string());
+    assert_eq!(answers.take(), [late.clone(), late]);
+}
