@@ -47,7 +47,8 @@ impl Stream {
         Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
     }
 
-    /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long is told to `done`, too.
+    /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long is told to `done`, too, and so is a
+    /// listener whose backlog is full, by [`SourceError::WouldBlock`]: the kernel cannot wait for room there.
     #[track_caller]
     pub fn connect_unix(
         event_loop: &LoopHandle,
