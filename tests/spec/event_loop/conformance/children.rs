@@ -11,10 +11,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{Child, EventLoop, Incoming, RunMode, SourceError, Stream};
+use offload_supervisor::event_loop::{Child, EventLoop, Incoming, SourceError, Stream};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use super::{collect, incoming_told, milliseconds, real_loop, told};
+use super::{collect, incoming_told, milliseconds, source_loop, told, turn};
 use crate::stage::{Order, beside_others};
 
 const KILL: i32 = Signal::KILL.as_raw();
@@ -52,7 +52,7 @@ fn text(bytes: &Order<u8>) -> String {
 #[test]
 fn what_cannot_be_started_is_an_error_at_once_that_says_why() {
     let _beside = beside_others();
-    let event_loop = real_loop();
+    let event_loop = source_loop();
     let folder = tempfile::tempdir().unwrap();
     let (no_program, no_permission) = (folder.path().join("text"), folder.path().join("script"));
     std::fs::write(&no_program, "neither a program nor a script").unwrap();
@@ -76,7 +76,7 @@ fn what_cannot_be_started_is_an_error_at_once_that_says_why() {
 #[test]
 fn an_exit_is_told_with_its_code() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     for code in [0, 1, 255] {
         exit_told(&Child::spawn(&event_loop, &mut shell(&format!("exit {code}"))).unwrap(), &order);
         assert!(!event_loop.run().unwrap());
@@ -87,7 +87,7 @@ fn an_exit_is_told_with_its_code() {
 #[test]
 fn a_child_that_is_killed_by_whomever_ends_with_the_signal() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let own = patient_child(&event_loop);
     exit_told(&own, &order);
     own.kill(TERM).unwrap();
@@ -105,7 +105,7 @@ fn a_child_that_is_killed_by_whomever_ends_with_the_signal() {
 #[test]
 fn signals_that_do_not_exist_and_children_that_do_not_any_more_are_refused_by_name() {
     let _beside = beside_others();
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let child = patient_child(&event_loop);
     for signal in [0, -1, 64, 1_000] {
         let refused = child.kill(signal);
@@ -123,7 +123,7 @@ fn signals_that_do_not_exist_and_children_that_do_not_any_more_are_refused_by_na
 #[test]
 fn a_child_that_is_stopped_and_continued_has_not_exited() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let child = patient_child(&event_loop);
     exit_told(&child, &order);
     child.kill(Signal::STOP.as_raw()).unwrap();
@@ -140,7 +140,7 @@ fn a_child_that_is_stopped_and_continued_has_not_exited() {
 #[test]
 fn what_a_child_says_on_both_outputs_is_read_to_the_end_also_after_its_exit() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let script = "echo out; echo err >&2; exit 3";
     let mut command = shell(script);
     let child = Child::spawn(&event_loop, command.stdout(Stdio::piped()).stderr(Stdio::piped())).unwrap();
@@ -159,7 +159,7 @@ fn what_a_child_says_on_both_outputs_is_read_to_the_end_also_after_its_exit() {
 fn much_goes_through_a_child_and_back() {
     let _beside = beside_others();
     const MUCH: usize = 4 * 1_024 * 1_024;
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let child =
         Child::spawn(&event_loop, Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
     exit_told(&child, &order);
@@ -184,13 +184,13 @@ fn much_goes_through_a_child_and_back() {
 #[test]
 fn a_child_that_closes_its_output_lives_on() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let mut command = shell("exec >&-; exec cat >/dev/null");
     let child = Child::spawn(&event_loop, command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
     exit_told(&child, &order);
     child.take_stdout().unwrap().read_start(incoming_told(&order)).unwrap();
     while order.so_far().is_empty() {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(&mut event_loop);
     }
     assert_eq!(order.so_far(), ["end"]);
     assert!(event_loop.is_alive(), "the child lives");
@@ -202,7 +202,7 @@ fn a_child_that_closes_its_output_lives_on() {
 #[test]
 fn a_child_that_exits_before_it_has_read_everything_breaks_the_writes_to_it() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let mut command = shell("read line");
     let child = Child::spawn(&event_loop, command.stdin(Stdio::piped())).unwrap();
     let input = child.take_stdin().unwrap();
@@ -215,7 +215,7 @@ fn a_child_that_exits_before_it_has_read_everything_breaks_the_writes_to_it() {
 #[test]
 fn a_grandchild_holds_the_output_open_after_the_childs_exit() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", "exec 3<&0; cat <&3 & exit 7"]).stdin(reader).stdout(Stdio::piped());
@@ -225,7 +225,7 @@ fn a_grandchild_holds_the_output_open_after_the_childs_exit() {
     let output = child.take_stdout().unwrap();
     output.read_start(incoming_told(&order)).unwrap();
     while order.so_far().is_empty() {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(&mut event_loop);
     }
     assert!(event_loop.is_alive(), "the output is not at its end");
     drop(writer);
@@ -236,7 +236,7 @@ fn a_grandchild_holds_the_output_open_after_the_childs_exit() {
 #[test]
 fn a_child_may_have_one_file_for_both_outputs_and_ends_of_streams_of_ours() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = shell("echo one; echo two >&2; echo three");
     command.stdout(writer.try_clone().unwrap()).stderr(writer);
@@ -254,7 +254,7 @@ fn a_child_may_have_one_file_for_both_outputs_and_ends_of_streams_of_ours() {
 #[test]
 fn a_child_has_the_environment_and_the_folder_that_it_was_given() {
     let _beside = beside_others();
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let folder = tempfile::tempdir().unwrap();
     let said = |event_loop: &mut EventLoop, command: &mut Command| {
         let child = Child::spawn(event_loop, command.stdout(Stdio::piped())).unwrap();
@@ -276,7 +276,7 @@ fn a_child_has_the_environment_and_the_folder_that_it_was_given() {
 #[test]
 fn a_script_is_found_by_a_path_of_odd_characters_and_by_the_path_of_the_environment() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let folder = tempfile::tempdir().unwrap();
     let odd = folder.path().join("a name; with $odd 'characters");
     std::os::unix::fs::symlink("/bin/true", &odd).unwrap();
@@ -291,7 +291,7 @@ fn a_script_is_found_by_a_path_of_odd_characters_and_by_the_path_of_the_environm
 #[test]
 fn fifty_children_that_exit_together_are_told_once_each() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let children: Vec<_> = (0..50).map(|_| patient_child(&event_loop)).collect();
     children.iter().for_each(|child| exit_told(child, &order));
     // All are dead before the loop looks for the first time.
@@ -317,7 +317,7 @@ fn an_exit_callback_may_start_the_next_child() {
         };
         child.on_exit(next).unwrap();
     }
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     generation(&event_loop, 3, &order);
     assert!(!event_loop.run().unwrap());
     assert_eq!(order.so_far(), ["code 3", "code 2", "code 1", "code 0"]);
@@ -326,7 +326,7 @@ fn an_exit_callback_may_start_the_next_child() {
 #[test]
 fn a_child_that_is_unreferenced_or_closed_lives_on_without_the_loop() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let child = patient_child(&event_loop);
     let input = child.take_stdin().unwrap();
     child.on_exit(|_, _| panic!("it was closed before")).unwrap();
@@ -344,7 +344,7 @@ fn a_child_that_is_unreferenced_or_closed_lives_on_without_the_loop() {
 #[test]
 fn a_child_with_a_socket_for_its_input_and_output_talks_to_the_loop() {
     let _beside = beside_others();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (ours, theirs) = super::connection();
     let (ours, theirs) = (Rc::into_inner(ours).unwrap(), Rc::into_inner(theirs).unwrap());
     theirs.set_nonblocking(false).unwrap();

@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
-use offload_supervisor::event_loop::{EventLoop, RunMode, SourceError, UdpSocket};
+use offload_supervisor::event_loop::{EventLoop, SourceError, UdpSocket};
 
-use super::{LOCAL, milliseconds, outcome, real_loop};
+use super::{LOCAL, milliseconds, outcome, source_loop, turn};
 use crate::stage::{Order, alone};
 
 fn socket(event_loop: &EventLoop) -> (UdpSocket, SocketAddr) {
@@ -29,14 +29,14 @@ fn receive(socket: &UdpSocket, order: &Order<String>) {
 
 fn run_until_there_are<T: Clone + 'static>(event_loop: &mut EventLoop, order: &Order<T>, count: usize) {
     while order.so_far().len() < count {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(event_loop);
     }
 }
 
 #[test]
 fn an_address_has_one_socket_at_a_time() {
     let _without_forks = alone();
-    let event_loop = real_loop();
+    let event_loop = source_loop();
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let first = UdpSocket::bind(&event_loop, address.parse().unwrap()).unwrap();
         let address = first.local_address().unwrap();
@@ -51,7 +51,7 @@ fn an_address_has_one_socket_at_a_time() {
 
 #[test]
 fn datagrams_sent_in_a_row_are_received_one_by_one_with_their_sender_and_empty_ones_too() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, from), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     // Nobody receives yet, so they wait in the kernel, more of them than are taken for one event.
     for number in 0..100_u8 {
@@ -71,7 +71,7 @@ fn datagrams_sent_in_a_row_are_received_one_by_one_with_their_sender_and_empty_o
 
 #[test]
 fn receiving_does_not_keep_others_from_their_turn() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, _), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     sender.send_to(b"x", to).unwrap();
     // Each datagram sends the next, so there is always one more.
@@ -87,7 +87,7 @@ fn receiving_does_not_keep_others_from_their_turn() {
 
 #[test]
 fn a_datagram_that_is_too_big_is_refused_and_the_next_one_is_sent() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, _), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     receive(&receiver, &order);
     let refused = sender.send_to(&[b'x'; 65_536], to);
@@ -100,7 +100,7 @@ fn a_datagram_that_is_too_big_is_refused_and_the_next_one_is_sent() {
 
 #[test]
 fn a_buffer_that_is_too_short_gets_the_beginning_and_the_rest_is_gone() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let ((sender, from), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     sender.send_to(b"longer", to).unwrap();
     sender.send_to(b"next", to).unwrap();
@@ -117,7 +117,7 @@ fn a_buffer_that_is_too_short_gets_the_beginning_and_the_rest_is_gone() {
 
 #[test]
 fn a_connected_socket_hears_its_peer_only_and_can_be_connected_anew() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let ((own, to), (one, first), (other, second)) =
         (socket(&event_loop), socket(&event_loop), socket(&event_loop));
     assert!(matches!(own.send(b"where to?"), Err(SourceError::Io(_))));
@@ -139,7 +139,7 @@ fn a_connected_socket_hears_its_peer_only_and_can_be_connected_anew() {
 #[test]
 fn nobody_at_the_other_end_is_no_error_unless_the_socket_is_connected_to_it() {
     let _without_forks = alone();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let ((own, to), (gone, nowhere)) = (socket(&event_loop), socket(&event_loop));
     gone.close(|_| ()).unwrap();
     receive(&own, &order);
@@ -158,7 +158,7 @@ fn nobody_at_the_other_end_is_no_error_unless_the_socket_is_connected_to_it() {
 
 #[test]
 fn closing_in_the_callback_leaves_the_datagrams_behind_it_unread() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, _), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     (0..10).for_each(|_| sender.send_to(b"x", to).unwrap());
     let log = order.clone();
@@ -184,7 +184,7 @@ fn closing_in_the_callback_leaves_the_datagrams_behind_it_unread() {
 
 #[test]
 fn receiving_has_one_taker_at_a_time_and_what_comes_meanwhile_waits() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, _), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     receiver.receive_start(|_, _, _| panic!("it is stopped")).unwrap();
     assert!(matches!(receiver.receive_start(|_, _, _| ()), Err(SourceError::AlreadyReading)));
@@ -202,7 +202,7 @@ fn receiving_has_one_taker_at_a_time_and_what_comes_meanwhile_waits() {
 
 #[test]
 fn a_socket_for_all_addresses_of_version_6_receives_from_those_of_version_4() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let receiver = UdpSocket::bind(&event_loop, "[::]:0".parse().unwrap()).unwrap();
     let port = receiver.local_address().unwrap().port();
     let (sender, from) = socket(&event_loop);

@@ -9,7 +9,9 @@ use std::path::Path;
 use offload_supervisor::event_loop::{Address, Incoming, Listener, LoopHandle, RunMode, SourceError, Stream};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-use super::{LOCAL, connect_told, deaf_socket, incoming_told, milliseconds, port_of, real_loop, told};
+use super::{
+    LOCAL, connect_told, deaf_socket, incoming_told, milliseconds, port_of, source_loop, told, turn,
+};
 use crate::stage::{Order, alone};
 
 /// Writes down the first byte of each connection.
@@ -36,7 +38,7 @@ fn client(address: SocketAddr, byte: u8) -> TcpStream {
 
 #[test]
 fn connections_that_come_before_anybody_accepts_wait_and_are_accepted_in_their_order() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     let clients: Vec<_> = (b'a'..=b'e').map(|byte| client(port_of(&listener), byte)).collect();
     let (later, log) = (listener.clone(), order.clone());
@@ -44,14 +46,14 @@ fn connections_that_come_before_anybody_accepts_wait_and_are_accepted_in_their_o
     event_loop.run_mode(RunMode::NoWait).unwrap();
     assert!(order.so_far().is_empty(), "nobody accepts yet");
     while order.so_far().len() < clients.len() {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(&mut event_loop);
     }
     assert_eq!(order.so_far(), ['a', 'b', 'c', 'd', 'e']);
 }
 
 #[test]
 fn accepting_can_be_stopped_and_started_and_has_one_taker_at_a_time() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     listener.accept_start(|_, _, _| panic!("it is stopped")).unwrap();
     assert!(matches!(listener.accept_start(|_, _, _| ()), Err(SourceError::AlreadyReading)));
@@ -61,13 +63,13 @@ fn accepting_can_be_stopped_and_started_and_has_one_taker_at_a_time() {
     assert!(!event_loop.run().unwrap());
     accept_first_bytes(&listener, &order);
     while order.so_far().is_empty() {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(&mut event_loop);
     }
 }
 
 #[test]
 fn two_listeners_of_a_loop_have_connections_of_their_own() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let listeners = [(), ()].map(|()| Listener::tcp(&event_loop, LOCAL).unwrap());
     let orders = [Order::new(), Order::new()];
     let mut clients = Vec::new();
@@ -76,14 +78,14 @@ fn two_listeners_of_a_loop_have_connections_of_their_own() {
         clients.push(client(port_of(listener), b'0' + number as u8));
     }
     while orders.iter().any(|order| order.so_far().is_empty()) {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(&mut event_loop);
     }
     assert_eq!(orders.map(|order| order.so_far()), [['0'], ['1']]);
 }
 
 #[test]
 fn an_address_in_use_or_of_another_machine_is_refused_at_once() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = Listener::tcp(&event_loop, address.parse().unwrap()).unwrap();
         let second = Listener::tcp(&event_loop, port_of(&listener));
@@ -100,7 +102,7 @@ fn client_is_served(event_loop: &mut offload_supervisor::event_loop::EventLoop, 
     let (order, _client) = (Order::new(), client(port_of(listener), b'x'));
     accept_first_bytes(listener, &order);
     while order.so_far().is_empty() {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(event_loop);
     }
     order.so_far() == ['x']
 }
@@ -108,7 +110,7 @@ fn client_is_served(event_loop: &mut offload_supervisor::event_loop::EventLoop, 
 #[test]
 fn a_closed_listener_refuses_everything_and_its_address_is_free() {
     let _without_forks = alone();
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     let address = port_of(&listener);
     listener.accept_start(|_, _, _| ()).unwrap();
@@ -124,7 +126,7 @@ fn a_closed_listener_refuses_everything_and_its_address_is_free() {
 
 #[test]
 fn connections_that_nobody_accepted_are_reset_when_their_listener_is_closed() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     let mut clients: Vec<_> = (0..5).map(|_| TcpStream::connect(port_of(&listener)).unwrap()).collect();
     let log = order.clone();
@@ -147,7 +149,7 @@ fn connections_that_nobody_accepted_are_reset_when_their_listener_is_closed() {
 
 #[test]
 fn a_stream_that_was_refused_is_closed_by_its_owner_and_not_before() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (_deaf, address) = deaf_socket();
     let stream = Stream::connect_tcp(&event_loop, address, connect_told(&order, "connect"));
     stream.write("early", told(&order, "write")).unwrap();
@@ -174,7 +176,7 @@ fn a_stream_that_was_refused_is_closed_by_its_owner_and_not_before() {
 
 #[test]
 fn addresses_that_nobody_can_have_are_refused_later_and_never_from_within_the_call() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let addresses = ["255.255.255.255:9", "[fe80::1]:9", "[ff02::1]:9"];
     for address in addresses {
         Stream::connect_tcp(&event_loop, address.parse().unwrap(), connect_told(&order, "connect"));
@@ -187,7 +189,7 @@ fn addresses_that_nobody_can_have_are_refused_later_and_never_from_within_the_ca
 
 #[test]
 fn connecting_to_the_unspecified_address_reaches_this_machine() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port_of(&listener).port());
     let stream = Stream::connect_tcp(&event_loop, unspecified, connect_told(&order, "connect"));
@@ -203,7 +205,7 @@ fn connecting_to_the_unspecified_address_reaches_this_machine() {
 
 #[test]
 fn closing_while_it_connects_answers_everything_with_cancelled_before_it_says_closed() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     let stream = Stream::connect_tcp(&event_loop, port_of(&listener), connect_told(&order, "connect"));
     stream.write("x", told(&order, "write")).unwrap();
@@ -222,7 +224,7 @@ fn smallest_backlog(socket: &OwnedFd) {
 
 #[test]
 fn a_connect_that_is_never_answered_goes_on_until_a_timer_closes_it() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (listener, address) = deaf_socket();
     smallest_backlog(&listener);
     let _first = TcpStream::connect(address).unwrap();
@@ -241,7 +243,7 @@ fn a_connect_that_is_never_answered_goes_on_until_a_timer_closes_it() {
 
 #[test]
 fn a_unix_socket_whose_backlog_is_full_says_so_later() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
@@ -260,7 +262,7 @@ fn connect_to(event_loop: &LoopHandle, path: &Path, order: &Order<String>) {
 
 #[test]
 fn paths_that_are_no_sockets_are_refused_by_what_they_are_also_to_a_prepare_hook() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "no socket").unwrap();
@@ -283,7 +285,7 @@ fn paths_that_are_no_sockets_are_refused_by_what_they_are_also_to_a_prepare_hook
 
 #[test]
 fn a_path_that_exists_is_too_long_or_in_no_folder_cannot_be_listened_at() {
-    let event_loop = real_loop();
+    let event_loop = source_loop();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let _first = Listener::unix(&event_loop, &path).unwrap();
@@ -298,7 +300,7 @@ fn a_path_that_exists_is_too_long_or_in_no_folder_cannot_be_listened_at() {
 
 #[test]
 fn several_connects_to_one_unix_socket_all_succeed_or_are_cancelled_together() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::unix(&event_loop, &path).unwrap();
@@ -321,7 +323,7 @@ fn several_connects_to_one_unix_socket_all_succeed_or_are_cancelled_together() {
         kept.iter().for_each(|stream| stream.close(|_| ()).unwrap());
     });
     while order.so_far().len() < 12 {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(&mut event_loop);
     }
     let mut rest = order.so_far().split_off(3);
     rest.sort();
@@ -330,7 +332,7 @@ fn several_connects_to_one_unix_socket_all_succeed_or_are_cancelled_together() {
 
 #[test]
 fn a_listener_and_a_stream_without_a_reader_do_not_keep_the_loop_alive() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     let _client = TcpStream::connect(port_of(&listener)).unwrap();
     assert!(!event_loop.run().unwrap(), "nobody accepts");

@@ -32,7 +32,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use offload_supervisor::event_loop::{
-    Address, Context, EventLoop, Incoming, Listener, LoopConfig, LoopHandle, SourceError, Stream, Time,
+    Address, Context, EventLoop, Incoming, Listener, LoopConfig, LoopHandle, RunMode, SourceError, Stream,
+    Time,
 };
 use rustix::net::{AddressFamily, SocketType};
 
@@ -54,6 +55,20 @@ fn virtual_loop() -> EventLoop {
 
 fn real_loop() -> EventLoop {
     EventLoop::new().unwrap()
+}
+
+/// As [`real_loop`], for sources: a test fails when the loop waits for something that does not come.
+fn source_loop() -> EventLoop {
+    let event_loop = real_loop();
+    let deadline = event_loop.set_timeout(Duration::from_secs(60), |_| panic!("nothing happens any more"));
+    event_loop.unref(deadline);
+    event_loop
+}
+
+/// Turns the loop once for something that has to come.
+fn turn(event_loop: &mut EventLoop) {
+    assert!(event_loop.is_alive(), "nothing more can happen");
+    event_loop.run_mode(RunMode::Once).unwrap();
 }
 
 fn milliseconds(count: u64) -> Duration {

@@ -11,8 +11,8 @@ use offload_supervisor::event_loop::{
 };
 
 use super::{
-    LOCAL, collect, compute_for, incoming_told, milliseconds, outcome, port_of, real_loop, reset,
-    stream_and_peer, told,
+    LOCAL, collect, compute_for, incoming_told, milliseconds, outcome, port_of, reset, source_loop,
+    stream_and_peer, told, turn,
 };
 use crate::stage::Order;
 
@@ -62,7 +62,7 @@ fn begin_to_play(_: &mut Context, stream: &Stream, connected: Result<(), SourceE
 
 #[test]
 fn two_ends_answer_each_other_two_hundred_times_over_every_kind_of_socket() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = Listener::tcp(&event_loop, address.parse().unwrap()).unwrap();
         let address = port_of(&listener);
@@ -80,7 +80,7 @@ fn two_ends_answer_each_other_two_hundred_times_over_every_kind_of_socket() {
 
 #[test]
 fn ten_thousand_writes_in_a_row_arrive_and_are_answered_in_their_order() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let (reader, writer) = Stream::pair(&event_loop).unwrap();
     let (received, answers) = (collect(&reader), Order::new());
     for number in 0..10_000_u32 {
@@ -100,7 +100,7 @@ fn ten_thousand_writes_in_a_row_arrive_and_are_answered_in_their_order() {
 
 #[test]
 fn writing_at_once_takes_what_there_is_room_for_and_then_says_that_there_is_none() {
-    let event_loop = real_loop();
+    let event_loop = source_loop();
     let (stream, mut peer) = stream_and_peer(&event_loop);
     let mut taken = 0;
     let full = loop {
@@ -116,7 +116,7 @@ fn writing_at_once_takes_what_there_is_room_for_and_then_says_that_there_is_none
 
 #[test]
 fn writing_at_once_does_not_overtake_what_waits() {
-    let event_loop = real_loop();
+    let event_loop = source_loop();
     let (stream, _peer) = stream_and_peer(&event_loop);
     write_much(&stream, |_, _| ());
     assert!(matches!(stream.try_write(b"x"), Err(SourceError::WouldBlock)));
@@ -124,7 +124,7 @@ fn writing_at_once_does_not_overtake_what_waits() {
 
 #[test]
 fn a_peer_that_is_gone_is_told_to_the_write_that_comes_too_late() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, peer) = stream_and_peer(&event_loop);
     reset(peer);
     stream.read_start(incoming_told(&order)).unwrap();
@@ -139,7 +139,7 @@ fn a_peer_that_is_gone_is_told_to_the_write_that_comes_too_late() {
 
 #[test]
 fn a_connection_whose_other_half_is_closed_takes_a_write_and_tells_of_the_reset() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, peer) = stream_and_peer(&event_loop);
     drop(peer);
     stream.write("x", told(&order, "write")).unwrap();
@@ -158,7 +158,7 @@ fn a_connection_whose_other_half_is_closed_takes_a_write_and_tells_of_the_reset(
 
 #[test]
 fn a_reset_ends_reading_with_an_error_and_every_write_that_waits_is_answered_once() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, mut peer) = stream_and_peer(&event_loop);
     write_much(&stream, told(&order, "much"));
     stream.write("", told(&order, "nothing")).unwrap();
@@ -175,7 +175,7 @@ fn a_reset_ends_reading_with_an_error_and_every_write_that_waits_is_answered_onc
 
 #[test]
 fn a_reset_is_told_to_the_writes_if_nobody_reads() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, peer) = stream_and_peer(&event_loop);
     write_much(&stream, told(&order, "much"));
     stream.write("more", told(&order, "more")).unwrap();
@@ -186,7 +186,7 @@ fn a_reset_is_told_to_the_writes_if_nobody_reads() {
 
 #[test]
 fn a_shutdown_comes_after_the_writes_before_it_and_the_peer_gets_them_all() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, mut peer) = stream_and_peer(&event_loop);
     write_much(&stream, told(&order, "much"));
     stream.shutdown(told(&order, "shutdown")).unwrap();
@@ -199,7 +199,7 @@ fn a_shutdown_comes_after_the_writes_before_it_and_the_peer_gets_them_all() {
 
 #[test]
 fn after_a_shutdown_nothing_can_be_written_and_what_comes_in_is_still_read() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, mut peer) = stream_and_peer(&event_loop);
     stream.shutdown(told(&order, "shutdown")).unwrap();
     for refused in [
@@ -220,7 +220,7 @@ fn after_a_shutdown_nothing_can_be_written_and_what_comes_in_is_still_read() {
 
 #[test]
 fn two_ends_that_shut_down_at_the_same_time_see_each_others_end() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (one, other) = Stream::pair(&event_loop).unwrap();
     for stream in [&one, &other] {
         stream.write("bye", |_, written| written.unwrap()).unwrap();
@@ -235,7 +235,7 @@ fn two_ends_that_shut_down_at_the_same_time_see_each_others_end() {
 
 #[test]
 fn closing_right_after_a_shutdown_answers_it_first() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, mut peer) = stream_and_peer(&event_loop);
     stream.write("last words", told(&order, "write")).unwrap();
     stream.shutdown(told(&order, "shutdown")).unwrap();
@@ -249,7 +249,7 @@ fn closing_right_after_a_shutdown_answers_it_first() {
 
 #[test]
 fn closing_in_the_read_callback_cancels_what_waits_and_reads_no_more() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, mut peer) = stream_and_peer(&event_loop);
     write_much(&stream, told(&order, "much"));
     stream.shutdown(told(&order, "shutdown")).unwrap();
@@ -270,7 +270,7 @@ fn closing_in_the_read_callback_cancels_what_waits_and_reads_no_more() {
 
 #[test]
 fn the_end_is_told_once_and_again_to_who_asks_again() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, peer) = stream_and_peer(&event_loop);
     drop(peer);
     for _ in 0..2 {
@@ -282,7 +282,7 @@ fn the_end_is_told_once_and_again_to_who_asks_again() {
 
 #[test]
 fn what_comes_while_reading_is_stopped_is_read_when_it_is_started_again() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (stream, mut peer) = stream_and_peer(&event_loop);
     stream.read_start(|_, _, _| panic!("it is stopped before anything comes")).unwrap();
     assert!(matches!(stream.read_start(|_, _, _| ()), Err(SourceError::AlreadyReading)));
@@ -303,7 +303,7 @@ fn what_comes_while_reading_is_stopped_is_read_when_it_is_started_again() {
 
 #[test]
 fn bytes_that_nobody_reads_neither_wake_the_loop_nor_keep_it() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let (stream, mut peer) = stream_and_peer(&event_loop);
     stream.read_start(|_, _, _| panic!("it is stopped")).unwrap();
     stream.read_stop();
@@ -319,7 +319,7 @@ fn bytes_that_nobody_reads_neither_wake_the_loop_nor_keep_it() {
 
 #[test]
 fn a_write_under_way_keeps_the_loop_alive_though_its_stream_is_unreferenced() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let (stream, mut peer) = stream_and_peer(&event_loop);
     stream.read_start(|_, _, _| ()).unwrap();
     stream.unref();
@@ -334,7 +334,7 @@ fn a_write_under_way_keeps_the_loop_alive_though_its_stream_is_unreferenced() {
 
 #[test]
 fn a_copy_of_a_descriptor_is_a_stream_of_its_own() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (one, mut peer) = super::connection();
     let copies = [one.try_clone().unwrap(), one.try_clone().unwrap()];
     let [first, second] = copies.map(|copy| Stream::from_descriptor(&event_loop, copy.into()).unwrap());
@@ -351,7 +351,7 @@ fn a_copy_of_a_descriptor_is_a_stream_of_its_own() {
 
 #[test]
 fn a_socket_that_was_never_connected_says_so_to_who_reads_or_writes() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (socket, _) = super::deaf_socket();
     let stream = Stream::from_descriptor(&event_loop, socket).unwrap();
     stream.read_start(incoming_told(&order)).unwrap();
@@ -365,7 +365,7 @@ fn a_socket_that_was_never_connected_says_so_to_who_reads_or_writes() {
 
 #[test]
 fn a_pipe_carries_much_one_way_and_its_ends_refuse_the_other() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (reader, writer) = Stream::pipe(&event_loop).unwrap();
     let received = collect(&reader);
     write_much(&writer, told(&order, "much"));
@@ -383,7 +383,7 @@ fn a_pipe_carries_much_one_way_and_its_ends_refuse_the_other() {
 
 #[test]
 fn a_pipe_that_nobody_reads_any_more_fails_the_writes_that_wait() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (reader, writer) = Stream::pipe(&event_loop).unwrap();
     write_much(&writer, told(&order, "much"));
     drop(reader);
@@ -393,7 +393,7 @@ fn a_pipe_that_nobody_reads_any_more_fails_the_writes_that_wait() {
 
 #[test]
 fn closing_the_writing_end_of_a_pipe_is_the_end_for_its_reader() {
-    let (mut event_loop, order) = (real_loop(), Order::new());
+    let (mut event_loop, order) = (source_loop(), Order::new());
     let (input, output) = Stream::pipe(&event_loop).unwrap();
     input.read_start(incoming_told(&order)).unwrap();
     output.close(order.add("closed".to_owned())).unwrap();
@@ -403,7 +403,7 @@ fn closing_the_writing_end_of_a_pipe_is_the_end_for_its_reader() {
 
 #[test]
 fn a_reader_that_is_slow_gets_everything() {
-    let mut event_loop = real_loop();
+    let mut event_loop = source_loop();
     let (stream, peer) = stream_and_peer(&event_loop);
     let writer = std::thread::spawn(move || (&peer).write_all(&vec![b'm'; MUCH]).map(|()| drop(peer)));
     let (count, inner) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
@@ -425,7 +425,7 @@ fn a_reader_that_is_slow_gets_everything() {
 
 #[test]
 fn two_hundred_clients_that_reset_at_once_leave_a_server_that_serves_the_next() {
-    let (mut event_loop, order) = (real_loop(), Order::<String>::new());
+    let (mut event_loop, order) = (source_loop(), Order::<String>::new());
     let listener = Listener::tcp(&event_loop, LOCAL).unwrap();
     let address = port_of(&listener);
     let log = order.clone();
@@ -445,7 +445,7 @@ fn two_hundred_clients_that_reset_at_once_leave_a_server_that_serves_the_next() 
     drop(client);
     listener.ref_();
     while order.so_far().len() < 202 {
-        event_loop.run_mode(RunMode::Once).unwrap();
+        turn(&mut event_loop);
     }
     let mut order = order.so_far();
     order.retain(|what| what != "ConnectionReset");
