@@ -13,7 +13,7 @@ use super::{Context, LoopHandle};
 pub const PARTITION_BUDGET: Duration = Duration::from_millis(1);
 
 /// Between two readings of the clock at most this many steps are made: as many may be too slow before it is noticed.
-const STEPS_PER_READING_MAX: u32 = 256;
+const STEPS_PER_READING_MAX: u32 = 1_024;
 
 struct Partition<State, Step, Done> {
     state: State,
@@ -45,7 +45,7 @@ impl LoopHandle {
 
     /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`, such as
     /// [`PARTITION_BUDGET`]. A step that takes longer than the budget, or than 1 ms if that is more, is counted and
-    /// named in the [metrics](LoopHandle::metrics); so are steps that become slow all at once, of which up to 256
+    /// named in the [metrics](LoopHandle::metrics); so are steps that become slow all at once, of which up to 1,024
     /// may have to be made before it is noticed.
     #[track_caller]
     pub fn partition_within<State: 'static, Output: 'static>(

@@ -144,6 +144,7 @@ impl Context {
     pub(super) fn poll(&mut self, mode: RunMode) -> Result<(), LoopError> {
         self.measure_turn(1);
         if self.ready.is_empty() {
+            self.handle.shared.take_posts();
             self.wait_for_events(mode == RunMode::NoWait)?;
         }
         let time_is_up = self.clock_reading.saturating_add(nanos(self.config.poll_budget));
@@ -236,9 +237,8 @@ impl Context {
     }
 
     fn receive_posts(&mut self) {
-        let shared = &self.handle.shared;
-        shared.remote.silence();
-        shared.posts.append(shared.remote.take(Vec::new()));
+        self.handle.shared.remote.silence();
+        self.handle.shared.take_posts();
     }
 
     fn run_post(&mut self, post: Post) {

@@ -143,6 +143,14 @@ impl Shared {
         self.timers.borrow().next_wake().map(|due| due.saturating_sub(now))
     }
 
+    /// Fetches what other threads have posted. Who has posted may not have rung yet, and perhaps needs this very core
+    /// to do so: waiting for the ring would be a waste.
+    pub(super) fn take_posts(&self) {
+        if self.remote.has_posts() {
+            self.posts.append(self.remote.take(Vec::new()));
+        }
+    }
+
     /// The kernel may have events. Without a watched descriptor, only other threads can have caused one.
     pub(super) fn may_have_events(&self) -> bool {
         let only_wake = self.poller.members() == 1;
