@@ -144,7 +144,7 @@ impl Context {
     pub(super) fn poll(&mut self, mode: RunMode) -> Result<(), LoopError> {
         self.measure_turn(1);
         if self.ready.is_empty() {
-            self.handle.shared.take_posts();
+            self.handle.shared.take_posts_without_ring();
             self.wait_for_events(mode == RunMode::NoWait)?;
         }
         let time_is_up = self.clock_reading.saturating_add(nanos(self.config.poll_budget));
@@ -237,8 +237,9 @@ impl Context {
     }
 
     fn receive_posts(&mut self) {
-        self.handle.shared.remote.silence();
-        self.handle.shared.take_posts();
+        let shared = &self.handle.shared;
+        shared.remote.silence();
+        shared.posts.append(shared.remote.take(Vec::new()));
     }
 
     fn run_post(&mut self, post: Post) {

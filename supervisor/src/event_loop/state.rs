@@ -143,10 +143,10 @@ impl Shared {
         self.timers.borrow().next_wake().map(|due| due.saturating_sub(now))
     }
 
-    /// Fetches what other threads have posted. Who has posted may not have rung yet, and perhaps needs this very core
-    /// to do so: waiting for the ring would be a waste.
-    pub(super) fn take_posts(&self) {
-        if self.remote.has_posts() {
+    /// Fetches what other threads have posted and not rung for yet. Perhaps they need this very core to do so: going
+    /// around until they ring would be a waste.
+    pub(super) fn take_posts_without_ring(&self) {
+        if self.remote.has_posts() && !self.remote.is_rung() {
             self.posts.append(self.remote.take(Vec::new()));
         }
     }
