@@ -123,7 +123,7 @@ impl Remote {
 
     /// The bell was rung; what for will be seen when it is silenced.
     pub(super) fn is_rung(&self) -> bool {
-        self.shared.is_rung.load(Ordering::Acquire)
+        self.shared.is_rung.load(Ordering::SeqCst)
     }
 
     pub(super) fn has_posts(&self) -> bool {
@@ -149,16 +149,17 @@ impl Remote {
 
     /// Silences the eventfd. It has to come before the posts are taken, or a post in between goes unheard.
     pub(super) fn silence(&self) {
-        // Lowered first: a ring in between leaves it raised and the kernel is asked once in vain, never too seldom.
-        self.shared.is_rung.store(false, Ordering::Release);
+        // Lowered before the read, as it is raised after the write: whoever raised it before has written before, and
+        // that is read now. So it may be raised in vain, and the kernel is asked once too often, never too seldom.
+        self.shared.is_rung.store(false, Ordering::SeqCst);
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.shared.wake, &mut counter);
     }
 
     fn ring(&self) {
-        self.shared.is_rung.store(true, Ordering::Release);
         // It fails only when the counter is full, and then it is rung already.
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        self.shared.is_rung.store(true, Ordering::SeqCst);
     }
 }
 
