@@ -10,6 +10,7 @@ BYTES, TEXT, JSON = range(3)                                  # what a payload i
 RUN, CANCEL, DRAIN = range(3)                                 # to the worker
 HELLO, STARTED, FINISHED, FAILED = range(4)                   # from the worker
 APP_ERROR = 0
+UNKNOWN = bytes(24)                                           # CPU time and memory that a job used
 
 def reverse(data):
     return BYTES, data[::-1]
@@ -35,8 +36,8 @@ def text(string):
 def send(header, payload=b""):
     channel.sendall(struct.pack("<II", len(header), len(payload)) + header + payload)
 
-offers = [text(name) + struct.pack("<?I", idempotent, 0) for name, (_, idempotent) in TASKS.items()]
-send(struct.pack("<I8sHHQ", HELLO, b"OFFLOADW", 1, 0, len(offers)) + b"".join(offers))
+offers = [text(name) + struct.pack("<?I??I", idempotent, 0, False, False, 0) for name, (_, idempotent) in TASKS.items()]
+send(struct.pack("<I8sHHQ", HELLO, b"OFFLOADW", 2, 0, len(offers)) + b"".join(offers))
 
 while True:
     header_length, payload_length = struct.unpack("<II", read(8))
@@ -52,7 +53,7 @@ while True:
     start = time.monotonic_ns()
     try:
         content, output = run(payload)
-        send(struct.pack("<IQIQI", FINISHED, job, attempt, time.monotonic_ns() - start, content), output)
+        send(struct.pack("<IQIQI", FINISHED, job, attempt, time.monotonic_ns() - start, content) + UNKNOWN, output)
     except Exception as error:                                # the job fails, the worker goes on
         message = text(str(error).encode()[:1024].decode(errors="ignore"))
-        send(struct.pack("<IQIQI", FAILED, job, attempt, time.monotonic_ns() - start, APP_ERROR) + message)
+        send(struct.pack("<IQIQI", FAILED, job, attempt, time.monotonic_ns() - start, APP_ERROR) + message + UNKNOWN)

@@ -126,19 +126,29 @@ mod tests {
         );
         golden(&ToWorker::Cancel { job: 258 }, b"\x01\0\0\0\x02\x01\0\0\0\0\0\0");
         golden(&ToWorker::Drain, b"\x02\0\0\0");
+        golden(&ToWorker::Resume { job: 9 }, b"\x03\0\0\0\x09\0\0\0\0\0\0\0");
+        golden(&ToWorker::Yield { job: 9 }, b"\x04\0\0\0\x09\0\0\0\0\0\0\0");
     }
 
     #[test]
     fn golden_from_worker() {
-        let offer = TaskOffer { name: "sum".into(), idempotent: true, lane: Lane::Cpu };
+        let offer = TaskOffer {
+            name: "sum".into(),
+            idempotent: true,
+            lane: Lane::Cpu,
+            stepped: true,
+            checkpoints: false,
+            progress_ms: 258,
+        };
+        let usage = Usage { cpu_user_us: 1, cpu_system_us: 2, peak_rss_bytes: 3 };
         golden(
-            &FromWorker::Hello { magic: WORKER_MAGIC, major: 1, minor: 0, tasks: vec![offer] },
-            b"\0\0\0\0OFFLOADW\x01\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0sum\x01\0\0\0\0",
+            &FromWorker::Hello { magic: WORKER_MAGIC, major: 2, minor: 0, tasks: vec![offer] },
+            b"\0\0\0\0OFFLOADW\x02\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0sum\x01\0\0\0\0\x01\0\x02\x01\0\0",
         );
         golden(&FromWorker::Started { job: 7, attempt: 1 }, b"\x01\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0");
         golden(
-            &FromWorker::Finished { job: 7, attempt: 1, run_ns: 1000, content: ContentType::Json },
-            b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\xe8\x03\0\0\0\0\0\0\x02\0\0\0",
+            &FromWorker::Finished { job: 7, attempt: 1, run_ns: 1000, content: ContentType::Json, usage },
+            b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\xe8\x03\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
         );
         golden(
             &FromWorker::Failed {
@@ -147,8 +157,9 @@ mod tests {
                 run_ns: 5,
                 kind: FailureKind::Panic,
                 message: "oh".into(),
+                usage,
             },
-            b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0oh",
+            b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0oh\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
         );
     }
 
@@ -158,13 +169,32 @@ mod tests {
     }
 
     #[test]
+    fn golden_steps() {
+        golden(
+            &FromWorker::Progress { job: 9, attempt: 1, done: 3, total: 4 },
+            b"\x05\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0",
+        );
+        golden(&FromWorker::Checkpoint { job: 9, attempt: 1 }, b"\x06\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0");
+        let usage = Usage { cpu_user_us: 1, cpu_system_us: 2, peak_rss_bytes: 3 };
+        golden(
+            &FromWorker::Yielded { job: 9, attempt: 1, run_ns: 5, usage },
+            b"\x07\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
+        );
+    }
+
+    #[test]
     fn golden_to_supervisor() {
         golden(
             &ToSupervisor::Hello { magic: CLIENT_MAGIC, major: 1, minor: 0, client: "me" },
             b"\0\0\0\0OFFLOADC\x01\0\0\0\x02\0\0\0\0\0\0\0me",
         );
-        let options =
-            SubmitOptions { timeout_ms: Some(300), deadline_ms: None, attempts: None, lane: Some(Lane::Io) };
+        let options = SubmitOptions {
+            timeout_ms: Some(300),
+            lane: Some(Lane::Io),
+            priority: -2,
+            idempotency: Some(IdempotencyKey { key: "k".into(), digest: 258 }),
+            ..SubmitOptions::default()
+        };
         golden(
             &ToSupervisor::Submit {
                 ticket: 1,
@@ -173,7 +203,7 @@ mod tests {
                 detach: true,
                 options,
             },
-            b"\x01\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0echo\0\0\0\0\x01\x01\x2c\x01\0\0\0\0\0\0\0\0\x01\x01\0\0\0",
+            b"\x01\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0echo\0\0\0\0\x01\x01\x2c\x01\0\0\0\0\0\0\0\0\x01\x01\0\0\0\xfe\x01\x01\0\0\0\0\0\0\0k\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         );
         golden(
             &ToSupervisor::Show { ticket: 2, view: View::Workers },
@@ -184,8 +214,13 @@ mod tests {
     #[test]
     fn golden_to_client() {
         golden(
-            &ToClient::Rejected { ticket: 3, code: OutcomeCode::TooLarge, message: "no".into() },
-            b"\x02\0\0\0\x03\0\0\0\0\0\0\0\x0f\0\0\0\x02\0\0\0\0\0\0\0no",
+            &ToClient::Rejected {
+                ticket: 3,
+                code: OutcomeCode::TooLarge,
+                message: "no".into(),
+                retry_after_ms: Some(258),
+            },
+            b"\x02\0\0\0\x03\0\0\0\0\0\0\0\x0f\0\0\0\x02\0\0\0\0\0\0\0no\x01\x02\x01\0\0\0\0\0\0",
         );
         golden(&ToClient::Answer { ticket: 4 }, b"\x04\0\0\0\x04\0\0\0\0\0\0\0");
     }
@@ -241,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_encodes_to_the_same_bytes(variant in 0u8..5, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn what_decodes_encodes_to_the_same_bytes(variant in 0u8..8, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut header = vec![variant, 0, 0, 0];
             header.extend(bytes);
             if let Ok(message) = decode::<FromWorker>(&header) {

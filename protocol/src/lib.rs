@@ -35,16 +35,22 @@
 //! | Run | 0 | job `u64`, attempt `u32`, task `text`, content `u32` | input |
 //! | Cancel | 1 | job `u64` | |
 //! | Drain | 2 | | |
+//! | Resume | 3 | job `u64` | a checkpoint; only to tasks that offered to take them |
+//! | Yield | 4 | job `u64` | |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
-//! | Hello | 0 | magic `OFFLOADW`, major `u16` = 1, minor `u16` = 0, tasks `list` of (name `text`, idempotent `bool`, lane `u32` = 0) | |
+//! | Hello | 0 | magic `OFFLOADW`, major `u16` = 2, minor `u16` = 0, tasks `list` of (name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, progress every so many ms `u32`) | |
 //! | Started | 1 | job `u64`, attempt `u32` | |
-//! | Finished | 2 | job `u64`, attempt `u32`, run time in ns `u64`, content `u32` | output |
-//! | Failed | 3 | job `u64`, attempt `u32`, run time in ns `u64`, kind `u32`, message `text` of at most 1024 bytes | |
+//! | Finished | 2 | job `u64`, attempt `u32`, run time in ns `u64`, content `u32`, usage | output |
+//! | Failed | 3 | job `u64`, attempt `u32`, run time in ns `u64`, kind `u32`, message `text` of at most 1024 bytes, usage | |
 //! | Skipped | 4 | job `u64` | |
+//! | Progress | 5 | job `u64`, attempt `u32`, done `u64`, total `u64` (0: unknown) | |
+//! | Checkpoint | 6 | job `u64`, attempt `u32` | state, at most 65,536 bytes |
+//! | Yielded | 7 | job `u64`, attempt `u32`, run time in ns `u64`, usage | state, at most 65,536 bytes |
 //!
-//! `content` is 0 bytes, 1 UTF-8 text, 2 JSON, 3 PNG. `kind` is 0 the task returned an error, 1 it panicked.
+//! `content` is 0 bytes, 1 UTF-8 text, 2 JSON, 3 PNG. `kind` is 0 the task returned an error, 1 it panicked. `usage`
+//! is three `u64`: user and system CPU time of the attempt in us, peak resident memory in bytes; 0 where unknown.
 //! A task name is 1 to 64 ASCII letters, digits, `.`, `_`, `-`, the first a letter; a worker offers at most 48.
 //!
 //! ## Order
@@ -58,6 +64,18 @@
 //!   |<------------------------ Cancel --- |   a job not started yet: answer Skipped when its turn comes; it may
 //!   |                                     |   as well be run, nobody waits for the answer
 //!   |<------------------------- Drain --- |   finish what was given, exit with code 0
+//! ```
+//!
+//! A task whose offer says neither `stepped` nor `checkpoints` nor a progress time is done with that. Others may say
+//! more between Started and Finished:
+//!
+//! ```text
+//!   | --- Progress, Checkpoint ---------->|   whenever the job has come that far
+//!   | --- Started, Finished ------------->|   of another job that was given, between two steps; once it has ended
+//!   |                                     |   the stepped one goes on
+//!   |<------------------------- Yield --- |   the place is needed: answer Yielded at the end of the step
+//!   | --- Yielded ----------------------->|   in place of Finished: another attempt goes on from its payload
+//!   |<------------------- Resume, Run --- |   that attempt: the checkpoint comes right before its Run
 //! ```
 //!
 //! Anything else (another order, an unknown number, a job that was not given, lengths over the limits) is a

@@ -34,8 +34,11 @@ pub const MESSAGE_MAX: usize = 1024;
 /// Longest client name and idempotency key, in bytes.
 pub const LABEL_MAX: usize = 64;
 
-/// Largest offer of one task on the wire: the name with its length, the idempotent flag and the lane.
-const OFFER_BYTES_MAX: usize = 8 + TASK_NAME_MAX + 1 + 4;
+/// Longest state that a task may give as a checkpoint, in bytes (64 KiB).
+pub const CHECKPOINT_MAX: usize = 64 << 10;
+
+/// Largest offer of one task on the wire: the name with its length, three flags, the lane and a time.
+const OFFER_BYTES_MAX: usize = 8 + TASK_NAME_MAX + 1 + 4 + 1 + 1 + 4;
 
 const _: () = assert!(
     64 + TASKS_OFFERED_MAX * OFFER_BYTES_MAX <= HEADER_MAX,

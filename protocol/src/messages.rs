@@ -1,6 +1,6 @@
 //! What is said, one enum for each direction. A variant's position is its number on the wire: new ones go last.
 
-use crate::nouns::{ContentType, FailureKind, Lane, OutcomeCode, Report, TaskOffer};
+use crate::nouns::{ContentType, FailureKind, Lane, OutcomeCode, Report, TaskOffer, Usage};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ pub const WORKER_MAGIC: [u8; 8] = *b"OFFLOADW";
 /// First bytes of what a client says, and of the supervisor's answer.
 pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 /// Both ends must speak the same major version.
-pub const VERSION_MAJOR: u16 = 1;
+pub const VERSION_MAJOR: u16 = 2;
 /// A higher minor version adds messages that the other end need not know.
 pub const VERSION_MINOR: u16 = 0;
 
@@ -35,6 +35,18 @@ pub enum ToWorker<'a> {
     },
     /// Finish what you were given, then exit with code 0.
     Drain,
+    /// The payload is a state that the task itself once gave as a checkpoint: the `Run` of this job, which follows
+    /// at once, goes on from there.
+    Resume {
+        /// The job.
+        job: u64,
+    },
+    /// Somebody else needs the place: at the end of its step the job may be given back with `Yielded`. A worker that
+    /// cannot do that ignores it.
+    Yield {
+        /// The job.
+        job: u64,
+    },
 }
 
 /// Worker to supervisor.
@@ -52,7 +64,8 @@ pub enum FromWorker<'a> {
         #[serde(borrow)]
         tasks: Vec<TaskOffer<'a>>,
     },
-    /// Sent, and on its way, before the task sees its first byte: a worker that dies later died of this job.
+    /// Sent, and on its way, before the task sees its first byte: a worker that dies later died of this job. Between
+    /// two steps of a stepped job another one that was given may be started; it ends before the next step begins.
     Started {
         /// As in `Run`.
         job: u64,
@@ -69,6 +82,8 @@ pub enum FromWorker<'a> {
         run_ns: u64,
         /// What the payload is.
         content: ContentType,
+        /// What it used.
+        usage: Usage,
     },
     /// The task failed, the worker did not. No payload.
     Failed {
@@ -83,11 +98,42 @@ pub enum FromWorker<'a> {
         /// Why, for people; at most [`crate::limits::MESSAGE_MAX`] bytes.
         #[serde(borrow)]
         message: Cow<'a, str>,
+        /// What it used.
+        usage: Usage,
     },
     /// The job was cancelled before it started and will not be. Sent when it would have been its turn.
     Skipped {
         /// As in `Cancel`.
         job: u64,
+    },
+    /// How far the job is; said by tasks that promised to, and by others that like to. No payload.
+    Progress {
+        /// As in `Run`.
+        job: u64,
+        /// As in `Run`.
+        attempt: u32,
+        /// Units of work done.
+        done: u64,
+        /// Units of work in all; 0 if that is not known.
+        total: u64,
+    },
+    /// The payload, at most [`crate::limits::CHECKPOINT_MAX`] bytes, is all that is needed to go on from here.
+    Checkpoint {
+        /// As in `Run`.
+        job: u64,
+        /// As in `Run`.
+        attempt: u32,
+    },
+    /// The answer to `Yield`: the attempt is over, and the payload is a checkpoint from which another one goes on.
+    Yielded {
+        /// As in `Run`.
+        job: u64,
+        /// As in `Run`.
+        attempt: u32,
+        /// Nanoseconds that the task took.
+        run_ns: u64,
+        /// What it used.
+        usage: Usage,
     },
 }
 
@@ -102,6 +148,28 @@ pub enum View {
     Jobs,
     /// The tasks on offer.
     Tasks,
+    /// The dead letters, the newest first.
+    Dead,
+}
+
+/// What can be done with a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeadDeed {
+    /// Show everything that is known of it.
+    Show,
+    /// Submit it again as a new job, and forget the letter.
+    Retry,
+    /// Forget it.
+    Drop,
+}
+
+/// A name under which a client submits a job at most once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdempotencyKey {
+    /// The name: 1 to [`crate::limits::LABEL_MAX`] bytes.
+    pub key: String,
+    /// Of the input, made by the client: the same key with another digest is a conflict.
+    pub digest: u128,
 }
 
 /// How a job wants to be treated. Times are milliseconds.
@@ -115,6 +183,10 @@ pub struct SubmitOptions {
     pub attempts: Option<u32>,
     /// The lane that the task must be in, if the client minds.
     pub lane: Option<Lane>,
+    /// -10 to 10, 0 if nothing is said; a larger one is sooner.
+    pub priority: i8,
+    /// Submitting the same again gives the same job.
+    pub idempotency: Option<IdempotencyKey>,
 }
 
 /// Client to supervisor. `ticket` is the client's own number for the request; the answers repeat it.
@@ -182,6 +254,28 @@ pub enum ToSupervisor<'a> {
         /// The client's number for it.
         ticket: u64,
     },
+    /// Why is the job waiting, retried or dead? Answered with `Answer`.
+    Explain {
+        /// The client's number for it.
+        ticket: u64,
+        /// The job's public id.
+        job: &'a str,
+    },
+    /// Do something with a dead letter. Answered with `Answer`.
+    Dead {
+        /// The client's number for it.
+        ticket: u64,
+        /// What.
+        deed: DeadDeed,
+        /// The job's public id.
+        job: &'a str,
+    },
+    /// Read the configuration again and replace the workers one by one. Answered with `Answer` when that is done or
+    /// was taken back.
+    Reload {
+        /// The client's number for it.
+        ticket: u64,
+    },
 }
 
 /// Supervisor to client.
@@ -215,6 +309,8 @@ pub enum ToClient<'a> {
         /// Why, for people.
         #[serde(borrow)]
         message: Cow<'a, str>,
+        /// When it may be worth trying again, in milliseconds from now.
+        retry_after_ms: Option<u64>,
     },
     /// A job has ended; the payload is its output.
     Finished {

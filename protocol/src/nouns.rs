@@ -51,12 +51,27 @@ pub struct TaskOffer<'a> {
     pub idempotent: bool,
     /// Where it runs.
     pub lane: Lane,
+    /// It works in steps, and its worker looks for other jobs between two of them.
+    pub stepped: bool,
+    /// It gives checkpoints, and goes on from one.
+    pub checkpoints: bool,
+    /// It says how far it is at least so often, in milliseconds, or it hangs; 0 if it promises nothing.
+    pub progress_ms: u32,
+}
+
+impl<'a> TaskOffer<'a> {
+    /// An offer that promises nothing.
+    pub fn new(name: impl Into<Cow<'a, str>>) -> TaskOffer<'a> {
+        let lane = Lane::default();
+        let name = name.into();
+        TaskOffer { name, idempotent: false, lane, stepped: false, checkpoints: false, progress_ms: 0 }
+    }
 }
 
 impl TaskOffer<'_> {
     /// The same offer, independent of the buffer that it was decoded from.
     pub fn into_owned(self) -> TaskOffer<'static> {
-        TaskOffer { name: Cow::Owned(self.name.into_owned()), idempotent: self.idempotent, lane: self.lane }
+        TaskOffer { name: Cow::Owned(self.name.into_owned()), ..self }
     }
 }
 
@@ -67,6 +82,17 @@ pub fn is_task_name(name: &str) -> bool {
     name.len() <= crate::limits::TASK_NAME_MAX
         && name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// What an attempt used of the machine, as its worker measured it. A worker that cannot tell says 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// CPU time in user mode, in microseconds.
+    pub cpu_user_us: u64,
+    /// CPU time in the kernel, in microseconds.
+    pub cpu_system_us: u64,
+    /// The most memory that its process has had resident so far, in bytes.
+    pub peak_rss_bytes: u64,
 }
 
 /// How a task itself, not its process, failed.
@@ -192,6 +218,8 @@ pub struct Receipt {
     pub input_bytes: u64,
     /// Length of the output.
     pub output_bytes: u64,
+    /// What the last attempt used; of one whose worker ended, as far as the kernel told.
+    pub usage: Usage,
 }
 
 /// What went wrong, for programs (`code`, `signal`, `exit_code`) and for people (`message`).
@@ -205,6 +233,15 @@ pub struct ErrorDetail {
     pub signal: Option<i32>,
     /// The exit code that the worker ended with.
     pub exit_code: Option<i32>,
+    /// Of a refusal: when it may be worth trying again, in milliseconds from then.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl ErrorDetail {
+    /// An error that has nothing to do with how a process ended.
+    pub fn new(code: OutcomeCode, message: impl Into<String>) -> ErrorDetail {
+        ErrorDetail { code, message: message.into(), signal: None, exit_code: None, retry_after_ms: None }
+    }
 }
 
 /// Everything about a job that has ended, but its output.

@@ -1,7 +1,7 @@
 //! The core, driven by hand: no process, no clock, no I/O. Time passes when the test says so, workers do what the test
 //! says, and after every single event all invariants are checked.
 
-use offload_protocol::nouns::{ErrorDetail, Lane, OutcomeCode, TaskOffer};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer};
 use offload_supervisor::core::Core;
 use offload_supervisor::core::action::{Action, Ended, Kill, Notice};
 use offload_supervisor::core::config::CoreConfig;
@@ -13,10 +13,7 @@ use std::time::Duration;
 
 /// What a worker of the test offers: `sum` may be run twice, `charge` may not.
 pub fn offers() -> Vec<TaskOffer<'static>> {
-    vec![
-        TaskOffer { name: "sum".into(), idempotent: true, lane: Lane::Cpu },
-        TaskOffer { name: "charge".into(), idempotent: false, lane: Lane::Cpu },
-    ]
+    vec![TaskOffer { idempotent: true, ..TaskOffer::new("sum") }, TaskOffer::new("charge")]
 }
 
 /// How the workers of the test behave when they are not told otherwise.

@@ -238,6 +238,8 @@ impl Inbox {
             }
             ToWorker::Cancel { job } => self.cancel(job),
             ToWorker::Drain => self.draining = true,
+            // No task of this version gives checkpoints.
+            ToWorker::Resume { .. } | ToWorker::Yield { .. } => {}
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use crate::task::{Output, Task, TaskError};
 use bytes::Bytes;
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
-use offload_protocol::nouns::{FailureKind, cut};
+use offload_protocol::nouns::{FailureKind, Usage, cut};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -79,11 +79,13 @@ impl Session {
 
         match judge(returned, self.output_max) {
             Ok(Output { bytes, content }) => {
-                self.link.push(&FromWorker::Finished { job: id, attempt, run_ns, content }, &bytes);
+                let usage = Usage::default();
+                self.link.push(&FromWorker::Finished { job: id, attempt, run_ns, content, usage }, &bytes);
             }
             Err((kind, message)) => {
                 let message = cut(&message, MESSAGE_MAX).into();
-                let failed = FromWorker::Failed { job: id, attempt, run_ns, kind, message };
+                let usage = Usage::default();
+                let failed = FromWorker::Failed { job: id, attempt, run_ns, kind, message, usage };
                 self.link.push(&failed, &Bytes::new());
             }
         }
@@ -149,10 +151,8 @@ mod tests {
         let mut supervisor = TestSupervisor::new(ours);
         supervisor.add(&ToWorker::Drain, "").send();
         worker.serve_on(theirs).unwrap();
-        let offers = vec![
-            TaskOffer { name: "a".into(), idempotent: true, lane: Lane::Io },
-            TaskOffer { name: "b".into(), idempotent: false, lane: Lane::Cpu },
-        ];
+        let offers =
+            vec![TaskOffer { idempotent: true, lane: Lane::Io, ..TaskOffer::new("a") }, TaskOffer::new("b")];
         assert_eq!(supervisor.hear(), Said::Hello(offers));
         assert_eq!(supervisor.hear(), Said::Nothing);
     }

@@ -73,7 +73,7 @@ impl Task {
     }
 
     pub(crate) fn offer(&self) -> TaskOffer<'_> {
-        TaskOffer { name: self.name.as_str().into(), idempotent: self.idempotent, lane: self.lane }
+        TaskOffer { idempotent: self.idempotent, lane: self.lane, ..TaskOffer::new(self.name.as_str()) }
     }
 
     pub(crate) fn run(&mut self, input: Input, context: &mut TaskContext<'_>) -> Result<Output, TaskError> {

@@ -129,6 +129,9 @@ fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
         FromWorker::Failed { job, attempt, kind, message, .. } => {
             Said::Failed { job, attempt, kind, message: message.into_owned() }
         }
+        FromWorker::Progress { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. } => {
+            panic!("no task of these tests works in steps")
+        }
     }
 }
 

@@ -207,7 +207,9 @@ mod tests {
     fn a_rejection_is_a_failure_with_the_code_of_the_rejection() {
         let supervisor = FakeSupervisor::start(|_, outbox| {
             let (code, message) = (OutcomeCode::NoSuchJob, "there is no job x".into());
-            outbox.push(&ToClient::Rejected { ticket: 1, code, message }, &Bytes::new()).unwrap();
+            outbox
+                .push(&ToClient::Rejected { ticket: 1, code, message, retry_after_ms: None }, &Bytes::new())
+                .unwrap();
             ControlFlow::Continue(())
         });
         let failure = client_of(&supervisor).ask(&SHOW, PLENTY).unwrap_err();

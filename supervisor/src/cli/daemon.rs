@@ -92,7 +92,7 @@ impl Daemon {
     fn on_answer(&self, (message, output): Answer, cx: &mut Context) {
         let (ticket, finished) = match message {
             ToClient::Finished { ticket, report } => (ticket, Finished { report, output }),
-            ToClient::Rejected { ticket, code, message } => {
+            ToClient::Rejected { ticket, code, message, .. } => {
                 (ticket, refused(&self.task, code, message.into_owned()))
             }
             ToClient::Accepted { ticket, job } => {

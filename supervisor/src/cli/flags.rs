@@ -241,7 +241,7 @@ impl JobFlags {
             timeout_ms: self.timeout.map(milliseconds),
             deadline_ms: self.deadline.map(milliseconds),
             attempts: self.attempts,
-            lane: None,
+            ..SubmitOptions::default()
         }
     }
 }

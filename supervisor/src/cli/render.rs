@@ -52,19 +52,31 @@ pub(crate) fn message(report: &Report) -> String {
 
 /// The receipt in one line for people.
 pub(crate) fn receipt(report: &Report) -> String {
-    let Receipt { queued_us, run_us, returned_us, worker_pid, slot, incarnation, input_bytes, output_bytes } =
-        report.receipt;
+    let Receipt {
+        queued_us,
+        run_us,
+        returned_us,
+        worker_pid,
+        slot,
+        incarnation,
+        input_bytes,
+        output_bytes,
+        usage,
+    } = report.receipt;
     let place = match worker_pid {
         0 => "no worker".to_owned(),
         pid => format!("worker {pid} (slot {slot}, incarnation {incarnation})"),
     };
     format!(
-        "job {}: queued {}, ran {}, returned in {}; {place}, {}; {} in, {} out",
+        "job {}: queued {}, ran {}, returned in {}; {place}, {}; CPU {} user, {} system, peak memory {}; {} in, {} out",
         report.job,
         text::time(queued_us),
         text::time(run_us),
         text::time(returned_us),
         text::count(report.attempts.into(), "attempt"),
+        text::time(usage.cpu_user_us),
+        text::time(usage.cpu_system_us),
+        text::bytes(usage.peak_rss_bytes),
         text::bytes(input_bytes),
         text::bytes(output_bytes),
     )
@@ -72,7 +84,7 @@ pub(crate) fn receipt(report: &Report) -> String {
 
 /// A job that never got as far as a supervisor, told in the same form as those that did.
 pub(crate) fn refused(task: &str, code: OutcomeCode, message: String) -> Finished {
-    let error = Some(ErrorDetail { code, message, signal: None, exit_code: None });
+    let error = Some(ErrorDetail::new(code, message));
     let report = Report {
         job: String::new(),
         task: task.to_owned(),
@@ -108,12 +120,20 @@ struct JsonError<'a> {
     message: &'a str,
     signal: Option<i32>,
     exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
 }
 
 impl<'a> From<&'a ErrorDetail> for JsonError<'a> {
     fn from(error: &'a ErrorDetail) -> JsonError<'a> {
-        let ErrorDetail { code, message, signal, exit_code } = error;
-        JsonError { code: code.as_str(), message, signal: *signal, exit_code: *exit_code }
+        let ErrorDetail { code, message, signal, exit_code, retry_after_ms } = error;
+        JsonError {
+            code: code.as_str(),
+            message,
+            signal: *signal,
+            exit_code: *exit_code,
+            retry_after_ms: *retry_after_ms,
+        }
     }
 }
 
@@ -137,6 +157,7 @@ fn on_one_line(text: &str) -> Option<Box<RawValue>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use offload_protocol::nouns::Usage;
 
     fn finished(content: ContentType, output: impl Into<Bytes>) -> Finished {
         let receipt = Receipt {
@@ -148,6 +169,7 @@ mod tests {
             incarnation: 1,
             input_bytes: 7,
             output_bytes: 33,
+            usage: Usage { cpu_user_us: 5000, cpu_system_us: 200, peak_rss_bytes: 2048 },
         };
         let report = Report {
             job: "01J".to_owned(),
@@ -161,7 +183,7 @@ mod tests {
         Finished { report, output: output.into() }
     }
 
-    const RECEIPT: &str = r#""receipt":{"queued_us":41,"run_us":5210,"returned_us":35,"worker_pid":4242,"slot":0,"incarnation":1,"input_bytes":7,"output_bytes":33}"#;
+    const RECEIPT: &str = r#""receipt":{"queued_us":41,"run_us":5210,"returned_us":35,"worker_pid":4242,"slot":0,"incarnation":1,"input_bytes":7,"output_bytes":33,"usage":{"cpu_user_us":5000,"cpu_system_us":200,"peak_rss_bytes":2048}}"#;
 
     #[test]
     fn a_json_output_is_the_value_itself() {
@@ -209,12 +231,8 @@ mod tests {
         let mut job = finished(ContentType::Bytes, "");
         job.report.outcome = OutcomeCode::WorkerCrashed;
         let message = "signal 11 (SIGSEGV) in attempt 3 of 3".to_owned();
-        job.report.error = Some(ErrorDetail {
-            code: OutcomeCode::WorkerCrashed,
-            message,
-            signal: Some(11),
-            exit_code: None,
-        });
+        job.report.error =
+            Some(ErrorDetail { signal: Some(11), ..ErrorDetail::new(OutcomeCode::WorkerCrashed, message) });
         let expected = r#"{"job":"01J","task":"primes","outcome":"worker_crashed","error":{"code":"worker_crashed","message":"signal 11 (SIGSEGV) in attempt 3 of 3","signal":11,"exit_code":null},"attempts":1,"#;
         assert_eq!(json(&job, None), format!("{expected}{RECEIPT}}}"));
     }
@@ -246,7 +264,7 @@ mod tests {
         assert_eq!(
             receipt(&finished(ContentType::Text, "").report),
             "job 01J: queued 41 us, ran 5.2 ms, returned in 35 us; worker 4242 (slot 0, incarnation 1), \
-             1 attempt; 7 B in, 33 B out"
+             1 attempt; CPU 5.0 ms user, 200 us system, peak memory 2.0 KiB; 7 B in, 33 B out"
         );
     }
 }

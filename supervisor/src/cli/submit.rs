@@ -111,10 +111,11 @@ impl Submit {
                 }
                 ToClient::Accepted { job: id, .. } => *job = Some(id.into_owned()),
                 ToClient::Finished { report, .. } => {
-                    return Ok(Followed::Finished(Finished { report, output }));
+                    return Ok(Followed::Finished(Box::new(Finished { report, output })));
                 }
                 ToClient::Rejected { code, message, .. } => {
-                    return Ok(Followed::Finished(refused(&self.task, code, message.into_owned())));
+                    let refused = refused(&self.task, code, message.into_owned());
+                    return Ok(Followed::Finished(Box::new(refused)));
                 }
                 ToClient::Answer { .. } | ToClient::Welcome { .. } | ToClient::Goodbye { .. } => {}
             }
@@ -130,7 +131,7 @@ impl Submit {
 
 enum Followed {
     Detached(String),
-    Finished(Finished),
+    Finished(Box<Finished>),
 }
 
 fn lost(task: &str, job: Option<&str>, reason: &str) -> Finished {

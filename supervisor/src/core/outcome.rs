@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// An error that has nothing to do with how a process ended.
 pub fn error(code: OutcomeCode, message: impl Into<String>) -> ErrorDetail {
-    ErrorDetail { code, message: message.into(), signal: None, exit_code: None }
+    ErrorDetail::new(code, message)
 }
 
 /// What became of an attempt whose worker ended.
@@ -32,7 +32,7 @@ impl Loss {
             Exit::Unknown => (None, None),
         };
         let message = format!("{} in attempt {attempts} of {allowed}", self.what);
-        ErrorDetail { code: self.code, message, signal, exit_code }
+        ErrorDetail { signal, exit_code, ..ErrorDetail::new(self.code, message) }
     }
 }
 

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn offers(names: &[&'static str]) -> Vec<TaskOffer<'static>> {
-        names.iter().map(|&name| TaskOffer { name: name.into(), idempotent: true, lane: Lane::Cpu }).collect()
+        names.iter().map(|&name| TaskOffer { idempotent: true, ..TaskOffer::new(name) }).collect()
     }
 
     #[test]

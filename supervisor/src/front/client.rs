@@ -351,8 +351,8 @@ fn into_owned(message: ToClient<'_>) -> ToClient<'static> {
             ToClient::Welcome { magic, major, minor, payload_max }
         }
         ToClient::Accepted { ticket, job } => ToClient::Accepted { ticket, job: job.into_owned().into() },
-        ToClient::Rejected { ticket, code, message } => {
-            ToClient::Rejected { ticket, code, message: message.into_owned().into() }
+        ToClient::Rejected { ticket, code, message, retry_after_ms } => {
+            ToClient::Rejected { ticket, code, message: message.into_owned().into(), retry_after_ms }
         }
         ToClient::Finished { ticket, report } => ToClient::Finished { ticket, report },
         ToClient::Answer { ticket } => ToClient::Answer { ticket },

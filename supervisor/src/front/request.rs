@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Announced, Frame};
-use offload_protocol::messages::{SubmitOptions, ToSupervisor, View};
+use offload_protocol::messages::{DeadDeed, SubmitOptions, ToSupervisor, View};
 use offload_protocol::nouns::ContentType;
 use std::borrow::Cow;
 
@@ -68,6 +68,27 @@ pub enum Request {
         /// The client's number for it.
         ticket: u64,
     },
+    /// Why is the job waiting, retried or dead?
+    Explain {
+        /// The client's number for it.
+        ticket: u64,
+        /// The job's public id.
+        job: String,
+    },
+    /// Do something with a dead letter.
+    Dead {
+        /// The client's number for it.
+        ticket: u64,
+        /// What.
+        deed: DeadDeed,
+        /// The job's public id.
+        job: String,
+    },
+    /// Read the configuration again and replace the workers.
+    Reload {
+        /// The client's number for it.
+        ticket: u64,
+    },
     /// A job whose payload is over the limit. It is skipped as it comes; the answer is `too_large`.
     TooLarge {
         /// The client's number for it.
@@ -111,6 +132,9 @@ impl Request {
             ToSupervisor::Show { ticket, view } => Request::Show { ticket, view },
             ToSupervisor::Drain { ticket } => Request::Drain { ticket },
             ToSupervisor::Stop { ticket } => Request::Stop { ticket },
+            ToSupervisor::Explain { ticket, job } => Request::Explain { ticket, job: job.to_owned() },
+            ToSupervisor::Dead { ticket, deed, job } => Request::Dead { ticket, deed, job: job.to_owned() },
+            ToSupervisor::Reload { ticket } => Request::Reload { ticket },
         })
     }
 }

@@ -104,6 +104,9 @@ impl Front {
                 self.remember_farewell(id, ticket);
                 self.stop();
             }
+            Request::Explain { ticket, .. } | Request::Dead { ticket, .. } | Request::Reload { ticket } => {
+                self.reject(id, ticket, OutcomeCode::Unsupported, "this version cannot do that");
+            }
             Request::TooLarge { ticket, length } => {
                 self.hub.borrow_mut().refused();
                 let limit = self.hub.borrow().config().max_payload;
@@ -241,6 +244,7 @@ impl Front {
             View::Workers => self.answer(id, ticket, &hub.workers()),
             View::Jobs => self.answer(id, ticket, &hub.jobs()),
             View::Tasks => self.answer(id, ticket, &hub.tasks()),
+            View::Dead => self.answer(id, ticket, &Vec::<()>::new()),
         }
     }
 
@@ -258,7 +262,7 @@ impl Front {
 
     fn reject(&mut self, id: u64, ticket: u64, code: OutcomeCode, message: &str) {
         let message = cut(message, MESSAGE_MAX).into();
-        self.send(id, &ToClient::Rejected { ticket, code, message }, &Bytes::new());
+        self.send(id, &ToClient::Rejected { ticket, code, message, retry_after_ms: None }, &Bytes::new());
     }
 
     fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {

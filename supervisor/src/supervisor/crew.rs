@@ -320,11 +320,11 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
     match message {
         FromWorker::Hello { magic, major, tasks, .. } => hello(worker, magic, major, tasks).into(),
         FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
-        FromWorker::Finished { job, attempt, run_ns, content } => Incoming {
+        FromWorker::Finished { job, attempt, run_ns, content, .. } => Incoming {
             event: Event::Finished { worker, job: JobId(job), attempt, run: Duration::from_nanos(run_ns) },
             output: Some((content, payload)),
         },
-        FromWorker::Failed { job, attempt, run_ns, kind, message } => Event::Failed {
+        FromWorker::Failed { job, attempt, run_ns, kind, message, .. } => Event::Failed {
             worker,
             job: JobId(job),
             attempt,
@@ -333,6 +333,9 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
             message: escape_line(message.as_bytes()),
         }
         .into(),
+        FromWorker::Progress { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. } => {
+            Event::Violation { worker, message: "its tasks did not offer that".to_owned() }.into()
+        }
         FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
     }
 }

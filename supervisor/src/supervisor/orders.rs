@@ -6,7 +6,7 @@ use crate::event_loop::{Context, Hold};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_protocol::limits::LABEL_MAX;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
+use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, Usage, cut};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -91,8 +91,7 @@ impl Hub {
         for (job, order) in std::mem::take(&mut self.orders) {
             let message = "the pool was dropped".to_owned();
             let code = OutcomeCode::Cancelled;
-            let mut finished =
-                refusal(&order.task, ErrorDetail { code, message, signal: None, exit_code: None });
+            let mut finished = refusal(&order.task, ErrorDetail::new(code, message));
             finished.report.job = self.name(job);
             for listener in order.listeners {
                 let finished = finished.clone();
@@ -118,6 +117,7 @@ impl Hub {
                 incarnation: place.map_or(0, |place| place.incarnation),
                 input_bytes: order.input.len() as u64,
                 output_bytes: output_bytes as u64,
+                usage: Usage::default(),
             },
             content,
         }

@@ -173,7 +173,7 @@ mod tests {
     use super::super::wait::wait_for;
     use super::*;
     use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
-    use offload_protocol::nouns::ContentType;
+    use offload_protocol::nouns::{ContentType, Usage};
     use rustix::event::PollFlags;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
     use std::io::{IoSlice, Read, Write};
@@ -191,7 +191,13 @@ mod tests {
 
     fn finished(job: u64, payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let message = FromWorker::Finished { job, attempt: 1, run_ns: 5, content: ContentType::Bytes };
+        let message = FromWorker::Finished {
+            job,
+            attempt: 1,
+            run_ns: 5,
+            content: ContentType::Bytes,
+            usage: Usage::default(),
+        };
         codec::encode(&message, payload.len(), &mut bytes).unwrap();
         bytes.extend_from_slice(payload);
         bytes

@@ -41,7 +41,7 @@ fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_i
     let job = pool.submit("sum");
     pool.crash_the_worker_running(job);
     let worker = worker_of(&pool, 0);
-    let other = TaskOffer { name: "other".into(), idempotent: true, lane: Lane::Cpu };
+    let other = TaskOffer { idempotent: true, ..TaskOffer::new("other") };
     pool.event(Event::Hello { worker, tasks: vec![other] });
     assert_eq!(pool.outcome(job), Some(UnknownTask));
 }

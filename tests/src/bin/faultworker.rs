@@ -111,11 +111,12 @@ fn act(word: &str, cx: &mut TaskContext<'_>) -> Result<(), TaskError> {
 
 /// A complete Finished message for a job that may not be ours, and then the ordinary one.
 fn send_finished(cx: &mut TaskContext<'_>, job: u64) -> Result<(), TaskError> {
-    let mut frame = b"\x1c\0\0\0\0\0\0\0\x02\0\0\0".to_vec();
+    let mut frame = b"\x34\0\0\0\0\0\0\0\x02\0\0\0".to_vec();
     frame.extend_from_slice(&job.to_le_bytes());
     frame.extend_from_slice(&cx.attempt().to_le_bytes());
     frame.extend_from_slice(&1000u64.to_le_bytes());
     frame.extend_from_slice(&0u32.to_le_bytes());
+    frame.extend_from_slice(&[0; 24]);
     cx.send_garbage(&frame).map_err(TaskError::new)
 }
 

@@ -166,12 +166,7 @@ mod tests {
 
     fn finished(outcome: OutcomeCode, output: &'static str) -> Finished {
         let receipt = Receipt { input_bytes: 1, output_bytes: output.len() as u64, ..Receipt::default() };
-        let error = (outcome != OutcomeCode::Ok).then(|| ErrorDetail {
-            code: outcome,
-            message: "no".to_owned(),
-            signal: None,
-            exit_code: None,
-        });
+        let error = (outcome != OutcomeCode::Ok).then(|| ErrorDetail::new(outcome, "no"));
         let report = Report {
             job: String::new(),
             task: "average".to_owned(),

@@ -116,9 +116,9 @@ fn whoever_begins_with_anything_but_our_hello_gets_no_answer() {
 fn a_client_of_another_version_is_told_so() {
     let mut pair = Pair::new(PAYLOAD_MAX);
     pair.peer.say(&hello(VERSION_MAJOR + 1, "newer"));
-    assert!(pair.receive().unwrap_err().contains("version 2.0"));
+    assert!(pair.receive().unwrap_err().contains("version 3.0"));
     let heard = pair.end();
-    assert!(heard.starts_with("Goodbye") && heard.contains("this supervisor version 1.0"), "{heard}");
+    assert!(heard.starts_with("Goodbye") && heard.contains("this supervisor version 2.0"), "{heard}");
 }
 
 #[test]
@@ -373,7 +373,8 @@ fn nothing_follows_a_goodbye() {
 fn an_answer_that_cannot_travel_leaves_the_connection_as_it_was() {
     let mut pair = Pair::greeted(PAYLOAD_MAX);
     let message = "x".repeat(5000).into();
-    let rejected = ToClient::Rejected { ticket: 1, code: OutcomeCode::BadRequest, message };
+    let rejected =
+        ToClient::Rejected { ticket: 1, code: OutcomeCode::BadRequest, message, retry_after_ms: None };
     assert!(pair.connection.send(&rejected, &Bytes::new()).is_err());
     pair.connection.send(&ToClient::Answer { ticket: 2 }, &Bytes::new()).unwrap();
     pair.flush();
