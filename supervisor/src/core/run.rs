@@ -92,7 +92,6 @@ impl Core {
         else {
             return;
         };
-        let run = run.saturating_sub(running.stood_still);
         let has_failed = failure.is_some();
         let (outcome, error) = match failure {
             None => (OutcomeCode::Ok, None),

@@ -79,7 +79,7 @@ impl Core {
         if !running.asked_to_yield {
             return self.on_violation(now, worker, format!("yielded {id} unasked"), actions);
         }
-        let ran = run.saturating_sub(running.stood_still).min(running.ran(now));
+        let ran = run.min(running.ran(now));
         self.charge(id, ran);
         self.keep(id, bytes, actions);
         self.take_next(now, slot, id);
