@@ -153,8 +153,8 @@ impl<S: Stepped> InSteps<S> {
         InSteps { state: Some(state), keeping }
     }
 
-    /// Nobody else can see a local variable, so the compiler may keep it in registers from one step to the next. For
-    /// steps of a nanosecond that makes a difference of two.
+    /// Nobody else can see a local variable, so the compiler may keep it in registers from one step to the next, which
+    /// shows in steps of a nanosecond.
     fn take_in_registers(&mut self, count: u32) -> Option<ControlFlow<Result<S::Output, TaskError>>> {
         let mut state = self.state.take()?;
         let flow = take(&mut state, count);
