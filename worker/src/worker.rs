@@ -4,6 +4,7 @@ use crate::context::TaskContext;
 use crate::link::SessionError;
 use crate::process::{self, EXIT_BROKEN};
 use crate::session;
+use crate::stepped::Stepped;
 use crate::task::{Input, Output, Task, TaskError};
 use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
 use offload_protocol::nouns::is_task_name;
@@ -51,6 +52,21 @@ impl Worker {
         F: FnMut(I, &mut TaskContext<'_>) -> Result<O, E> + 'static,
     {
         self.with(Task::json(name, run))
+    }
+
+    /// Registers [`Task::stepped`]. Use [`Worker::with`] to say more about a task than its name.
+    ///
+    /// # Panics
+    /// As [`Worker::with`].
+    #[must_use]
+    pub fn stepped<I, S, E, F>(self, name: &str, start: F) -> Worker
+    where
+        I: DeserializeOwned,
+        S: Stepped + 'static,
+        E: fmt::Display,
+        F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
+    {
+        self.with(Task::stepped(name, start))
     }
 
     /// Registers a task.
