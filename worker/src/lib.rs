@@ -46,9 +46,11 @@
 //! | `usage.rs` | what an attempt costs |
 //! | `panics.rs` | a panic becomes a message with its place |
 //! | `process.rs` | what the process does to itself before Hello |
+//! | `confine.rs` | what it gives up then, for shims too: [`confine`] |
 //! | `builtin/` | the built-in tasks, one family a file: [`builtin`] |
 
 pub mod builtin;
+pub mod confine;
 mod context;
 mod link;
 mod panics;

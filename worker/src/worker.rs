@@ -97,7 +97,9 @@ impl Worker {
     /// An output longer than `OFFLOAD_PAYLOAD_MAX` says (an environment variable, in bytes; [`PAYLOAD_MAX_DEFAULT`] if
     /// it is not set) fails its job with the outcome `app_error`.
     ///
-    /// Descriptor 0 is taken away for the protocol: a task that reads standard input finds it empty.
+    /// Descriptor 0 is taken away for the protocol: a task that reads standard input finds it empty. Other descriptors
+    /// that the program was given, and the C library's opened without close-on-exec, are closed above 2; the process
+    /// is confined as [`crate::confine`] says. Call it before you start threads: those are not confined.
     pub fn serve(self) -> ExitCode {
         let stream = match process::enter() {
             Ok(stream) => stream,
