@@ -4,13 +4,16 @@ use crate::core::config::CoreConfig;
 use crate::event_loop::{Context, LoopHandle};
 use crate::job::{Finished, Job};
 use crate::log::{Level, Log};
-use crate::supervisor::{Hub, HubRef, Listener};
+use crate::supervisor::{Hub, HubConfig, HubRef, Listener};
 use crate::views::{IoPoolView, Status, WorkerView};
 use crate::workers::Program;
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::Future;
+use std::hash::{BuildHasher, Hasher};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -52,6 +55,27 @@ pub struct PoolConfig {
     pub drain_timeout: Duration,
     /// From the start of a worker to its hello; 10 s.
     pub hello_timeout: Duration,
+    /// From telling a running job that it is cancelled to SIGTERM; 100 ms.
+    pub cancel_grace: Duration,
+    /// A worker that is stopped, or does not say what it promised to say, is killed after this; 1 s.
+    pub hang_timeout: Duration,
+    /// Most jobs of one client that may wait; nine tenths of `max_jobs` if none.
+    pub max_jobs_per_client: Option<usize>,
+    /// Shares of worker time by the name of the client, 1 to 1000; 1 for all others.
+    pub weights: BTreeMap<String, u32>,
+    /// Slots of each program kept for short work while there is some; a quarter of them if none, at least one of two.
+    pub short_slots: Option<usize>,
+    /// A worker that has done so many jobs, or up to a quarter more, is replaced; never if none.
+    pub max_jobs_per_worker: Option<u64>,
+    /// A worker that is so old, or up to a quarter older, is replaced; never if none.
+    pub max_age: Option<Duration>,
+    /// A worker whose resident memory is larger is replaced, in bytes; never if none.
+    pub max_rss: Option<u64>,
+    /// Whether each worker is bound to one core, that of slot i being the i-th of those that this process may use.
+    pub affinity: bool,
+    /// Whether processes that a worker left behind, and that are children of this one now, are killed. Only for a
+    /// program that has called [`crate::workers::sweep::become_subreaper`] and has no other children than workers.
+    pub sweep: bool,
     /// What is written to standard error.
     pub log: Level,
 }
@@ -74,6 +98,16 @@ impl Default for PoolConfig {
             window: core.window,
             drain_timeout: core.drain_timeout,
             hello_timeout: core.hello_timeout,
+            cancel_grace: core.cancel_grace,
+            hang_timeout: core.hang_timeout,
+            max_jobs_per_client: core.max_jobs_per_client,
+            weights: core.weights,
+            short_slots: core.short_slots,
+            max_jobs_per_worker: core.max_jobs_per_worker,
+            max_age: core.max_age,
+            max_rss: core.max_rss,
+            affinity: false,
+            sweep: false,
             log: Level::Normal,
         }
     }
@@ -83,6 +117,11 @@ impl PoolConfig {
     /// Defaults with this one program.
     pub fn with(program: Program) -> PoolConfig {
         PoolConfig { programs: vec![program], ..PoolConfig::default() }
+    }
+
+    /// What the hub needs beside the core's part.
+    pub(crate) fn hub(&self) -> HubConfig {
+        HubConfig { programs: self.programs.clone(), affinity: self.affinity, sweep: self.sweep }
     }
 
     pub(crate) fn core(&self) -> CoreConfig {
@@ -101,9 +140,23 @@ impl PoolConfig {
             window: self.window,
             drain_timeout: self.drain_timeout,
             hello_timeout: self.hello_timeout,
+            cancel_grace: self.cancel_grace,
+            hang_timeout: self.hang_timeout,
+            max_jobs_per_client: self.max_jobs_per_client,
+            weights: self.weights.clone(),
+            short_slots: self.short_slots,
+            max_jobs_per_worker: self.max_jobs_per_worker,
+            max_age: self.max_age,
+            max_rss: self.max_rss,
+            seed: seed(),
             ..CoreConfig::default()
         }
     }
+}
+
+/// For jitter: two supervisors that start at one moment must not do everything at the same time.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Why a pool or a server did not start.
@@ -164,7 +217,7 @@ impl ComputePool {
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Log::to_stderr(config.log);
         let core = config.core();
-        let hub = Hub::start(core, config.programs, log, handle.clone()).map_err(StartError::Config)?;
+        let hub = Hub::start(core, config.hub(), log, handle.clone()).map_err(StartError::Config)?;
         Ok(ComputePool { hub, handle: handle.clone() })
     }
 

@@ -23,6 +23,7 @@ use crate::pool::{PoolConfig, StartError};
 use crate::supervisor::{Hub, HubRef};
 use crate::views::IoPoolView;
 use crate::workers::Program;
+use crate::workers::orphans::{self, GENERATION_VARIABLE};
 use client::Client;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
@@ -87,6 +88,8 @@ struct Front {
     reload: Option<Reload>,
     /// What the workers run.
     programs: Vec<Program>,
+    /// The name in the environment of every worker.
+    generation: Option<String>,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     /// Clients with something to write, or with requests that are read and not handled.
@@ -112,17 +115,20 @@ impl Server {
         on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
     ) -> Result<Server, StartError> {
         let handle = cx.handle();
-        let listener = Listener::bind(&config.socket)?;
+        let mut listener = Listener::bind(&config.socket)?;
+        let mut config = config;
+        let log = Log::to_stderr(config.pool.log);
+        let generation = found_generation(&mut listener, &log);
+        config.pool.programs = in_generation(config.pool.programs, generation.as_deref());
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = IoPool::new(cx, io_config).map_err(StartError::Threads)?;
         let ready = Ready { socket: config.socket, workers: config.pool.workers, pid: std::process::id() };
-        let log = Log::to_stderr(config.pool.log);
         let warn = log.warner();
         // Without a thread for it the loop is as good as it was, and only unwatched.
         let watchdog =
             handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
         let programs = config.pool.programs.clone();
-        let hub = Hub::start(config.pool.core(), config.pool.programs, log, handle.clone())
+        let hub = Hub::start(config.pool.core(), config.pool.hub(), log, handle.clone())
             .map_err(StartError::Config)?;
         hub.borrow_mut().when_ready(Box::new(move |cx| on_ready(&ready, cx)));
         let front = Rc::new_cyclic(|me| {
@@ -137,6 +143,7 @@ impl Server {
                 signals: None,
                 reload: config.reload,
                 programs,
+                generation,
                 clients: BTreeMap::new(),
                 last_client: 0,
                 to_serve: Vec::new(),
@@ -162,6 +169,23 @@ impl Server {
     pub fn stop(&self) {
         self.front.borrow_mut().stop();
     }
+}
+
+/// Gives this supervisor's processes a name by which the next one finds those that outlived it, and ends those that
+/// outlived the one before. Without random numbers or a writable lock there is no name, and nothing is swept.
+fn found_generation(listener: &mut Listener, log: &Log) -> Option<String> {
+    let generation = orphans::new_generation()?;
+    let previous = listener.set_generation(&generation).ok()?;
+    let killed = previous.map_or(0, |previous| orphans::kill_generation(&previous));
+    if killed > 0 {
+        log.warn(format_args!("{killed} processes that a killed supervisor left behind are ended"));
+    }
+    Some(generation)
+}
+
+fn in_generation(programs: Vec<Program>, generation: Option<&str>) -> Vec<Program> {
+    let Some(generation) = generation else { return programs };
+    programs.into_iter().map(|program| program.with_variable(GENERATION_VARIABLE, generation)).collect()
 }
 
 impl Front {

@@ -11,12 +11,14 @@
 //!
 //! Listeners are called by the loop, never from in here, so they may do anything, such as submit more.
 
+mod ask;
 mod crew;
 mod dead;
 mod explain;
 mod finished;
 mod orders;
 mod stalls;
+mod strays;
 mod view;
 
 use crate::core::Core;
@@ -24,10 +26,11 @@ use crate::core::action::{Action, Actions, Kill, Notice};
 use crate::core::config::CoreConfig;
 use crate::core::event::Event;
 use crate::core::ids::{JobId, Mono, ProgramIndex, SlotIndex, Ticket, Version, WorkerId};
-use crate::event_loop::{Context, LoopHandle, TimerId};
-use crate::job::{Finished, Job};
+use crate::event_loop::{Context, HandleId, LoopHandle, TimerId};
+use crate::job::Job;
 use crate::log::Log;
 use crate::public_id::PublicIds;
+use crate::workers::sweep::Sweeper;
 use crate::workers::{Process, Program};
 use bytes::Bytes;
 use crew::Crew;
@@ -37,12 +40,18 @@ use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
 use orders::Order;
 use rustix::process::Signal;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 pub(crate) use orders::Listener;
+
+/// What comes later than it was due by so much was not held up by work, but by this process being stopped.
+const GAP_MIN: Duration = Duration::from_secs(1);
+
+/// The variable in which a worker finds the core that it is to bind itself to.
+const AFFINITY_VARIABLE: &str = "OFFLOAD_AFFINITY";
 
 /// The hub as its owners hold it.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -53,10 +62,14 @@ pub(crate) struct Hub {
     handle: LoopHandle,
     log: Log,
     started: Instant,
+    /// How long this process did not run although it had to, in all.
+    gaps: Cell<Duration>,
     ids: PublicIds,
     core: Core,
     programs: Vec<Versions>,
     last_version: Version,
+    /// The cores that workers are bound to; none if they are not.
+    cores: Vec<usize>,
     crew: Crew,
     orders: BTreeMap<JobId, Order>,
     finished: FinishedJobs,
@@ -74,6 +87,21 @@ pub(crate) struct Hub {
     on_over: Vec<Then>,
     on_reloaded: BTreeMap<Version, OnReloaded>,
     dead: DeadLetters,
+    /// For what escapes from workers, where that is ours to end.
+    sweeper: Option<Sweeper>,
+    is_sweeping: bool,
+    last_measured: Option<WorkerId>,
+    child_signals: Option<HandleId>,
+}
+
+/// What the hub is told beside the core's part.
+pub(crate) struct HubConfig {
+    /// What the workers run.
+    pub(crate) programs: Vec<Program>,
+    /// Each worker is bound to one core.
+    pub(crate) affinity: bool,
+    /// All children of this process that are no workers have escaped from one, and are to be killed.
+    pub(crate) sweep: bool,
 }
 
 /// The versions of one program that may still be started.
@@ -120,11 +148,13 @@ impl Hub {
     /// What is wrong with the configuration, for people.
     pub(crate) fn start(
         config: CoreConfig,
-        programs: Vec<Program>,
+        hub: HubConfig,
         log: Log,
         handle: LoopHandle,
     ) -> Result<HubRef, String> {
         let core = Core::new(config)?;
+        let HubConfig { programs, affinity, sweep } = hub;
+        let cores = if affinity { usable_cores() } else { Vec::new() };
         let hub = Rc::new_cyclic(|me| {
             RefCell::new(Hub {
                 me: me.clone(),
@@ -132,10 +162,12 @@ impl Hub {
                 handle,
                 log,
                 started: Instant::now(),
+                gaps: Cell::new(Duration::ZERO),
                 ids: PublicIds::new(),
                 core,
                 programs: programs.into_iter().map(|program| Versions::from([(0, program)])).collect(),
                 last_version: 0,
+                cores,
                 orders: BTreeMap::new(),
                 finished: FinishedJobs::default(),
                 inbox: VecDeque::new(),
@@ -149,10 +181,15 @@ impl Hub {
                 on_over: Vec::new(),
                 on_reloaded: BTreeMap::new(),
                 dead: DeadLetters::default(),
+                sweeper: sweep.then(Sweeper::new),
+                is_sweeping: false,
+                last_measured: None,
+                child_signals: None,
             })
         });
         hub.borrow_mut().tell(Event::Tick);
         hub.borrow_mut().watch_for_stalls();
+        hub.borrow_mut().watch_for_stops();
         Ok(hub)
     }
 
@@ -260,8 +297,17 @@ impl Hub {
         self.tell(Event::Configure(Box::new(config)));
     }
 
+    /// Time as the core knows it. When this process itself was stopped, or held up, for longer than [`GAP_MIN`], that
+    /// time does not count: no job is late because of it, and no worker is killed for it.
     fn now(&self) -> Mono {
-        Mono::default() + self.started.elapsed()
+        let now = Mono::default() + self.started.elapsed().saturating_sub(self.gaps.get());
+        let Some((due, _)) = self.wake else { return now };
+        let late = now - due;
+        if late < GAP_MIN {
+            return now;
+        }
+        self.gaps.set(self.gaps.get() + late);
+        due
     }
 
     /// Tells the core what happened, and whatever happens because of that.
@@ -304,7 +350,14 @@ impl Hub {
         let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
         let command =
             self.programs[program].get(&version).expect("a version is kept while it may be started");
-        let started = Process::spawn(command, payload_max);
+        let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
+        let started = match core {
+            Some(core) => {
+                let bound = command.clone().with_variable(AFFINITY_VARIABLE, &core.to_string());
+                Process::spawn(&bound, payload_max)
+            }
+            None => Process::spawn(command, payload_max),
+        };
         let joined = started.and_then(|process| self.enlist(worker, process));
         match joined {
             Ok(pid) => self.log.info(format_args!("slot {slot}: started worker process {pid}")),
@@ -397,7 +450,8 @@ impl Hub {
     }
 
     fn note(&mut self, notice: &Notice) {
-        if let Notice::WorkerReady { .. } = notice {
+        if let Notice::WorkerReady { worker, .. } = notice {
+            self.crew.look_at_confinement(*worker);
             self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
         }
         let line = self.describe(notice);
@@ -411,84 +465,9 @@ impl Hub {
     }
 }
 
-/// What the front and the pool's users may ask.
-impl Hub {
-    /// The public id of a job.
-    pub(crate) fn name(&self, job: JobId) -> String {
-        self.ids.name(job)
-    }
-
-    /// The job of this public id, if it can be one.
-    pub(crate) fn find(&self, name: &str) -> Option<JobId> {
-        self.ids.find(name)
-    }
-
-    /// Whether the job has not ended.
-    pub(crate) fn is_live(&self, job: JobId) -> bool {
-        self.orders.contains_key(&job)
-    }
-
-    /// Whether the job has not ended and no worker has it.
-    pub(crate) fn is_waiting(&self, job: JobId) -> bool {
-        self.core.jobs().get(job).is_some_and(|job| !job.state.is_with_a_worker())
-    }
-
-    /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once.
-    ///
-    /// # Errors
-    /// The listener, if there is nothing to tell it.
-    pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
-        if let Some(order) = self.orders.get_mut(&job) {
-            order.listeners.push(listener);
-            return Ok(());
-        }
-        match self.finished.get(job) {
-            Some((finished, has_output)) if has_output || finished.report.error.is_some() => {
-                let finished = finished.clone();
-                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
-                Ok(())
-            }
-            _ => Err(listener),
-        }
-    }
-
-    /// The process id of a worker that lives, or has just ended.
-    pub(crate) fn pid_of(&self, worker: WorkerId) -> Option<u32> {
-        self.crew.pid(worker)
-    }
-
-    /// The name of a program: that of its newest version.
-    pub(crate) fn program_name(&self, program: ProgramIndex) -> &str {
-        self.programs[program].last_key_value().map_or("", |(_, program)| program.name())
-    }
-
-    /// How a job ended, as far as that is remembered; its output too, if that was kept.
-    pub(crate) fn look_up(&self, job: JobId) -> Option<(&Finished, bool)> {
-        self.finished.get(job)
-    }
-
-    /// Bytes of input that jobs hold.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.core.jobs().held_bytes()
-    }
-
-    /// As configured.
-    pub(crate) fn config(&self) -> &CoreConfig {
-        self.core.config()
-    }
-
-    /// The log.
-    pub(crate) fn log(&self) -> &Log {
-        &self.log
-    }
-
-    /// CPU time of all workers, dead and living.
-    pub(crate) fn cpu_time(&self) -> Duration {
-        self.crew.cpu_time()
-    }
-
-    /// A report about a job that was refused.
-    pub(crate) fn refusal(task: &str, error: ErrorDetail) -> Finished {
-        orders::refusal(task, error)
-    }
+/// The cores that this process may run on, by number.
+fn usable_cores() -> Vec<usize> {
+    let may_use = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0));
+    let is_usable = |core: &usize| may_use.as_ref().is_ok_and(|cores| cores.is_set(*core).unwrap_or(false));
+    (0..nix::sched::CpuSet::count()).filter(is_usable).collect()
 }

@@ -138,6 +138,14 @@ pub struct WorkerView {
     pub restarts: u64,
     /// How the previous process ended.
     pub last_exit: Option<String>,
+    /// The highest tier of confinement whose musts all hold, by the kernel; none if not even the lowest, or unknown.
+    pub tier: Option<u8>,
+    /// What it gave up before its hello, by the kernel.
+    pub confinement: Option<serde_json::Value>,
+    /// Units of work done of its job, and in all (0 if that is not known), if it said so.
+    pub progress: Option<(u64, u64)>,
+    /// Why it is to be replaced, though it is well: `jobs`, `age`, `memory`, `reload` or `surplus`.
+    pub retires: Option<String>,
 }
 
 /// One job.

@@ -7,6 +7,7 @@ use super::output::say;
 use super::text;
 use offload_protocol::messages::SubmitOptions;
 use offload_supervisor::event_loop::{Context, EventLoop};
+use offload_supervisor::workers::sweep::become_subreaper;
 use offload_supervisor::{ComputePool, Job, PoolConfig, StartError};
 use std::fmt::Write;
 use std::rc::Rc;
@@ -83,6 +84,11 @@ impl Summary {
         }
         line
     }
+}
+
+/// Makes this process the parent of whatever escapes from its workers; it has no other children. True if that worked.
+pub(crate) fn become_sweeper() -> bool {
+    become_subreaper().is_ok()
 }
 
 struct Embedded {

@@ -2,6 +2,7 @@
 //! layers are put together by [`offload_supervisor::config`].
 
 use super::client::Client;
+use super::embedded::become_sweeper;
 use super::failure::Failure;
 use clap::Args;
 use offload_protocol::limits::LABEL_MAX;
@@ -132,7 +133,7 @@ impl PoolFlags {
     pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> PoolConfig {
         let config = settings.pool_config(self.programs(settings));
         let spares = if settings.spares.origin == Origin::Default { 0 } else { config.spares };
-        PoolConfig { spares, log: globals.log_level(), ..config }
+        PoolConfig { spares, log: globals.log_level(), sweep: become_sweeper(), ..config }
     }
 
     /// The programs that the workers run. A program of the user's is started through `worker-exec`, so that it ends

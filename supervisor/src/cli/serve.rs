@@ -1,6 +1,6 @@
 //! `offload serve`: the main process, in the foreground.
 
-use super::embedded::{new_event_loop, not_started};
+use super::embedded::{become_sweeper, new_event_loop, not_started};
 use super::failure::{Ended, Failure, OK};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::output::print_line;
@@ -62,7 +62,7 @@ impl Serve {
     fn pool_config(&self, globals: &Globals) -> Result<PoolConfig, Failure> {
         let settings = globals.settings(self.layer())?;
         let config = settings.pool_config(self.pool.programs(&settings));
-        Ok(PoolConfig { log: globals.log_level(), ..config })
+        Ok(PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config })
     }
 
     /// Reads the file and the environment again; the flags stay as they were typed.

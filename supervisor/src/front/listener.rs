@@ -127,7 +127,7 @@ pub struct Listener {
     strangers: Cell<u64>,
     directory: PrivateDirectory,
     /// The socket is ours as long as this is held. It is last, so that it is given back last.
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Listener {
@@ -150,8 +150,17 @@ impl Listener {
             identity,
             strangers: Cell::new(0),
             directory,
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// Writes beside the socket by what name the processes of this supervisor can be found should it be killed, and
+    /// returns the name that the supervisor before it had written.
+    ///
+    /// # Errors
+    /// If the file of the lock cannot be written.
+    pub fn set_generation(&mut self, generation: &str) -> io::Result<Option<String>> {
+        self.lock.set_generation(generation)
     }
 
     /// Where it listens, as given.

@@ -8,16 +8,18 @@ use super::directory::PrivateDirectory;
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-/// Longest content of a lock file that is looked at, in bytes: a process id and a newline.
-const CONTENT_MAX: u64 = 16;
+/// Longest content of a lock file that is looked at, in bytes: a process id and a generation, a line each.
+const CONTENT_MAX: u64 = 128;
 
 /// Held as long as it exists.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
+    /// Of the holder before.
+    previous_generation: Option<String>,
 }
 
 /// What came of asking for the lock.
@@ -36,13 +38,22 @@ impl Lock {
         let mut file = directory.open_file(name)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
+                let previous_generation = content_of(&file).lines().nth(1).map(str::to_owned);
                 file.set_len(0)?;
+                file.rewind()?;
                 writeln!(file, "{}", std::process::id())?;
-                Ok(Asked::Got(Lock { file }))
+                Ok(Asked::Got(Lock { file, previous_generation }))
             }
             Err(Errno::WOULDBLOCK) => Ok(Asked::Taken { pid: pid_in(&file) }),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Writes down by what name the processes of this holder can be found if it dies, and returns that of the holder
+    /// before.
+    pub(super) fn set_generation(&mut self, generation: &str) -> io::Result<Option<String>> {
+        writeln!(self.file, "{generation}")?;
+        Ok(self.previous_generation.take())
     }
 
     /// A number that no other file of this directory has while the lock is held.
@@ -52,7 +63,14 @@ impl Lock {
 }
 
 fn pid_in(file: &File) -> Option<u32> {
+    content_of(file).lines().next()?.trim_end().parse().ok()
+}
+
+/// Empty if it cannot be read: then nothing is known of the holder.
+fn content_of(file: &File) -> String {
     let mut content = String::new();
-    file.take(CONTENT_MAX).read_to_string(&mut content).ok()?;
-    content.trim_end().parse().ok()
+    match file.take(CONTENT_MAX).read_to_string(&mut content) {
+        Ok(_) => content,
+        Err(_) => String::new(),
+    }
 }

@@ -5,7 +5,9 @@ use crate::core::event::Event;
 use crate::core::ids::{JobId, WorkerId};
 use crate::event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
 use crate::exit::{Exit, ExitUsage};
-use crate::workers::{Captured, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
+use crate::workers::{
+    Captured, Confinement, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line,
+};
 use bytes::Bytes;
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
 use offload_protocol::nouns::{ContentType, TaskOffer};
@@ -42,8 +44,8 @@ pub(super) struct Member {
     is_marked: bool,
     /// When bytes last went in or out, for as long as some are due.
     pub(super) progress_at: Instant,
-    /// The most resident memory that was seen, in bytes.
-    pub(super) peak_rss_bytes: u64,
+    /// What it had given up when it said hello.
+    pub(super) confinement: Option<Confinement>,
 }
 
 impl Crew {
@@ -62,6 +64,22 @@ impl Crew {
 
     pub(super) fn resident_bytes(&self, worker: WorkerId) -> Option<u64> {
         self.members.get(&worker)?.process.resident_bytes()
+    }
+
+    /// Whether this is the process of a worker that has not been collected.
+    pub(super) fn has_process(&self, pid: u32) -> bool {
+        self.members.values().any(|member| member.process.pid() == pid)
+    }
+
+    /// Asks the kernel what a worker gave up before its hello.
+    pub(super) fn look_at_confinement(&mut self, worker: WorkerId) {
+        if let Some(member) = self.members.get_mut(&worker) {
+            member.confinement = member.process.confinement();
+        }
+    }
+
+    pub(super) fn confinement(&self, worker: WorkerId) -> Option<Confinement> {
+        self.members.get(&worker)?.confinement.clone()
     }
 
     /// Remembers that there is something to write for this worker.
@@ -111,7 +129,7 @@ impl Hub {
             is_deaf: false,
             is_marked: false,
             progress_at,
-            peak_rss_bytes: 0,
+            confinement: None,
         })
     }
 
@@ -191,6 +209,7 @@ impl Hub {
             self.crew.past_pids.insert(worker, member.process.pid());
             member.unwatch(&self.handle);
         }
+        self.sweep();
         while self.crew.past_pids.len() > PAST_PIDS_MAX {
             self.crew.past_pids.pop_first();
         }
@@ -283,8 +302,9 @@ impl Member {
 
     /// What the process, which is reaped, has used.
     fn exit_usage(&self) -> Option<ExitUsage> {
-        let cpu_user = self.process.cpu_time()?;
-        Some(ExitUsage { cpu_user, cpu_system: Duration::ZERO, peak_rss_bytes: self.peak_rss_bytes })
+        let usage = self.process.usage()?;
+        let peak_rss_bytes = usage.peak_rss.unwrap_or(0);
+        Some(ExitUsage { cpu_user: usage.cpu_user, cpu_system: usage.cpu_system, peak_rss_bytes })
     }
 
     fn watcher_of(&self, stream: Stream) -> HandleId {
@@ -328,6 +348,9 @@ impl Drop for Hub {
     /// The processes are killed with their owner. Who awaits a job is told.
     fn drop(&mut self) {
         self.give_up_orders();
+        if let Some(watcher) = self.child_signals.take() {
+            let _ = self.handle.close(watcher, |_| ());
+        }
         for (_, member) in std::mem::take(&mut self.crew.members) {
             let _ = member.process.signal(rustix::process::Signal::KILL);
             member.unwatch(&self.handle);

@@ -8,6 +8,9 @@ use crate::core::ids::WorkerId;
 use crate::limits::WORKER_STALL_TIMEOUT;
 use std::time::{Duration, Instant};
 
+/// So many workers are measured at each look: it takes some ten microseconds each.
+const MEASURED_AT_A_TIME: usize = 32;
+
 /// How often they are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -18,6 +21,7 @@ impl Hub {
         let timer = self.handle.set_timeout(LOOK_EVERY, move |_| {
             Hub::with(&me, |hub| {
                 hub.look_for_stalls();
+                hub.look_at_memory();
                 hub.watch_for_stalls();
             });
         });
@@ -38,6 +42,20 @@ impl Hub {
             let seconds = WORKER_STALL_TIMEOUT.as_secs();
             let message = format!("it stopped in the middle of a message for {seconds} s");
             self.tell(Event::Violation { worker, message });
+        }
+    }
+
+    /// Measures some of the workers, each in turn.
+    fn look_at_memory(&mut self) {
+        let after = self.last_measured;
+        let all = || self.crew.iter().map(|(worker, _)| worker);
+        let some: Vec<WorkerId> =
+            all().filter(|worker| Some(*worker) > after).take(MEASURED_AT_A_TIME).collect();
+        self.last_measured = some.last().copied().filter(|_| some.len() == MEASURED_AT_A_TIME);
+        for worker in some {
+            if let Some(resident_bytes) = self.crew.resident_bytes(worker) {
+                self.tell(Event::Measured { worker, resident_bytes });
+            }
         }
     }
 

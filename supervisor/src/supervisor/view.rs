@@ -6,12 +6,13 @@ use crate::core::Phase;
 use crate::core::action::Notice;
 use crate::core::ids::{JobId, SlotIndex, WorkerId};
 use crate::core::jobs::{Job, JobState};
-use crate::core::slots::{Role, Slot, SlotState};
+use crate::core::slots::{Retire, Role, Slot, SlotState};
 use crate::limits::JOBS_SHOWN_MAX;
 use crate::views::{
     IoPoolView, JobView, LedgerView, LoopView, Percentiles, QueueCounts, SlowCallback, Status, TaskView,
     WorkerCounts, WorkerView,
 };
+use crate::workers::Confinement;
 use offload_protocol::nouns::{Lane, OutcomeCode};
 use std::collections::BTreeMap;
 
@@ -99,6 +100,7 @@ impl Hub {
         let is_spare = slot.role == Role::Spare;
         let worker = slot.worker();
         let job = slot.load().and_then(|load| load.running_job());
+        let confinement = worker.and_then(|worker| self.crew.confinement(worker));
         let running = slot.load().and_then(|load| load.running);
         WorkerView {
             slot: index,
@@ -113,6 +115,12 @@ impl Hub {
             rss_bytes: worker.and_then(|worker| self.crew.resident_bytes(worker)),
             restarts: slot.ended,
             last_exit: slot.last_exit.clone(),
+            tier: confinement.as_ref().and_then(Confinement::tier),
+            confinement: confinement.and_then(|confinement| serde_json::to_value(confinement).ok()),
+            progress: job
+                .and_then(|job| self.core.jobs().get(job)?.progress)
+                .map(|progress| (progress.done, progress.total)),
+            retires: retirement(slot).map(str::to_owned),
         }
     }
 
@@ -231,5 +239,16 @@ impl Hub {
                 format!("program `{}`: a worker is ready, jobs are taken again", self.program_name(*program))
             }
         }
+    }
+}
+
+fn retirement(slot: &Slot) -> Option<&'static str> {
+    match (slot.role, slot.retire) {
+        (Role::Surplus, _) => Some("surplus"),
+        (_, Some(Retire::Jobs)) => Some("jobs"),
+        (_, Some(Retire::Age)) => Some("age"),
+        (_, Some(Retire::Memory)) => Some("memory"),
+        (_, Some(Retire::Reload)) => Some("reload"),
+        (_, None) => None,
     }
 }

@@ -1,0 +1,91 @@
+//! What the front and the pool's users may ask the hub.
+
+use super::Hub;
+use super::orders::{self, Listener};
+use crate::core::config::CoreConfig;
+use crate::core::ids::{JobId, ProgramIndex, WorkerId};
+use crate::job::Finished;
+use crate::log::Log;
+use offload_protocol::nouns::ErrorDetail;
+use std::time::Duration;
+
+impl Hub {
+    /// The public id of a job.
+    pub(crate) fn name(&self, job: JobId) -> String {
+        self.ids.name(job)
+    }
+
+    /// The job of this public id, if it can be one.
+    pub(crate) fn find(&self, name: &str) -> Option<JobId> {
+        self.ids.find(name)
+    }
+
+    /// Whether the job has not ended.
+    pub(crate) fn is_live(&self, job: JobId) -> bool {
+        self.orders.contains_key(&job)
+    }
+
+    /// Whether the job has not ended and no worker has it.
+    pub(crate) fn is_waiting(&self, job: JobId) -> bool {
+        self.core.jobs().get(job).is_some_and(|job| !job.state.is_with_a_worker())
+    }
+
+    /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once.
+    ///
+    /// # Errors
+    /// The listener, if there is nothing to tell it.
+    pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
+        if let Some(order) = self.orders.get_mut(&job) {
+            order.listeners.push(listener);
+            return Ok(());
+        }
+        match self.finished.get(job) {
+            Some((finished, has_output)) if has_output || finished.report.error.is_some() => {
+                let finished = finished.clone();
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+                Ok(())
+            }
+            _ => Err(listener),
+        }
+    }
+
+    /// The process id of a worker that lives, or has just ended.
+    pub(crate) fn pid_of(&self, worker: WorkerId) -> Option<u32> {
+        self.crew.pid(worker)
+    }
+
+    /// The name of a program: that of its newest version.
+    pub(crate) fn program_name(&self, program: ProgramIndex) -> &str {
+        self.programs[program].last_key_value().map_or("", |(_, program)| program.name())
+    }
+
+    /// How a job ended, as far as that is remembered; its output too, if that was kept.
+    pub(crate) fn look_up(&self, job: JobId) -> Option<(&Finished, bool)> {
+        self.finished.get(job)
+    }
+
+    /// Bytes of input that jobs hold.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.core.jobs().held_bytes()
+    }
+
+    /// As configured.
+    pub(crate) fn config(&self) -> &CoreConfig {
+        self.core.config()
+    }
+
+    /// The log.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// CPU time of all workers, dead and living.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.crew.cpu_time()
+    }
+
+    /// A report about a job that was refused.
+    pub(crate) fn refusal(task: &str, error: ErrorDetail) -> Finished {
+        orders::refusal(task, error)
+    }
+}
