@@ -120,8 +120,8 @@ impl PoolConfig {
     }
 
     /// What the hub needs beside the core's part.
-    pub(crate) fn hub(&self) -> HubConfig {
-        HubConfig { programs: self.programs.clone(), affinity: self.affinity, sweep: self.sweep }
+    pub(crate) fn into_hub(self) -> HubConfig {
+        HubConfig { programs: self.programs, affinity: self.affinity, sweep: self.sweep }
     }
 
     pub(crate) fn core(&self) -> CoreConfig {
@@ -217,7 +217,7 @@ impl ComputePool {
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Log::to_stderr(config.log);
         let core = config.core();
-        let hub = Hub::start(core, config.hub(), log, handle.clone()).map_err(StartError::Config)?;
+        let hub = Hub::start(core, config.into_hub(), log, handle.clone()).map_err(StartError::Config)?;
         Ok(ComputePool { hub, handle: handle.clone() })
     }
 

@@ -11,9 +11,12 @@ use offload_supervisor::exit::Exit;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What a worker of the test offers: `sum` may be run twice, `charge` may not.
+/// What a worker of the test offers: `sum` may be run twice, `charge` may not; `climb` may, is done in steps, gives
+/// checkpoints and says every second how far it is.
 pub fn offers() -> Vec<TaskOffer<'static>> {
-    vec![TaskOffer { idempotent: true, ..TaskOffer::new("sum") }, TaskOffer::new("charge")]
+    let sum = TaskOffer { idempotent: true, ..TaskOffer::new("sum") };
+    let climb = TaskOffer { idempotent: true, stepped: true, checkpoints: true, ..TaskOffer::new("climb") };
+    vec![sum, TaskOffer::new("charge"), TaskOffer { progress_ms: 1000, ..climb }]
 }
 
 /// How the workers of the test behave when they are not told otherwise.
@@ -34,6 +37,10 @@ pub struct FakeWorker {
     pub program: ProgramIndex,
     /// Jobs that it was given and has not ended, with the attempt that each will be.
     pub given: VecDeque<(JobId, u32)>,
+    /// Jobs that it was given with a checkpoint.
+    pub resumed: Vec<JobId>,
+    /// Which version of its program it is.
+    pub version: u64,
     /// Signals that it got.
     pub signals: Vec<Kill>,
 }
@@ -67,6 +74,7 @@ pub struct PoolUnderTest {
     pub is_over: bool,
     start: Start,
     dies_of_term: bool,
+    dies_of_kill: bool,
     channel_ends_first: bool,
     tickets: u64,
     accepted: BTreeMap<Ticket, JobId>,
@@ -104,6 +112,7 @@ impl PoolUnderTest {
             is_over: false,
             start,
             dies_of_term: true,
+            dies_of_kill: true,
             channel_ends_first: true,
             tickets: 0,
             accepted: BTreeMap::new(),
@@ -121,6 +130,11 @@ impl PoolUnderTest {
     /// From now on SIGTERM is ignored.
     pub fn workers_ignore_term(&mut self) {
         self.dies_of_term = false;
+    }
+
+    /// From now on workers hang in the kernel when they are killed.
+    pub fn workers_survive_sigkill(&mut self) {
+        self.dies_of_kill = false;
     }
 
     /// From now on the exit of a worker is known before the end of its channel. Usually it is the other way round.
@@ -156,10 +170,11 @@ impl PoolUnderTest {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Spawn { worker, program, .. } => self.spawn(worker, program),
-            Action::Run { worker, job, attempt, .. } => {
+            Action::Spawn { worker, program, version, .. } => self.spawn(worker, program, version),
+            Action::Run { worker, job, attempt, resume } => {
                 if let Some(worker) = self.workers.get_mut(&worker) {
                     worker.given.push_back((job, attempt));
+                    worker.resumed.extend(resume.then_some(job));
                 }
             }
             Action::CancelRun { .. } => {}
@@ -186,8 +201,8 @@ impl PoolUnderTest {
         }
     }
 
-    fn spawn(&mut self, worker: WorkerId, program: ProgramIndex) {
-        self.workers.insert(worker, FakeWorker { program, ..FakeWorker::default() });
+    fn spawn(&mut self, worker: WorkerId, program: ProgramIndex, version: u64) {
+        self.workers.insert(worker, FakeWorker { program, version, ..FakeWorker::default() });
         self.spawned_at.push(self.now);
         self.most_processes = self.most_processes.max(self.workers.len());
         match self.start {
@@ -201,7 +216,8 @@ impl PoolUnderTest {
         let Some(fake) = self.workers.get_mut(&worker) else { return };
         fake.signals.push(how);
         match how {
-            Kill::Kill => self.dies(worker, Exit::Signal(9)),
+            Kill::Kill if self.dies_of_kill => self.dies(worker, Exit::Signal(9)),
+            Kill::Kill => {}
             Kill::Term if self.dies_of_term => self.dies(worker, Exit::Signal(15)),
             Kill::Term => {}
         }
@@ -247,7 +263,16 @@ impl PoolUnderTest {
     /// # Panics
     /// If it is accepted.
     pub fn refusal(&mut self, task: &str) -> ErrorDetail {
-        let request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
+        self.refusal_with(task, |_| ())
+    }
+
+    /// Why a job with other options is refused.
+    ///
+    /// # Panics
+    /// If it is accepted.
+    pub fn refusal_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> ErrorDetail {
+        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
+        change(&mut request);
         assert_eq!(self.try_submit(request), None, "it was accepted");
         self.rejected.last_key_value().expect("an answer").1.clone()
     }

@@ -151,7 +151,7 @@ mod tests {
         let inside = Task::raw("inside", |_, _| Output::json(&look_inside()?));
         let open_many = Task::raw("open_many", |_, _| {
             let files: Vec<File> = (0..1000).map(|_| File::open("/dev/null")).collect::<Result<_, _>>()?;
-            Ok(Output::text(&files.len().to_string()))
+            Ok(Output::text(files.len().to_string()))
         });
         let tasks = builtin::tasks(true).into_iter().chain([inside, open_many]);
         let worker = tasks.fold(Worker::new(), Worker::with);

@@ -376,7 +376,7 @@ impl Core {
     /// Times and limits change at once; what a job was promised when it was accepted stays. More workers are started,
     /// or those that are too many go when they have no jobs.
     pub(super) fn on_configure(&mut self, config: CoreConfig) {
-        let workers = config.workers.max(config.programs);
+        let workers = config.workers.max(self.config.programs);
         self.config =
             CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
         self.make_places();

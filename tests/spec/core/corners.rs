@@ -154,9 +154,26 @@ fn a_crash_is_reported_with_the_place_where_it_happened() {
 #[test]
 fn workers_that_are_killed_from_outside_while_they_are_idle_are_replaced_at_once() {
     let mut pool = PoolUnderTest::slots_and_spare(2);
-    for _ in 0..50 {
+    for _ in 0..5 {
+        for _ in 0..20 {
+            let idle = *pool.workers.keys().next_back().expect("one lives");
+            pool.exit(idle, Exit::Signal(9));
+            assert_eq!(pool.workers.len(), 3);
+        }
+        let job = pool.submit("sum");
+        pool.run(job);
+    }
+}
+
+#[test]
+fn workers_that_are_killed_and_never_do_a_job_in_between_are_given_a_pause_in_the_end() {
+    let mut pool = PoolUnderTest::slots(2);
+    for _ in 0..21 {
         let idle = *pool.workers.keys().next_back().expect("one lives");
         pool.exit(idle, Exit::Signal(9));
-        assert_eq!(pool.workers.len(), 3);
     }
+    assert_eq!(pool.workers.len(), 1);
+    assert!(pool.core.degraded().is_none());
+    pool.wait(Duration::from_secs(1));
+    assert_eq!(pool.workers.len(), 2);
 }

@@ -2,4 +2,7 @@
 
 mod corners;
 mod limits;
+mod renewal;
+mod scheduling;
+mod steps;
 mod supervision;

@@ -1,0 +1,237 @@
+//! Workers that are replaced although they are well, reloads, another number of workers, and processes that do not go.
+
+use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
+use offload_supervisor::core::action::Notice;
+use offload_supervisor::core::config::CoreConfig;
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::WorkerId;
+use offload_supervisor::core::slots::Slot;
+use offload_supervisor::exit::Exit;
+use std::time::Duration;
+use tests::pool_under_test::{PoolUnderTest, Start};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn pool(workers: usize, spares: usize, change: impl FnOnce(&mut CoreConfig)) -> PoolUnderTest {
+    let mut config = CoreConfig { workers, spares, ..CoreConfig::default() };
+    change(&mut config);
+    PoolUnderTest::with(config, Start::Hello)
+}
+
+fn ready(pool: &PoolUnderTest) -> usize {
+    pool.core.slots().iter().filter(|slot| slot.is_ready()).count()
+}
+
+fn versions(pool: &PoolUnderTest) -> Vec<u64> {
+    pool.workers.values().map(|worker| worker.version).collect()
+}
+
+fn configure(pool: &mut PoolUnderTest, change: impl FnOnce(&mut CoreConfig)) {
+    let mut config = pool.core.config().clone();
+    change(&mut config);
+    pool.event(Event::Configure(Box::new(config)));
+}
+
+#[test]
+fn a_worker_that_has_done_its_jobs_is_replaced_by_the_spare_and_no_job_notices() {
+    let mut pool = pool(1, 1, |config| config.max_jobs_per_worker = Some(10));
+    let first = *pool.workers.keys().next().unwrap();
+    for _ in 0..13 {
+        let job = pool.submit("sum");
+        pool.run(job);
+        assert_eq!(pool.outcome(job), Some(Ok));
+        assert_eq!(ready(&pool), 2, "a slot and the spare");
+    }
+    assert!(!pool.workers.contains_key(&first), "ten jobs and at most a quarter more");
+    assert!(pool.notices.iter().any(|notice| matches!(notice, Notice::WorkerRetires { .. })));
+}
+
+#[test]
+fn a_worker_that_is_old_enough_is_replaced_when_it_is_idle() {
+    let mut pool = pool(1, 1, |config| config.max_age = Some(Duration::from_secs(100)));
+    let first = pool.core.slots()[0].worker().unwrap();
+    let job = pool.submit_with("sum", |request| request.timeout = Some(Duration::from_secs(1000)));
+    pool.start(job);
+    pool.wait(Duration::from_secs(126));
+    assert!(pool.workers.contains_key(&first), "it has a job");
+    pool.finish(job);
+    assert!(!pool.workers.contains_key(&first));
+    assert_eq!(pool.outcome(job), Some(Ok));
+}
+
+#[test]
+fn workers_that_started_together_are_not_replaced_together() {
+    let mut pool = pool(8, 0, |config| config.max_age = Some(Duration::from_secs(100)));
+    let born = pool.spawned_at.len();
+    pool.wait(Duration::from_secs(130));
+    let replaced: std::collections::BTreeSet<_> = pool.spawned_at[born..].iter().collect();
+    assert!(replaced.len() >= 6, "{replaced:?}");
+}
+
+#[test]
+fn without_a_spare_a_worn_worker_goes_when_it_is_idle() {
+    let mut pool = pool(2, 0, |config| config.max_rss = Some(1000));
+    let worker = pool.core.slots()[0].worker().unwrap();
+    pool.event(Event::Measured { worker, resident_bytes: 1001 });
+    assert!(!pool.workers.contains_key(&worker));
+    assert_eq!(ready(&pool), 2);
+}
+
+#[test]
+fn a_reload_replaces_every_worker_once_the_first_new_one_has_done_its_jobs() {
+    let mut pool = pool(3, 1, |_| ());
+    pool.event(Event::Reload { version: 1 });
+    assert_eq!(versions(&pool).iter().filter(|version| **version == 1).count(), 1, "one is on trial");
+    for _ in 0..6 {
+        let jobs: Vec<_> = (0..3).map(|_| pool.submit("sum")).collect();
+        jobs.into_iter().for_each(|job| pool.run(job));
+    }
+    pool.wait(MS);
+    assert_eq!(versions(&pool), [1; 4]);
+    assert_eq!(pool.reloads, [None]);
+    assert!(pool.ended.values().all(|ended| ended.outcome == Ok));
+}
+
+#[test]
+fn a_new_version_that_gets_no_jobs_passes_by_living() {
+    for spares in [0, 1] {
+        let mut pool = pool(2, spares, |_| ());
+        pool.event(Event::Reload { version: 1 });
+        pool.wait(Duration::from_secs(1));
+        assert!(pool.reloads.is_empty());
+        pool.wait(Duration::from_secs(2));
+        assert_eq!(versions(&pool), vec![1; 2 + spares]);
+        assert_eq!(pool.reloads, [None]);
+    }
+}
+
+/// Runs jobs until one is on a worker of the new version, and returns that worker.
+fn job_on_trial(pool: &mut PoolUnderTest) -> (WorkerId, offload_supervisor::core::ids::JobId) {
+    for _ in 0..20 {
+        let job = pool.submit("sum");
+        let worker = pool.start(job);
+        if pool.workers[&worker].version == 1 {
+            return (worker, job);
+        }
+    }
+    panic!("no job on a new worker");
+}
+
+#[test]
+fn a_new_version_whose_worker_ends_is_taken_back_with_the_reason() {
+    let mut pool = pool(2, 1, |_| ());
+    pool.event(Event::Reload { version: 1 });
+    let (worker, job) = job_on_trial(&mut pool);
+    pool.exit(worker, Exit::Signal(11));
+    pool.wait(MS);
+    assert!(versions(&pool).iter().all(|version| *version == 0), "{:?}", versions(&pool));
+    assert!(pool.reloads[0].as_ref().unwrap().contains("signal 11 (SIGSEGV)"), "{:?}", pool.reloads);
+    pool.run(job);
+    assert_eq!(pool.outcome(job), Some(Ok));
+}
+
+#[test]
+fn a_new_version_that_fails_all_of_its_first_jobs_is_taken_back() {
+    let mut pool = pool(1, 1, |_| ());
+    pool.event(Event::Reload { version: 1 });
+    for _ in 0..3 {
+        let (worker, job) = job_on_trial(&mut pool);
+        let (run, usage, message) = (MS, Usage::default(), "no".to_owned());
+        pool.workers.get_mut(&worker).unwrap().given.clear();
+        let kind = FailureKind::AppError;
+        pool.event(Event::Failed { worker, job, attempt: 1, run, kind, message, usage });
+    }
+    pool.wait(Duration::from_secs(1));
+    assert_eq!(pool.reloads, [Some("its first 3 jobs all failed".to_owned())]);
+    assert!(versions(&pool).iter().all(|version| *version == 0));
+}
+
+#[test]
+fn a_new_version_that_does_not_start_is_taken_back_and_counts_as_no_failure() {
+    let mut pool = pool(2, 1, |_| ());
+    pool.workers_start_with(Start::Die);
+    pool.event(Event::Reload { version: 1 });
+    assert_eq!(pool.reloads.len(), 1);
+    pool.workers_start_with(Start::Hello);
+    pool.wait(Duration::from_secs(10));
+    assert_eq!(versions(&pool), [0; 3]);
+    assert!(pool.core.degraded().is_none());
+}
+
+#[test]
+fn an_older_version_is_not_loaded() {
+    let mut pool = pool(1, 0, |_| ());
+    pool.event(Event::Reload { version: 0 });
+    assert!(pool.reloads[0].is_some());
+}
+
+#[test]
+fn more_workers_are_started_and_fewer_never_cost_a_job() {
+    let mut pool = pool(2, 1, |_| ());
+    configure(&mut pool, |config| config.workers = 4);
+    assert_eq!(ready(&pool), 5);
+    let busy = pool.submit("charge");
+    let worker = pool.start(busy);
+    configure(&mut pool, |config| config.workers = 1);
+    pool.wait(MS);
+    assert!(pool.workers.contains_key(&worker), "it is busy");
+    pool.finish(busy);
+    assert_eq!(pool.outcome(busy), Some(Ok));
+    assert_eq!(ready(&pool), 2);
+    assert_eq!(pool.core.slots().iter().filter(|slot| Slot::is_there(slot)).count(), 2);
+}
+
+#[test]
+fn all_busy_workers_that_are_too_many_finish_first() {
+    let mut pool = pool(3, 0, |_| ());
+    let jobs: Vec<_> = (0..3).map(|_| pool.submit("charge")).collect();
+    for job in &jobs {
+        pool.start(*job);
+    }
+    configure(&mut pool, |config| config.workers = 1);
+    pool.wait(Duration::from_secs(5));
+    assert_eq!(pool.workers.len(), 3);
+    jobs.iter().for_each(|job| pool.finish(*job));
+    assert_eq!(pool.workers.len(), 1);
+    assert!(jobs.iter().all(|job| pool.outcome(*job) == Some(Ok)));
+}
+
+#[test]
+fn a_stopped_worker_gets_no_jobs_and_is_killed_after_a_second_unless_it_goes_on() {
+    let mut pool = pool(1, 0, |_| ());
+    let worker = pool.core.slots()[0].worker().unwrap();
+    pool.event(Event::Stopped { worker });
+    let job = pool.submit("sum");
+    assert_eq!(pool.worker_with(job), None);
+    pool.wait(999 * MS);
+    pool.event(Event::Continued { worker });
+    assert_eq!(pool.worker_with(job), Some(worker));
+    pool.start(job);
+    pool.event(Event::Stopped { worker });
+    pool.wait(1000 * MS);
+    assert!(!pool.workers.contains_key(&worker));
+    pool.run(job);
+    assert_eq!(pool.outcome(job), Some(Ok));
+    assert_eq!(pool.ended[&job].lost[0].what, "was stopped for 1 s and was ended");
+}
+
+#[test]
+fn a_process_that_survives_sigkill_loses_its_place_and_only_two_may() {
+    let mut pool = pool(4, 0, |_| ());
+    pool.workers_survive_sigkill();
+    let jobs: Vec<_> =
+        (0..4).map(|_| pool.submit_with("sum", |request| request.timeout = Some(MS))).collect();
+    for job in &jobs {
+        pool.start(*job);
+    }
+    pool.workers_ignore_term();
+    pool.wait(2 * MS);
+    assert!(jobs.iter().all(|job| pool.outcome(*job) == Some(Timeout)));
+    pool.wait(Duration::from_secs(3));
+    assert_eq!(ready(&pool), 2, "two places are filled again, the others wait for their dead");
+    assert_eq!(pool.core.process_count(), 6);
+    let hanging: Vec<WorkerId> = pool.workers.keys().copied().take(4).collect();
+    hanging.into_iter().for_each(|worker| pool.exit(worker, Exit::Signal(9)));
+    pool.wait(MS);
+    assert_eq!((ready(&pool), pool.core.process_count()), (4, 4));
+}

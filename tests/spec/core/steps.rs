@@ -1,0 +1,218 @@
+//! Jobs that are done in steps: others between them, checkpoints, and giving a place up.
+
+use offload_protocol::limits::CHECKPOINT_MAX;
+use offload_protocol::nouns::{OutcomeCode::*, Usage};
+use offload_supervisor::core::action::Action;
+use offload_supervisor::core::config::CoreConfig;
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::{JobId, WorkerId};
+use offload_supervisor::exit::Exit;
+use std::time::Duration;
+use tests::pool_under_test::{PoolUnderTest, Start};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One slot, in which `sum` is known to be short.
+fn pool() -> PoolUnderTest {
+    let config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    for task in ["sum", "charge"] {
+        for _ in 0..3 {
+            let job = pool.submit(task);
+            pool.start(job);
+            pool.finish_after(job, MS);
+        }
+    }
+    pool
+}
+
+fn started(pool: &mut PoolUnderTest, task: &str) -> (JobId, WorkerId) {
+    let job = pool.submit(task);
+    (job, pool.start(job))
+}
+
+#[test]
+fn a_short_job_is_run_between_the_steps_of_a_long_one() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    let short = pool.submit("sum");
+    assert_eq!(pool.worker_with(short), Some(worker));
+    pool.run(short);
+    assert_eq!(pool.outcome(short), Some(Ok));
+    pool.finish(long);
+    assert_eq!(pool.outcome(long), Some(Ok));
+}
+
+#[test]
+fn a_job_that_must_not_be_lost_with_the_long_one_waits() {
+    let mut pool = pool();
+    started(&mut pool, "climb");
+    let charge = pool.submit("charge");
+    assert_eq!(pool.worker_with(charge), None);
+}
+
+#[test]
+fn nothing_is_run_beside_a_job_that_does_not_work_in_steps() {
+    let mut pool = pool();
+    started(&mut pool, "sum");
+    let other = pool.submit("sum");
+    assert_eq!(pool.worker_with(other), None);
+}
+
+#[test]
+fn the_clocks_of_a_suspended_job_stand_still() {
+    let mut pool = pool();
+    let long = pool.submit_with("climb", |request| request.timeout = Some(2 * SECOND));
+    let worker = pool.start(long);
+    let short = pool.submit_with("sum", |request| request.timeout = Some(10 * SECOND));
+    pool.start(short);
+    pool.wait(5 * SECOND);
+    assert_eq!(pool.outcome(long), None, "it has not run for five seconds, the other one has");
+    pool.finish(short);
+    pool.wait(SECOND);
+    pool.event(Event::Progress { worker, job: long, attempt: 1, done: 1, total: 2 });
+    pool.wait(999 * MS);
+    assert_eq!(pool.outcome(long), None);
+    pool.wait(2 * MS);
+    assert_eq!(pool.outcome(long), Some(Timeout));
+}
+
+#[test]
+fn a_long_job_whose_worker_a_short_one_ended_is_not_to_blame() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    let short = pool.submit("sum");
+    for _ in 0..3 {
+        if pool.worker_with(short).is_none() || pool.outcome(short).is_some() {
+            break;
+        }
+        let worker = pool.start(short);
+        pool.exit(worker, Exit::Signal(11));
+        if pool.outcome(short).is_none() {
+            pool.start(long);
+        }
+    }
+    assert_eq!(pool.outcome(short), Some(Poison));
+    assert_eq!(pool.outcome(long), None, "it is tried again, whatever the other one does");
+    assert!(!pool.workers.contains_key(&worker));
+    pool.run(long);
+    assert_eq!(pool.outcome(long), Some(Ok));
+    assert!(pool.ended[&long].lost.iter().all(|lost| !lost.is_blamed));
+    assert!(pool.ended[&short].lost.iter().filter(|lost| lost.is_blamed).count() == 3);
+}
+
+#[test]
+fn a_job_whose_worker_ended_goes_on_from_its_last_checkpoint() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    pool.event(Event::Checkpoint { worker, job: long, attempt: 1, bytes: 100 });
+    assert_eq!(pool.kept[&long], 1);
+    assert_eq!(pool.core.jobs().held_bytes(), 110);
+    pool.exit(worker, Exit::Signal(9));
+    let other = pool.worker_with(long).expect("it is given to another one");
+    assert_eq!(pool.workers[&other].resumed, [long]);
+    pool.run(long);
+    assert_eq!(pool.ended[&long].attempts, 2);
+    assert_eq!(pool.core.jobs().held_bytes(), 0);
+}
+
+#[test]
+fn a_checkpoint_over_the_limit_ends_its_worker() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    let bytes = CHECKPOINT_MAX as u64 + 1;
+    pool.event(Event::Checkpoint { worker, job: long, attempt: 1, bytes });
+    assert!(!pool.workers.contains_key(&worker));
+    assert!(pool.kept.is_empty());
+}
+
+#[test]
+fn a_job_that_does_not_say_how_far_it_is_as_it_promised_is_ended_and_tried_again() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    for done in 1..=5 {
+        pool.wait(SECOND);
+        pool.event(Event::Progress { worker, job: long, attempt: 1, done, total: 9 });
+    }
+    assert!(pool.workers.contains_key(&worker));
+    let hang_timeout = pool.core.config().hang_timeout;
+    pool.wait(SECOND + hang_timeout);
+    assert!(!pool.workers.contains_key(&worker));
+    assert!(pool.worker_with(long).is_some_and(|other| other != worker));
+    pool.run(long);
+    assert_eq!(pool.ended[&long].lost[0].code, Timeout);
+}
+
+/// A worker that has done as many jobs as it may is replaced: the long job on it is asked to go on elsewhere.
+#[test]
+fn a_worker_that_is_to_be_replaced_gives_its_long_job_back_and_nothing_is_counted_against_that() {
+    let config =
+        CoreConfig { workers: 1, spares: 1, max_rss: Some(1000), max_attempts: 1, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    let (long, worker) = started(&mut pool, "climb");
+    pool.event(Event::Measured { worker, resident_bytes: 1001 });
+    assert_eq!(pool.asked_to_yield, [(worker, long)]);
+    pool.now = pool.now + 700 * MS;
+    let given = &mut pool.workers.get_mut(&worker).unwrap().given;
+    given.clear();
+    pool.event(Event::Yielded { worker, job: long, attempt: 1, run: 700 * MS, bytes: 50 });
+    let other = pool.worker_with(long).expect("it goes on elsewhere");
+    assert_ne!(other, worker);
+    assert_eq!(pool.workers[&other].resumed, [long]);
+    assert!(!pool.workers.contains_key(&worker), "it was dismissed");
+    pool.start(long);
+    pool.finish_after(long, 300 * MS);
+    let ended = &pool.ended[&long];
+    assert_eq!((ended.outcome, ended.attempts, ended.run), (Ok, 2, 1000 * MS));
+}
+
+#[test]
+fn yielding_unasked_is_against_the_rules() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    pool.event(Event::Yielded { worker, job: long, attempt: 1, run: MS, bytes: 50 });
+    assert!(!pool.workers.contains_key(&worker));
+}
+
+#[test]
+fn a_suspended_job_can_be_cancelled_without_harm_to_the_one_that_runs() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    let short = pool.submit("sum");
+    pool.start(short);
+    pool.event(Event::Cancel { job: long });
+    assert_eq!(pool.outcome(long), Some(Cancelled));
+    pool.wait(10 * MS);
+    pool.finish(short);
+    assert_eq!(pool.outcome(short), Some(Ok));
+    let usage = Usage::default();
+    pool.event(Event::Finished { worker, job: long, attempt: 1, run: MS, usage });
+    let next = pool.submit("charge");
+    assert_eq!(pool.worker_with(next), Some(worker));
+}
+
+/// The actions of one event are what the shell does, in order: the checkpoint must be known before its job is run.
+#[test]
+fn a_resumed_run_says_that_it_is_one() {
+    let mut pool = pool();
+    let (long, worker) = started(&mut pool, "climb");
+    pool.event(Event::Checkpoint { worker, job: long, attempt: 1, bytes: 1 });
+    let mut actions = Vec::new();
+    let exit = Exit::Signal(9);
+    pool.core.handle(
+        pool.now,
+        Event::Exited { worker, exit, last_lines: Vec::new(), usage: None },
+        &mut actions,
+    );
+    let spawned = actions.iter().find_map(|action| match action {
+        Action::Spawn { worker, .. } => Some(*worker),
+        _ => None,
+    });
+    actions.clear();
+    let hello = Event::Hello { worker: spawned.unwrap(), tasks: tests::pool_under_test::offers() };
+    pool.core.handle(pool.now, hello, &mut actions);
+    let is_resumed =
+        |action: &Action| matches!(action, Action::Run { job, attempt: 2, resume: true, .. } if *job == long);
+    assert!(actions.iter().any(is_resumed), "{actions:?}");
+}
