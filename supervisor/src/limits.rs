@@ -81,6 +81,9 @@ pub const WORKER_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after `accept` ran out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Most clients that the `status` view lists.
+pub const CLIENTS_SHOWN_MAX: usize = 32;
+
 /// Most jobs that the `jobs` view lists.
 pub const JOBS_SHOWN_MAX: usize = 1000;
 

@@ -20,6 +20,10 @@ pub struct Status {
     pub reason: Option<String>,
     /// The worker processes.
     pub workers: WorkerCounts,
+    /// How well the waits of jobs are foretold.
+    pub wait_estimate: WaitEstimate,
+    /// Who has jobs, those that have used most first; at most [`crate::limits::CLIENTS_SHOWN_MAX`].
+    pub clients: Vec<ClientView>,
     /// What waits.
     pub queue: QueueCounts,
     /// `accepted`, `rejected`, `queued`, `running`, and one counter for each outcome.
@@ -45,6 +49,32 @@ pub struct WorkerCounts {
     pub spares: usize,
     /// Worker processes started to replace another.
     pub restarts: u64,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitEstimate {
+    /// How long a job would wait that came now and whose client takes its turn behind all others, in microseconds.
+    pub now_us: u64,
+    /// Jobs whose wait was foretold when they were accepted, and that have been started since.
+    pub checked: u64,
+    /// By how much half of the forecasts were wrong at most, in microseconds, rounded up to a power of two.
+    pub error_p50_us: u64,
+    /// By how much nine forecasts in ten were wrong at most, in microseconds, rounded up to a power of two.
+    pub error_p90_us: u64,
+}
+
+/// Part of [`Status`]: one client that has jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientView {
+    /// As it calls itself, or its connection.
+    pub client: String,
+    /// Its share relative to others.
+    pub weight: u32,
+    /// Jobs of its that have not ended.
+    pub jobs: usize,
+    /// Jobs of its that wait.
+    pub waiting: usize,
 }
 
 /// Part of [`Status`].

@@ -36,8 +36,8 @@ fn build_programs() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--bins", "-p", "offload-supervisor", "-p", "tests", "-p", "examples"]);
     cargo.arg("--target-dir").arg(folder.parent().expect("target"));
-    if folder.ends_with("release") {
-        cargo.arg("--release");
+    if !folder.ends_with("debug") {
+        cargo.arg("--profile").arg(folder.file_name().expect("the folder of a profile"));
     }
     let status = cargo.current_dir(workspace()).status().expect("cargo can be run");
     assert!(status.success(), "the programs under test do not build");

@@ -13,6 +13,7 @@
 //! | descriptors | those above 2 that came through exec are closed | serves |
 //! | file mode mask | 077 | cannot fail |
 //! | niceness | 5 more than the parent's | serves |
+//! | scheduler | SCHED_BATCH: not preferred when it wakes up | serves |
 //! | OOM killer | +900: the worker goes before the supervisor | serves |
 //! | affinity | only if `OFFLOAD_AFFINITY` says so | serves |
 //! | not dumpable | nobody of the same user reads its memory; lost by exec | serves |
@@ -24,9 +25,10 @@
 //! The size of a file is not limited unless somebody says so. A limit for each file bounds no disk, as files can be
 //! many, and its SIGXFSZ in the middle of honest work is hard to understand.
 //!
-//! Two wishes have no way without `unsafe`, which this workspace forbids: SCHED_BATCH and an I/O priority. The latter
-//! follows the niceness where none is set (ioprio_set(2)): 5 makes it the fifth of the best-effort levels.
+//! The priority of input and output follows the niceness where none is set (ioprio_set(2)): 5 makes it the fifth of the
+//! best-effort levels.
 
+use crate::sys;
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -160,6 +162,7 @@ pub fn confine(limits: &Limits) -> Result<(), ConfineError> {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
     // The supervisor looks for itself what came of the rest: what is refused here need not be told.
     let _ = be_nicer_than_the_parent();
+    let _ = sys::schedule_as_batch();
     let _ = go_first_when_memory_runs_out();
     let _ = limits.core.map(stay_on_core);
     Ok(())

@@ -58,6 +58,7 @@ mod process;
 mod progress;
 mod session;
 mod stepped;
+mod sys;
 mod task;
 #[cfg(test)]
 mod test_supervisor;

@@ -118,13 +118,20 @@ impl Core {
         jobs.map(|job| planned(job.expected) / 2).sum()
     }
 
+    /// How long a job waits that comes now, behind all others.
+    pub fn longest_wait(&self) -> Duration {
+        (0..self.programs.len())
+            .map(|program| self.expected_wait(program, Duration::MAX, 1))
+            .max()
+            .unwrap_or_default()
+    }
+
     /// When it may be worth asking again, for somebody who is refused for want of room.
     pub(super) fn retry_after(&self, program: Option<ProgramIndex>) -> Duration {
         let wait = |program| self.expected_wait(program, Duration::MAX, 1);
-        let all = 0..self.programs.len();
-        let longest = program.map_or_else(|| all.map(wait).max(), |program| Some(wait(program)));
+        let longest = program.map_or_else(|| self.longest_wait(), wait);
         // A tenth of the queue makes room enough, and asking more often than this is of no use.
-        (longest.unwrap_or_default() / 10).max(Duration::from_millis(100))
+        (longest / 10).max(Duration::from_millis(100))
     }
 
     /// The job has been started: what was said of its wait can be checked.

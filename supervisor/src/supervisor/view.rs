@@ -4,13 +4,14 @@ use super::Hub;
 use super::orders::micros;
 use crate::core::Phase;
 use crate::core::action::Notice;
+use crate::core::clients::Account;
 use crate::core::ids::{JobId, SlotIndex, WorkerId};
 use crate::core::jobs::{Job, JobState};
 use crate::core::slots::{Retire, Role, Slot, SlotState};
-use crate::limits::JOBS_SHOWN_MAX;
+use crate::limits::{CLIENTS_SHOWN_MAX, JOBS_SHOWN_MAX};
 use crate::views::{
-    IoPoolView, JobView, LedgerView, LoopView, Percentiles, QueueCounts, SlowCallback, Status, TaskView,
-    WorkerCounts, WorkerView,
+    ClientView, IoPoolView, JobView, LedgerView, LoopView, Percentiles, QueueCounts, SlowCallback, Status,
+    TaskView, WaitEstimate, WorkerCounts, WorkerView,
 };
 use crate::workers::Confinement;
 use offload_protocol::nouns::{Lane, OutcomeCode};
@@ -28,6 +29,8 @@ impl Hub {
             state: self.state(reason.is_some()).to_owned(),
             reason,
             workers: self.worker_counts(),
+            wait_estimate: self.wait_estimate(),
+            clients: self.client_views(),
             queue: QueueCounts {
                 jobs: waiting,
                 bytes: self.core.jobs().held_bytes(),
@@ -49,6 +52,29 @@ impl Hub {
             Phase::Draining { .. } => "draining",
             Phase::Stopping | Phase::Over => "stopped",
         }
+    }
+
+    fn wait_estimate(&self) -> WaitEstimate {
+        let estimates = self.core.wait_estimates();
+        let error = |percent| estimates.error.quantile(percent).map_or(0, micros);
+        WaitEstimate {
+            now_us: micros(self.core.longest_wait()),
+            checked: estimates.checked,
+            error_p50_us: error(50),
+            error_p90_us: error(90),
+        }
+    }
+
+    fn client_views(&self) -> Vec<ClientView> {
+        let mut clients: Vec<_> = self.core.clients().active().collect();
+        clients.sort_by_key(|account| std::cmp::Reverse((account.used, account.jobs)));
+        let view = |account: &Account| ClientView {
+            client: account.name.to_string(),
+            weight: account.weight,
+            jobs: account.jobs,
+            waiting: account.waiting,
+        };
+        clients.into_iter().take(CLIENTS_SHOWN_MAX).map(view).collect()
     }
 
     fn worker_counts(&self) -> WorkerCounts {
