@@ -60,6 +60,11 @@ pub(crate) const fn crashes(fault: &'static str, cause: &'static str) -> Case {
     Case::new(fault, OutcomeCode::WorkerCrashed, cause)
 }
 
+/// Every worker ends before it has started the job, which is not given out for ever.
+pub(crate) const fn never_started(fault: &'static str) -> Case {
+    Case { attempts: 0, ..crashes(fault, "before they started it") }
+}
+
 /// The worker breaks a rule of the protocol while it has the job.
 pub(crate) const fn breaks(fault: &'static str, cause: &'static str) -> Case {
     Case::new(fault, OutcomeCode::WorkerProtocol, cause)
@@ -94,4 +99,9 @@ pub(crate) const fn allowed(fault: &'static str) -> Case {
 /// The task says that it failed, and its worker lives.
 pub(crate) const fn fails(fault: &'static str, outcome: OutcomeCode, cause: &'static str) -> Case {
     Case { ends_a_worker: false, ..Case::new(fault, outcome, cause) }
+}
+
+/// There is no victim: a worker ends before it is ready, and no job has been anywhere near it.
+pub(crate) const fn all_well(fault: &'static str) -> Case {
+    Case { task: "-", victims: 0, ..unharmed(fault) }
 }

@@ -5,11 +5,13 @@
 //! `OFFLOAD_CASES=text` plays only the cases whose name has that text in it.
 
 mod case;
+mod ends;
 mod stage;
 mod table;
 
 use case::Case;
-use stage::Stage;
+use offload_protocol::nouns::OutcomeCode;
+use stage::{Measured, Stage};
 
 /// Flags of supervisors whose workers are to fail quickly.
 const QUICK: &[&str] = &["--backoff-min", "10ms", "--max-payload", "8MiB"];
@@ -18,19 +20,20 @@ fn is_wanted(case: &&Case) -> bool {
     std::env::var("OFFLOAD_CASES").map_or(true, |text| case.fault.contains(&text))
 }
 
+/// One line a case: what, and how long.
+fn print_row(fault: &str, task: &str, outcome: OutcomeCode, measured: &Measured) {
+    let Measured { outcome: told, whole, lag } = measured;
+    let [told, whole, lag] = [told, whole, lag].map(|time| time.as_secs_f64() * 1e3);
+    println!(
+        "{fault:<26} {task:<7} {outcome:<16} told {told:>8.1} ms  whole {whole:>8.1} ms  lag {lag:>6.1} ms"
+    );
+}
+
 /// Plays the case and prints its row. What went wrong, if something did.
 fn play(stage: &mut Stage, case: &Case) -> Option<String> {
     match stage.play(case) {
         Ok(measured) => {
-            println!(
-                "{:<26} {:<7} {:<16} told {:>8.1} ms  whole {:>8.1} ms  lag {:>6.1} ms",
-                case.fault,
-                case.task,
-                case.outcome,
-                measured.outcome.as_secs_f64() * 1e3,
-                measured.whole.as_secs_f64() * 1e3,
-                measured.lag.as_secs_f64() * 1e3
-            );
+            print_row(case.fault, case.task, case.outcome, &measured);
             None
         }
         Err(why) => {
@@ -74,16 +77,57 @@ fn a_worker_that_fails_after_its_answer_takes_nothing_back() {
     play_all(table::AFTER);
 }
 
-#[test]
-fn a_worker_that_stops_half_way_is_given_up_in_time() {
+/// All at the same time.
+fn play_side_by_side(cases: &[Case], play: impl Fn(&Case) -> Option<String> + Sync) {
+    let play = &play;
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let play_alone = |case| {
-            let mut stage = Stage::ready(QUICK);
-            play(&mut stage, case).or_else(|| stage.end().err())
-        };
-        let cases = table::SLOW.iter().filter(is_wanted);
-        let playing: Vec<_> = cases.map(|case| scope.spawn(move || play_alone(case))).collect();
+        let cases = cases.iter().filter(is_wanted);
+        let playing: Vec<_> = cases.map(|case| scope.spawn(move || play(case))).collect();
         playing.into_iter().filter_map(|case| case.join().expect("a failure is told, not panicked")).collect()
     });
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+fn told(fault: &str, played: Result<(), String>) -> Option<String> {
+    let failure = format!("{fault}: {}", played.err()?);
+    println!("{failure}");
+    Some(failure)
+}
+
+#[test]
+fn a_worker_that_stops_half_way_is_given_up_in_time() {
+    play_side_by_side(table::SLOW, |case| {
+        let mut stage = Stage::ready(QUICK);
+        play(&mut stage, case).or_else(|| stage.end().err())
+    });
+}
+
+#[test]
+fn a_process_that_fails_before_it_is_ready_is_replaced() {
+    let cases = table::FIRST_START.iter().filter(is_wanted);
+    let failures: Vec<_> = cases.filter_map(|case| told(case.fault, ends::play_first_start(case))).collect();
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_process_that_never_gets_ready_is_replaced_in_time() {
+    play_side_by_side(table::SLOW_START, |case| told(case.fault, ends::play_first_start(case)));
+}
+
+#[test]
+fn a_program_that_cannot_be_started_makes_its_jobs_unavailable_and_is_tried_ever_more_slowly() {
+    let rows = table::NO_START.iter().map(|row| (row, false));
+    let rows = rows.chain(table::POINTLESS_START.iter().map(|row| (row, true)));
+    let play = |((fault, reason), is_pointless): (&(&str, &str), bool)| {
+        told(fault, ends::play_no_start(fault, reason, is_pointless))
+    };
+    let failures: Vec<_> = rows.filter_map(play).collect();
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_worker_that_does_not_end_properly_does_not_keep_its_supervisor() {
+    let failures: Vec<_> =
+        table::STOP.iter().filter_map(|fault| told(fault, ends::play_stop(fault))).collect();
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }

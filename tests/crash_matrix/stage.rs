@@ -1,17 +1,20 @@
 //! A supervisor with three workers, 64 canaries beside every victim, and somebody who asks it something all the time.
 
-use crate::case::Case;
+use crate::case::{self, Case};
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor, View};
 use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
 use offload_supervisor::client::Client;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tests::canary;
 use tests::chaos::prober::Prober;
-use tests::harness::{Daemon, children_of, descriptors_of, private_folder, program, until};
+use tests::harness::{
+    Daemon, children_of, descriptors_of, private_folder, processes_with, program, signal, until,
+};
 
 /// Canaries of one case: as many of a short task, which workers are given in batches, as of a slow one.
 const CANARIES: u64 = 64;
@@ -29,10 +32,10 @@ pub(crate) const WORKERS: usize = 3;
 /// See the module's documentation.
 pub(crate) struct Stage {
     pub(crate) daemon: Daemon,
-    _marks: TempDir,
+    marks: TempDir,
     client: Client,
     watcher: Client,
-    prober: Prober,
+    prober: Option<Prober>,
     round: u64,
     baseline: Option<Baseline>,
 }
@@ -48,7 +51,7 @@ struct Baseline {
 /// What was measured of a case that ended as it should.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    /// From submission to the outcome of the last victim.
+    /// From submission to the outcome of the last victim; without victims, of the last canary.
     pub(crate) outcome: Duration,
     /// From then until all slots were ready.
     pub(crate) whole: Duration,
@@ -73,9 +76,9 @@ impl Stage {
         let mut arguments = vec!["--quiet", "--workers", &workers, "--worker", command.trim_end()];
         arguments.extend(flags);
         let daemon = Daemon::launch(&arguments);
-        let prober = Prober::start(&daemon.socket, PROBE_EVERY);
+        let prober = Some(Prober::start(&daemon.socket, PROBE_EVERY));
         let (client, watcher) = (daemon.client(), daemon.client());
-        Stage { daemon, _marks: marks, client, watcher, prober, round: 0, baseline: None }
+        Stage { daemon, marks, client, watcher, prober, round: 0, baseline: None }
     }
 
     /// One whose workers are all ready, which is what it comes back to.
@@ -102,7 +105,14 @@ impl Stage {
         self.status()["workers"]["restarts"].as_u64().unwrap_or(0)
     }
 
-    /// Whether all slots and the spare are ready and nothing else is left.
+    /// All processes but the supervisor's own that are there because of it.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mut processes = processes_with(&self.marks.path().display().to_string());
+        processes.retain(|pid| *pid != self.daemon.pid());
+        processes
+    }
+
+    /// Whether all slots and the spare are ready and nothing else is left, not even a grandchild.
     fn is_whole(&mut self, restarts_before: u64) -> bool {
         let status = self.status();
         let workers = &status["workers"];
@@ -111,6 +121,7 @@ impl Stage {
             && workers["spares"] == spares
             && workers["restarts"].as_u64() >= Some(restarts_before)
             && children_of(self.daemon.pid()).len() == WORKERS + self.spares()
+            && self.processes().len() == WORKERS + self.spares()
     }
 
     fn spares(&self) -> usize {
@@ -127,7 +138,7 @@ impl Stage {
         let began = Instant::now();
         while !self.is_whole(restarts_before) {
             if began.elapsed() > WHOLE_WITHIN {
-                let children = children_of(self.daemon.pid());
+                let children = self.processes();
                 return Err(format!(
                     "P3: not whole after {WHOLE_WITHIN:?}: {} {children:?}",
                     self.status()["workers"]
@@ -143,8 +154,16 @@ impl Stage {
     /// # Errors
     /// What was not as it should be.
     pub(crate) fn play(&mut self, case: &Case) -> Result<Measured, String> {
-        self.round += 1;
         let restarts = self.restarts() + u64::from(case.ends_a_worker);
+        self.play_until(case, restarts)
+    }
+
+    /// As [`Stage::play`]; in the end so many workers have to have been replaced since the supervisor started.
+    ///
+    /// # Errors
+    /// As [`Stage::play`].
+    pub(crate) fn play_until(&mut self, case: &Case, restarts: u64) -> Result<Measured, String> {
+        self.round += 1;
         let began = Instant::now();
         self.submit_all(case);
         let mut ended = self.collect(case, began)?;
@@ -154,15 +173,29 @@ impl Stage {
             judge(case, &victim)?;
             outcome = outcome.max(victim.after);
         }
-        ended.into_iter().try_for_each(|(number, ended)| self.judge_canary(number, &ended))?;
+        for (number, ended) in ended {
+            self.judge_canary(number, &ended)?;
+            if case.victims == 0 {
+                outcome = outcome.max(ended.after);
+            }
+        }
         self.wait_until_whole(restarts)?;
         let whole = began.elapsed().saturating_sub(outcome);
         self.nothing_more_comes()?;
-        let lag = self.prober.since(began).into_iter().max().unwrap_or_default();
+        Ok(Measured { outcome, whole, lag: self.lag_since(began)? })
+    }
+
+    /// The longest that the prober had to wait since then.
+    ///
+    /// # Errors
+    /// That it was too long.
+    pub(crate) fn lag_since(&self, moment: Instant) -> Result<Duration, String> {
+        let samples = self.prober.iter().flat_map(|prober| prober.since(moment));
+        let lag = samples.max().unwrap_or_default();
         if lag > LAG_MAX {
             return Err(format!("P4: the loop was away for {lag:?}"));
         }
-        Ok(Measured { outcome, whole, lag })
+        Ok(lag)
     }
 
     /// Half of the canaries before the victims, half after them: some will be in the same batch.
@@ -215,6 +248,39 @@ impl Stage {
         Ok(ended)
     }
 
+    /// Submits the canaries of a case, all of which have to be refused with this reason. How long that took.
+    ///
+    /// # Errors
+    /// What was not so.
+    pub(crate) fn submit_canaries_to_nobody(
+        &mut self,
+        code: OutcomeCode,
+        reason: &str,
+    ) -> Result<Duration, String> {
+        let began = Instant::now();
+        let case = case::all_well("");
+        self.submit_all(&case);
+        let mut refused = BTreeMap::new();
+        while refused.len() < CANARIES as usize {
+            let answer = self.client.receive_until(began + case.bound).map_err(|error| error.to_string())?;
+            let (ticket, refusal) = match answer.ok_or("P1: jobs hang that nobody can run")?.0 {
+                ToClient::Accepted { .. } => continue,
+                ToClient::Rejected { ticket, code, message, .. } => (ticket, (code, message.into_owned())),
+                ToClient::Finished { ticket, report } => {
+                    (ticket, (report.outcome, report.error.map_or(String::new(), |error| error.message)))
+                }
+                other => return Err(format!("unexpected: {other:?}")),
+            };
+            if refusal.0 != code || !refusal.1.contains(reason) {
+                return Err(format!("P1: {refusal:?}"));
+            }
+            if refused.insert(ticket, refusal).is_some() {
+                return Err(format!("P1: {ticket} is refused twice"));
+            }
+        }
+        Ok(began.elapsed())
+    }
+
     fn judge_canary(&self, number: u64, ended: &Ended) -> Result<(), String> {
         let right = canary::answer(&canary::input(self.round, number));
         let is_fine = ended.report.outcome == OutcomeCode::Ok && ended.report.attempts == 1;
@@ -250,7 +316,18 @@ impl Stage {
                 (self.look() == *baseline).then_some(())
             });
         }
-        self.prober.finish().map(drop)
+        self.prober.take().map_or(Ok(()), |prober| prober.finish().map(drop))
+    }
+}
+
+impl Drop for Stage {
+    /// What a supervisor has overlooked is not left to the machine.
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            if !children_of(self.daemon.pid()).contains(&pid) {
+                signal(pid, Signal::KILL);
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The matrix: every phase of a worker's life with every act that has a meaning there.
 
-use crate::case::{Case, allowed, breaks, crashes, fails, poisons, retried, times_out, unharmed};
+use crate::case::{
+    Case, all_well, allowed, breaks, crashes, fails, never_started, poisons, retried, times_out, unharmed,
+};
 use offload_protocol::nouns::OutcomeCode::{AppError, Panic};
 use std::time::Duration;
 
@@ -63,6 +65,9 @@ pub(crate) const RUN: &[Case] = &[
 
 /// The job has come and is not started: nothing that happens is its doing, and another worker gets it.
 pub(crate) const RECV: &[Case] = &[
+    never_started("recv:exit7"),
+    never_started("recv:segv"),
+    never_started("recv:kill"),
     unharmed("recv:exit0 once"),
     unharmed("recv:exit7 once"),
     unharmed("recv:exit64 once"),
@@ -174,4 +179,84 @@ pub(crate) const SLOW: &[Case] = &[
     unharmed("recv:sleep once").takes(PATIENCE),
     unharmed("recv:spin once").takes(PATIENCE),
     unharmed("recv:noread").task("deaf", 3, 4 << 20).takes(PATIENCE),
+];
+
+/// The first process fails before it is ready, the others do not: nobody notices.
+pub(crate) const FIRST_START: &[Case] = &[
+    all_well("boot:exit0"),
+    all_well("boot:exit7"),
+    all_well("boot:panic"),
+    all_well("boot:abort"),
+    all_well("boot:segv"),
+    all_well("boot:kill"),
+    all_well("boot:stack"),
+    all_well("boot:close"),
+    all_well("hello:garbage"),
+    all_well("hello:http"),
+    all_well("hello:hugelen"),
+    all_well("hello:unknown"),
+    all_well("hello:started"),
+    all_well("hello:finished"),
+    all_well("hello:partial-kill=10"),
+    all_well("hello:partial-exit0=60"),
+    all_well("hello:close"),
+    all_well("hello:closefds"),
+];
+
+/// As [`FIRST_START`], but the supervisor has to wait until it knows: side by side, as [`SLOW`].
+pub(crate) const SLOW_START: &[Case] = &[
+    all_well("boot:silent").takes(PATIENCE),
+    all_well("boot:spin").takes(PATIENCE),
+    all_well("boot:stop").takes(PATIENCE),
+    all_well("hello:partial=20").takes(PATIENCE),
+];
+
+/// No process ever gets ready: jobs are refused with this reason, and starting is tried ever more slowly.
+pub(crate) const NO_START: &[(&str, &str)] = &[
+    ("boot:exit0", "exit code 0"),
+    ("boot:exit7", "exit code 7"),
+    ("boot:panic", "exit code 101"),
+    ("boot:abort", "signal 6 (SIGABRT)"),
+    ("boot:segv", "signal 11 (SIGSEGV)"),
+    ("boot:kill", "signal 9 (SIGKILL)"),
+    ("boot:close", "at start-up"),
+    ("hello:garbage", "not a frame"),
+    ("hello:hugelen", "not a frame"),
+    ("hello:unknown", "not a message"),
+    ("hello:started", ""),
+    ("hello:partial-exit7=10", "exit code 7"),
+];
+
+/// Starting again would be pointless: every slot tries once.
+pub(crate) const POINTLESS_START: &[(&str, &str)] = &[
+    ("boot:exit64", "exit code 64"),
+    ("hello:badmagic", "wrong magic"),
+    ("hello:badversion", "version 9"),
+    ("hello:badname", "proper name"),
+    ("hello:manytasks", ""),
+];
+
+/// A worker misbehaves when the supervisor says that it is over. It is over all the same.
+pub(crate) const STOP: &[&str] = &[
+    "stop:nothing",
+    "stop:exit7",
+    "stop:exit64",
+    "stop:panic",
+    "stop:abort",
+    "stop:segv",
+    "stop:kill",
+    "stop:stack",
+    "stop:spin",
+    "stop:sleep",
+    "stop:stop",
+    "stop:linger",
+    "stop:ignore-term",
+    "stop:fork",
+    "stop:close",
+    "stop:closefds",
+    "stop:garbage",
+    "stop:hugelen",
+    "stop:finished",
+    "stop:secondhello",
+    "stop:ansi",
 ];

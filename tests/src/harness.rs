@@ -212,6 +212,19 @@ pub fn descriptors_of(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
+/// The processes that have this text among the words of their command, in the order of their numbers.
+pub fn processes_with(text: &str) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(text)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut found: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect();
+    found.sort_unstable();
+    found
+}
+
 /// Lines as they come, on a thread of their own.
 #[derive(Clone, Debug, Default)]
 pub struct Lines(Arc<(Mutex<Vec<String>>, Condvar)>);

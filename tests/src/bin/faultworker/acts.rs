@@ -134,8 +134,7 @@ fn leak_descriptors() -> Result<(), String> {
 /// `escape`s is in a session of its own, and its parent is gone before this returns.
 fn leave_children(count: usize, how: &str) -> ! {
     for _ in 0..count {
-        let ourselves = std::env::current_exe().expect("we are a file");
-        let mut child = Command::new(ourselves).arg(how).spawn().expect("we can be started again");
+        let mut child = ourselves(how).spawn().expect("we can be started again");
         match how {
             "escape" => _ = child.wait(),
             _ => println!("grandchild {}", child.id()),
@@ -144,13 +143,20 @@ fn leave_children(count: usize, how: &str) -> ! {
     die_of(Signal::KILL);
 }
 
+/// This program as something else, with what it was told itself: whoever looks for its processes finds this one too.
+fn ourselves(how: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("we are a file"));
+    let told = std::env::args().skip(1).filter(|argument| argument.starts_with("marks:"));
+    command.arg(how).args(told);
+    command
+}
+
 /// The life of such a child.
 #[expect(clippy::zombie_processes, reason = "that is what is tested")]
 pub(crate) fn be_a_grandchild(how: &str) {
     if how == "escape" {
         let _ = setsid();
-        let ourselves = std::env::current_exe().expect("we are a file");
-        let child = Command::new(ourselves).arg("grandchild").spawn().expect("we can be started again");
+        let child = ourselves("grandchild").spawn().expect("we can be started again");
         println!("grandchild {}", child.id());
     } else {
         std::thread::sleep(GRANDCHILD_LIVES);
