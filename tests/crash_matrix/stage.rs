@@ -84,7 +84,7 @@ impl Stage {
     /// One whose workers are all ready, which is what it comes back to.
     pub(crate) fn ready(flags: &[&str]) -> Stage {
         let mut stage = Stage::launch("", flags);
-        stage.wait_until_whole(0).expect("good workers start");
+        stage.wait_until_whole(0, WHOLE_WITHIN).expect("good workers start");
         stage.baseline = Some(stage.look());
         stage
     }
@@ -113,13 +113,13 @@ impl Stage {
     }
 
     /// Whether all slots and the spare are ready and nothing else is left, not even a grandchild.
-    fn is_whole(&mut self, restarts_before: u64) -> bool {
+    fn is_whole(&mut self, restarts: u64) -> bool {
         let status = self.status();
         let workers = &status["workers"];
         let spares = self.spares() as u64;
         workers["ready"] == WORKERS as u64
             && workers["spares"] == spares
-            && workers["restarts"].as_u64() >= Some(restarts_before)
+            && workers["restarts"].as_u64() >= Some(restarts)
             && children_of(self.daemon.pid()).len() == WORKERS + self.spares()
             && self.processes().len() == WORKERS + self.spares()
     }
@@ -134,13 +134,13 @@ impl Stage {
     }
 
     /// How long it took, or what is still missing.
-    pub(crate) fn wait_until_whole(&mut self, restarts_before: u64) -> Result<Duration, String> {
+    pub(crate) fn wait_until_whole(&mut self, restarts: u64, limit: Duration) -> Result<Duration, String> {
         let began = Instant::now();
-        while !self.is_whole(restarts_before) {
-            if began.elapsed() > WHOLE_WITHIN {
+        while !self.is_whole(restarts) {
+            if began.elapsed() > limit {
                 let children = self.processes();
                 return Err(format!(
-                    "P3: not whole after {WHOLE_WITHIN:?}: {} {children:?}",
+                    "P3: not whole after {limit:?}: {} {children:?}",
                     self.status()["workers"]
                 ));
             }
@@ -179,7 +179,7 @@ impl Stage {
                 outcome = outcome.max(ended.after);
             }
         }
-        self.wait_until_whole(restarts)?;
+        self.wait_until_whole(restarts, WHOLE_WITHIN.max(case.bound))?;
         let whole = began.elapsed().saturating_sub(outcome);
         self.nothing_more_comes()?;
         Ok(Measured { outcome, whole, lag: self.lag_since(began)? })
