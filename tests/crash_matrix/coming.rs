@@ -11,3 +11,10 @@ pub(crate) const COMING: &[Case] = &[
     unharmed("recv:stop once"),
     unharmed("after:stop"),
 ];
+
+/// A job whose every worker dies before it has started it makes the supervisor refuse everybody's jobs if the workers
+/// are young, instead of being given up itself.
+pub(crate) const NEVER_STARTED: &[Case] = &[
+    never_started("recv:exit7"),
+    never_started("recv:segv"),
+];

@@ -12,9 +12,17 @@ mod table;
 use case::Case;
 use offload_protocol::nouns::OutcomeCode;
 use stage::{Measured, Stage};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Flags of supervisors whose workers are to fail quickly.
 const QUICK: &[&str] = &["--backoff-min", "10ms", "--max-payload", "8MiB"];
+
+/// Those that measure something do so one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn is_wanted(case: &&Case) -> bool {
     std::env::var("OFFLOAD_CASES").map_or(true, |text| case.fault.contains(&text))
@@ -45,6 +53,7 @@ fn play(stage: &mut Stage, case: &Case) -> Option<String> {
 
 /// One after another under one supervisor; after a failure under a new one.
 fn play_all(cases: &[Case]) {
+    let _alone = alone();
     let mut failures = Vec::new();
     let mut stage = Stage::ready(QUICK);
     for case in cases.iter().filter(is_wanted) {
@@ -104,6 +113,7 @@ fn a_worker_that_stops_half_way_is_given_up_in_time() {
 
 #[test]
 fn a_process_that_fails_before_it_is_ready_is_replaced() {
+    let _alone = alone();
     let cases = table::FIRST_START.iter().filter(is_wanted);
     let failures: Vec<_> = cases.filter_map(|case| told(case.fault, ends::play_first_start(case))).collect();
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
@@ -116,6 +126,7 @@ fn a_process_that_never_gets_ready_is_replaced_in_time() {
 
 #[test]
 fn a_program_that_cannot_be_started_makes_its_jobs_unavailable_and_is_tried_ever_more_slowly() {
+    let _alone = alone();
     let rows = table::NO_START.iter().map(|row| (row, false));
     let rows = rows.chain(table::POINTLESS_START.iter().map(|row| (row, true)));
     let play = |((fault, reason), is_pointless): (&(&str, &str), bool)| {
@@ -127,6 +138,7 @@ fn a_program_that_cannot_be_started_makes_its_jobs_unavailable_and_is_tried_ever
 
 #[test]
 fn a_worker_that_does_not_end_properly_does_not_keep_its_supervisor() {
+    let _alone = alone();
     let failures: Vec<_> =
         table::STOP.iter().filter_map(|fault| told(fault, ends::play_stop(fault))).collect();
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The most memory that `alloc` may come to have, in bytes (1 GiB).
-const MEMORY_MAX: u64 = 1 << 30;
+/// The most memory that `alloc` may come to have, in bytes (256 MiB).
+const MEMORY_MAX: u64 = 256 << 20;
 /// The most descriptors that `fdleak` may come to have.
 const DESCRIPTORS_MAX: u64 = 128;
 /// A process that nobody ends ends by itself, so that a test that fails leaves nothing behind for long.
@@ -111,7 +111,7 @@ fn use_up_memory() -> ! {
         .expect("a limit may be lowered");
     let mut hoard = Vec::new();
     loop {
-        hoard.push(black_box(vec![1_u8; 64 << 20]));
+        hoard.push(black_box(vec![1_u8; 16 << 20]));
     }
 }
 
