@@ -66,8 +66,9 @@ impl Chaos {
         let work = Work::endless();
         let (calm, deeds, faulted, ledger) = self.clients_and_killer(&daemon, &work);
         let converged = converge(&daemon, &before);
-        let status = daemon.status();
+        // Before anybody asks for the status, which takes a connection.
         let after = Holdings::of(daemon.pid());
+        let status = daemon.status();
         let lag = prober.finish();
         Told { chaos: self, calm, deeds, faulted, ledger, converged, status, before, after, lag: sorted(lag) }
     }
@@ -125,12 +126,19 @@ fn converge(daemon: &Daemon, before: &Holdings) -> Option<Duration> {
         let is_idle = status["queue"]["jobs"] == 0 && status["queue"]["bytes"] == 0;
         let is_whole = status["workers"]["ready"] == status["workers"]["configured"];
         let is_awake = !children_of(daemon.pid()).into_iter().any(is_stopped);
-        if is_idle && is_whole && is_awake && Holdings::of(daemon.pid()).has_as_many_as(before) {
+        if is_idle && is_whole && is_awake && comes_to(daemon, before) {
             return Some(began.elapsed());
         }
         std::thread::park_timeout(Duration::from_millis(5));
     }
     None
+}
+
+/// Whether as much is held as before, once the connection that asked for the status is forgotten.
+fn comes_to(daemon: &Daemon, before: &Holdings) -> bool {
+    let moment = Instant::now() + Duration::from_millis(100);
+    std::iter::from_fn(|| (Instant::now() < moment).then(|| Holdings::of(daemon.pid())))
+        .any(|now| now.has_as_many_as(before))
 }
 
 fn sorted(lag: Result<Vec<super::prober::Sample>, String>) -> Result<Vec<Duration>, String> {

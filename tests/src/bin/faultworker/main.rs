@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
     let mark = worker.mark("start");
     starts.retain(|fault| fault.is_due(1, mark.as_deref()));
-    worker.start(&starts);
+    worker.greet(&starts);
     worker.serve()
 }
 
@@ -101,7 +101,7 @@ impl Worker {
     }
 
     /// Everything until the hello is said.
-    fn start(&mut self, faults: &[Fault]) {
+    fn greet(&mut self, faults: &[Fault]) {
         let hello = wire::frame(&wire::hello(TASKS), b"");
         if let Some(boot) = faults.iter().find(|fault| fault.phase == Phase::Boot) {
             eprintln!("faultworker: boot:{}", boot.act);
@@ -156,36 +156,41 @@ impl Worker {
 
     fn run(&mut self, job: &Job) {
         let fault = self.fault_of(job);
-        let is_in = |phase| fault.as_ref().filter(|fault| fault.phase == phase);
-        let ordinary = ordinary_answer(job);
-        if let Some(fault) = is_in(Phase::Recv) {
+        let at = |phase| fault.as_ref().filter(|fault| fault.phase == phase);
+        if let Some(fault) = at(Phase::Recv) {
             let _ = self.commit(fault, job, &wire::started(job.id, job.attempt));
         }
-        let terminated = is_in(Phase::Term).map(|_| acts::terminated());
+        let answer = self.start(job, at(Phase::Run), at(Phase::Term));
+        let whole = framed(job, &answer);
+        self.reply(job, &whole, at(Phase::Reply));
+        if let Some(fault) = at(Phase::After) {
+            let _ = self.commit(fault, job, &whole);
+        }
+        if let Some(fault) = at(Phase::Stop) {
+            self.at_the_end = Some(fault.clone());
+        }
+    }
+
+    /// Says that the job runs, and runs it.
+    fn start(&mut self, job: &Job, run: Option<&Fault>, term: Option<&Fault>) -> Answer {
+        // Before the word is out: SIGTERM may come right after it.
+        let terminated = term.map(|_| acts::terminated());
         wire::send(&wire::started(job.id, job.attempt));
-        let mut answer = ordinary;
+        let answer = ordinary_answer(job);
         if let Some(flag) = terminated {
             acts::wait_for_term(&flag);
         }
-        if let Some(fault) = is_in(Phase::Run).or(is_in(Phase::Term)) {
-            let whole = framed(job, &answer);
-            answer = self.commit_and_survive(fault, job, &whole).unwrap_or(answer);
-        }
+        let Some(fault) = run.or(term) else { return answer };
         let whole = framed(job, &answer);
-        let (failure, then) = match is_in(Phase::Reply) {
-            Some(fault) => self.commit(fault, job, &whole),
-            None => (None, Then::GoOn),
-        };
-        if let Some(failure) = failure {
-            wire::send(&framed(job, &failure));
-        } else if then == Then::GoOn {
-            wire::send(&whole);
-        }
-        if let Some(fault) = is_in(Phase::After) {
-            let _ = self.commit(fault, job, &whole);
-        }
-        if let Some(fault) = is_in(Phase::Stop) {
-            self.at_the_end = Some(fault.clone());
+        self.commit_and_survive(fault, job, &whole).unwrap_or(answer)
+    }
+
+    /// Sends the answer, or whatever was ordered instead.
+    fn reply(&mut self, job: &Job, whole: &[u8], fault: Option<&Fault>) {
+        match fault.map(|fault| self.commit(fault, job, whole)) {
+            Some((Some(failure), _)) => wire::send(&framed(job, &failure)),
+            Some((None, Then::SayNothing)) => {}
+            Some((None, Then::GoOn)) | None => wire::send(whole),
         }
     }
 
@@ -202,7 +207,11 @@ impl Worker {
     fn commit_and_survive(&mut self, fault: &Fault, job: &Job, whole: &[u8]) -> Option<Answer> {
         match catch_unwind(AssertUnwindSafe(|| self.commit(fault, job, whole))) {
             Ok((failure, _)) => failure,
-            Err(_) => Some(Answer::Failed(FailureKind::Panic, "as ordered".to_owned())),
+            Err(panic) => {
+                let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
+                Some(Answer::Failed(FailureKind::Panic, message.unwrap_or_default()))
+            }
         }
     }
 
@@ -222,10 +231,7 @@ impl Worker {
             }
             Some(Ok(())) => (None, Then::GoOn),
             Some(Err(message)) => (Some(Answer::Failed(FailureKind::AppError, message)), Then::GoOn),
-            None => {
-                let message = format!("no such act: {}", fault.act);
-                (Some(Answer::Failed(FailureKind::AppError, message)), Then::GoOn)
-            }
+            None => panic!("no such act: {}", fault.act),
         }
     }
 
