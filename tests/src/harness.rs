@@ -26,13 +26,26 @@ pub fn offload() -> PathBuf {
 /// A program of this workspace, such as `faultworker` or `own_task`.
 pub fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(build_programs).join(name)
+    FOLDER.get_or_init(find_programs).join(name)
 }
 
-/// Cargo builds the programs of other packages only when asked to.
-fn build_programs() -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a path");
-    let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
+/// They are beside us, or one folder up from a test. Cargo builds those of other packages only when asked to; who was not
+/// started by cargo has to have asked.
+fn find_programs() -> PathBuf {
+    let ourselves = std::env::current_exe().expect("a test has a path");
+    let mut folder = ourselves.parent().expect("target/PROFILE/...").to_owned();
+    let is_test = folder.ends_with("deps");
+    if is_test {
+        folder.pop();
+    }
+    if is_test || std::env::var_os("CARGO").is_some() {
+        build_programs(&folder);
+    }
+    assert!(folder.join("offload").exists(), "no program `offload` in {}", folder.display());
+    folder
+}
+
+fn build_programs(folder: &Path) {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--bins", "-p", "offload-supervisor", "-p", "tests", "-p", "examples"]);
     cargo.arg("--target-dir").arg(folder.parent().expect("target"));
@@ -41,7 +54,6 @@ fn build_programs() -> PathBuf {
     }
     let status = cargo.current_dir(workspace()).status().expect("cargo can be run");
     assert!(status.success(), "the programs under test do not build");
-    folder
 }
 
 /// The root of the workspace.
@@ -210,6 +222,19 @@ pub fn children_of(pid: u32) -> Vec<u32> {
 /// Open descriptors of a process.
 pub fn descriptors_of(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// The processes that have this text among the words of their command, in the order of their numbers.
+pub fn processes_with(text: &str) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(text)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut found: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect();
+    found.sort_unstable();
+    found
 }
 
 /// Lines as they come, on a thread of their own.

@@ -1,4 +1,6 @@
-//! What the tests share: a harness around the real binary, and a hand on the core.
+//! What the tests share: a harness around the real binary, canaries, chaos, and a hand on the core.
 
+pub mod canary;
+pub mod chaos;
 pub mod harness;
 pub mod pool_under_test;

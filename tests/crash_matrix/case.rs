@@ -1,0 +1,103 @@
+//! One row of the matrix: what goes wrong, and what has to come of it.
+
+use offload_protocol::nouns::OutcomeCode;
+use std::time::Duration;
+
+/// How long a victim may take unless its row says otherwise. Deadlines are for tests that hang, not for figures.
+const BOUND: Duration = Duration::from_secs(20);
+/// The time limit of jobs that are to run into it.
+const TIME_LIMIT: Duration = Duration::from_millis(200);
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    /// `phase:act`, as the worker understands it.
+    pub(crate) fault: &'static str,
+    /// `act` may be tried again, `charge` may not.
+    pub(crate) task: &'static str,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) outcome: OutcomeCode,
+    /// Part of the error's message.
+    pub(crate) cause: &'static str,
+    pub(crate) attempts: u32,
+    /// Of this many jobs that are all victims.
+    pub(crate) victims: usize,
+    /// Bytes of input that the victim has beside its fault.
+    pub(crate) padding: usize,
+    /// Whether a worker ends because of it, which has to be seen before the pool counts as whole again.
+    pub(crate) ends_a_worker: bool,
+    /// From submission to outcome.
+    pub(crate) bound: Duration,
+}
+
+impl Case {
+    const fn new(fault: &'static str, outcome: OutcomeCode, cause: &'static str) -> Case {
+        Case {
+            fault,
+            task: "charge",
+            timeout: None,
+            outcome,
+            cause,
+            attempts: 1,
+            victims: 1,
+            padding: 0,
+            ends_a_worker: true,
+            bound: BOUND,
+        }
+    }
+
+    pub(crate) const fn task(self, task: &'static str, victims: usize, padding: usize) -> Case {
+        Case { task, victims, padding, ..self }
+    }
+}
+
+/// The job must not run twice and its worker ends: that is its outcome, with this cause.
+pub(crate) const fn crashes(fault: &'static str, cause: &'static str) -> Case {
+    Case::new(fault, OutcomeCode::WorkerCrashed, cause)
+}
+
+/// Every worker ends before it has started the job, which is not given out for ever.
+pub(crate) const fn never_started(fault: &'static str) -> Case {
+    Case { attempts: 0, ..crashes(fault, "before they started it") }
+}
+
+/// The worker breaks a rule of the protocol while it has the job.
+pub(crate) const fn breaks(fault: &'static str, cause: &'static str) -> Case {
+    Case::new(fault, OutcomeCode::WorkerProtocol, cause)
+}
+
+/// The time of the job is used up.
+pub(crate) const fn times_out(fault: &'static str) -> Case {
+    let case = Case::new(fault, OutcomeCode::Timeout, "ran longer than 200 ms");
+    Case { timeout: Some(TIME_LIMIT), ..case }
+}
+
+/// The job may run twice, and each time its worker ends.
+pub(crate) const fn poisons(fault: &'static str, cause: &'static str) -> Case {
+    Case { task: "act", attempts: 3, ..Case::new(fault, OutcomeCode::Poison, cause) }
+}
+
+/// The job may run twice, and does.
+pub(crate) const fn retried(fault: &'static str) -> Case {
+    Case { task: "act", attempts: 2, ..Case::new(fault, OutcomeCode::Ok, "") }
+}
+
+/// A worker ends, and the job never knows: it was not started, or answered already.
+pub(crate) const fn unharmed(fault: &'static str) -> Case {
+    Case::new(fault, OutcomeCode::Ok, "")
+}
+
+/// Strange, and allowed.
+pub(crate) const fn allowed(fault: &'static str) -> Case {
+    Case { ends_a_worker: false, ..unharmed(fault) }
+}
+
+/// The task says that it failed, and its worker lives.
+pub(crate) const fn fails(fault: &'static str, outcome: OutcomeCode, cause: &'static str) -> Case {
+    Case { ends_a_worker: false, ..Case::new(fault, outcome, cause) }
+}
+
+/// There is no victim: a worker ends before it is ready, and no job has been anywhere near it.
+pub(crate) const fn all_well(fault: &'static str) -> Case {
+    Case { task: "-", victims: 0, ..unharmed(fault) }
+}

@@ -1,0 +1,346 @@
+//! A supervisor with three workers, 64 canaries beside every victim, and somebody who asks it something all the time.
+
+use crate::case::{self, Case};
+use bytes::Bytes;
+use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor, View};
+use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
+use offload_supervisor::client::Client;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tests::canary;
+use tests::chaos::prober::Prober;
+use tests::harness::{Daemon, children_of, descriptors_of, private_folder, processes_with, program, signal};
+
+/// Canaries of one case: as many of a short task, which workers are given in batches, as of a slow one.
+const CANARIES: u64 = 64;
+/// Tickets of victims begin here.
+const VICTIMS: u64 = 1000;
+/// How long the pool may take to be whole again. The contract says 1 s for a machine that does nothing else.
+const WHOLE_WITHIN: Duration = Duration::from_secs(10);
+/// The longest that the loop may have kept the prober waiting, on a machine that does other things as well.
+const LAG_MAX: Duration = Duration::from_secs(5);
+/// How often the prober asks.
+const PROBE_EVERY: Duration = Duration::from_millis(2);
+/// Slots, the spare not counted.
+pub(crate) const WORKERS: usize = 3;
+
+/// See the module's documentation.
+pub(crate) struct Stage {
+    pub(crate) daemon: Daemon,
+    marks: TempDir,
+    client: Client,
+    watcher: Client,
+    prober: Option<Prober>,
+    round: u64,
+    baseline: Option<Baseline>,
+}
+
+/// What must be as it was when all is over.
+#[derive(Debug, PartialEq)]
+struct Baseline {
+    descriptors: usize,
+    children: usize,
+    files: usize,
+}
+
+/// What was measured of a case that ended as it should.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// From submission to the outcome of the last victim; without victims, of the last canary.
+    pub(crate) outcome: Duration,
+    /// From then until all slots and the spare were ready, and all canaries answered.
+    pub(crate) whole: Duration,
+    /// The longest that the prober had to wait.
+    pub(crate) lag: Duration,
+}
+
+/// One job that has ended.
+struct Ended {
+    report: Report,
+    output: Bytes,
+    after: Duration,
+}
+
+impl Stage {
+    /// With `worker` as further words of its command, and further flags.
+    pub(crate) fn launch(worker: &str, flags: &[&str]) -> Stage {
+        let marks = private_folder();
+        let command =
+            format!("{} marks:{} {worker}", program("faultworker").display(), marks.path().display());
+        let workers = WORKERS.to_string();
+        let mut arguments = vec!["--quiet", "--workers", &workers, "--worker", command.trim_end()];
+        arguments.extend(flags);
+        let daemon = Daemon::launch(&arguments);
+        let prober = Some(Prober::start(&daemon.socket, PROBE_EVERY));
+        let (client, watcher) = (daemon.client(), daemon.client());
+        Stage { daemon, marks, client, watcher, prober, round: 0, baseline: None }
+    }
+
+    /// One whose workers are all ready, which is what it comes back to.
+    pub(crate) fn ready(flags: &[&str]) -> Stage {
+        let mut stage = Stage::launch("", flags);
+        stage.wait_until_whole(0, WHOLE_WITHIN).expect("good workers start");
+        stage.baseline = Some(stage.look());
+        stage
+    }
+
+    fn look(&self) -> Baseline {
+        let pid = self.daemon.pid();
+        let files = std::fs::read_dir(self.daemon.folder()).map_or(0, Iterator::count);
+        Baseline { descriptors: descriptors_of(pid), children: children_of(pid).len(), files }
+    }
+
+    pub(crate) fn status(&mut self) -> Value {
+        let answer = self.watcher.request(|ticket| ToSupervisor::Show { ticket, view: View::Status });
+        let (_, document) = answer.expect("the supervisor lives");
+        serde_json::from_slice(&document).expect("a document")
+    }
+
+    fn restarts(&mut self) -> u64 {
+        self.status()["workers"]["restarts"].as_u64().unwrap_or(0)
+    }
+
+    /// All processes but the supervisor's own that are there because of it.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mut processes = processes_with(&self.marks.path().display().to_string());
+        processes.retain(|pid| *pid != self.daemon.pid());
+        processes
+    }
+
+    /// Whether all slots and the spare are ready and nothing else is left, not even a grandchild.
+    fn is_whole(&mut self, restarts: u64) -> bool {
+        let workers = self.status()["workers"].clone();
+        workers["ready"] == WORKERS as u64
+            && workers["spares"] == 1
+            && workers["restarts"].as_u64() >= Some(restarts)
+            && children_of(self.daemon.pid()).len() == WORKERS + 1
+            && self.processes().len() == WORKERS + 1
+    }
+
+    /// How long it took, or what is still missing.
+    pub(crate) fn wait_until_whole(&mut self, restarts: u64, limit: Duration) -> Result<Duration, String> {
+        let began = Instant::now();
+        while !self.is_whole(restarts) {
+            if began.elapsed() > limit {
+                let children = self.processes();
+                return Err(format!(
+                    "P3: not whole after {limit:?}: {} {children:?}",
+                    self.status()["workers"]
+                ));
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Ok(began.elapsed())
+    }
+
+    /// Plays one case and judges it.
+    ///
+    /// # Errors
+    /// What was not as it should be.
+    pub(crate) fn play(&mut self, case: &Case) -> Result<Measured, String> {
+        let restarts = self.restarts() + u64::from(case.ends_a_worker);
+        self.play_until(case, restarts)
+    }
+
+    /// As [`Stage::play`]; in the end so many workers have to have been replaced since the supervisor started.
+    ///
+    /// # Errors
+    /// As [`Stage::play`].
+    pub(crate) fn play_until(&mut self, case: &Case, restarts: u64) -> Result<Measured, String> {
+        self.round += 1;
+        let began = Instant::now();
+        self.submit_all(case);
+        let mut ended = self.collect(case, began)?;
+        let mut outcome = Duration::ZERO;
+        for victim in 0..case.victims as u64 {
+            let victim = ended.remove(&(VICTIMS + victim)).expect("collected");
+            judge(case, &victim)?;
+            outcome = outcome.max(victim.after);
+        }
+        for (number, ended) in ended {
+            self.judge_canary(number, &ended)?;
+            if case.victims == 0 {
+                outcome = outcome.max(ended.after);
+            }
+        }
+        self.wait_until_whole(restarts, WHOLE_WITHIN.max(case.bound))?;
+        let whole = began.elapsed().saturating_sub(outcome);
+        self.nothing_more_comes()?;
+        Ok(Measured { outcome, whole, lag: self.lag_since(began)? })
+    }
+
+    /// The longest that the prober had to wait since then.
+    ///
+    /// # Errors
+    /// That it was too long.
+    pub(crate) fn lag_since(&self, moment: Instant) -> Result<Duration, String> {
+        let samples = self.prober.iter().flat_map(|prober| prober.since(moment));
+        let lag = samples.max().unwrap_or_default();
+        if lag > LAG_MAX {
+            return Err(format!("P4: the loop was away for {lag:?}"));
+        }
+        Ok(lag)
+    }
+
+    /// Half of the canaries before the victims, half after them: some will be in the same batch.
+    fn submit_all(&mut self, case: &Case) {
+        for number in 0..CANARIES {
+            if number == CANARIES / 2 {
+                (0..case.victims as u64).for_each(|victim| self.submit_victim(case, VICTIMS + victim));
+            }
+            let task = if number.is_multiple_of(2) { "canary" } else { "canary.slow" };
+            let input = canary::input(self.round, number);
+            self.submit(number, task, SubmitOptions::default(), input);
+        }
+    }
+
+    fn submit_victim(&mut self, case: &Case, ticket: u64) {
+        let mut input = case.fault.as_bytes().to_vec();
+        input.resize(input.len() + case.padding, b' ');
+        let timeout_ms = case.timeout.map(|timeout| timeout.as_millis() as u64);
+        let options = SubmitOptions { timeout_ms, ..SubmitOptions::default() };
+        self.submit(ticket, case.task, options, input);
+    }
+
+    fn submit(&mut self, ticket: u64, task: &str, options: SubmitOptions, input: Vec<u8>) {
+        let content = ContentType::Bytes;
+        let message = ToSupervisor::Submit { ticket, task, content, detach: false, options };
+        self.client.send(&message, &Bytes::from(input)).expect("the supervisor lives");
+    }
+
+    /// Everybody's outcome, once each.
+    fn collect(&mut self, case: &Case, began: Instant) -> Result<BTreeMap<u64, Ended>, String> {
+        let mut ended = BTreeMap::new();
+        let deadline = began + case.bound.max(Duration::from_secs(30));
+        while ended.len() < CANARIES as usize + case.victims {
+            let answer = self.client.receive_until(deadline).map_err(|error| error.to_string())?;
+            match answer {
+                None => {
+                    let missing = CANARIES as usize + case.victims - ended.len();
+                    return Err(format!("P1: {missing} jobs without an outcome: {}", self.status()["jobs"]));
+                }
+                Some((ToClient::Accepted { .. }, _)) => {}
+                Some((ToClient::Finished { ticket, report }, output)) => {
+                    let first = ended.insert(ticket, Ended { report, output, after: began.elapsed() });
+                    if first.is_some() {
+                        return Err(format!("P1: two outcomes for {ticket}"));
+                    }
+                }
+                Some((other, _)) => return Err(format!("unexpected: {other:?}")),
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Submits the canaries of a case, all of which have to be refused with this reason. How long that took.
+    ///
+    /// # Errors
+    /// What was not so.
+    pub(crate) fn submit_canaries_to_nobody(
+        &mut self,
+        code: OutcomeCode,
+        reason: &str,
+    ) -> Result<Duration, String> {
+        let began = Instant::now();
+        let case = case::all_well("");
+        self.submit_all(&case);
+        let mut refused = BTreeMap::new();
+        while refused.len() < CANARIES as usize {
+            let answer = self.client.receive_until(began + case.bound).map_err(|error| error.to_string())?;
+            let (ticket, refusal) = match answer.ok_or("P1: jobs hang that nobody can run")?.0 {
+                ToClient::Accepted { .. } => continue,
+                ToClient::Rejected { ticket, code, message, .. } => (ticket, (code, message.into_owned())),
+                ToClient::Finished { ticket, report } => {
+                    (ticket, (report.outcome, report.error.map_or(String::new(), |error| error.message)))
+                }
+                other => return Err(format!("unexpected: {other:?}")),
+            };
+            if refusal.0 != code || !refusal.1.contains(reason) {
+                return Err(format!("P1: {refusal:?}"));
+            }
+            if refused.insert(ticket, refusal).is_some() {
+                return Err(format!("P1: {ticket} is refused twice"));
+            }
+        }
+        Ok(began.elapsed())
+    }
+
+    fn judge_canary(&self, number: u64, ended: &Ended) -> Result<(), String> {
+        let right = canary::answer(&canary::input(self.round, number));
+        let is_fine = ended.report.outcome == OutcomeCode::Ok && ended.report.attempts == 1;
+        if is_fine && ended.output == right {
+            return Ok(());
+        }
+        Err(format!("P2: canary {number}: {:?}", ended.report))
+    }
+
+    /// An outcome that came twice would have come by now: the status was answered after it.
+    fn nothing_more_comes(&mut self) -> Result<(), String> {
+        match self.client.receive_until(Instant::now()).map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some((message, _)) => Err(format!("P1: one message too many: {message:?}")),
+        }
+    }
+
+    /// Everything is as it was in the beginning, and the books balance.
+    ///
+    /// # Errors
+    /// What is not.
+    pub(crate) fn end(mut self) -> Result<(), String> {
+        let status = self.status();
+        if status["ledger"]["balanced"] != true {
+            return Err(format!("the books do not balance: {}", status["jobs"]));
+        }
+        println!(
+            "  loop: lag {} us, slowest callback {}",
+            status["event_loop"]["lag_us"], status["event_loop"]["slowest_callback"]
+        );
+        self.come_back_to_the_baseline()?;
+        self.prober.take().map_or(Ok(()), |prober| prober.finish().map(drop))
+    }
+}
+
+impl Stage {
+    fn come_back_to_the_baseline(&self) -> Result<(), String> {
+        let began = Instant::now();
+        while self.baseline.as_ref().is_some_and(|baseline| self.look() != *baseline) {
+            if began.elapsed() > WHOLE_WITHIN {
+                return Err(format!("P5: {:?}, and in the beginning {:?}", self.look(), self.baseline));
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    /// What a supervisor has overlooked is not left to the machine.
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            if !children_of(self.daemon.pid()).contains(&pid) {
+                signal(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+fn judge(case: &Case, victim: &Ended) -> Result<(), String> {
+    let report = &victim.report;
+    let message = report.error.as_ref().map_or("", |error| error.message.as_str());
+    let is_right = report.outcome == case.outcome
+        && message.contains(case.cause)
+        && (report.outcome == OutcomeCode::Timeout || report.attempts == case.attempts);
+    if !is_right {
+        return Err(format!("P1: {report:?}"));
+    }
+    if report.outcome != OutcomeCode::Ok && !victim.output.is_empty() {
+        return Err(format!("P1: {} bytes of output of a job that failed", victim.output.len()));
+    }
+    if victim.after > case.bound {
+        return Err(format!("P1: told after {:?}, at most {:?}", victim.after, case.bound));
+    }
+    Ok(())
+}

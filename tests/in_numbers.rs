@@ -1,0 +1,39 @@
+//! Faults in numbers, for seconds: the program `chaos` runs the same for minutes. What must hold is asserted; times are
+//! printed with their targets, because a test does not know what else its machine does.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tests::chaos::killer::Habits;
+use tests::chaos::run::Chaos;
+use tests::chaos::soak::Soak;
+use tests::chaos::storm::Storm;
+
+/// Two of these at a time would measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn chaos_ten_seconds() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let chaos = Chaos::lasting(Duration::from_secs(10));
+    // Killed starts are a reason to refuse jobs, and stopped workers are not noticed: both are on their own.
+    let chaos = Chaos { never_refuse: true, habits: Habits { stops: 0, ..chaos.habits }, ..chaos };
+    let told = chaos.run();
+    println!("{}\ntargets missed: {:?}", told.summary(), told.missed_targets());
+    assert_eq!(told.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_hundred_thousand_jobs_leave_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let soak = Soak::of(100_000, 1, 2);
+    println!("{}", soak.summary());
+    assert_eq!(soak.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_worker_that_dies_at_every_start_is_started_ever_more_slowly_and_costs_next_to_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let storm = Storm::rage(2, Duration::from_secs(12));
+    println!("{}", storm.summary());
+    assert_eq!(storm.violations(), Vec::<String>::new());
+}

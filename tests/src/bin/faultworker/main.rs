@@ -1,0 +1,292 @@
+//! A worker whose every misbehaviour is chosen: at start-up by its arguments, in a job by the job's input.
+//!
+//! ```text
+//!   boot ---> hello ---> recv ---> run ---> reply ---> after ---.
+//!                          ^        |                           |---> stop
+//!                          |        '---> term (at SIGTERM)     |
+//!                          '------------------------------------'
+//! ```
+//!
+//! `faultworker [counted:FILE] [marks:FOLDER] [PHASE:ACT]...`: `counted` appends a line to FILE at every start; `marks`
+//! is where one process leaves word for the next, which ` once` needs. Arguments choose acts of the phases `boot` and
+//! `hello`; the others are the input of the tasks `act` (idempotent) and `charge` (not): `PHASE:ACT[=N][@ATTEMPT][ once]`,
+//! see [`fault::Fault`]. What the acts are called is said in [`acts`], [`wrong`] and [`Worker::speak_wrongly`].
+//!
+//! It speaks the protocol by hand, because the library for workers would not let it misbehave.
+
+mod acts;
+mod fault;
+mod wire;
+mod wrong;
+
+use acts::sleep_for_ever;
+use fault::{Fault, Phase};
+use offload_protocol::nouns::{ContentType, FailureKind};
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tests::canary;
+use wire::{Job, Told, Wire};
+
+/// What it offers: name, and whether it is idempotent.
+const TASKS: &[(&str, bool)] = &[
+    ("act", true),
+    ("charge", false),
+    ("pid", true),
+    ("deaf", true),
+    ("canary", false),
+    ("canary.slow", false),
+];
+
+/// How long a slow canary takes.
+const SLOW: Duration = Duration::from_millis(1);
+
+fn main() -> ExitCode {
+    let mut worker = Worker { wire: Wire::new(), marks: None, at_the_end: None };
+    let mut starts = Vec::new();
+    for argument in std::env::args().skip(1) {
+        if let Some(file) = argument.strip_prefix("counted:") {
+            count_start(file);
+        } else if let Some(folder) = argument.strip_prefix("marks:") {
+            worker.marks = Some(folder.into());
+        } else if matches!(argument.as_str(), "grandchild" | "escape") {
+            acts::be_a_grandchild(&argument);
+            return ExitCode::SUCCESS;
+        } else {
+            // An argument has no spaces of its own.
+            starts.extend(Fault::parse(&argument.replace("+once", " once")));
+        }
+    }
+    let mark = worker.mark("start");
+    starts.retain(|fault| fault.is_due(1, mark.as_deref()));
+    worker.greet(&starts);
+    worker.serve()
+}
+
+fn count_start(file: &str) {
+    let line = format!("{}\n", std::process::id());
+    let opened = std::fs::File::options().create(true).append(true).open(file);
+    opened
+        .and_then(|mut file| file.write_all(line.as_bytes()))
+        .expect("the test gives a path that can be written");
+}
+
+/// How a job is answered.
+enum Answer {
+    Output(ContentType, Vec<u8>),
+    Failed(FailureKind, String),
+}
+
+/// What is left to do after a wrong was done.
+#[derive(PartialEq)]
+enum Then {
+    /// To go on as if nothing had happened.
+    GoOn,
+    /// It took the place of what would have been said.
+    SayNothing,
+}
+
+struct Worker {
+    wire: Wire,
+    marks: Option<PathBuf>,
+    /// What to do when the supervisor says Drain.
+    at_the_end: Option<Fault>,
+}
+
+impl Worker {
+    fn mark(&self, name: &str) -> Option<PathBuf> {
+        self.marks.as_ref().map(|folder| folder.join(name))
+    }
+
+    /// Everything until the hello is said.
+    fn greet(&mut self, faults: &[Fault]) {
+        let hello = wire::frame(&wire::hello(TASKS), b"");
+        if let Some(boot) = faults.iter().find(|fault| fault.phase == Phase::Boot) {
+            eprintln!("faultworker: boot:{}", boot.act);
+            self.misspeak_at_the_start(boot, &hello);
+        }
+        let at_hello = faults.iter().find(|fault| fault.phase == Phase::Hello);
+        let then = at_hello.map(|fault| self.misspeak_at_the_start(fault, &hello));
+        if then != Some(Then::SayNothing) {
+            wire::send(&hello);
+        }
+        if at_hello.is_some_and(|fault| fault.act == "noread") {
+            sleep_for_ever();
+        }
+    }
+
+    fn misspeak_at_the_start(&mut self, fault: &Fault, hello: &[u8]) -> Then {
+        if let Some(bytes) = wrong::hello(&fault.act) {
+            wire::send(&bytes);
+            sleep_for_ever();
+        }
+        match fault.act.as_str() {
+            "noread" => Then::GoOn,
+            _ => self.commit(fault, &Job::none(), hello).1,
+        }
+    }
+
+    fn serve(&mut self) -> ExitCode {
+        loop {
+            let mark = self.mark("deaf");
+            match self.wire.next(|task| {
+                if task == "deaf" {
+                    be_deaf(mark.as_deref());
+                }
+            }) {
+                Told::Run(job) => self.run(&job),
+                Told::Drain => {
+                    self.end();
+                    return ExitCode::SUCCESS;
+                }
+                Told::Gone => return ExitCode::SUCCESS,
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(fault) = self.at_the_end.take() else { return };
+        let _ = self.commit(&fault, &Job::none(), b"");
+        if fault.act == "linger" {
+            sleep_for_ever();
+        }
+    }
+
+    fn run(&mut self, job: &Job) {
+        let fault = self.fault_of(job);
+        let at = |phase| fault.as_ref().filter(|fault| fault.phase == phase);
+        if let Some(fault) = at(Phase::Recv) {
+            let _ = self.commit(fault, job, &wire::started(job.id, job.attempt));
+        }
+        let answer = self.start(job, at(Phase::Run), at(Phase::Term));
+        let whole = framed(job, &answer);
+        self.reply(job, &whole, at(Phase::Reply));
+        if let Some(fault) = at(Phase::After) {
+            let _ = self.commit(fault, job, &whole);
+        }
+        if let Some(fault) = at(Phase::Stop) {
+            self.at_the_end = Some(fault.clone());
+        }
+    }
+
+    /// Says that the job runs, and runs it.
+    fn start(&mut self, job: &Job, run: Option<&Fault>, term: Option<&Fault>) -> Answer {
+        // Before the word is out: SIGTERM may come right after it.
+        let terminated = term.map(|_| acts::terminated());
+        wire::send(&wire::started(job.id, job.attempt));
+        let answer = ordinary_answer(job);
+        if let Some(flag) = terminated {
+            acts::wait_for_term(&flag);
+        }
+        let Some(fault) = run.or(term) else { return answer };
+        let whole = framed(job, &answer);
+        self.commit_and_survive(fault, job, &whole).unwrap_or(answer)
+    }
+
+    /// Sends the answer, or whatever was ordered instead.
+    fn reply(&mut self, job: &Job, whole: &[u8], fault: Option<&Fault>) {
+        match fault.map(|fault| self.commit(fault, job, whole)) {
+            Some((Some(failure), _)) => wire::send(&framed(job, &failure)),
+            Some((None, Then::SayNothing)) => {}
+            Some((None, Then::GoOn)) | None => wire::send(whole),
+        }
+    }
+
+    fn fault_of(&self, job: &Job) -> Option<Fault> {
+        if !matches!(job.task.as_str(), "act" | "charge") {
+            return None;
+        }
+        let mark = self.mark(&format!("job-{}", job.id));
+        let fault = Fault::parse(std::str::from_utf8(&job.input).ok()?)?;
+        fault.is_due(job.attempt, mark.as_deref()).then_some(fault)
+    }
+
+    /// A panic is answered, as by the library for workers.
+    fn commit_and_survive(&mut self, fault: &Fault, job: &Job, whole: &[u8]) -> Option<Answer> {
+        match catch_unwind(AssertUnwindSafe(|| self.commit(fault, job, whole))) {
+            Ok((failure, _)) => failure,
+            Err(panic) => {
+                let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
+                Some(Answer::Failed(FailureKind::Panic, message.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Does what was ordered. `whole` are the bytes that would be sent otherwise.
+    fn commit(&mut self, fault: &Fault, job: &Job, whole: &[u8]) -> (Option<Answer>, Then) {
+        if let Some(bytes) = wrong::bytes(&fault.act, fault.number, job) {
+            wire::send(&bytes);
+            let then = if fault.act == "double" { Then::GoOn } else { Then::SayNothing };
+            return (None, then);
+        }
+        if let Some(then) = Worker::speak_wrongly(fault, whole) {
+            return (None, then);
+        }
+        match acts::commit(&fault.act) {
+            Some(Ok(())) if matches!(fault.act.as_str(), "close" | "closefds" | "closewrite") => {
+                sleep_for_ever()
+            }
+            Some(Ok(())) => (None, Then::GoOn),
+            Some(Err(message)) => (Some(Answer::Failed(FailureKind::AppError, message)), Then::GoOn),
+            None => panic!("no such act: {}", fault.act),
+        }
+    }
+
+    /// The right bytes in a wrong way. `partial-ACT=N` sends the first N of them, then does ACT.
+    fn speak_wrongly(fault: &Fault, whole: &[u8]) -> Option<Then> {
+        let start = &whole[..fault.number.unwrap_or(12).min(whole.len())];
+        match fault.act.as_str() {
+            "drip" => wire::drip(whole),
+            "fds" => wire::send_with_descriptors(whole),
+            "linger" => return Some(Then::GoOn),
+            "noreply" => sleep_for_ever(),
+            "late" => {
+                let terminated = acts::terminated();
+                acts::wait_for_term(&terminated);
+                wire::send(whole);
+            }
+            "partial" => {
+                wire::send(start);
+                sleep_for_ever();
+            }
+            act => {
+                let act = act.strip_prefix("partial-")?;
+                wire::send(start);
+                let _ = acts::commit(act);
+                sleep_for_ever();
+            }
+        }
+        Some(Then::SayNothing)
+    }
+}
+
+/// Does not return, once: the input of the job is not read.
+fn be_deaf(mark: Option<&std::path::Path>) {
+    let once = Fault::parse("recv:sleep once").expect("that is one");
+    if once.is_due(1, mark) {
+        sleep_for_ever();
+    }
+}
+
+fn ordinary_answer(job: &Job) -> Answer {
+    match job.task.as_str() {
+        "pid" => Answer::Output(ContentType::Json, std::process::id().to_string().into_bytes()),
+        "deaf" => Answer::Output(ContentType::Text, canary::answer(&job.input)),
+        "canary" => Answer::Output(ContentType::Text, canary::answer(&job.input)),
+        "canary.slow" => {
+            std::thread::sleep(SLOW);
+            Answer::Output(ContentType::Text, canary::answer(&job.input))
+        }
+        _ => Answer::Output(ContentType::Json, job.attempt.to_string().into_bytes()),
+    }
+}
+
+fn framed(job: &Job, answer: &Answer) -> Vec<u8> {
+    match answer {
+        Answer::Output(content, output) => wire::finished(job.id, job.attempt, *content, output),
+        Answer::Failed(kind, message) => wire::failed(job, *kind, message),
+    }
+}

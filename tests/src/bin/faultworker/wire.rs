@@ -1,0 +1,155 @@
+//! The protocol by hand: what the library for workers does, without its manners.
+
+use offload_protocol::codec::{self, DecodeError};
+use offload_protocol::frame::{FrameDecoder, FrameError};
+use offload_protocol::limits::PAYLOAD_MAX_CEILING;
+use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
+use offload_protocol::nouns::{ContentType, FailureKind, TaskOffer, Usage};
+use rustix::io::{retry_on_intr, write};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::stdio::stdin;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+/// A job as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) id: u64,
+    pub(crate) attempt: u32,
+    pub(crate) task: String,
+    pub(crate) input: Vec<u8>,
+}
+
+impl Job {
+    /// For acts outside of any job.
+    pub(crate) fn none() -> Job {
+        Job { id: 1, attempt: 1, task: String::new(), input: Vec::new() }
+    }
+}
+
+/// What the supervisor wants next.
+pub(crate) enum Told {
+    Run(Job),
+    Drain,
+    /// It is gone, or speaks nonsense.
+    Gone,
+}
+
+/// The socket, which is descriptor 0 and nothing else: a child that inherits it keeps it open.
+pub(crate) struct Wire {
+    decoder: FrameDecoder,
+    inbox: VecDeque<Told>,
+}
+
+impl Wire {
+    pub(crate) fn new() -> Wire {
+        Wire { decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING), inbox: VecDeque::new() }
+    }
+
+    /// The next thing to do. `deaf` is asked about the task of a job whose long input has not been read yet, and does
+    /// not return if it is not to be read.
+    pub(crate) fn next(&mut self, deaf: impl Fn(&str)) -> Told {
+        loop {
+            if let Some(told) = self.inbox.pop_front() {
+                return told;
+            }
+            match retry_on_intr(|| rustix::io::read(stdin(), &mut *self.decoder.space())) {
+                Ok(0) | Err(_) => return Told::Gone,
+                Ok(count) => self.decoder.filled(count),
+            }
+            if self.sort(&deaf).is_err() {
+                return Told::Gone;
+            }
+        }
+    }
+
+    fn sort(&mut self, deaf: &impl Fn(&str)) -> Result<(), FrameError> {
+        loop {
+            while let Some(frame) = self.decoder.next()? {
+                let told = told(&frame.header, frame.payload.into_owned());
+                self.inbox.extend(told.unwrap_or(Some(Told::Gone)));
+            }
+            let Some(announced) = self.decoder.announced() else { return Ok(()) };
+            if let Ok(ToWorker::Run { task, .. }) = codec::decode(announced.header) {
+                deaf(task);
+            }
+        }
+    }
+}
+
+fn told(header: &[u8], input: Vec<u8>) -> Result<Option<Told>, DecodeError> {
+    Ok(match codec::decode(header)? {
+        ToWorker::Run { job, attempt, task, .. } => {
+            Some(Told::Run(Job { id: job, attempt, task: task.to_owned(), input }))
+        }
+        ToWorker::Drain => Some(Told::Drain),
+        // A job that was cancelled may as well be run.
+        ToWorker::Cancel { .. } | ToWorker::Resume { .. } | ToWorker::Yield { .. } => None,
+    })
+}
+
+/// Writes everything, or as much as somebody reads.
+pub(crate) fn send(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match retry_on_intr(|| write(stdin(), bytes)) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(_) => return,
+        }
+    }
+}
+
+/// As [`send`], one byte at a time.
+pub(crate) fn drip(bytes: &[u8]) {
+    bytes.chunks(1).for_each(send);
+}
+
+/// Writes the bytes with as many copies of a descriptor attached to them as one message carries.
+pub(crate) fn send_with_descriptors(bytes: &[u8]) {
+    const MOST: usize = 250;
+    let socket = stdin();
+    let descriptors = [socket.as_fd(); MOST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)), "the space is for so many");
+    let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::empty());
+}
+
+/// The bytes of a message and its payload.
+pub(crate) fn frame(message: &FromWorker<'_>, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    codec::encode(message, payload.len(), &mut bytes).expect("what is said here fits on the wire");
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// A hello of this version with these tasks: name, and whether it is idempotent.
+pub(crate) fn hello(tasks: &[(&str, bool)]) -> FromWorker<'static> {
+    let offer = |(name, idempotent): &(&str, bool)| TaskOffer {
+        idempotent: *idempotent,
+        ..TaskOffer::new((*name).to_owned())
+    };
+    FromWorker::Hello {
+        magic: WORKER_MAGIC,
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR,
+        tasks: tasks.iter().map(offer).collect(),
+    }
+}
+
+pub(crate) fn started(job: u64, attempt: u32) -> Vec<u8> {
+    frame(&FromWorker::Started { job, attempt }, b"")
+}
+
+pub(crate) fn finished(job: u64, attempt: u32, content: ContentType, output: &[u8]) -> Vec<u8> {
+    let usage = Usage::default();
+    frame(&FromWorker::Finished { job, attempt, run_ns: 1000, content, usage }, output)
+}
+
+pub(crate) fn failed(job: &Job, kind: FailureKind, message: &str) -> Vec<u8> {
+    let usage = Usage::default();
+    let message = message.into();
+    let failed = FromWorker::Failed { job: job.id, attempt: job.attempt, run_ns: 1000, kind, message, usage };
+    frame(&failed, b"")
+}

@@ -1,0 +1,233 @@
+//! One client with its ledger: every job that it submitted, with the answer that it has to get, exactly once.
+
+use super::jobs::KnownJob;
+use super::seed::Seed;
+use bytes::Bytes;
+use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
+use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
+use offload_supervisor::client::{Client, ClientError};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the answers to what was submitted may take once no more is submitted.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client waits for answers before it looks whether it is over.
+const GLANCE: Duration = Duration::from_millis(50);
+/// Complaints that are kept word for word.
+const COMPLAINTS_MAX: usize = 5;
+
+/// What all clients of a run share.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// No more jobs.
+    pub is_over: AtomicBool,
+    /// No more than so many jobs in all; no limit if 0.
+    pub jobs_max: u64,
+    /// Submitted so far.
+    pub submitted: AtomicU64,
+    /// Answered so far.
+    pub answered: AtomicU64,
+}
+
+impl Work {
+    /// Without end until somebody says so.
+    pub fn endless() -> Work {
+        Work::default()
+    }
+
+    /// So many jobs.
+    pub fn of(jobs: u64) -> Work {
+        Work { jobs_max: jobs, ..Work::default() }
+    }
+
+    /// Whether there is one more job to be submitted, which is then the caller's.
+    fn take(&self) -> bool {
+        if self.is_over.load(Ordering::Relaxed) {
+            return false;
+        }
+        let number = self.submitted.fetch_add(1, Ordering::Relaxed);
+        let is_there = self.jobs_max == 0 || number < self.jobs_max;
+        if !is_there {
+            self.submitted.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_there
+    }
+}
+
+/// What one client knows in the end. All sums can be added up over clients.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// Jobs submitted.
+    pub submitted: u64,
+    /// Jobs with the outcome `ok` and the right output.
+    pub right: u64,
+    /// Jobs with the outcome `ok` and another output.
+    pub wrong: u64,
+    /// Jobs that were refused, or ended otherwise than `ok`.
+    pub lost: u64,
+    /// Outcomes of jobs that had one already.
+    pub doubled: u64,
+    /// Jobs without an outcome.
+    pub stuck: u64,
+    /// Executions that began.
+    pub attempts: u64,
+    /// Time that the tasks took by their workers' clocks, in microseconds.
+    pub run_us: u64,
+    /// The longest from submission to outcome.
+    pub longest: Duration,
+    /// The first few things that were not right.
+    pub complaints: Vec<String>,
+}
+
+impl Ledger {
+    /// Both together.
+    #[must_use]
+    pub fn and(mut self, other: Ledger) -> Ledger {
+        self.submitted += other.submitted;
+        self.right += other.right;
+        self.wrong += other.wrong;
+        self.lost += other.lost;
+        self.doubled += other.doubled;
+        self.stuck += other.stuck;
+        self.attempts += other.attempts;
+        self.run_us += other.run_us;
+        self.longest = self.longest.max(other.longest);
+        self.complaints.extend(other.complaints);
+        self.complaints.truncate(COMPLAINTS_MAX);
+        self
+    }
+
+    /// Whether every job had its right output, once.
+    pub fn is_clean(&self) -> bool {
+        self.right == self.submitted && self.wrong + self.lost + self.doubled + self.stuck == 0
+    }
+
+    fn complain(&mut self, complaint: String) {
+        if self.complaints.len() < COMPLAINTS_MAX {
+            self.complaints.push(complaint);
+        }
+    }
+}
+
+/// Submits jobs, at most `in_flight` at a time, until there is no more work, and waits for what is due.
+pub fn serve(socket: &Path, mut seed: Seed, in_flight: usize, work: &Work) -> Ledger {
+    let mut ledger = Ledger::default();
+    let mut waiting = HashMap::new();
+    let ended = match Client::connect(socket, "chaos") {
+        Ok(client) => Serving { client, ledger: &mut ledger, waiting: &mut waiting, is_refused: false }
+            .run(&mut seed, in_flight, work),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = ended {
+        ledger.complain(error);
+        ledger.lost += 1;
+    }
+    ledger.stuck += waiting.len() as u64;
+    ledger
+}
+
+/// A job that has no outcome yet.
+struct Waiting {
+    job: KnownJob,
+    since: Instant,
+}
+
+struct Serving<'a> {
+    client: Client,
+    ledger: &'a mut Ledger,
+    waiting: &'a mut HashMap<u64, Waiting>,
+    /// Since the last look: to submit more at once would only be refused, too.
+    is_refused: bool,
+}
+
+impl Serving<'_> {
+    fn run(&mut self, seed: &mut Seed, in_flight: usize, work: &Work) -> Result<(), String> {
+        let say = |error: ClientError| error.to_string();
+        let mut is_over = false;
+        let mut give_up_at = None;
+        loop {
+            while !is_over && self.waiting.len() < in_flight {
+                match work.take() {
+                    true => self.submit(KnownJob::some(seed)).map_err(say)?,
+                    false => is_over = true,
+                }
+            }
+            if is_over && self.waiting.is_empty() {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if is_over && *give_up_at.get_or_insert(now + PATIENCE) <= now {
+                return Err(format!(
+                    "{} jobs without an outcome {PATIENCE:?} after the end",
+                    self.waiting.len()
+                ));
+            }
+            if std::mem::take(&mut self.is_refused) {
+                std::thread::park_timeout(GLANCE);
+            }
+            self.hear(now + GLANCE, work).map_err(say)?;
+        }
+    }
+
+    fn submit(&mut self, job: KnownJob) -> Result<(), ClientError> {
+        let ticket = self.client.new_ticket();
+        let options = SubmitOptions { attempts: Some(100), ..SubmitOptions::default() };
+        let content = ContentType::Bytes;
+        let submit = ToSupervisor::Submit { ticket, task: job.task, content, detach: false, options };
+        self.client.queue(&submit, &job.input)?;
+        self.ledger.submitted += 1;
+        self.waiting.insert(ticket, Waiting { job, since: Instant::now() });
+        Ok(())
+    }
+
+    /// Waits for one answer, then takes those that are there.
+    fn hear(&mut self, deadline: Instant, work: &Work) -> Result<(), ClientError> {
+        let mut next = self.client.receive_until(deadline)?;
+        while let Some((message, output)) = next {
+            self.note(message, &output, work);
+            next = self.client.receive_until(Instant::now())?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, message: ToClient<'_>, output: &Bytes, work: &Work) {
+        match message {
+            ToClient::Finished { ticket, report } => {
+                work.answered.fetch_add(1, Ordering::Relaxed);
+                match self.waiting.remove(&ticket) {
+                    Some(waiting) => self.judge(&waiting, &report, output),
+                    None => self.ledger.doubled += 1,
+                }
+            }
+            ToClient::Rejected { ticket, code, message, .. } => {
+                self.waiting.remove(&ticket);
+                self.is_refused = true;
+                self.ledger.lost += 1;
+                self.ledger.complain(format!("refused: {code} {message}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, waiting: &Waiting, report: &Report, output: &[u8]) {
+        self.ledger.attempts += u64::from(report.attempts);
+        self.ledger.run_us += report.receipt.run_us;
+        self.ledger.longest = self.ledger.longest.max(waiting.since.elapsed());
+        if report.outcome != OutcomeCode::Ok {
+            let why = report.error.as_ref().map_or("", |error| error.message.as_str());
+            self.ledger.lost += 1;
+            self.ledger.complain(format!("{} {}: {} {why}", report.task, report.job, report.outcome));
+        } else if waiting.job.is_answered_by(output) {
+            self.ledger.right += 1;
+        } else {
+            self.ledger.wrong += 1;
+            self.ledger.complain(format!(
+                "{} of {} bytes: wrong output",
+                report.task,
+                waiting.job.input.len()
+            ));
+        }
+    }
+}

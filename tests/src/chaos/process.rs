@@ -1,0 +1,82 @@
+//! What the kernel knows of a process.
+
+use crate::harness::{children_of, descriptors_of};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What must not grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Children, zombies too.
+    pub children: usize,
+    /// Resident memory, in bytes.
+    pub resident: u64,
+}
+
+impl Holdings {
+    /// Of this process, now.
+    pub fn of(pid: u32) -> Holdings {
+        let (descriptors, children) = (descriptors_of(pid), children_of(pid).len());
+        Holdings { descriptors, children, resident: resident_bytes(pid) }
+    }
+
+    /// Whether nothing that can be counted is more or less; memory is not counted.
+    pub fn has_as_many_as(&self, other: &Holdings) -> bool {
+        (self.descriptors, self.children) == (other.descriptors, other.children)
+    }
+
+    /// For a report.
+    pub fn json(&self) -> Value {
+        json!({ "descriptors": self.descriptors, "children": self.children, "resident_bytes": self.resident })
+    }
+}
+
+/// Resident memory of a process, in bytes; 0 if there is none.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
+}
+
+/// Whether a process is stopped (SIGSTOP): it exists and does nothing.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before the state is in parentheses and may have any character in it.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+}
+
+/// CPU time of all threads that a process has now, without its children, exact to the nanosecond.
+pub fn cpu_time(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lines = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
+    let nanoseconds = lines.filter_map(|line| line.split(' ').next()?.parse::<u64>().ok());
+    Duration::from_nanos(nanoseconds.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_process_is_seen_and_one_that_goes_on_too() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        crate::harness::signal(child.id(), rustix::process::Signal::STOP);
+        crate::harness::until("it to stop", || is_stopped(child.id()).then_some(()));
+        crate::harness::signal(child.id(), rustix::process::Signal::CONT);
+        crate::harness::until("it to go on", || (!is_stopped(child.id())).then_some(()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn this_process_has_memory_and_uses_its_processor() {
+        assert!(resident_bytes(std::process::id()) > 1 << 20);
+        let before = cpu_time(std::process::id());
+        while cpu_time(std::process::id()) < before + Duration::from_millis(1) {
+            std::hint::black_box(before);
+        }
+    }
+}

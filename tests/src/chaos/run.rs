@@ -1,0 +1,289 @@
+//! Chaos itself: clients who know every right answer, somebody who ends workers at random, and the books in the end.
+//!
+//! ```text
+//!   ready -> baseline -> calm: what can be done without faults, and how soon a worker is replaced
+//!                          -> faults, for as long as was asked
+//!                               -> no more faults, no more jobs: everything that is due has to come
+//!                                    -> the books of the clients, of the supervisor and of the kernel are compared
+//! ```
+
+use super::client::{self, Ledger, Work};
+use super::killer::{self, Deeds, Habits};
+use super::prober::{Prober, percentile};
+use super::process::{Holdings, is_stopped};
+use super::seed::Seed;
+use crate::harness::{Daemon, children_of, signal};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long everything may take to be as it was, once the faults are over.
+const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
+/// Workers that are killed one by one to see how soon they are replaced.
+const SAMPLES_OF_RESPAWN: u32 = 5;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Chaos {
+    /// Of everything that is chosen.
+    pub seed: u64,
+    /// How long workers are ended.
+    pub length: Duration,
+    /// How.
+    pub habits: Habits,
+    /// Connections, each with a thread.
+    pub clients: usize,
+    /// Jobs that each of them has under way.
+    pub in_flight: usize,
+    /// Slots.
+    pub workers: usize,
+    /// Whether the supervisor never takes killed starts for a reason to refuse jobs.
+    pub never_refuse: bool,
+}
+
+impl Chaos {
+    /// As much as a machine with two cores takes, for so long.
+    pub fn lasting(length: Duration) -> Chaos {
+        let habits = Habits { every: Duration::from_millis(50), stops: 10, pauses: 5 };
+        Chaos { seed: 1, length, habits, clients: 16, in_flight: 16, workers: 2, never_refuse: false }
+    }
+
+    /// Does it.
+    ///
+    /// # Panics
+    /// If no supervisor can be started.
+    pub fn run(self) -> Told {
+        let workers = self.workers.to_string();
+        let mut flags = vec!["--quiet", "--workers", &workers];
+        if self.never_refuse {
+            flags.extend(["--max-restarts", "1000000", "--backoff-min", "10ms"]);
+        }
+        let daemon = Daemon::start(&flags);
+        daemon.wait_until_whole();
+        let prober = Prober::start(&daemon.socket, Duration::from_millis(1));
+        let before = Holdings::of(daemon.pid());
+        let work = Work::endless();
+        let (calm, deeds, faulted, ledger) = self.clients_and_killer(&daemon, &work);
+        let converged = converge(&daemon, &before);
+        // Before anybody asks for the status, which takes a connection.
+        let after = Holdings::of(daemon.pid());
+        let status = daemon.status();
+        let lag = prober.finish();
+        Told { chaos: self, calm, deeds, faulted, ledger, converged, status, before, after, lag: sorted(lag) }
+    }
+
+    fn clients_and_killer(&self, daemon: &Daemon, work: &Work) -> (Calm, Deeds, Faulted, Ledger) {
+        std::thread::scope(|scope| {
+            let serve = |number| {
+                let seed = Seed::new(self.seed.wrapping_add(1 + number as u64));
+                scope.spawn(move || client::serve(&daemon.socket, seed, self.in_flight, work))
+            };
+            let clients: Vec<_> = (0..self.clients).map(serve).collect();
+            let calm = self.calm(daemon, work);
+            let is_over = AtomicBool::new(false);
+            let (deeds, faulted) = std::thread::scope(|scope| {
+                let killer = || killer::kill_until(daemon.pid(), Seed::new(self.seed), self.habits, &is_over);
+                let killer = scope.spawn(killer);
+                let faulted = Faulted::measure(self.length, work);
+                is_over.store(true, Ordering::Relaxed);
+                (killer.join().expect("the killer does not panic"), faulted)
+            });
+            work.is_over.store(true, Ordering::Relaxed);
+            let ledgers = clients.into_iter().map(|client| client.join().expect("a client does not panic"));
+            (calm, deeds, faulted, ledgers.fold(Ledger::default(), Ledger::and))
+        })
+    }
+
+    /// A fifth of the time of the faults, at most ten seconds.
+    fn calm(&self, daemon: &Daemon, work: &Work) -> Calm {
+        let length = (self.length / 5).clamp(Duration::from_secs(1), Duration::from_secs(10));
+        Faulted::measure(length / 4, work); // until everything is warm
+        let unfaulted = Faulted::measure(length, work);
+        let mut times: Vec<_> = (0..SAMPLES_OF_RESPAWN).map(|_| respawn(daemon)).collect();
+        times.sort_unstable();
+        Calm { jobs_per_second: unfaulted.jobs_per_second(), respawn: percentile(&times, 0.5) }
+    }
+}
+
+/// From the death of one worker to the moment when all are ready again.
+fn respawn(daemon: &Daemon) -> Duration {
+    let restarts = daemon.status()["workers"]["restarts"].as_u64();
+    let began = Instant::now();
+    children_of(daemon.pid()).first().into_iter().for_each(|worker| signal(*worker, Signal::KILL));
+    while daemon.status()["workers"]["restarts"].as_u64() <= restarts {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    daemon.wait_until_whole();
+    began.elapsed()
+}
+
+/// Waits until nothing waits, everybody is ready and awake, and nothing more is held than before. How long that took, if it came.
+fn converge(daemon: &Daemon, before: &Holdings) -> Option<Duration> {
+    let began = Instant::now();
+    while began.elapsed() < CONVERGENCE_MAX {
+        let status = daemon.status();
+        let is_idle = status["queue"]["jobs"] == 0 && status["queue"]["bytes"] == 0;
+        let is_whole = status["workers"]["ready"] == status["workers"]["configured"];
+        let is_awake = !children_of(daemon.pid()).into_iter().any(is_stopped);
+        if is_idle && is_whole && is_awake && comes_to(daemon, before) {
+            return Some(began.elapsed());
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    None
+}
+
+/// Whether as much is held as before, once the connection that asked for the status is forgotten.
+fn comes_to(daemon: &Daemon, before: &Holdings) -> bool {
+    let moment = Instant::now() + Duration::from_millis(100);
+    std::iter::from_fn(|| (Instant::now() < moment).then(|| Holdings::of(daemon.pid())))
+        .any(|now| now.has_as_many_as(before))
+}
+
+fn sorted(lag: Result<Vec<super::prober::Sample>, String>) -> Result<Vec<Duration>, String> {
+    let mut lag: Vec<Duration> = lag?.into_iter().map(|sample| sample.took).collect();
+    lag.sort_unstable();
+    Ok(lag)
+}
+
+/// What is possible without faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Calm {
+    jobs_per_second: f64,
+    respawn: Duration,
+}
+
+/// What was done in some time.
+#[derive(Clone, Copy, Debug)]
+pub struct Faulted {
+    jobs: u64,
+    took: Duration,
+}
+
+impl Faulted {
+    fn measure(length: Duration, work: &Work) -> Faulted {
+        let (began, jobs) = (Instant::now(), work.answered.load(Ordering::Relaxed));
+        while let Some(left) = length.checked_sub(began.elapsed()) {
+            std::thread::park_timeout(left);
+        }
+        Faulted { jobs: work.answered.load(Ordering::Relaxed) - jobs, took: began.elapsed() }
+    }
+
+    fn jobs_per_second(&self) -> f64 {
+        self.jobs as f64 / self.took.as_secs_f64()
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Told {
+    chaos: Chaos,
+    calm: Calm,
+    deeds: Deeds,
+    faulted: Faulted,
+    ledger: Ledger,
+    converged: Option<Duration>,
+    status: Value,
+    before: Holdings,
+    after: Holdings,
+    lag: Result<Vec<Duration>, String>,
+}
+
+impl Told {
+    /// What must not be, as far as it was. Times are not looked at.
+    pub fn violations(&self) -> Vec<String> {
+        let ledger = &self.ledger;
+        let counts = &self.status["jobs"];
+        let checks = [
+            (ledger.is_clean(), format!("the clients' books: {ledger:?}")),
+            (self.status["ledger"]["balanced"] == true, format!("the supervisor's books: {counts}")),
+            (counts["accepted"] == ledger.submitted, format!("{} submitted, {counts}", ledger.submitted)),
+            (counts["ok"] == ledger.right, format!("{} were right, {counts}", ledger.right)),
+            (self.converged.is_some(), format!("not as before: {:?}, {:?}", self.before, self.after)),
+            (self.lag.is_ok(), format!("the prober: {:?}", self.lag.as_ref().err())),
+            (self.deeds.kills > 0, "nobody was killed".to_owned()),
+        ];
+        checks.into_iter().filter(|(holds, _)| !holds).map(|(_, sentence)| sentence).collect()
+    }
+
+    /// Times that are not what a machine that does nothing else is expected to show.
+    pub fn missed_targets(&self) -> Vec<String> {
+        let (p99, max) = (self.lag_at(0.99), self.lag_at(1.0));
+        let checks = [
+            (self.share() >= 0.9 * self.predicted(), "throughput under faults below 90 % of the prediction"),
+            (p99 < Duration::from_millis(2), "99th percentile of the lag over 2 ms"),
+            (max < Duration::from_millis(50), "longest lag over 50 ms"),
+        ];
+        checks.into_iter().filter(|(holds, _)| !holds).map(|(_, sentence)| sentence.to_owned()).collect()
+    }
+
+    /// Throughput under faults, as a share of that without.
+    fn share(&self) -> f64 {
+        self.faulted.jobs_per_second() / self.calm.jobs_per_second
+    }
+
+    /// That share as it should be: each death costs a slot the time until it is filled and half a job.
+    fn predicted(&self) -> f64 {
+        let Deeds { kills, stops, .. } = self.deeds;
+        let deaths_per_second = (kills + stops) as f64 / self.faulted.took.as_secs_f64();
+        let job = self.ledger.run_us as f64 / 1e6 / (self.ledger.right.max(1)) as f64;
+        let cost = self.calm.respawn.as_secs_f64() + job / 2.0;
+        (1.0 - deaths_per_second * cost / self.chaos.workers as f64).max(0.0)
+    }
+
+    fn lag_at(&self, share: f64) -> Duration {
+        self.lag.as_ref().map_or(Duration::ZERO, |lag| percentile(lag, share))
+    }
+
+    /// For people.
+    pub fn summary(&self) -> String {
+        let Ledger { submitted, lost, doubled, wrong, stuck, attempts, longest, .. } = &self.ledger;
+        let Deeds { kills, stops, pauses } = self.deeds;
+        let Calm { jobs_per_second, respawn } = self.calm;
+        let samples = self.lag.as_ref().map_or(0, Vec::len);
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| self.lag_at(share).as_secs_f64() * 1e3);
+        format!(
+            "chaos: {submitted} jobs, {attempts} attempts, {kills} killed, {stops} stopped, {pauses} held up in {:.1} s (seed {})\n\
+             lost {lost}, doubled {doubled}, wrong {wrong}, stuck {stuck} (0 of n says: less than 3/n = {:.1e})\n\
+             throughput: {jobs_per_second:.0} jobs/s without faults, {:.0} with: {:.1} % (target: 90 % of the {:.1} % predicted)\n\
+             a worker is replaced in {respawn:.1?}, the longest job took {longest:.1?}, converged in {:.1?}\n\
+             lag of {samples} probes: p50 {p50:.2} ms, p99 {p99:.2} ms (target 2), max {max:.2} ms (target 50)\n\
+             the loop's own lag: {} us, slowest callback {}\n\
+             before {:?}\nafter  {:?}",
+            self.faulted.took.as_secs_f64(),
+            self.chaos.seed,
+            3.0 / (*submitted).max(1) as f64,
+            self.faulted.jobs_per_second(),
+            100.0 * self.share(),
+            100.0 * self.predicted(),
+            self.converged.unwrap_or(CONVERGENCE_MAX),
+            self.status["event_loop"]["lag_us"],
+            self.status["event_loop"]["slowest_callback"],
+            self.before,
+            self.after,
+        )
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let ledger = &self.ledger;
+        let micros = |time: Duration| time.as_micros() as u64;
+        json!({
+            "seed": self.chaos.seed, "clients": self.chaos.clients, "workers": self.chaos.workers,
+            "seconds": self.faulted.took.as_secs_f64(),
+            "kills": self.deeds.kills, "stops": self.deeds.stops, "pauses": self.deeds.pauses,
+            "jobs": ledger.submitted, "attempts": ledger.attempts, "lost": ledger.lost,
+            "doubled": ledger.doubled, "wrong": ledger.wrong, "stuck": ledger.stuck,
+            "jobs_per_second": { "calm": self.calm.jobs_per_second, "faulted": self.faulted.jobs_per_second() },
+            "share": self.share(), "share_predicted": self.predicted(),
+            "respawn_us": micros(self.calm.respawn), "longest_us": micros(ledger.longest),
+            "converged_us": self.converged.map(micros),
+            "lag_us": { "p50": micros(self.lag_at(0.5)), "p99": micros(self.lag_at(0.99)),
+                "max": micros(self.lag_at(1.0)), "probes": self.lag.as_ref().map_or(0, Vec::len) },
+            "event_loop": self.status["event_loop"],
+            "before": self.before.json(), "after": self.after.json(),
+            "violations": self.violations(), "missed_targets": self.missed_targets(),
+        })
+    }
+}
