@@ -21,8 +21,10 @@
 
 mod choices;
 mod coverage;
+mod exhaustive;
 mod faults;
 mod oracle;
+mod planted;
 mod process;
 mod script;
 mod seeds;

@@ -4,6 +4,7 @@ use super::action::{Action, Actions, Kill};
 use super::config::CoreConfig;
 use super::ids::{JobId, Mono, SlotIndex};
 use super::outcome;
+use super::sabotage::Bug;
 use super::slots::{Cause, SlotState};
 use super::{Core, Ending, Phase};
 use offload_protocol::nouns::OutcomeCode;
@@ -22,6 +23,11 @@ impl Core {
         self.phase = Phase::Stopping;
         let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
         for id in jobs {
+            if self.sabotage.is(Bug::StopForgetsRunning)
+                && self.jobs.get(id).is_some_and(|job| job.state.is_with_a_worker())
+            {
+                continue;
+            }
             let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
             self.withdraw(now, id, Ending::of(error), actions);
         }

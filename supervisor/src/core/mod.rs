@@ -32,6 +32,7 @@ pub mod outcome;
 pub mod registry;
 pub mod restarts;
 mod run;
+pub mod sabotage;
 mod settle;
 pub mod slots;
 mod submit;
@@ -46,6 +47,7 @@ use jobs::{Job, JobState, Jobs};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use registry::Registry;
 use restarts::Restarts;
+use sabotage::{Bug, Sabotage};
 use slots::{Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -67,6 +69,7 @@ pub struct Core {
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
     places_changed: bool,
+    sabotage: Sabotage,
 }
 
 /// How far the supervisor is on its way to the end.
@@ -116,6 +119,7 @@ impl Core {
             tally: Tally::default(),
             last_worker: 0,
             places_changed: true,
+            sabotage: Sabotage::default(),
             config,
         })
     }
@@ -168,13 +172,17 @@ impl Core {
 
     /// Ends a job: the one place where that happens.
     fn finish(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
+        self.spoil(id);
         let Some(job) = self.jobs.remove(id) else { return };
-        if let (JobState::Queued, Some(task)) = (job.state, job.task) {
+        if let (JobState::Queued, Some(task)) = (job.state, job.task)
+            && !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled)
+        {
             let program = self.registry.task(task).program;
             self.programs[program].queue.remove(&id);
         }
         self.tally.end(ending.outcome);
         actions.push(Action::Finish(Box::new(self.ended(now, id, &job, ending))));
+        actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
     }
 
     fn ended(&self, now: Mono, id: JobId, job: &Job, ending: Ending) -> Ended {
@@ -217,7 +225,8 @@ impl Core {
     }
 
     fn attempts_allowed(&self, job: &Job) -> u32 {
-        let idempotent = job.task.is_some_and(|task| self.registry.task(task).idempotent);
+        let idempotent = job.task.is_some_and(|task| self.registry.task(task).idempotent)
+            || self.sabotage.is(Bug::IdempotenceIgnored);
         let unasked = if idempotent { job.attempts_default } else { 1 };
         job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
     }

@@ -4,6 +4,7 @@ use super::action::{Actions, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
+use super::sabotage::Bug;
 use super::slots::{Cause, Load, Running, SlotState};
 use super::{Core, Ending};
 use offload_protocol::limits::MESSAGE_MAX;
@@ -20,7 +21,8 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(slot) = self.trusted_slot_of(worker) else { return };
-        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
+        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id)
+            || self.sabotage.is(Bug::StartedTwice);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
             return self.on_violation(
@@ -36,6 +38,9 @@ impl Core {
             job.attempts += 1;
             job.state = JobState::Running { worker, started_at: now };
             run_timeout = job.run_timeout;
+            if self.sabotage.is(Bug::RunHasNoLimit) {
+                run_timeout = Duration::MAX;
+            }
         }
         if let Some(load) = self.slots[slot].load_mut() {
             load.running = Some(Running { attempt, started_at: now, finish_by: now + run_timeout });
@@ -84,7 +89,9 @@ impl Core {
         let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };
         self.registry.task_mut(task).ran(run);
         let program = self.program_of(task);
-        if let Some(worker) = self.slots[slot].ready_worker() {
+        if let Some(worker) = self.slots[slot].ready_worker()
+            && !self.sabotage.is(Bug::FailuresNotForgotten)
+        {
             self.programs[program].restarts.proved_good(worker.ready_at);
         }
     }
@@ -99,13 +106,18 @@ impl Core {
             SlotState::Busy { worker, load, start_by: patience } => {
                 worker.jobs_done += 1;
                 load.take_running();
-                *patience = start_by;
+                if !self.sabotage.is(Bug::PatienceNotRenewed) {
+                    *patience = start_by;
+                }
                 if load.assigned.is_empty() {
                     place.state = SlotState::Idle { worker: *worker };
                 }
             }
             SlotState::Leaving { load, .. } => drop(load.take_running()),
             SlotState::Vacant | SlotState::Starting { .. } | SlotState::Idle { .. } => {}
+        }
+        if self.sabotage.is(Bug::SlotNotListed) {
+            return;
         }
         self.list(slot);
     }
@@ -117,7 +129,9 @@ impl Core {
         if !is_next || self.jobs.get(id).is_some() {
             return self.on_violation(now, worker, format!("skipped {id} out of turn"), actions);
         }
-        if let Some(load) = self.slots[slot].load_mut() {
+        if let Some(load) = self.slots[slot].load_mut()
+            && !self.sabotage.is(Bug::SkippedStillExpected)
+        {
             load.assigned.pop_front();
         }
         if let SlotState::Busy { worker, load, start_by } = &mut self.slots[slot].state {
@@ -155,7 +169,9 @@ impl Core {
                 if *cause == Cause::Closed {
                     *cause = Cause::ClosedAndLivedOn;
                 }
-                actions.push(super::Action::Kill { worker: place.worker, how: Kill::Kill });
+                if !self.sabotage.is(Bug::NeverKilled) {
+                    actions.push(super::Action::Kill { worker: place.worker, how: Kill::Kill });
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::action::{Action, Actions};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
+use super::sabotage::Bug;
 use super::slots::{Load, Slot, SlotState};
 use super::{Core, Ending, Phase};
 
@@ -17,6 +18,12 @@ impl Core {
         self.give_out(now, actions);
         match self.phase {
             Phase::Running => self.fill_vacant(now, actions),
+            Phase::Draining { .. }
+                if self.sabotage.is(Bug::DrainForgetsParked)
+                    && self.jobs.len() == self.jobs.parked_count() =>
+            {
+                self.wind_up(now, actions)
+            }
             Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(now, actions),
             Phase::Draining { .. } | Phase::Stopping => self.wind_up(now, actions),
             Phase::Over => {}
@@ -152,7 +159,7 @@ impl Core {
 
     /// How many jobs the slot has, if it can take one more.
     fn room(&self, slot: SlotIndex) -> Option<usize> {
-        if self.is_spare(slot) {
+        if self.is_spare(slot) && !self.sabotage.is(Bug::SpareWorks) {
             return None;
         }
         match &self.slots[slot].state {
@@ -177,8 +184,12 @@ impl Core {
 
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
         let place = &self.slots[slot];
+        let restarts = &self.programs[place.program].restarts;
+        let may_start = restarts.may_start(now, self.starting(place.program))
+            || self.sabotage.is(Bug::NoPauseBetweenStarts);
         self.wants_filling(slot)
-            && self.programs[place.program].restarts.may_start(now, self.starting(place.program))
+            && may_start
+            && !(self.sabotage.is(Bug::BreakerStaysOpen) && restarts.is_refusing())
     }
 
     /// Whether a place is empty and should not be. The spare's has time until the slots are served.

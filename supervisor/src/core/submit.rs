@@ -5,6 +5,7 @@ use super::event::JobRequest;
 use super::ids::{JobId, Mono, TaskIndex, Ticket};
 use super::jobs::{Job, JobState};
 use super::outcome::{self, human};
+use super::sabotage::Bug;
 use super::slots::Cause;
 use super::{Core, Ending, Phase};
 use offload_protocol::limits::TASK_NAME_MAX;
@@ -36,7 +37,7 @@ impl Core {
 
     /// The task, if it is known already, or why the job is refused.
     fn admit(&self, request: &JobRequest) -> Result<Option<TaskIndex>, ErrorDetail> {
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running && !self.sabotage.is(Bug::DrainTakesJobs) {
             return Err(outcome::error(
                 OutcomeCode::Unavailable,
                 "the supervisor is ending and takes no more jobs",
@@ -98,7 +99,7 @@ impl Core {
             return Err(outcome::error(OutcomeCode::TooLarge, message));
         }
         let (waiting, _) = self.waiting_and_running();
-        if waiting >= config.max_jobs {
+        if waiting >= config.max_jobs + usize::from(self.sabotage.is(Bug::QueueOneTooLong)) {
             let message = format!("the queue is full: {waiting} jobs wait, the limit is {}", config.max_jobs);
             return Err(outcome::error(OutcomeCode::Overloaded, message));
         }
@@ -168,6 +169,9 @@ impl Core {
     pub(super) fn expire(&mut self, now: Mono, actions: &mut Actions) {
         while let Some((_, id)) = self.jobs.first_deadline().filter(|(when, _)| *when <= now) {
             let Some(job) = self.jobs.get(id) else { return };
+            if self.sabotage.is(Bug::DeadlineOfRunningIgnored) && job.state.is_with_a_worker() {
+                return;
+            }
             let waited = human(now - job.accepted_at);
             let message = match job.state {
                 JobState::Running { .. } => format!("the deadline passed while it ran, after {waited}"),

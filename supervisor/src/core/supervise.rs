@@ -4,6 +4,7 @@ use super::action::{Action, Actions, Kill, Notice};
 use super::ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, Loss};
+use super::sabotage::Bug;
 use super::slots::{Cause, Load, SlotState, Worker};
 use super::{Core, Ending};
 use crate::exit::Exit;
@@ -99,7 +100,9 @@ impl Core {
         message: String,
         actions: &mut Actions,
     ) {
-        if let Some(&slot) = self.places.get(&worker) {
+        if let Some(&slot) = self.places.get(&worker)
+            && !self.sabotage.is(Bug::ViolatorTrusted)
+        {
             self.leave(now, slot, Cause::Violation(message), Some(Kill::Kill), actions);
         }
     }
@@ -279,7 +282,7 @@ impl Core {
     fn lose_running(&mut self, now: Mono, id: JobId, loss: &Loss, actions: &mut Actions) {
         let Some(job) = self.jobs.get(id) else { return };
         let allowed = self.attempts_allowed(job);
-        if job.attempts < allowed {
+        if job.attempts < allowed + u32::from(self.sabotage.is(Bug::AttemptTooMany)) {
             return self.requeue(id);
         }
         let error = loss.error(job.attempts, allowed);
@@ -289,7 +292,7 @@ impl Core {
 
     fn give_back(&mut self, now: Mono, id: JobId, loss: &Loss, actions: &mut Actions) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.returns += 1;
+        job.returns += u32::from(!self.sabotage.is(Bug::ReturnsNotCounted));
         if job.returns < RETURNS_MAX {
             return self.requeue(id);
         }
@@ -306,7 +309,9 @@ impl Core {
                 job.task = Some(task);
                 job.state = JobState::Queued;
                 let program = self.program_of(task);
-                self.programs[program].queue.insert(id);
+                if !self.sabotage.is(Bug::RequeueLost) {
+                    self.programs[program].queue.insert(id);
+                }
             }
             None => {
                 job.task = None;

@@ -5,6 +5,7 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::Mono;
 use offload_supervisor::core::{Core, Phase};
+use offload_supervisor::limits::RETURNS_MAX;
 
 impl Oracle {
     pub(super) fn compare(&self, now: Mono, event: &Event, core: &Core) -> Result<(), Failure> {
@@ -42,6 +43,9 @@ impl Oracle {
         for id in &self.live {
             let book = &self.jobs[id];
             demand(!book.is_late(now), "O2", || format!("{id} lives on after its deadline"))?;
+            demand(book.is_doubtful || book.returns < RETURNS_MAX, "O2", || {
+                format!("{id} is given back for ever")
+            })?;
             let is_held = core.jobs().get(*id).map(|job| job.state.is_with_a_worker());
             demand(is_held == Some(book.holder.is_some()), "O1", || format!("{id} is not with {book:?}"))?;
             let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);

@@ -72,6 +72,8 @@ pub(crate) struct Oracle {
     least_restarts: u32,
     /// The least first pause and the least longest pause that were ever configured.
     least_backoff: (Duration, Duration),
+    /// The least time that was ever configured for a hello and for a start.
+    least_patience: (Duration, Duration),
 }
 
 impl Oracle {
@@ -93,6 +95,7 @@ impl Oracle {
             is_over: false,
             least_restarts: config.max_restarts,
             least_backoff: (config.backoff_min, config.backoff_max),
+            least_patience: (config.hello_timeout, config.start_timeout),
         }
     }
 
@@ -139,16 +142,22 @@ impl Oracle {
             Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
             Action::Dismiss { worker } => self.judge_end_of_worker(*worker),
             Action::Kill { worker, .. } => self.judge_end_of_worker(*worker),
-            Action::Log(notice) => self.judge_notice(notice),
+            Action::Log(notice) => self.judge_notice(now, notice),
             Action::Over => self.judge_over(),
         }
     }
 
-    fn judge_notice(&mut self, notice: &Notice) -> Result<(), Failure> {
+    fn judge_notice(&self, now: Mono, notice: &Notice) -> Result<(), Failure> {
         let Notice::WorkerKilled { worker, why, .. } = notice else { return Ok(()) };
         let is_accusation = why.starts_with("it broke") || why.starts_with("it is not a worker");
-        let is_liar = self.workers.get(worker).is_some_and(|book| book.is_liar);
-        demand(is_liar || !is_accusation, "O15", || format!("{worker} is accused: {why}"))
+        let Some(book) = self.workers.get(worker) else { return Ok(()) };
+        let silence = now - book.heard_at;
+        let is_right = match why.as_str() {
+            "it did not say hello in time" => silence >= self.least_patience.0,
+            "it had a job and did not start it" => book.is_liar || silence >= self.least_patience.1,
+            _ => book.is_liar || !is_accusation,
+        };
+        demand(is_right, "O15", || format!("{worker} is accused: {why}"))
     }
 
     fn judge_over(&mut self) -> Result<(), Failure> {

@@ -59,6 +59,7 @@ impl Oracle {
         let book = WorkerBook {
             program,
             hello_at: None,
+            heard_at: now,
             is_leaving: false,
             is_liar: false,
             unnoticed_lie: None,

@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 pub(super) struct WorkerBook {
     pub(super) program: ProgramIndex,
     pub(super) hello_at: Option<Mono>,
+    /// When it was started, got its first job, or was last heard of.
+    pub(super) heard_at: Mono,
     /// It was told to go, or its channel has ended.
     pub(super) is_leaving: bool,
     /// It has said what no honest worker says.
@@ -75,16 +77,16 @@ impl Oracle {
             Event::Hello { worker, tasks } => return self.hello(now, *worker, tasks, is_honest),
             Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),
             Event::Finished { worker, job, .. } => {
-                return self.ran(*worker, *job, is_honest, OutcomeCode::Ok);
+                return self.ran(now, *worker, *job, is_honest, OutcomeCode::Ok);
             }
             Event::Failed { worker, job, kind, .. } => {
                 let code = match kind {
                     offload_protocol::nouns::FailureKind::AppError => OutcomeCode::AppError,
                     offload_protocol::nouns::FailureKind::Panic => OutcomeCode::Panic,
                 };
-                return self.ran(*worker, *job, is_honest, code);
+                return self.ran(now, *worker, *job, is_honest, code);
             }
-            Event::Skipped { worker, job } => return self.skipped(*worker, *job, is_honest),
+            Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
             Event::Violation { worker, .. } | Event::Unfit { worker, .. } => return self.lied(*worker),
             Event::Closed { worker } => {
                 if let Some(book) = self.workers.get_mut(worker) {
@@ -110,6 +112,8 @@ impl Oracle {
         self.config =
             offload_supervisor::core::config::CoreConfig { workers, programs, spares, ..config.clone() };
         self.least_restarts = self.least_restarts.min(config.max_restarts);
+        let (hello, start) = self.least_patience;
+        self.least_patience = (hello.min(config.hello_timeout), start.min(config.start_timeout));
         let (first, longest) = self.least_backoff;
         self.least_backoff = (first.min(config.backoff_min), longest.min(config.backoff_max));
     }
@@ -155,13 +159,14 @@ impl Oracle {
         Duty::Nothing
     }
 
-    fn ran(&mut self, worker: WorkerId, id: JobId, is_honest: bool, code: OutcomeCode) -> Duty {
+    fn ran(&mut self, now: Mono, worker: WorkerId, id: JobId, is_honest: bool, code: OutcomeCode) -> Duty {
         if !is_honest {
             let duty = self.lied(worker);
             let unnoticed = self.workers.get_mut(&worker).and_then(|book| book.unnoticed_lie.take());
             return if unnoticed == Some(id) { Duty::Nothing } else { duty };
         }
         let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
+        book.heard_at = now;
         if book.given.front() == Some(&id) {
             book.given.pop_front();
         }
@@ -178,10 +183,11 @@ impl Oracle {
         Duty::End(id, code)
     }
 
-    fn skipped(&mut self, worker: WorkerId, id: JobId, is_honest: bool) -> Duty {
+    fn skipped(&mut self, now: Mono, worker: WorkerId, id: JobId, is_honest: bool) -> Duty {
         if let Some(book) = self.workers.get_mut(&worker)
             && book.given.front() == Some(&id)
         {
+            book.heard_at = now;
             book.given.pop_front();
         }
         let is_wanted = self.live.contains(&id);
@@ -252,6 +258,9 @@ impl Oracle {
             format!("{id} gets attempt {attempt} after {} starts", job.starts)
         })?;
         demand(!job.is_late(now), "O2", || format!("{id} is given out when its time is up"))?;
+        if book.given.is_empty() {
+            book.heard_at = now;
+        }
         book.given.push_back(id);
         demand(book.is_liar || book.given.len() <= self.config.window_max, "O5", || {
             format!("{worker} has {} jobs", book.given.len())
