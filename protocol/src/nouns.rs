@@ -91,7 +91,8 @@ pub struct Usage {
     pub cpu_user_us: u64,
     /// CPU time in the kernel, in microseconds.
     pub cpu_system_us: u64,
-    /// The most memory that its process has had resident so far, in bytes.
+    /// The most memory that its process has had resident so far, in bytes. Some kernels count what the process was
+    /// before it became this program.
     pub peak_rss_bytes: u64,
 }
 

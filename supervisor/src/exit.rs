@@ -1,6 +1,7 @@
 //! How a process ended: a noun that the core reasons about and the workers' room reports.
 
 use std::fmt;
+use std::time::Duration;
 
 /// How a process ended, as the kernel tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +12,17 @@ pub enum Exit {
     Signal(i32),
     /// It has ended, but somebody else in this process has collected how.
     Unknown,
+}
+
+/// What a process used in its life, as the kernel counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ExitUsage {
+    /// CPU time in user mode.
+    pub cpu_user: Duration,
+    /// CPU time in the kernel.
+    pub cpu_system: Duration,
+    /// The most memory that was seen resident, in bytes; 0 if it was never looked at.
+    pub peak_rss_bytes: u64,
 }
 
 impl Exit {

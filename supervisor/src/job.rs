@@ -1,8 +1,11 @@
 //! What a program that embeds this library hands in and gets back.
 
+use crate::core::event::{JobRequest, Key};
 use bytes::Bytes;
-use offload_protocol::messages::SubmitOptions;
-use offload_protocol::nouns::{ContentType, Lane, Report};
+use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::messages::{IdempotencyKey, SubmitOptions};
+use offload_protocol::nouns::{ContentType, Lane, Report, cut};
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 /// One request to run a task on an input.
@@ -13,6 +16,8 @@ pub struct Job {
     pub(crate) content: ContentType,
     pub(crate) options: SubmitOptions,
     pub(crate) client: String,
+    /// The connection that it came over. Clients without a name are told apart by it.
+    pub(crate) connection: Option<u64>,
 }
 
 impl Job {
@@ -61,10 +66,59 @@ impl Job {
         self
     }
 
-    /// Who asks, for tables: at most 64 bytes count.
+    /// Who asks, for tables and for fairness: at most 64 bytes count. Those of one name share what one client may have.
     pub fn client(self, client: impl Into<String>) -> Job {
         Job { client: client.into(), ..self }
     }
+
+    /// -10 to 10, 0 if not said; a larger one is sooner. Among the jobs of one client a level is worth a second of
+    /// waiting, against other clients the tenth of a second of worker time, so nobody starves.
+    pub fn priority(mut self, priority: i8) -> Job {
+        self.options.priority = priority;
+        self
+    }
+
+    /// A name of 1 to 64 bytes under which this client submits the job at most once: submitting it again, with the same
+    /// task and input, gives the same job; with another task or input it is refused as a `conflict`. It is known for as
+    /// long as the job is remembered. Reads the whole input once, to make a digest: set it after the input.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
+        let digest = digest(self.content, &self.input);
+        self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });
+        self
+    }
+
+    /// The same for the core, which knows clients by one name.
+    pub(crate) fn to_request(&self) -> JobRequest {
+        let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
+        let client = cut(&self.client, LABEL_MAX);
+        JobRequest {
+            task: self.task.clone(),
+            client: match (client, self.connection) {
+                ("", Some(number)) => format!("connection {number}"),
+                (client, _) => client.to_owned(),
+            },
+            priority: self.options.priority,
+            key: self.options.idempotency.as_ref().map(|named| Key {
+                name: if named.key.is_empty() { String::new() } else { format!("{client}/{}", named.key) },
+                digest: named.digest,
+            }),
+            input_bytes: self.input.len() as u64,
+            timeout: millis(self.options.timeout_ms),
+            deadline: millis(self.options.deadline_ms),
+            attempts: self.options.attempts,
+            lane: self.options.lane,
+        }
+    }
+}
+
+/// What tells one input from another: the first 16 bytes of the SHA-256 of its kind and its bytes.
+pub(crate) fn digest(content: ContentType, input: &[u8]) -> u128 {
+    let mut hasher = Sha256::new();
+    hasher.update(content.media_type().as_bytes());
+    hasher.update([0]);
+    hasher.update(input);
+    let bytes = hasher.finalize();
+    bytes.iter().take(16).fold(0, |digest, byte| (digest << 8) | u128::from(*byte))
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,7 +1,7 @@
 //! Every bound of the supervisor in one table, checked against each other when this crate is compiled. The bounds of
 //! the wire are in [`offload_protocol::limits`].
 
-use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, READ_CHUNK};
+use offload_protocol::limits::{CHECKPOINT_MAX, PAYLOAD_MAX_DEFAULT, READ_CHUNK};
 use std::time::Duration;
 
 /// Most worker processes.
@@ -22,14 +22,41 @@ pub const RETURNS_MAX: u32 = 10;
 /// Most short jobs given to one worker at a time.
 pub const WINDOW_MAX: usize = 32;
 
-/// A task whose runs take less than this on average counts as short.
-pub const SHORT_RUN: Duration = Duration::from_micros(50);
+/// A task whose runs take less than this on average counts as tiny: several are given to one worker at a time.
+pub const TINY_RUN: Duration = Duration::from_micros(50);
+
+/// Work of which nine runs in ten take at most this counts as short, all other as long.
+pub const LONG_RUN: Duration = Duration::from_millis(10);
+
+/// For so long after short work came, slots are kept free for more of it.
+pub const SHORT_MEMORY: Duration = Duration::from_millis(200);
+
+/// The largest share that a client can be given, relative to those that have 1.
+pub const WEIGHT_MAX: u32 = 1000;
+
+/// Largest priority; the smallest is its negative.
+pub const PRIORITY_MAX: i8 = 10;
+
+/// The jobs that a worker is remembered to have done, for whoever asks what it died of.
+pub const RECENT_JOBS: usize = 8;
+
+/// Processes that hang in the kernel after SIGKILL whose places are filled all the same.
+pub const HANGING_MAX: usize = 2;
+
+/// What a job is expected to run if nothing is known of its task.
+pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 
 /// Finished jobs that are remembered for `jobs`, `wait` and `result`.
 pub const FINISHED_JOBS_MAX: usize = 10_000;
 
 /// Bytes of output kept for detached jobs; the oldest are forgotten first (64 MiB).
 pub const FINISHED_BYTES_MAX: usize = 64 << 20;
+
+/// Dead letters that are kept; the oldest are dropped first.
+pub const DEAD_LETTERS_MAX: usize = 1000;
+
+/// Bytes of input kept for dead letters; the oldest are dropped first (64 MiB).
+pub const DEAD_BYTES_MAX: usize = 64 << 20;
 
 /// Most clients connected to the local socket at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -47,6 +74,10 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer that stops in the middle of a frame, or takes none of what is written to it, is gone after this long.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A worker that stops in the middle of a message, or takes nothing of the job that it was given although it has no
+/// other, is killed after this long.
+pub const WORKER_STALL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Pause after `accept` ran out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -58,3 +89,8 @@ const _: () =
 const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= FINISHED_JOBS_MAX);
+const _: () = assert!(TINY_RUN.as_nanos() < LONG_RUN.as_nanos());
+const _: () = assert!(
+    CHECKPOINT_MAX * WORKERS_MAX <= QUEUED_BYTES_MAX_DEFAULT as usize,
+    "the checkpoints of a full pool fit into the default limit of bytes"
+);

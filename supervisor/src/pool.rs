@@ -195,7 +195,8 @@ impl ComputePool {
         let task = job.task.clone();
         let submitted = self.hub.borrow_mut().submit(job, false, Some(listener));
         match submitted {
-            Ok(job) => Some(job),
+            Ok(submitted) if submitted.is_known => None,
+            Ok(submitted) => Some(submitted.job),
             Err(refused) => {
                 let finished = Hub::refusal(&task, refused.error);
                 if let Some(listener) = refused.listener {

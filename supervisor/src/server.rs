@@ -10,6 +10,7 @@
 //!
 //! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop.
 
+mod admin;
 mod client;
 mod clients;
 
@@ -21,6 +22,7 @@ use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
 use crate::supervisor::{Hub, HubRef};
 use crate::views::IoPoolView;
+use crate::workers::Program;
 use client::Client;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
@@ -49,7 +51,8 @@ pub struct ServerConfig {
     pub socket: PathBuf,
     /// Threads for blocking work.
     pub io_threads: usize,
-    /// Called at SIGHUP; limits and times of what it returns apply from then on.
+    /// Called at SIGHUP: limits, times and the number of workers of what it returns apply from then on. Called at
+    /// `offload reload` as well, which also replaces the workers by ones of its programs.
     pub reload: Option<Reload>,
 }
 
@@ -82,6 +85,8 @@ struct Front {
     listener: Option<(Listener, HandleId)>,
     signals: Option<HandleId>,
     reload: Option<Reload>,
+    /// What the workers run.
+    programs: Vec<Program>,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     /// Clients with something to write, or with requests that are read and not handled.
@@ -116,6 +121,7 @@ impl Server {
         // Without a thread for it the loop is as good as it was, and only unwatched.
         let watchdog =
             handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
+        let programs = config.pool.programs.clone();
         let hub = Hub::start(config.pool.core(), config.pool.programs, log, handle.clone())
             .map_err(StartError::Config)?;
         hub.borrow_mut().when_ready(Box::new(move |cx| on_ready(&ready, cx)));
@@ -130,6 +136,7 @@ impl Server {
                 listener: None,
                 signals: None,
                 reload: config.reload,
+                programs,
                 clients: BTreeMap::new(),
                 last_client: 0,
                 to_serve: Vec::new(),
@@ -258,7 +265,7 @@ impl Front {
                     Ok(()) => {
                         hub.configure(config);
                         hub.log()
-                            .warn(format_args!("limits and times are read again; workers and programs stay"));
+                            .warn(format_args!("limits, times and the number of workers are read again"));
                     }
                     Err(error) => hub.log().error(format_args!("the old configuration stays: {error}")),
                 }

@@ -12,6 +12,8 @@
 //! Listeners are called by the loop, never from in here, so they may do anything, such as submit more.
 
 mod crew;
+mod dead;
+mod explain;
 mod finished;
 mod orders;
 mod stalls;
@@ -20,8 +22,8 @@ mod view;
 use crate::core::Core;
 use crate::core::action::{Action, Actions, Kill, Notice};
 use crate::core::config::CoreConfig;
-use crate::core::event::{Event, JobRequest};
-use crate::core::ids::{JobId, Mono, ProgramIndex, SlotIndex, Ticket, WorkerId};
+use crate::core::event::Event;
+use crate::core::ids::{JobId, Mono, ProgramIndex, SlotIndex, Ticket, Version, WorkerId};
 use crate::event_loop::{Context, LoopHandle, TimerId};
 use crate::job::{Finished, Job};
 use crate::log::Log;
@@ -29,9 +31,10 @@ use crate::public_id::PublicIds;
 use crate::workers::{Process, Program};
 use bytes::Bytes;
 use crew::Crew;
+use dead::DeadLetters;
 use finished::FinishedJobs;
 use offload_protocol::messages::ToWorker;
-use offload_protocol::nouns::{ContentType, ErrorDetail};
+use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
 use orders::Order;
 use rustix::process::Signal;
 use std::cell::RefCell;
@@ -52,7 +55,8 @@ pub(crate) struct Hub {
     started: Instant,
     ids: PublicIds,
     core: Core,
-    programs: Vec<Program>,
+    programs: Vec<Versions>,
+    last_version: Version,
     crew: Crew,
     orders: BTreeMap<JobId, Order>,
     finished: FinishedJobs,
@@ -61,14 +65,22 @@ pub(crate) struct Hub {
     /// The order that the core is deciding on.
     staged: Option<Order>,
     /// What it decided.
-    answer: Option<Result<JobId, ErrorDetail>>,
-    /// The output that came with the event that the core is deciding on.
-    output: Option<(ContentType, Bytes)>,
+    answer: Option<Result<Submitted, ErrorDetail>>,
+    /// The output or the checkpoint that came with the event that the core is deciding on.
+    payload: Option<(ContentType, Bytes)>,
     wake: Option<(Mono, TimerId)>,
     turn_ends: bool,
     on_ready: Vec<Then>,
     on_over: Vec<Then>,
+    on_reloaded: BTreeMap<Version, OnReloaded>,
+    dead: DeadLetters,
 }
+
+/// The versions of one program that may still be started.
+type Versions = BTreeMap<Version, Program>;
+
+/// Who is told what became of a reload: none if it is done, or why it was taken back.
+type OnReloaded = Box<dyn FnOnce(Option<String>, &mut Context)>;
 
 /// What to do when something has come about.
 pub(crate) type Then = Box<dyn FnOnce(&mut Context)>;
@@ -81,15 +93,23 @@ pub(crate) struct Refused {
     pub(crate) listener: Option<Listener>,
 }
 
-/// An event on its way to the core, with the output that it announces.
+/// A job that was taken.
+pub(crate) struct Submitted {
+    /// Its number.
+    pub(crate) job: JobId,
+    /// It was there already, under the same key.
+    pub(crate) is_known: bool,
+}
+
+/// An event on its way to the core, with the output or the checkpoint that it announces.
 struct Incoming {
     event: Event,
-    output: Option<(ContentType, Bytes)>,
+    payload: Option<(ContentType, Bytes)>,
 }
 
 impl From<Event> for Incoming {
     fn from(event: Event) -> Incoming {
-        Incoming { event, output: None }
+        Incoming { event, payload: None }
     }
 }
 
@@ -114,18 +134,21 @@ impl Hub {
                 started: Instant::now(),
                 ids: PublicIds::new(),
                 core,
-                programs,
+                programs: programs.into_iter().map(|program| Versions::from([(0, program)])).collect(),
+                last_version: 0,
                 orders: BTreeMap::new(),
                 finished: FinishedJobs::default(),
                 inbox: VecDeque::new(),
                 actions: Actions::new(),
                 staged: None,
                 answer: None,
-                output: None,
+                payload: None,
                 wake: None,
                 turn_ends: false,
                 on_ready: Vec::new(),
                 on_over: Vec::new(),
+                on_reloaded: BTreeMap::new(),
+                dead: DeadLetters::default(),
             })
         });
         hub.borrow_mut().tell(Event::Tick);
@@ -149,23 +172,25 @@ impl Hub {
         job: Job,
         keep_output: bool,
         listener: Option<Listener>,
-    ) -> Result<JobId, Refused> {
-        let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
-        let request = JobRequest {
-            task: job.task.clone(),
-            input_bytes: job.input.len() as u64,
-            timeout: millis(job.options.timeout_ms),
-            deadline: millis(job.options.deadline_ms),
-            attempts: job.options.attempts,
-            lane: job.options.lane,
-        };
+    ) -> Result<Submitted, Refused> {
+        let request = job.to_request();
+        let keep_output = keep_output || request.key.is_some();
         self.staged = Some(Order::new(job, keep_output, listener, self.handle.hold()));
         self.tell(Event::Submit { ticket: Ticket(0), request });
         let answer = self.answer.take().expect("the core answers a submission before it does anything else");
-        answer.map_err(|error| {
-            let listener = self.staged.take().and_then(Order::into_listener);
-            Refused { error, listener }
-        })
+        let listener = self.staged.take().and_then(Order::into_listener);
+        match (answer, listener) {
+            (Ok(submitted), Some(listener)) => match self.listen(submitted.job, listener) {
+                Ok(()) => Ok(submitted),
+                Err(listener) => {
+                    let message = "the job of this key has ended and its output is not kept any more";
+                    let error = ErrorDetail::new(OutcomeCode::Conflict, message);
+                    Err(Refused { error, listener: Some(listener) })
+                }
+            },
+            (Ok(submitted), None) => Ok(submitted),
+            (Err(error), listener) => Err(Refused { error, listener }),
+        }
     }
 
     /// Takes note of a job that was refused before it came here.
@@ -208,6 +233,28 @@ impl Hub {
         self.on_ready.push(then);
     }
 
+    /// Replaces the workers one by one by ones of these programs, as many as there were before; `then` is called with
+    /// nothing when that is done, or with why it was taken back.
+    pub(crate) fn reload(&mut self, programs: Vec<Program>, then: OnReloaded) {
+        self.last_version += 1;
+        let version = self.last_version;
+        for (versions, program) in self.programs.iter_mut().zip(programs) {
+            versions.insert(version, program);
+        }
+        self.on_reloaded.insert(version, then);
+        self.tell(Event::Reload { version });
+    }
+
+    fn reloaded(&mut self, version: Version, rolled_back: Option<String>) {
+        if let Some(then) = self.on_reloaded.remove(&version) {
+            self.handle.set_pending(move |cx| then(rolled_back, cx));
+        }
+        let core = &self.core;
+        for (program, versions) in self.programs.iter_mut().enumerate() {
+            versions.retain(|&version, _| core.may_start_version(program, version));
+        }
+    }
+
     /// Other limits and times.
     pub(crate) fn configure(&mut self, config: CoreConfig) {
         self.tell(Event::Configure(Box::new(config)));
@@ -224,35 +271,40 @@ impl Hub {
     }
 
     fn work_off_inbox(&mut self) {
-        while let Some(Incoming { event, output }) = self.inbox.pop_front() {
-            self.output = output;
+        while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
+            self.payload = payload;
             let mut actions = std::mem::take(&mut self.actions);
             self.core.handle(self.now(), event, &mut actions);
             actions.drain(..).for_each(|action| self.perform(action));
             self.actions = actions;
         }
-        self.output = None;
+        self.payload = None;
         self.at_the_end_of_the_turn();
     }
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Spawn { worker, program, slot } => self.spawn(worker, program, slot),
-            Action::Run { worker, job, attempt } => self.run(worker, job, attempt),
+            Action::Spawn { worker, program, version, slot } => self.spawn(worker, program, version, slot),
+            Action::Run { worker, job, attempt, resume } => self.run(worker, job, attempt, resume),
+            Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),
+            Action::Keep { job } => self.keep(job),
             Action::CancelRun { worker, job } => self.send(worker, &ToWorker::Cancel { job: job.0 }),
             Action::Dismiss { worker } => self.send(worker, &ToWorker::Drain),
             Action::Kill { worker, how } => self.kill(worker, how),
-            Action::Accepted { job, .. } => self.accept(job),
+            Action::Accepted { job, is_known, .. } => self.accept(job, is_known),
             Action::Rejected { error, .. } => self.answer = Some(Err(error)),
             Action::Finish(ended) => self.finish(&ended),
+            Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
             Action::Log(notice) => self.note(&notice),
             Action::Over => self.on_over.drain(..).for_each(|then| self.handle.set_pending(then)),
         }
     }
 
-    fn spawn(&mut self, worker: WorkerId, program: ProgramIndex, slot: SlotIndex) {
+    fn spawn(&mut self, worker: WorkerId, program: ProgramIndex, version: Version, slot: SlotIndex) {
         let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
-        let started = Process::spawn(&self.programs[program], payload_max);
+        let command =
+            self.programs[program].get(&version).expect("a version is kept while it may be started");
+        let started = Process::spawn(command, payload_max);
         let joined = started.and_then(|process| self.enlist(worker, process));
         match joined {
             Ok(pid) => self.log.info(format_args!("slot {slot}: started worker process {pid}")),
@@ -263,9 +315,13 @@ impl Hub {
         }
     }
 
-    fn run(&mut self, worker: WorkerId, job: JobId, attempt: u32) {
+    fn run(&mut self, worker: WorkerId, job: JobId, attempt: u32, resume: bool) {
         let (Some(order), Some(member)) = (self.orders.get(&job), self.crew.get_mut(worker)) else { return };
         member.expect_progress();
+        if let Some(state) = order.checkpoint.as_ref().filter(|_| resume) {
+            let sent = member.process.send(&ToWorker::Resume { job: job.0 }, state);
+            sent.expect("a checkpoint fits on the wire");
+        }
         let message = ToWorker::Run { job: job.0, attempt, task: &order.task, content: order.content };
         let sent = member.process.send(&message, &order.input);
         sent.expect("a job that was accepted fits on the wire");
@@ -290,10 +346,19 @@ impl Hub {
         }
     }
 
-    fn accept(&mut self, job: JobId) {
-        let order = self.staged.take().expect("only a staged order can be accepted");
-        self.orders.insert(job, order);
-        self.answer = Some(Ok(job));
+    fn accept(&mut self, job: JobId, is_known: bool) {
+        if !is_known {
+            let order = self.staged.take().expect("only a staged order can be accepted");
+            self.orders.insert(job, order);
+        }
+        self.answer = Some(Ok(Submitted { job, is_known }));
+    }
+
+    /// The state that came with the event in hand is what the job goes on from.
+    fn keep(&mut self, job: JobId) {
+        if let (Some(order), Some((_, state))) = (self.orders.get_mut(&job), self.payload.take()) {
+            order.checkpoint = Some(state);
+        }
     }
 
     /// Once a turn: outboxes are written and the timer is set. All that happens in a turn shares these.
@@ -337,7 +402,9 @@ impl Hub {
         }
         let line = self.describe(notice);
         match notice {
-            Notice::WorkerReady { .. } | Notice::Recovered { .. } => self.log.info(format_args!("{line}")),
+            Notice::WorkerReady { .. } | Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
+                self.log.info(format_args!("{line}"));
+            }
             Notice::Degraded { .. } => self.log.error(format_args!("{line}")),
             _ => self.log.warn(format_args!("{line}")),
         }
@@ -366,11 +433,33 @@ impl Hub {
         self.core.jobs().get(job).is_some_and(|job| !job.state.is_with_a_worker())
     }
 
-    /// Adds a listener to a job that has not ended.
-    pub(crate) fn listen(&mut self, job: JobId, listener: Listener) {
+    /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once.
+    ///
+    /// # Errors
+    /// The listener, if there is nothing to tell it.
+    pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
         if let Some(order) = self.orders.get_mut(&job) {
             order.listeners.push(listener);
+            return Ok(());
         }
+        match self.finished.get(job) {
+            Some((finished, has_output)) if has_output || finished.report.error.is_some() => {
+                let finished = finished.clone();
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+                Ok(())
+            }
+            _ => Err(listener),
+        }
+    }
+
+    /// The process id of a worker that lives, or has just ended.
+    pub(crate) fn pid_of(&self, worker: WorkerId) -> Option<u32> {
+        self.crew.pid(worker)
+    }
+
+    /// The name of a program: that of its newest version.
+    pub(crate) fn program_name(&self, program: ProgramIndex) -> &str {
+        self.programs[program].last_key_value().map_or("", |(_, program)| program.name())
     }
 
     /// How a job ended, as far as that is remembered; its output too, if that was kept.
@@ -380,7 +469,7 @@ impl Hub {
 
     /// Bytes of input that jobs hold.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.core.jobs().input_bytes()
+        self.core.jobs().held_bytes()
     }
 
     /// As configured.

@@ -175,3 +175,99 @@ pub struct TaskView {
     /// The program that offers it.
     pub program: String,
 }
+
+/// One attempt at a job that ended its worker, or ended with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptView {
+    /// Its number; 0 if the job was given to the worker and had not been started.
+    pub attempt: u32,
+    /// Process id of the worker; 0 if that is not known any more.
+    pub worker_pid: u32,
+    /// Its slot.
+    pub slot: Option<usize>,
+    /// How long the attempt ran, in microseconds.
+    pub ran_us: u64,
+    /// The cause in one word, such as `worker_crashed`.
+    pub code: String,
+    /// The cause in a sentence.
+    pub what: String,
+    /// The signal that ended the process.
+    pub signal: Option<i32>,
+    /// The exit code of the process.
+    pub exit_code: Option<i32>,
+    /// What the process printed last.
+    pub last_lines: Vec<String>,
+    /// What the process used in its life, by the kernel.
+    pub usage: Option<UsageView>,
+    /// The jobs that the process had done before, the last one first.
+    pub previous_jobs: Vec<String>,
+    /// Whether the job is to blame: it was the one that ran.
+    pub blamed: bool,
+}
+
+/// What a process used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageView {
+    /// CPU time in user mode, in microseconds.
+    pub cpu_user_us: u64,
+    /// CPU time in the kernel, in microseconds.
+    pub cpu_system_us: u64,
+    /// The most memory that was seen resident, in bytes; 0 if it was never looked at.
+    pub peak_rss_bytes: u64,
+}
+
+/// A dead letter: a job whose every allowed attempt ended its worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadView {
+    /// The job's public id.
+    pub job: String,
+    /// Its task.
+    pub task: String,
+    /// Who submitted it.
+    pub client: String,
+    /// Since it died, in microseconds.
+    pub dead_for_us: u64,
+    /// Length of the input, which is kept for another try.
+    pub input_bytes: u64,
+    /// What went wrong the last time.
+    pub error: String,
+    /// Every attempt, the first one first.
+    pub attempts: Vec<AttemptView>,
+}
+
+/// Why a job is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplanationView {
+    /// The job's public id.
+    pub job: String,
+    /// Its task.
+    pub task: String,
+    /// Who submitted it.
+    pub client: String,
+    /// `parked` (nobody is known to offer the task yet), `queued`, `assigned`, `running`, or the outcome.
+    pub state: String,
+    /// The reasons, for people, the most important first.
+    pub reasons: Vec<String>,
+    /// Since it was accepted, or from acceptance to the end, in microseconds.
+    pub age_us: u64,
+    /// How often it was started.
+    pub attempts: u32,
+    /// How many attempts may end their worker.
+    pub attempts_allowed: Option<u32>,
+    /// Of a job that waits: how long it will, in microseconds, as far as can be told.
+    pub expected_wait_us: Option<u64>,
+    /// Of a job that waits: jobs of its own client that come before it.
+    pub ahead: Option<usize>,
+    /// `short` or `long`: which slots it waits for.
+    pub class: Option<String>,
+    /// The slot that runs it or ran it last.
+    pub slot: Option<usize>,
+    /// The process that runs it or ran it last.
+    pub worker_pid: Option<u32>,
+    /// Units of work done, and in all (0 if that is not known).
+    pub progress: Option<(u64, u64)>,
+    /// Length of the state that the next attempt goes on from; 0 if there is none.
+    pub checkpoint_bytes: u64,
+    /// The attempts that were lost, the first one first.
+    pub lost: Vec<AttemptView>,
+}

@@ -9,11 +9,12 @@
 
 use crate::choices::mix;
 use crate::oracle::{Failure, Oracle, Ran};
-use offload_protocol::nouns::TaskOffer;
+use offload_protocol::nouns::{TaskOffer, Usage};
 use offload_supervisor::core::action::{Action, Actions};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_supervisor::core::slots::SlotState;
 use offload_supervisor::core::{Core, Phase};
 use offload_supervisor::exit::Exit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -96,7 +97,10 @@ impl State {
             }
             choices.extend([Next::Closes(worker), Next::Garbage(worker)]);
             if !process.has_said_hello {
-                choices.extend([Next::Hello(worker), Next::SpawnFails(worker)]);
+                let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot].state);
+                let is_starting = matches!(slot, Some(SlotState::Starting { .. }));
+                choices.push(Next::Hello(worker));
+                choices.extend(is_starting.then_some(Next::SpawnFails(worker)));
             } else if process.running.is_some() {
                 choices.push(Next::Finishes(worker));
             } else if let Some((_, _, is_withdrawn)) = process.given.front() {
@@ -123,7 +127,10 @@ impl State {
             }
             Next::Exits(worker) => {
                 self.processes.remove(&worker);
-                self.tell(Event::Exited { worker, exit: Exit::Signal(11), last_words: None }, true)
+                self.tell(
+                    Event::Exited { worker, exit: Exit::Signal(11), last_lines: Vec::new(), usage: None },
+                    true,
+                )
             }
             Next::Hello(worker) => self.hello(worker),
             Next::Starts(worker) => self.starts(worker),
@@ -172,7 +179,10 @@ impl State {
         let running = self.process(worker).and_then(|process| process.running.take());
         let Some((job, attempt)) = running else { return Ok(()) };
         self.oracle.really_ended(worker, job, attempt, Ran::Well);
-        self.tell(Event::Finished { worker, job, attempt, run: Duration::from_micros(1) }, true)
+        self.tell(
+            Event::Finished { worker, job, attempt, run: Duration::from_micros(1), usage: Usage::default() },
+            true,
+        )
     }
 
     fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
@@ -189,7 +199,7 @@ impl State {
             Action::Spawn { worker, .. } => {
                 self.processes.insert(*worker, Small::default());
             }
-            Action::Run { worker, job, attempt } => {
+            Action::Run { worker, job, attempt, .. } => {
                 if let Some(process) = self.processes.get_mut(worker) {
                     process.given.push_back((*job, *attempt, false));
                 }

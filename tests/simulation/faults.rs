@@ -75,6 +75,14 @@ faults! {
     HelloTwice,
     /// It is heard of after its end.
     Ghost,
+    /// It is stopped, by SIGSTOP for example.
+    Stops,
+    /// ... and nobody lets it go on.
+    StaysStopped,
+    /// It tells its progress and gives a checkpoint. (No fault, but not all do it.)
+    SaysMore,
+    /// It gives its job back, and nobody has asked for it.
+    YieldsUnasked,
     /// The task returns an error.
     AppError,
     /// The task panics.

@@ -16,7 +16,7 @@ use crate::faults::Fault;
 use crate::oracle::Ran;
 use crate::script::{TASKS, offered_by};
 use crate::world::{Outside, Thing};
-use offload_protocol::nouns::{FailureKind, TaskOffer};
+use offload_protocol::nouns::{FailureKind, TaskOffer, Usage};
 use offload_supervisor::core::action::Kill;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, WorkerId};
@@ -64,6 +64,8 @@ pub(crate) enum Act {
     RunEnds(u64),
     /// A signal arrives.
     Signal(Kill),
+    /// It is let go on after a stop.
+    Continue,
     /// Something that would not happen if all were well.
     Misfortune(Misfortune),
 }
@@ -81,6 +83,8 @@ pub(crate) enum Misfortune {
     ClosesChannel,
     /// It sends nonsense.
     SendsGarbage,
+    /// It is stopped, by SIGSTOP for example.
+    Stops,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +118,9 @@ pub(crate) struct FakeProcess {
     runs: u64,
     /// It has said what no honest worker says.
     has_lied: bool,
+    is_stopped: bool,
+    /// SIGTERM came while it was stopped.
+    has_term_pending: bool,
     is_calm: bool,
 }
 
@@ -142,6 +149,8 @@ impl FakeProcess {
             is_unheard: false,
             runs: 0,
             has_lied: false,
+            is_stopped: false,
+            has_term_pending: false,
             is_calm: false,
         };
         process.begin(out);
@@ -199,7 +208,9 @@ impl FakeProcess {
             (_, Act::RunEnds(run)) if run == self.runs => self.end_run(out),
             (_, Act::RunEnds(_)) => {}
             (_, Act::Signal(Kill::Kill)) => self.die(Exit::Signal(9), out),
+            (_, Act::Continue) => self.go_on(out),
             (_, Act::Signal(Kill::Term)) if self.ignores_term => {}
+            (_, Act::Signal(Kill::Term)) if self.is_stopped => self.has_term_pending = true,
             (_, Act::Signal(Kill::Term)) => self.die(Exit::Signal(15), out),
             (_, Act::Misfortune(_)) if self.is_calm => {}
             (_, Act::Misfortune(misfortune)) => self.suffer(misfortune, out),
@@ -212,6 +223,7 @@ impl FakeProcess {
             Misfortune::DiesIdle if self.stage == Stage::Waiting => self.crash(out),
             Misfortune::DiesRunning(run) if run == self.runs => self.crash(out),
             Misfortune::DiesIdle | Misfortune::DiesRunning(_) => {}
+            Misfortune::Stops => self.stop(out),
             Misfortune::ClosesChannel => {
                 self.say(true, Event::Closed { worker: self.id }, out);
                 self.has_closed_channel = true;
@@ -221,6 +233,32 @@ impl FakeProcess {
             Misfortune::SendsGarbage => {
                 self.say(false, Event::Violation { worker: self.id, message: "garbage".into() }, out);
             }
+        }
+    }
+
+    fn stop(&mut self, out: &mut Outside) {
+        if !matches!(self.stage, Stage::Waiting | Stage::Running { .. }) || self.is_stopped {
+            return;
+        }
+        self.runs += 1;
+        self.is_stopped = true;
+        self.say(true, Event::Stopped { worker: self.id }, out);
+        if !self.strikes(Fault::StaysStopped, out) {
+            let delay = self.delay(1000 * MS, out);
+            self.later(delay, Act::Continue, out);
+        }
+    }
+
+    fn go_on(&mut self, out: &mut Outside) {
+        if !std::mem::take(&mut self.is_stopped) {
+            return;
+        }
+        self.say(true, Event::Continued { worker: self.id }, out);
+        match self.stage {
+            _ if self.has_term_pending => self.die(Exit::Signal(15), out),
+            Stage::Running { .. } => self.later(MS, Act::RunEnds(self.runs), out),
+            Stage::Waiting => self.take_next(out),
+            _ => {}
         }
     }
 
@@ -248,6 +286,7 @@ impl FakeProcess {
         }
         self.later_by_misfortune(Fault::CrashIdle, 500 * MS, Misfortune::DiesIdle, out);
         self.later_by_misfortune(Fault::ClosesChannel, 500 * MS, Misfortune::ClosesChannel, out);
+        self.later_by_misfortune(Fault::Stops, 500 * MS, Misfortune::Stops, out);
         self.later_by_misfortune(Fault::Garbage, 500 * MS, Misfortune::SendsGarbage, out);
         self.stage = Stage::Waiting;
         self.take_next(out);
@@ -279,11 +318,15 @@ impl FakeProcess {
                 if self.jobs.iter().any(|(waiting, ..)| *waiting == job) {
                     self.withdrawn.insert(job);
                 }
+                let runs_it = matches!(self.stage, Stage::Running { job: running, .. } if running == job);
+                if runs_it && !self.is_stopped && out.choices.chance(&mut self.tape, 500) {
+                    self.end_run(out);
+                }
             }
             Some(ToFake::Drain) => self.is_told_to_drain = true,
             None => {}
         }
-        if self.stage == Stage::Waiting {
+        if self.stage == Stage::Waiting && !self.is_stopped {
             self.take_next(out);
         }
     }
@@ -331,6 +374,14 @@ impl FakeProcess {
         }
         let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
         let run = Duration::from_micros(1) + self.delay(TASKS[task].2 * slow, out);
+        if self.strikes(Fault::SaysMore, out) {
+            self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
+            let bytes = out.choices.range(&mut self.tape, 0, 100);
+            self.say(true, Event::Checkpoint { worker, job, attempt, bytes }, out);
+        }
+        if self.strikes(Fault::YieldsUnasked, out) {
+            self.say(false, Event::Yielded { worker, job, attempt, run: MS, bytes: 1 }, out);
+        }
         if self.strikes(Fault::CrashRunning, out) {
             self.later(run, Act::Misfortune(Misfortune::DiesRunning(self.runs)), out);
         } else if !self.strikes(Fault::Hang, out) {
@@ -351,8 +402,11 @@ impl FakeProcess {
         };
         out.ended(worker, job, attempt, how);
         let said = |job, attempt| match how {
-            Ran::Well => Event::Finished { worker, job, attempt, run },
-            Ran::Failed(kind) => Event::Failed { worker, job, attempt, run, kind, message: "oh".into() },
+            Ran::Well => Event::Finished { worker, job, attempt, run, usage: Usage::default() },
+            Ran::Failed(kind) => {
+                let usage = Usage::default();
+                Event::Failed { worker, job, attempt, run, kind, message: "oh".into(), usage }
+            }
         };
         if self.strikes(Fault::WrongJob, out) {
             let other = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
@@ -411,6 +465,7 @@ impl FakeProcess {
     pub(crate) fn calm_down(&mut self, out: &mut Outside) {
         self.is_calm = true;
         match self.stage {
+            Stage::Waiting | Stage::Running { .. } if self.is_stopped => self.later(MS, Act::Continue, out),
             Stage::Booting => self.later(MS, Act::Boot, out),
             Stage::Running { .. } => self.later(MS, Act::RunEnds(self.runs), out),
             Stage::Dead(_) => out.schedule(out.now + MS, Thing::Bury(self.id)),
@@ -428,9 +483,9 @@ impl FakeProcess {
         let job = JobId(1 + self.runs);
         let events = [
             Event::Closed { worker },
-            Event::Exited { worker, exit: Exit::Unknown, last_words: None },
+            Event::Exited { worker, exit: Exit::Unknown, last_lines: Vec::new(), usage: None },
             Event::Started { worker, job, attempt: 1 },
-            Event::Finished { worker, job, attempt: 1, run: MS },
+            Event::Finished { worker, job, attempt: 1, run: MS, usage: Usage::default() },
             Event::Failed {
                 worker,
                 job,
@@ -438,7 +493,14 @@ impl FakeProcess {
                 run: MS,
                 kind: FailureKind::Panic,
                 message: String::new(),
+                usage: Usage::default(),
             },
+            Event::Progress { worker, job, attempt: 1, done: 1, total: 2 },
+            Event::Checkpoint { worker, job, attempt: 1, bytes: 1 },
+            Event::Yielded { worker, job, attempt: 1, run: MS, bytes: 1 },
+            Event::Stopped { worker },
+            Event::Continued { worker },
+            Event::Measured { worker, resident_bytes: 1 << 40 },
             Event::Hello { worker, tasks: Vec::new() },
             Event::Skipped { worker, job },
             Event::Unfit { worker, message: String::new() },

@@ -3,7 +3,7 @@
 use crate::choices::{Choices, Tape};
 use offload_protocol::nouns::Lane;
 use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::JobRequest;
+use offload_supervisor::core::event::{JobRequest, Key};
 use offload_supervisor::core::ids::Mono;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(crate) enum Wish {
     Refuse,
     /// Other limits.
     Configure(Box<CoreConfig>),
+    /// A worker is measured: the one of this number, if it lives.
+    Measure(u64),
     /// A tick that nobody needs.
     Tick,
     /// An end in good order.
@@ -99,6 +101,16 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         window,
         drain_timeout,
         window_max: pick(&[32, 1, 2, 4]),
+        cancel_grace: pick(&[100, 0, 1, 10]) as u32 * MS,
+        hang_timeout: pick(&[1000, 5, 100]) as u32 * MS,
+        // Longer than any message is under way: what was said before a process hangs is heard.
+        reap_timeout: pick(&[2000, 200, 500]) as u32 * MS,
+        max_jobs_per_client: pick(&[0, 0, 1, 5]).checked_sub(1).map(|less| less + 1),
+        max_jobs_per_worker: pick(&[0, 0, 0, 1, 5]).checked_sub(1).map(|less| less as u64 + 1),
+        max_age: pick(&[0, 0, 0, 50, 1000]).checked_sub(1).map(|less| (less as u32 + 1) * MS),
+        max_rss: pick(&[0, 1]).checked_sub(1).map(|_| 1000),
+        seed: pick(&[0, 1, 2]) as u64,
+        ..CoreConfig::default()
     }
 }
 
@@ -122,12 +134,16 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
     match choices.range(tape, 0, 99) {
         0..70 => Wish::Submit(request(choices, tape, config)),
         70..86 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
-        86..88 => Wish::CancelUnknown,
+        86..87 => Wish::CancelUnknown,
+        87..88 => Wish::Measure(choices.range(tape, 1, 20)),
         88..90 => Wish::Refuse,
         90..92 => Wish::Tick,
         92..95 => {
-            let window_max = config.window_max;
-            Wish::Configure(Box::new(CoreConfig { window_max, ..knobs(choices, tape) }))
+            let fresh = knobs(choices, tape);
+            let is_scaled = choices.chance(tape, 300);
+            let workers = if is_scaled { fresh.workers } else { config.workers };
+            let (programs, spares) = (config.programs, config.spares);
+            Wish::Configure(Box::new(CoreConfig { workers, programs, spares, ..fresh }))
         }
         95..98 if is_late => Wish::Drain,
         98..100 if is_late => Wish::Stop,
@@ -152,5 +168,11 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
     let attempts =
         choices.chance(tape, 250).then(|| choices.pick(tape, &[2, 0, 1, 3, 5, 1000])).map(|n: u32| n);
     let lane = choices.chance(tape, 40).then(|| choices.pick(tape, &[Lane::Cpu, Lane::Io]));
-    JobRequest { task, input_bytes, timeout, deadline, attempts, lane }
+    let client = choices.pick(tape, &["", "ann", "bob"]).to_owned();
+    let priority = if choices.chance(tape, 200) { choices.pick(tape, &[5, -10, 10, 11]) } else { 0 };
+    let key = choices.chance(tape, 150).then(|| {
+        let name = choices.pick(tape, &["a", "b", "c", ""]).to_owned();
+        Key { name, digest: choices.pick(tape, &[1, 2]) }
+    });
+    JobRequest { task, client, priority, key, input_bytes, timeout, deadline, attempts, lane }
 }

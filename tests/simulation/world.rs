@@ -320,6 +320,7 @@ impl World {
             Wish::CancelUnknown => Event::Cancel { job: JobId(1 << 40) },
             Wish::Refuse => Event::Refused,
             Wish::Configure(config) => Event::Configure(config),
+            Wish::Measure(worker) => Event::Measured { worker: WorkerId(worker), resident_bytes: 2000 },
             Wish::Tick => Event::Tick,
             Wish::Drain => Event::Drain,
             Wish::Stop => Event::Stop,
@@ -347,7 +348,7 @@ impl World {
             let delay = self.out.choices.delay(&mut self.tape, Duration::from_millis(50));
             self.out.schedule(self.out.now + delay, Thing::Haunt(event));
         }
-        self.tell(Event::Exited { worker, exit, last_words: None }, true)
+        self.tell(Event::Exited { worker, exit, last_lines: Vec::new(), usage: None }, true)
     }
 
     /// Tells the core that something happened, and what follows in the same breath.
@@ -398,7 +399,7 @@ impl World {
     fn apply(&mut self, action: Action) {
         match action {
             Action::Spawn { worker, program, .. } => self.spawn(worker, program),
-            Action::Run { worker, job, attempt } => {
+            Action::Run { worker, job, attempt, .. } => {
                 let task = self.task_of.get(&job).copied().unwrap_or(0);
                 self.send(worker, ToFake::Run { job, attempt, task });
             }
@@ -409,8 +410,14 @@ impl World {
                     process.signal(how, &mut self.out);
                 }
             }
-            Action::Accepted { ticket, job } => self.accept(ticket.0 as usize, job),
-            Action::Rejected { .. } | Action::Finish(_) | Action::Log(_) | Action::Over => {}
+            Action::Accepted { ticket, job, .. } => self.accept(ticket.0 as usize, job),
+            Action::Rejected { .. }
+            | Action::Finish(_)
+            | Action::Log(_)
+            | Action::Keep { .. }
+            | Action::Yield { .. }
+            | Action::Reloaded { .. }
+            | Action::Over => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! The core, driven by hand: no process, no clock, no I/O. Time passes when the test says so, workers do what the test
 //! says, and after every single event all invariants are checked.
 
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
 use offload_supervisor::core::Core;
 use offload_supervisor::core::action::{Action, Ended, Kill, Notice};
 use offload_supervisor::core::config::CoreConfig;
@@ -57,6 +57,12 @@ pub struct PoolUnderTest {
     pub spawned_at: Vec<Mono>,
     /// Most processes that lived at a time.
     pub most_processes: usize,
+    /// Jobs that workers were asked to give back.
+    pub asked_to_yield: Vec<(WorkerId, JobId)>,
+    /// How many checkpoints were kept of each job.
+    pub kept: BTreeMap<JobId, usize>,
+    /// How reloads ended.
+    pub reloads: Vec<Option<String>>,
     /// It said that it is over.
     pub is_over: bool,
     start: Start,
@@ -92,6 +98,9 @@ impl PoolUnderTest {
             notices: Vec::new(),
             spawned_at: Vec::new(),
             most_processes: 0,
+            asked_to_yield: Vec::new(),
+            kept: BTreeMap::new(),
+            reloads: Vec::new(),
             is_over: false,
             start,
             dies_of_term: true,
@@ -148,7 +157,7 @@ impl PoolUnderTest {
     fn act(&mut self, action: Action) {
         match action {
             Action::Spawn { worker, program, .. } => self.spawn(worker, program),
-            Action::Run { worker, job, attempt } => {
+            Action::Run { worker, job, attempt, .. } => {
                 if let Some(worker) = self.workers.get_mut(&worker) {
                     worker.given.push_back((job, attempt));
                 }
@@ -156,9 +165,12 @@ impl PoolUnderTest {
             Action::CancelRun { .. } => {}
             Action::Dismiss { worker } => self.dies(worker, Exit::Code(0)),
             Action::Kill { worker, how } => self.signal(worker, how),
-            Action::Accepted { ticket, job } => {
+            Action::Accepted { ticket, job, .. } => {
                 assert!(self.accepted.insert(ticket, job).is_none(), "accepted twice");
             }
+            Action::Yield { worker, job } => self.asked_to_yield.push((worker, job)),
+            Action::Keep { job } => *self.kept.entry(job).or_default() += 1,
+            Action::Reloaded { rolled_back, .. } => self.reloads.push(rolled_back),
             Action::Rejected { ticket, error } => {
                 self.rejected.insert(ticket, error);
             }
@@ -197,9 +209,10 @@ impl PoolUnderTest {
 
     fn dies(&mut self, worker: WorkerId, exit: Exit) {
         if self.workers.remove(&worker).is_some() {
-            let last_words = (exit == Exit::Code(1)).then(|| "no such file: model.bin".to_owned());
+            let words = (exit == Exit::Code(1)).then(|| "no such file: model.bin".to_owned());
+            let last_lines = words.into_iter().collect();
             self.pending.extend(self.channel_ends_first.then_some(Event::Closed { worker }));
-            self.pending.push_back(Event::Exited { worker, exit, last_words });
+            self.pending.push_back(Event::Exited { worker, exit, last_lines, usage: None });
         }
     }
 
@@ -278,7 +291,7 @@ impl PoolUnderTest {
         let attempt = self.attempt(worker, job);
         self.now = self.now + run;
         self.workers.get_mut(&worker).expect("it lives").given.retain(|(given, _)| *given != job);
-        self.event(Event::Finished { worker, job, attempt, run });
+        self.event(Event::Finished { worker, job, attempt, run, usage: Usage::default() });
     }
 
     /// Starts and finishes a job.

@@ -1,28 +1,54 @@
 //! What a running task may ask about its job.
 
 use crate::link::Link;
+use crate::progress::Progress;
+use crate::usage::Meter;
+use bytes::Bytes;
+use offload_protocol::messages::FromWorker;
 use std::io;
+use std::time::Instant;
+
+/// An attempt at a job, from Started to its answer.
+pub(crate) struct Attempt {
+    pub(crate) job: u64,
+    /// Counted from 1.
+    pub(crate) number: u32,
+    pub(crate) meter: Meter,
+    pub(crate) progress: Progress,
+}
 
 /// The job that a task is running for.
 pub struct TaskContext<'a> {
-    job: u64,
-    attempt: u32,
+    attempt: &'a mut Attempt,
     link: &'a mut Link,
 }
 
-impl TaskContext<'_> {
-    pub(crate) fn new(job: u64, attempt: u32, link: &mut Link) -> TaskContext<'_> {
-        TaskContext { job, attempt, link }
+impl<'a> TaskContext<'a> {
+    pub(crate) fn new(attempt: &'a mut Attempt, link: &'a mut Link) -> TaskContext<'a> {
+        TaskContext { attempt, link }
     }
 
     /// The supervisor's number for the job, the same in each of its attempts.
     pub fn job(&self) -> u64 {
-        self.job
+        self.attempt.job
     }
 
     /// Which attempt at the job this is, counted from 1.
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.attempt.number
+    }
+
+    /// Says how far the job is: `done` units of work of `total`, which is 0 as long as that is not known.
+    ///
+    /// Call it as often as you like, it costs a look at the clock. A message is sent at most every 100 ms, or every half
+    /// of what [`Task::progress_every`](crate::Task::progress_every) promised if that is less; what is said in between
+    /// is forgotten. Stepped tasks have [`Stepped::progress`](crate::Stepped::progress) instead.
+    pub fn progress(&mut self, done: u64, total: u64) {
+        if self.attempt.progress.is_news(done, total, Instant::now()) {
+            let Attempt { job, number, .. } = *self.attempt;
+            self.link.push(&FromWorker::Progress { job, attempt: number, done, total }, &Bytes::new());
+            self.link.try_flush();
+        }
     }
 
     /// Whether nobody wants the answer any more, because the job was cancelled or the supervisor is gone. A long

@@ -28,33 +28,46 @@
 //! Start it with `offload serve --worker ./my-worker`. A task that returns an error or panics fails its job; the
 //! worker goes on. A task that ends the process fails its job too, and the supervisor starts another worker.
 //!
+//! A task that may take long is better written as small steps: see [`Stepped`]. Its worker then runs short jobs in
+//! between, and the supervisor can tell how far it is, give its place to another job and go on elsewhere after a crash.
+//!
 //! # Code map
 //!
 //! | file | is |
 //! |---|---|
 //! | `task.rs` | what an author sees: [`Task`], [`Input`], [`Output`], [`TaskError`] |
-//! | `context.rs` | what a running task may ask: [`TaskContext`] |
+//! | `stepped.rs` | tasks that are done in steps: [`Stepped`] |
+//! | `context.rs` | what a running task may ask and say: [`TaskContext`] |
 //! | `worker.rs` | the builder, and the names it takes: [`Worker`] |
 //! | `session.rs` | **start here**: one job after another, from Hello to the end |
+//! | `session/stepping.rs` | what happens between two steps of a job |
 //! | `link.rs` | the socket to the supervisor: jobs in, answers out |
+//! | `progress.rs` | when a job says how far it is |
+//! | `usage.rs` | what an attempt costs |
 //! | `panics.rs` | a panic becomes a message with its place |
 //! | `process.rs` | what the process does to itself before Hello |
+//! | `confine.rs` | what it gives up then, for shims too: [`confine`] |
 //! | `builtin/` | the built-in tasks, one family a file: [`builtin`] |
 
 pub mod builtin;
+pub mod confine;
 mod context;
 mod link;
 mod panics;
 mod process;
+mod progress;
 mod session;
+mod stepped;
 mod task;
 #[cfg(test)]
 mod test_supervisor;
+mod usage;
 mod worker;
 
 pub use bytes::Bytes;
 pub use context::TaskContext;
 pub use link::SessionError;
 pub use offload_protocol::nouns::{ContentType, Lane};
+pub use stepped::Stepped;
 pub use task::{Input, Output, Task, TaskError};
 pub use worker::Worker;

@@ -2,6 +2,7 @@
 //!
 //! Two questions are asked of it. [`Link::next_job`] sends what has piled up and waits for a job. [`Link::look`]
 //! takes what has come without waiting, so that a Cancel is seen between two jobs and, if the task asks, during one.
+//! A stepped task is asked for: after a look, [`Link::job_between`] has what can be run before its next step.
 //! Waiting has no deadline here: a worker without jobs has nothing to miss, and it dies with its supervisor.
 
 use crate::task::Input;
@@ -24,6 +25,9 @@ use std::os::unix::net::UnixStream;
 /// With so many jobs waiting, or so many bytes, [`Link::look`] looks no further; what comes stays in the socket.
 const LOOK_AHEAD_JOBS_MAX: usize = 1024;
 const LOOK_AHEAD_BYTES_MAX: usize = PAYLOAD_MAX_DEFAULT;
+
+/// A stepped job and one between two of its steps. More would make a job wait for others that came after it.
+const RUNNING_MAX: usize = 2;
 
 /// Why a session ended before its time. Whoever started it did not keep to the protocol, or the socket failed.
 #[derive(Debug)]
@@ -90,6 +94,14 @@ pub(crate) struct Job {
     pub(crate) attempt: u32,
     pub(crate) task: String,
     pub(crate) input: Input,
+    /// Where an earlier attempt got to.
+    pub(crate) checkpoint: Option<Bytes>,
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        self.input.bytes.len() + self.checkpoint.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 /// See the module's documentation.
@@ -131,9 +143,15 @@ impl Link {
         Ok(())
     }
 
+    /// As [`Link::flush`], for a task: what goes wrong is dealt with when the task has returned.
+    pub(crate) fn try_flush(&mut self) {
+        if let Err(stop) = self.flush() {
+            self.stop.get_or_insert(stop);
+        }
+    }
+
     /// The next job, or `None` when the supervisor wants no more of this worker.
     pub(crate) fn next_job(&mut self) -> Result<Option<Job>, Stop> {
-        self.inbox.running = None;
         if !self.inbox.turns.is_empty() {
             self.look();
         }
@@ -155,6 +173,35 @@ impl Link {
         }
     }
 
+    /// A job that has come while another one runs, to be run before that one's next step. `None` also if the running one
+    /// is itself in between.
+    pub(crate) fn job_between(&mut self) -> Result<Option<Job>, Stop> {
+        if self.inbox.running.len() >= RUNNING_MAX {
+            return Ok(None);
+        }
+        loop {
+            match self.inbox.next_turn() {
+                Some(Turn::Run(job)) => return Ok(Some(job)),
+                Some(Turn::Skip { id }) => self.push(&FromWorker::Skipped { job: id }, &Bytes::new()),
+                None => {
+                    self.flush()?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// The job that was given last has been answered.
+    pub(crate) fn ended(&mut self) {
+        self.inbox.running.pop();
+    }
+
+    /// As [`Link::look`], between two steps: there is no task to be kept from what went wrong.
+    pub(crate) fn look_between(&mut self) -> Result<(), Stop> {
+        self.look();
+        self.stop.take().map_or(Ok(()), Err)
+    }
+
     /// Takes what has come, without waiting.
     pub(crate) fn look(&mut self) {
         while self.stop.is_none() && self.inbox.has_room() {
@@ -168,8 +215,13 @@ impl Link {
 
     /// Whether the job that is running was cancelled, or has nobody to answer to.
     pub(crate) fn is_running_cancelled(&self) -> bool {
-        let cancelled = self.inbox.running.as_ref().is_some_and(|running| running.cancelled);
+        let cancelled = self.inbox.running.last().is_some_and(|running| running.cancelled);
         cancelled || self.stop.is_some()
+    }
+
+    /// Whether the job that is running is wanted back. Told once: a job that cannot be given back is not asked again.
+    pub(crate) fn is_running_wanted_back(&mut self) -> bool {
+        self.inbox.running.last_mut().is_some_and(|running| std::mem::take(&mut running.wanted_back))
     }
 
     pub(crate) fn send_garbage(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -208,9 +260,12 @@ enum Received {
 #[derive(Default)]
 struct Inbox {
     turns: VecDeque<Turn>,
-    /// Bytes of the inputs in `turns`.
+    /// Bytes of the inputs and checkpoints in `turns`.
     bytes: usize,
-    running: Option<Running>,
+    /// A checkpoint and its job, whose Run comes next.
+    resume: Option<(u64, Bytes)>,
+    /// At most [`RUNNING_MAX`]; all but the last one wait for it to end.
+    running: Vec<Running>,
     draining: bool,
 }
 
@@ -226,34 +281,51 @@ enum Turn {
 struct Running {
     id: u64,
     cancelled: bool,
+    wanted_back: bool,
 }
 
 impl Inbox {
     fn take(&mut self, frame: Frame<'_>) -> Result<(), DecodeError> {
         match codec::decode(&frame.header)? {
-            ToWorker::Run { job, attempt, task, content } => {
+            ToWorker::Run { job: id, attempt, task, content } => {
                 let input = Input { bytes: owned(frame.payload), content };
-                self.bytes += input.bytes.len();
-                self.turns.push_back(Turn::Run(Job { id: job, attempt, task: task.to_owned(), input }));
+                let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
+                let checkpoint = resume.map(|(_, bytes)| bytes);
+                let job = Job { id, attempt, task: task.to_owned(), input, checkpoint };
+                self.bytes += job.bytes();
+                self.turns.push_back(Turn::Run(job));
             }
             ToWorker::Cancel { job } => self.cancel(job),
-            ToWorker::Drain => self.draining = true,
-            // No task of this version gives checkpoints.
-            ToWorker::Resume { .. } | ToWorker::Yield { .. } => {}
+            ToWorker::Drain => self.drain(),
+            ToWorker::Resume { job } => self.resume = Some((job, owned(frame.payload))),
+            ToWorker::Yield { job } => self.want_back(job),
         }
         Ok(())
     }
 
+    /// Whoever drains a worker would rather have a long job go on elsewhere than wait for it.
+    fn drain(&mut self) {
+        self.draining = true;
+        self.running.iter_mut().for_each(|running| running.wanted_back = true);
+    }
+
+    /// A job that is not running has been answered already, or has not started and may as well be run here.
+    fn want_back(&mut self, id: u64) {
+        if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
+            running.wanted_back = true;
+        }
+    }
+
     /// A job that is not here has been answered already: the two messages have met on their way.
     fn cancel(&mut self, id: u64) {
-        if let Some(running) = self.running.as_mut().filter(|running| running.id == id) {
+        if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
             running.cancelled = true;
         }
         for turn in &mut self.turns {
             if let Turn::Run(job) = turn
                 && job.id == id
             {
-                self.bytes -= job.input.bytes.len();
+                self.bytes -= job.bytes();
                 *turn = Turn::Skip { id };
             }
         }
@@ -262,8 +334,8 @@ impl Inbox {
     fn next_turn(&mut self) -> Option<Turn> {
         let turn = self.turns.pop_front()?;
         if let Turn::Run(job) = &turn {
-            self.bytes -= job.input.bytes.len();
-            self.running = Some(Running { id: job.id, cancelled: false });
+            self.bytes -= job.bytes();
+            self.running.push(Running { id: job.id, cancelled: false, wanted_back: self.draining });
         }
         Some(turn)
     }

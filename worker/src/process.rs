@@ -1,11 +1,8 @@
 //! What a worker process does to itself before it says Hello. A worker must never outlive its supervisor, its tasks
 //! must not be able to eat the protocol, and its crashes must not fill a disk.
 
-use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::Signal;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::{dup2_stdin, getppid};
+use crate::confine::{self, ConfineError, Limits};
+use nix::unistd::dup2_stdin;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -21,15 +18,16 @@ pub(crate) const EXIT_BROKEN: u8 = 70;
 #[derive(Debug)]
 pub(crate) enum EnterError {
     NotASocket,
-    NotTheParent { parent: i32, other_end: i32 },
-    System { what: &'static str, error: io::Error },
+    Unconfined(ConfineError),
 }
 
 impl EnterError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            EnterError::NotASocket | EnterError::NotTheParent { .. } => EXIT_NOT_A_WORKER,
-            EnterError::System { .. } => EXIT_BROKEN,
+            EnterError::NotASocket | EnterError::Unconfined(ConfineError::NotTheParent { .. }) => {
+                EXIT_NOT_A_WORKER
+            }
+            EnterError::Unconfined(_) => EXIT_BROKEN,
         }
     }
 }
@@ -40,21 +38,25 @@ impl fmt::Display for EnterError {
             EnterError::NotASocket => formatter.write_str(
                 "this program is a worker of offload: start it with `offload serve --worker 'COMMAND ARGUMENT...'`",
             ),
-            EnterError::NotTheParent { parent, other_end } => write!(
-                formatter,
-                "offload worker: the supervisor (process {other_end}) is gone, or did not start this process itself \
-                 (process {parent} did); a wrapper must `exec` the worker"
-            ),
-            EnterError::System { what, error } => write!(formatter, "offload worker: cannot {what}: {error}"),
+            EnterError::Unconfined(error) => write!(formatter, "offload worker: {error}"),
         }
     }
 }
 
-/// Takes the supervisor's socket from descriptor 0 and confines this process.
+impl From<ConfineError> for EnterError {
+    fn from(error: ConfineError) -> EnterError {
+        EnterError::Unconfined(error)
+    }
+}
+
+/// Takes the supervisor's socket from descriptor 0 and confines this process. What was inherited goes first, so that
+/// the socket is descriptor 3 and the last one.
 pub(crate) fn enter() -> Result<UnixStream, EnterError> {
+    confine::close_inherited_descriptors();
     let stream = take_descriptor_zero()?;
-    end_with_the_parent(&stream)?;
-    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(cannot("switch core files off"))?;
+    confine::end_with_the_parent(&stream)?;
+    confine::confine(&Limits::from_environment())?;
+    confine::hide();
     Ok(stream)
 }
 
@@ -71,52 +73,88 @@ fn take_descriptor_zero() -> Result<UnixStream, EnterError> {
     Ok(stream)
 }
 
-/// Asks the kernel to kill this process when its parent dies, then looks whether that came too late: whoever made
-/// the socket pair must still be the parent. A process that this one cannot see has the number 0.
-fn end_with_the_parent(stream: &UnixStream) -> Result<(), EnterError> {
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(cannot("ask to end with the supervisor"))?;
-    let other_end = getsockopt(stream, PeerCredentials).map_err(cannot("see who made the socket"))?.pid();
-    let parent = getppid().as_raw();
-    if other_end != 0 && other_end != parent {
-        return Err(EnterError::NotTheParent { parent, other_end });
-    }
-    Ok(())
-}
-
 fn cannot<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> EnterError {
-    move |error| EnterError::System { what, error: error.into() }
+    move |error| ConfineError::System { what, error: error.into() }.into()
 }
 
 /// The tests start this test program once more as a worker.
 #[cfg(test)]
 mod tests {
     use crate::builtin;
-    use crate::task::{Output, Task};
+    use crate::confine::{CORE_VARIABLE, FILE_SIZE_VARIABLE, MEMORY_VARIABLE, OPEN_FILES_VARIABLE};
+    use crate::task::{Output, Task, TaskError};
     use crate::test_supervisor::{Said, TestSupervisor};
     use crate::worker::Worker;
+    use nix::sys::prctl;
     use nix::sys::resource::{Resource, getrlimit};
     use nix::sys::signal::Signal;
+    use nix::sys::stat::{Mode, umask};
     use offload_protocol::limits::PAYLOAD_MAX_VARIABLE;
     use offload_protocol::messages::ToWorker;
+    use rustix::process::getpriority_process;
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    use serde_json::json;
+    use std::fs::File;
     use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::os::unix::process::ExitStatusExt;
+    use std::path::PathBuf;
     use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
     /// In the environment of this program when it is started once more, as a worker.
     const AS_A_WORKER: &str = "OFFLOAD_TEST_AS_A_WORKER";
 
+    /// What a task finds. The thread is looked at where things are a thread's own: the test harness has several.
+    fn look_inside() -> Result<serde_json::Value, TaskError> {
+        let mut stdin = String::new();
+        std::io::stdin().read_to_string(&mut stdin)?;
+        Ok(json!({
+            "stdin": stdin,
+            "descriptors": descriptors()?,
+            "signal at the parent's end": prctl::get_pdeathsig()?.map(Signal::as_str),
+            "no new privileges": prctl::get_no_new_privs()?,
+            "is dumpable": prctl::get_dumpable()?,
+            "core": getrlimit(Resource::RLIMIT_CORE)?,
+            "open files": getrlimit(Resource::RLIMIT_NOFILE)?,
+            "file size": getrlimit(Resource::RLIMIT_FSIZE)?,
+            "memory": getrlimit(Resource::RLIMIT_AS)?,
+            "niceness": getpriority_process(None)?,
+            "oom_score_adj": std::fs::read_to_string("/proc/self/oom_score_adj")?.trim(),
+            "mask": umask(Mode::empty()).bits(),
+            "cores": our_cores(),
+        }))
+    }
+
+    fn nicer_than_us() -> i32 {
+        (getpriority_process(None).unwrap() + 5).min(19)
+    }
+
+    fn our_cores() -> Vec<usize> {
+        let cores = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core)).collect()
+    }
+
+    /// Without that of the listing itself, which is closed again by then.
+    fn descriptors() -> std::io::Result<Vec<i32>> {
+        let listing = std::fs::read_dir("/proc/self/fd")?.map(|entry| Ok(entry?.path()));
+        let paths: Vec<PathBuf> = listing.collect::<std::io::Result<_>>()?;
+        let open = paths.iter().filter(|path| path.read_link().is_ok());
+        let mut numbers: Vec<i32> =
+            open.filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
     /// Ends as `Worker::serve` says.
     fn be_a_worker() -> ! {
-        let inside = Task::raw("inside", |_, _| {
-            let mut stdin = String::new();
-            std::io::stdin().read_to_string(&mut stdin)?;
-            let (core, _) = getrlimit(Resource::RLIMIT_CORE)?;
-            let parent_death = nix::sys::prctl::get_pdeathsig()?;
-            Output::json(&(stdin, core, parent_death.map(Signal::as_str)))
+        let inside = Task::raw("inside", |_, _| Output::json(&look_inside()?));
+        let open_many = Task::raw("open_many", |_, _| {
+            let files: Vec<File> = (0..1000).map(|_| File::open("/dev/null")).collect::<Result<_, _>>()?;
+            Ok(Output::text(&files.len().to_string()))
         });
-        let worker = builtin::tasks(true).into_iter().fold(Worker::new(), Worker::with).with(inside);
+        let tasks = builtin::tasks(true).into_iter().chain([inside, open_many]);
+        let worker = tasks.fold(Worker::new(), Worker::with);
         let code = worker.serve();
         // The test harness would make 0 or 101 of it, and there is no other way to look inside.
         let number = (0..=u8::MAX).find(|number| code == ExitCode::from(*number)).unwrap();
@@ -124,7 +162,20 @@ mod tests {
     }
 
     fn worker_with(stdin: impl Into<Stdio>) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        worker_behind(None, stdin)
+    }
+
+    /// If there is a `script`, a shell runs it first; with `exec "$@"` it becomes the worker.
+    fn worker_behind(script: Option<&str>, stdin: impl Into<Stdio>) -> Command {
+        let ourselves = std::env::current_exe().unwrap();
+        let mut command = match script {
+            None => Command::new(ourselves),
+            Some(script) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", script, "sh"]).arg(ourselves);
+                shell
+            }
+        };
         command.args([
             "--exact",
             "process::tests::a_program_without_a_socket_says_what_it_is_and_exits_with_64",
@@ -139,10 +190,14 @@ mod tests {
         start_with(|_| {})
     }
 
-    /// A worker process that has said Hello.
     fn start_with(prepare: impl FnOnce(&mut Command)) -> (TestSupervisor, Child) {
+        start_behind(None, prepare)
+    }
+
+    /// A worker process that has said Hello.
+    fn start_behind(script: Option<&str>, prepare: impl FnOnce(&mut Command)) -> (TestSupervisor, Child) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut command = worker_with(OwnedFd::from(theirs));
+        let mut command = worker_behind(script, OwnedFd::from(theirs));
         prepare(&mut command);
         let child = command.spawn().unwrap();
         let mut supervisor = TestSupervisor::new(ours);
@@ -159,13 +214,83 @@ mod tests {
         child.wait().unwrap()
     }
 
-    #[test]
-    fn a_worker_cannot_reach_the_protocol_by_stdin_dumps_no_core_and_dies_with_its_parent() {
-        let (mut supervisor, mut child) = start();
+    /// What a task in a worker finds that was started like this.
+    fn seen_inside(script: Option<&str>, prepare: impl FnOnce(&mut Command)) -> serde_json::Value {
+        let (mut supervisor, mut child) = start_behind(script, prepare);
         supervisor.add_run(1, "inside", "").add(&ToWorker::Drain, "").send();
         assert_eq!(supervisor.hear(), Said::Started { job: 1, attempt: 1 });
         let Said::Finished { output, .. } = supervisor.hear() else { panic!("not finished") };
-        assert_eq!(String::from_utf8(output).unwrap(), r#"["",0,"SIGKILL"]"#);
+        assert!(child.wait().unwrap().success());
+        serde_json::from_slice(&output).unwrap()
+    }
+
+    #[test]
+    fn a_worker_cannot_reach_the_protocol_by_stdin_and_is_confined() {
+        let seen = seen_inside(None, |_| {});
+        assert_eq!(seen["stdin"], "");
+        assert_eq!(seen["descriptors"], json!([0, 1, 2, 3]));
+        assert_eq!(seen["signal at the parent's end"], "SIGKILL");
+        assert_eq!(seen["no new privileges"], true);
+        assert_eq!(seen["is dumpable"], false);
+        assert_eq!(seen["core"], json!([0, 0]));
+        assert_eq!(seen["open files"], json!([128, 128]));
+        assert_eq!(seen["niceness"], nicer_than_us());
+        assert!(seen["oom_score_adj"].as_str().unwrap().parse::<i32>().unwrap() >= 900);
+        assert_eq!(seen["mask"], 0o077);
+        let ours = |resource| json!(getrlimit(resource).unwrap());
+        assert_eq!(seen["file size"], ours(Resource::RLIMIT_FSIZE));
+        assert_eq!(seen["memory"], ours(Resource::RLIMIT_AS));
+    }
+
+    #[test]
+    fn what_a_worker_was_given_beside_the_protocol_is_closed() {
+        let seen = seen_inside(Some(r#"exec 3</dev/null 7>/dev/null; exec "$@""#), |_| {});
+        assert_eq!(seen["descriptors"], json!([0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn what_a_shim_has_done_already_is_not_done_again_and_no_limit_is_raised() {
+        let script = r#"ulimit -n 64; echo 950 >/proc/$$/oom_score_adj; exec nice -n 5 "$@""#;
+        let seen = seen_inside(Some(script), |_| {});
+        assert_eq!(seen["open files"], json!([64, 64]));
+        assert_eq!(seen["niceness"], nicer_than_us());
+        assert_eq!(seen["oom_score_adj"], "950");
+    }
+
+    #[test]
+    fn the_environment_says_how_much_a_worker_may_have() {
+        let core = our_cores().pop().unwrap();
+        let seen = seen_inside(None, |command| {
+            command.env(OPEN_FILES_VARIABLE, "200").env(FILE_SIZE_VARIABLE, "1000000");
+            command.env(MEMORY_VARIABLE, "4000000000").env(CORE_VARIABLE, core.to_string());
+        });
+        assert_eq!(seen["open files"], json!([200, 200]));
+        assert_eq!(seen["file size"], json!([1_000_000, 1_000_000]));
+        assert_eq!(seen["memory"], json!([4_000_000_000_u64, 4_000_000_000_u64]));
+        assert_eq!(seen["cores"], json!([core]));
+    }
+
+    #[test]
+    fn a_worker_that_takes_more_memory_than_it_may_aborts() {
+        let (mut supervisor, mut child) = start_with(|command| {
+            command.env(MEMORY_VARIABLE, (256 << 20).to_string());
+        });
+        let leaks = (1..=17).take_while(|job| {
+            supervisor.add_run(*job, "fault", r#"{"act":"leak"}"#).send();
+            assert_eq!(supervisor.hear(), Said::Started { job: *job, attempt: 1 });
+            matches!(supervisor.hear(), Said::Finished { .. })
+        });
+        assert!(leaks.count() < 17, "it has 17 times 16 MiB");
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGABRT as i32));
+    }
+
+    #[test]
+    fn a_worker_that_leaks_descriptors_runs_out_of_them_and_says_so() {
+        let (mut supervisor, mut child) = start();
+        supervisor.add_run(1, "open_many", "").add(&ToWorker::Drain, "").send();
+        assert_eq!(supervisor.hear(), Said::Started { job: 1, attempt: 1 });
+        let Said::Failed { message, .. } = supervisor.hear() else { panic!("not failed") };
+        assert!(message.contains("Too many open files"), "{message}");
         assert!(child.wait().unwrap().success());
     }
 
@@ -212,12 +337,9 @@ mod tests {
     #[test]
     fn a_worker_that_another_process_started_says_so_and_exits_with_64() {
         let (_ours, theirs) = UnixStream::pair().unwrap();
-        let direct = worker_with(Stdio::null());
-        let mut command = Command::new("sh");
         // A second command keeps the shell from giving its own process to the first.
-        command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(direct.get_program()).args(direct.get_args());
-        command.env(AS_A_WORKER, "1");
-        let output = command.stdin(OwnedFd::from(theirs)).output().unwrap();
+        let mut command = worker_behind(Some(r#""$@"; exit $?"#), OwnedFd::from(theirs));
+        let output = command.stderr(Stdio::piped()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains("did not start this process itself"), "{said}");
         assert_eq!(output.status.code(), Some(64));

@@ -9,20 +9,29 @@
 //!                                       starting                              |
 //!                                          | Started is on its way            |
 //!                                          v                                  |
-//!                                       running --- returns, fails, panics ---'
+//!                                       running --- returns, fails, panics ---|
+//!                                          | has only begun                   |
+//!                                          v                                  |
+//!                                       stepping -- breaks, fails, panics, ---'
+//!                                                   is cancelled or given back
 //! ```
 //!
 //! Started leaves before the task sees its first byte, so whatever ends the process from then on is this job's doing
-//! and no other's. The write that carries it also carries the answer to the job before.
+//! and no other's. The write that carries it also carries the answer to the job before. What happens between two
+//! steps is drawn in `session/stepping.rs`: there a second job may go from starting to its answer.
 
-use crate::context::TaskContext;
+mod stepping;
+
+use crate::context::{Attempt, TaskContext};
 use crate::link::{Job, Link, SessionError, Stop};
 use crate::panics;
-use crate::task::{Output, Task, TaskError};
+use crate::progress::Progress;
+use crate::task::{Given, Output, Ran, Task};
+use crate::usage::{Meter, Spent};
 use bytes::Bytes;
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
-use offload_protocol::nouns::{FailureKind, Usage, cut};
+use offload_protocol::nouns::{FailureKind, cut};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -31,6 +40,14 @@ struct Session {
     tasks: Vec<Task>,
     link: Link,
     output_max: usize,
+}
+
+/// How an attempt ended.
+enum Ended {
+    Returned(Output),
+    Failed(FailureKind, String),
+    /// The state from which another attempt goes on.
+    GivenBack(Bytes),
 }
 
 /// Serves the supervisor at the other end of `stream` until it says Drain or is gone. Outputs of more than
@@ -64,59 +81,76 @@ impl Session {
         self.link.flush()
     }
 
-    fn run_job(&mut self, job: Job) -> Result<(), Stop> {
-        let Job { id, attempt, task, input } = job;
-        let Some(task) = self.tasks.iter_mut().find(|offered| offered.name() == task) else {
+    /// From Started to the answer. Returns what the job has spent.
+    fn run_job(&mut self, job: Job) -> Result<Spent, Stop> {
+        let Job { id, attempt: number, task, input, checkpoint } = job;
+        let Some(index) = self.tasks.iter().position(|offered| offered.name() == task) else {
             return Err(Stop::Error(SessionError::UnknownTask(task)));
         };
-        self.link.push(&FromWorker::Started { job: id, attempt }, &Bytes::new());
+        self.link.push(&FromWorker::Started { job: id, attempt: number }, &Bytes::new());
         self.link.flush()?;
 
-        let started = Instant::now();
-        let mut context = TaskContext::new(id, attempt, &mut self.link);
-        let returned = panics::caught(|| task.run(input, &mut context));
-        let run_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let progress = Progress::new(self.tasks[index].promise(), Instant::now());
+        let mut attempt = Attempt { job: id, number, meter: Meter::start(), progress };
+        let ended = self.run_task(index, Given { input, checkpoint }, &mut attempt)?;
+        let spent = attempt.meter.stop();
 
-        match judge(returned, self.output_max) {
-            Ok(Output { bytes, content }) => {
-                let usage = Usage::default();
-                self.link.push(&FromWorker::Finished { job: id, attempt, run_ns, content, usage }, &bytes);
-            }
-            Err((kind, message)) => {
-                let message = cut(&message, MESSAGE_MAX).into();
-                let usage = Usage::default();
-                let failed = FromWorker::Failed { job: id, attempt, run_ns, kind, message, usage };
-                self.link.push(&failed, &Bytes::new());
-            }
+        self.answer(&attempt, ended, spent);
+        self.link.ended();
+        Ok(spent)
+    }
+
+    fn run_task(&mut self, index: usize, given: Given, attempt: &mut Attempt) -> Result<Ended, Stop> {
+        let task = &mut self.tasks[index];
+        let mut context = TaskContext::new(attempt, &mut self.link);
+        match panics::caught(|| task.run(given, &mut context)) {
+            Ok(Ok(Ran::Output(output))) => Ok(Ended::Returned(output)),
+            Ok(Ok(Ran::Steps(steps))) => self.run_steps(steps, attempt),
+            Ok(Err(error)) => Ok(Ended::Failed(FailureKind::AppError, error.to_string())),
+            Err(message) => Ok(Ended::Failed(FailureKind::Panic, message)),
         }
-        Ok(())
+    }
+
+    fn answer(&mut self, attempt: &Attempt, ended: Ended, spent: Spent) {
+        let Attempt { job, number: attempt, .. } = *attempt;
+        let Spent { run, usage } = spent;
+        let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
+        let (message, payload) = match bounded(ended, self.output_max) {
+            Ended::Returned(Output { bytes, content }) => {
+                (FromWorker::Finished { job, attempt, run_ns, content, usage }, bytes)
+            }
+            Ended::GivenBack(state) => (FromWorker::Yielded { job, attempt, run_ns, usage }, state),
+            Ended::Failed(kind, message) => {
+                let message = cut(&message, MESSAGE_MAX).to_owned().into();
+                (FromWorker::Failed { job, attempt, run_ns, kind, message, usage }, Bytes::new())
+            }
+        };
+        self.link.push(&message, &payload);
     }
 }
 
-/// What became of the task: an output that can be sent, or how it failed and why.
-fn judge(
-    returned: Result<Result<Output, TaskError>, String>,
-    output_max: usize,
-) -> Result<Output, (FailureKind, String)> {
-    let output = returned
-        .map_err(|message| (FailureKind::Panic, message))?
-        .map_err(|error| (FailureKind::AppError, error.to_string()))?;
-    let length = output.bytes.len();
-    if length > output_max {
-        let message = format!("the output has {length} bytes, at most {output_max} can be sent");
-        return Err((FailureKind::AppError, message));
+/// An output that cannot be sent is a failure.
+fn bounded(ended: Ended, output_max: usize) -> Ended {
+    match ended {
+        Ended::Returned(output) if output.bytes.len() > output_max => {
+            let length = output.bytes.len();
+            let message = format!("the output has {length} bytes, at most {output_max} can be sent");
+            Ended::Failed(FailureKind::AppError, message)
+        }
+        other => other,
     }
-    Ok(output)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::builtin;
+    use crate::task::TaskError;
     use crate::test_supervisor::{Said, Serving, TestSupervisor};
     use crate::worker::Worker;
     use offload_protocol::messages::ToWorker;
-    use offload_protocol::nouns::{ContentType, Lane, TaskOffer};
-    use std::sync::mpsc::{self, Receiver, Sender};
+    use offload_protocol::nouns::{ContentType, Lane, TaskOffer, Usage};
+    use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
     fn started(job: u64) -> Said {
         Said::Started { job, attempt: 1 }
@@ -331,6 +365,40 @@ mod tests {
         supervisor.add_run(1, "moan", "").send();
         assert_eq!(supervisor.hear(), started(1));
         assert_eq!(supervisor.hear(), failed(1, &("x".to_owned() + &"ä".repeat(MESSAGE_MAX / 2 - 1))));
+    }
+
+    #[test]
+    fn a_task_of_one_piece_can_say_how_far_it_is() {
+        let (release, released): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let (mut supervisor, _serving) = TestSupervisor::of(move || {
+            Worker::new().json("tell", move |(): (), context| {
+                while released.try_recv() == Err(TryRecvError::Empty) {
+                    context.progress(1, 2);
+                }
+                Ok::<_, TaskError>(())
+            })
+        });
+        supervisor.add_run(1, "tell", "null").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(supervisor.hear(), Said::Progress { job: 1, done: 1, total: 2 });
+        release.send(()).unwrap();
+        assert_eq!(supervisor.hear(), finished(1, "null"));
+    }
+
+    #[test]
+    fn the_answer_says_what_the_job_has_used() {
+        let (mut supervisor, _serving) =
+            TestSupervisor::of(|| builtin::tasks(false).into_iter().fold(Worker::new(), Worker::with));
+        supervisor.add_run(1, "spin", "20").add_run(2, "spin", "wrong").add(&ToWorker::Drain, "").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert!(matches!(supervisor.hear(), Said::Finished { .. }));
+        let Usage { cpu_user_us, cpu_system_us, peak_rss_bytes } = supervisor.usage;
+        assert!(cpu_user_us + cpu_system_us >= 20_000, "{cpu_user_us} us and {cpu_system_us} us");
+        assert!(peak_rss_bytes >= 1 << 20, "{peak_rss_bytes} bytes");
+        supervisor.usage = Usage::default();
+        assert_eq!(supervisor.hear(), started(2));
+        assert!(matches!(supervisor.hear(), Said::Failed { .. }));
+        assert!(supervisor.usage.peak_rss_bytes >= peak_rss_bytes, "a failure has its price too");
     }
 
     #[test]

@@ -1,13 +1,38 @@
 //! What the author of a task sees: the task itself, what goes in, what comes out, and how it says no.
 
 use crate::context::TaskContext;
+use crate::stepped::{InSteps, Keeping, Stepped, Steps};
 use bytes::Bytes;
 use offload_protocol::nouns::{ContentType, Lane, TaskOffer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io::{self, Write};
+use std::time::Duration;
 
-type Run = dyn FnMut(Input, &mut TaskContext<'_>) -> Result<Output, TaskError>;
+type Run = dyn FnMut(Given, &mut TaskContext<'_>) -> Result<Ran, TaskError>;
+
+/// What a job brings along, and where an earlier attempt at it got to.
+pub(crate) struct Given {
+    pub(crate) input: Input,
+    pub(crate) checkpoint: Option<Bytes>,
+}
+
+/// What became of a task that was run: it is done, or it has only begun.
+pub(crate) enum Ran {
+    Output(Output),
+    Steps(Box<dyn Steps>),
+}
+
+/// How a task works, as its offer says.
+#[derive(Clone, Copy)]
+enum Manner {
+    AtOnce,
+    Stepped { checkpoints: bool },
+}
+
+/// The shortest promise of [`Task::progress_every`]: it leaves room for some steps between two messages.
+const PROMISE_MIN: Duration = Duration::from_millis(10);
 
 /// A function that jobs can ask for by its name, with what it promises.
 ///
@@ -17,16 +42,25 @@ pub struct Task {
     name: String,
     idempotent: bool,
     lane: Lane,
+    manner: Manner,
+    /// 0 if nothing is promised.
+    progress_ms: u32,
     run: Box<Run>,
 }
 
 impl Task {
     /// A task that gets the bytes of the input as they are and returns bytes of its own.
-    pub fn raw<F>(name: impl Into<String>, run: F) -> Task
+    pub fn raw<F>(name: impl Into<String>, mut run: F) -> Task
     where
         F: FnMut(Input, &mut TaskContext<'_>) -> Result<Output, TaskError> + 'static,
     {
-        Task { name: name.into(), idempotent: false, lane: Lane::Cpu, run: Box::new(run) }
+        let run =
+            move |given: Given, context: &mut TaskContext<'_>| run(given.input, context).map(Ran::Output);
+        Task::new(name.into(), Manner::AtOnce, Box::new(run))
+    }
+
+    fn new(name: String, manner: Manner, run: Box<Run>) -> Task {
+        Task { name, idempotent: false, lane: Lane::Cpu, manner, progress_ms: 0, run }
     }
 
     /// A task from one JSON document to another. The input is read as JSON whatever its content type says; one that
@@ -44,6 +78,72 @@ impl Task {
             drop(input);
             Output::json(&run(value, context).map_err(TaskError::new)?)
         })
+    }
+
+    /// A task that is done in steps: `start` makes a state from the input, a JSON document as for [`Task::json`], and
+    /// the state is stepped until it breaks with the result.
+    ///
+    /// About every millisecond, and never more often than once a step, the worker looks around. It tells how far the
+    /// job is. If another job was given to it, that one is run to its end before the next step, so a short job need not
+    /// wait for a long one. A job that was cancelled takes no further step.
+    pub fn stepped<I, S, E, F>(name: impl Into<String>, start: F) -> Task
+    where
+        I: DeserializeOwned,
+        S: Stepped + 'static,
+        E: fmt::Display,
+        F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
+    {
+        Task::in_steps(name.into(), start, None)
+    }
+
+    /// A [`Task::stepped`] whose state is kept at the supervisor every 500 ms of run time, as JSON. If the worker dies
+    /// or is needed for something else, another attempt goes on from there instead of calling `start`.
+    ///
+    /// A state of more than [`offload_protocol::limits::CHECKPOINT_MAX`] bytes, or one that JSON cannot say, is not kept:
+    /// the job runs on where it is, and a line on standard error says why. One that does not fit `S` any more, because it
+    /// comes from another version of the program, is dropped, and the job starts from its input. A state that would fit
+    /// and mean something else must be made not to fit: rename a field. What can be computed anew need not be kept, see
+    /// `#[serde(try_from)]`.
+    pub fn checkpointed<I, S, E, F>(name: impl Into<String>, start: F) -> Task
+    where
+        I: DeserializeOwned,
+        S: Stepped + Serialize + DeserializeOwned + 'static,
+        E: fmt::Display,
+        F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
+    {
+        Task::in_steps(name.into(), start, Some(Keeping::JSON))
+    }
+
+    fn in_steps<I, S, E, F>(name: String, mut start: F, keeping: Option<Keeping<S>>) -> Task
+    where
+        I: DeserializeOwned,
+        S: Stepped + 'static,
+        E: fmt::Display,
+        F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
+    {
+        let run = move |given: Given, context: &mut TaskContext<'_>| {
+            let state = match keeping.and_then(|keeping| kept_state(keeping, &given, context.job())) {
+                Some(state) => state,
+                None => start(given.input.json()?, context).map_err(TaskError::new)?,
+            };
+            Ok(Ran::Steps(Box::new(InSteps::new(state, keeping)) as Box<dyn Steps>))
+        };
+        Task::new(name, Manner::Stepped { checkpoints: keeping.is_some() }, Box::new(run))
+    }
+
+    /// Promises to say how far it is at least so often, in whole milliseconds: the supervisor takes a job that breaks
+    /// the promise for one that hangs. For a stepped task the promise is kept as long as no step takes longer; any
+    /// other task has to call [`TaskContext::progress`].
+    ///
+    /// # Panics
+    /// If `every` is less than 10 ms.
+    #[must_use]
+    pub fn progress_every(mut self, every: Duration) -> Task {
+        let name = &self.name;
+        assert!(every >= PROMISE_MIN, "task {name:?} promises progress every {every:?}, 10 ms is the least");
+        // Seven weeks are as good as longer.
+        self.progress_ms = u32::try_from(every.as_millis()).unwrap_or(u32::MAX);
+        self
     }
 
     /// Promises that running it twice is as good as running it once: a job whose worker died is tried again.
@@ -73,12 +173,39 @@ impl Task {
     }
 
     pub(crate) fn offer(&self) -> TaskOffer<'_> {
-        TaskOffer { idempotent: self.idempotent, lane: self.lane, ..TaskOffer::new(self.name.as_str()) }
+        let (stepped, checkpoints) = match self.manner {
+            Manner::AtOnce => (false, false),
+            Manner::Stepped { checkpoints } => (true, checkpoints),
+        };
+        let name = self.name.as_str().into();
+        let Task { idempotent, lane, progress_ms, .. } = *self;
+        TaskOffer { name, idempotent, lane, stepped, checkpoints, progress_ms }
     }
 
-    pub(crate) fn run(&mut self, input: Input, context: &mut TaskContext<'_>) -> Result<Output, TaskError> {
-        (self.run)(input, context)
+    /// What [`Task::progress_every`] promised.
+    pub(crate) fn promise(&self) -> Option<Duration> {
+        (self.progress_ms > 0).then(|| Duration::from_millis(self.progress_ms.into()))
     }
+
+    pub(crate) fn run(&mut self, given: Given, context: &mut TaskContext<'_>) -> Result<Ran, TaskError> {
+        (self.run)(given, context)
+    }
+}
+
+/// A checkpoint that cannot be used costs the work since the start, not the job.
+fn kept_state<S>(keeping: Keeping<S>, given: &Given, job: u64) -> Option<S> {
+    match (keeping.decode)(given.checkpoint.as_ref()?) {
+        Ok(state) => Some(state),
+        Err(error) => {
+            complain(format_args!("job {job} starts anew, its checkpoint is not of this program: {error}"));
+            None
+        }
+    }
+}
+
+/// A line on standard error, which may be gone together with the supervisor; there is nobody else to tell.
+pub(crate) fn complain(what: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "offload worker: {what}");
 }
 
 impl fmt::Debug for Task {

@@ -4,6 +4,7 @@ use crate::context::TaskContext;
 use crate::link::SessionError;
 use crate::process::{self, EXIT_BROKEN};
 use crate::session;
+use crate::stepped::Stepped;
 use crate::task::{Input, Output, Task, TaskError};
 use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
 use offload_protocol::nouns::is_task_name;
@@ -53,6 +54,21 @@ impl Worker {
         self.with(Task::json(name, run))
     }
 
+    /// Registers [`Task::stepped`]. Use [`Worker::with`] to say more about a task than its name.
+    ///
+    /// # Panics
+    /// As [`Worker::with`].
+    #[must_use]
+    pub fn stepped<I, S, E, F>(self, name: &str, start: F) -> Worker
+    where
+        I: DeserializeOwned,
+        S: Stepped + 'static,
+        E: fmt::Display,
+        F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
+    {
+        self.with(Task::stepped(name, start))
+    }
+
     /// Registers a task.
     ///
     /// # Panics
@@ -81,7 +97,9 @@ impl Worker {
     /// An output longer than `OFFLOAD_PAYLOAD_MAX` says (an environment variable, in bytes; [`PAYLOAD_MAX_DEFAULT`] if
     /// it is not set) fails its job with the outcome `app_error`.
     ///
-    /// Descriptor 0 is taken away for the protocol: a task that reads standard input finds it empty.
+    /// Descriptor 0 is taken away for the protocol: a task that reads standard input finds it empty. Other descriptors
+    /// that the program was given, and the C library's opened without close-on-exec, are closed above 2; the process
+    /// is confined as [`crate::confine`] says. Call it before you start threads: those are not confined.
     pub fn serve(self) -> ExitCode {
         let stream = match process::enter() {
             Ok(stream) => stream,

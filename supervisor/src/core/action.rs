@@ -1,7 +1,8 @@
 //! What the core wants done. The shell does it, in order, and decides nothing.
 
-use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Ticket, WorkerId};
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Ticket, Version, WorkerId};
+use crate::exit::{Exit, ExitUsage};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
 /// The actions of one event, in order.
@@ -16,6 +17,8 @@ pub enum Action {
         worker: WorkerId,
         /// What it runs.
         program: ProgramIndex,
+        /// Which version of that.
+        version: Version,
         /// Where it starts out; a spare moves later.
         slot: SlotIndex,
     },
@@ -27,6 +30,20 @@ pub enum Action {
         job: JobId,
         /// The attempt that this will be if it starts.
         attempt: u32,
+        /// It goes on from the checkpoint that is kept for it.
+        resume: bool,
+    },
+    /// Ask a worker to give a job back at the end of its step. Answered by `Yielded`, or never.
+    Yield {
+        /// Whom.
+        worker: WorkerId,
+        /// Which.
+        job: JobId,
+    },
+    /// Keep the state that came with the event in hand, in place of an older one: the job goes on from there.
+    Keep {
+        /// Whose.
+        job: JobId,
     },
     /// Tell a worker that a job which it may not have started is not wanted.
     CancelRun {
@@ -51,8 +68,10 @@ pub enum Action {
     Accepted {
         /// As asked.
         ticket: Ticket,
-        /// Its name from now on.
+        /// Its name from now on, or that of the job that was submitted under the same key before.
         job: JobId,
+        /// That was a job which is there already, or has ended.
+        is_known: bool,
     },
     /// Answer to `Submit`: refused, without effect.
     Rejected {
@@ -65,6 +84,13 @@ pub enum Action {
     Finish(Box<Ended>),
     /// Something that the people who run this want to know.
     Log(Notice),
+    /// Answer to `Reload`.
+    Reloaded {
+        /// As asked.
+        version: Version,
+        /// Why the old version of some program stays, if it does.
+        rolled_back: Option<String>,
+    },
     /// Drained or stopped: there is no job and no worker any more.
     Over,
 }
@@ -97,6 +123,35 @@ pub struct Ended {
     pub returned: Duration,
     /// Where it ran last.
     pub place: Option<Place>,
+    /// What the last attempt used.
+    pub usage: Usage,
+    /// The attempts that were lost, the first one first.
+    pub lost: Vec<LostAttempt>,
+}
+
+/// An attempt that ended its worker, or ended with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LostAttempt {
+    /// Its number; 0 if the job had been given to the worker and not been started.
+    pub attempt: u32,
+    /// Where it was.
+    pub place: Option<Place>,
+    /// How long it ran.
+    pub ran: Duration,
+    /// In one word.
+    pub code: OutcomeCode,
+    /// In a sentence.
+    pub what: String,
+    /// How the process ended.
+    pub exit: Exit,
+    /// What the process printed last.
+    pub last_lines: Vec<String>,
+    /// What the process used in its life, by the kernel.
+    pub usage: Option<ExitUsage>,
+    /// The jobs that the process had done before, the last one first.
+    pub previous: Vec<JobId>,
+    /// The job is to blame: it was the one that ran.
+    pub is_blamed: bool,
 }
 
 /// News for the log.
@@ -142,6 +197,34 @@ pub enum Notice {
     },
     /// Jobs of a program are refused from now on.
     Degraded {
+        /// Which.
+        program: ProgramIndex,
+        /// Why, for people.
+        why: String,
+    },
+    /// A worker is to be replaced, though it is well.
+    WorkerRetires {
+        /// Which.
+        worker: WorkerId,
+        /// Where.
+        slot: SlotIndex,
+        /// Why, for people.
+        why: String,
+    },
+    /// A process was killed and is not gone: it hangs in the kernel. Its place is filled by another.
+    WorkerHangs {
+        /// Which.
+        worker: WorkerId,
+        /// Where.
+        slot: SlotIndex,
+    },
+    /// The new version of a program has shown that it works: the other workers follow.
+    TrialPassed {
+        /// Which.
+        program: ProgramIndex,
+    },
+    /// The new version of a program failed: the old one stays.
+    RolledBack {
         /// Which.
         program: ProgramIndex,
         /// Why, for people.

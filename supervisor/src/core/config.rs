@@ -1,7 +1,10 @@
 //! What can be configured of the core, with the defaults that users are told.
 
-use crate::limits::{ATTEMPTS_MAX, JOBS_QUEUED_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT, WORKERS_MAX};
+use crate::limits::{
+    ATTEMPTS_MAX, JOBS_QUEUED_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT, WEIGHT_MAX, WORKERS_MAX,
+};
 use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// See the fields.
@@ -15,6 +18,13 @@ pub struct CoreConfig {
     pub spares: usize,
     /// Most jobs that may wait.
     pub max_jobs: usize,
+    /// Most jobs of one client that may wait; none: nine tenths of `max_jobs`, so that there is room for others.
+    pub max_jobs_per_client: Option<usize>,
+    /// Shares of worker time, by the name of the client; 1 for all others. 1 to [`WEIGHT_MAX`].
+    pub weights: BTreeMap<String, u32>,
+    /// Slots of each program kept for short work while there is some; none: a quarter of them, at least one if there
+    /// are two.
+    pub short_slots: Option<usize>,
     /// Most bytes of input held for jobs that wait or run.
     pub max_bytes: u64,
     /// Longest input of one job, in bytes.
@@ -27,10 +37,28 @@ pub struct CoreConfig {
     pub hello_timeout: Duration,
     /// From giving a job to an idle worker to its word that it has started.
     pub start_timeout: Duration,
+    /// From telling a running job that it is cancelled to SIGTERM.
+    pub cancel_grace: Duration,
     /// From SIGTERM to SIGKILL.
     pub kill_grace: Duration,
     /// From the end of a worker's channel to SIGKILL, if the process itself does not end.
     pub closed_grace: Duration,
+    /// From the moment when a worker is stopped, or has not said what it promised to say, to SIGKILL.
+    pub hang_timeout: Duration,
+    /// From SIGKILL to the conclusion that a process hangs in the kernel.
+    pub reap_timeout: Duration,
+    /// A worker that has done so many jobs, or up to a quarter more, is replaced.
+    pub max_jobs_per_worker: Option<u64>,
+    /// A worker that is so old, or up to a quarter older, is replaced.
+    pub max_age: Option<Duration>,
+    /// A worker whose resident memory is larger is replaced, in bytes.
+    pub max_rss: Option<u64>,
+    /// A new version of a program has shown that it works when its worker has done so many jobs.
+    pub trial_jobs: u32,
+    /// Or when its worker has lived so long.
+    pub trial_time: Duration,
+    /// What jitter is made from.
+    pub seed: u64,
     /// Wait after the first failed start; doubled by each one after it.
     pub backoff_min: Duration,
     /// Longest wait between two starts.
@@ -52,14 +80,26 @@ impl Default for CoreConfig {
             programs: 1,
             spares: 1,
             max_jobs: JOBS_QUEUED_MAX_DEFAULT,
+            max_jobs_per_client: None,
+            weights: BTreeMap::new(),
+            short_slots: None,
             max_bytes: QUEUED_BYTES_MAX_DEFAULT,
             max_payload: PAYLOAD_MAX_DEFAULT as u64,
             run_timeout: Duration::from_secs(300),
             max_attempts: 3,
             hello_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(10),
+            cancel_grace: Duration::from_millis(100),
             kill_grace: Duration::from_millis(500),
             closed_grace: Duration::from_millis(50),
+            hang_timeout: Duration::from_secs(1),
+            reap_timeout: Duration::from_secs(2),
+            max_jobs_per_worker: None,
+            max_age: None,
+            max_rss: None,
+            trial_jobs: 3,
+            trial_time: Duration::from_secs(2),
+            seed: 0,
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(5),
             max_restarts: 5,
@@ -71,6 +111,22 @@ impl Default for CoreConfig {
 }
 
 impl CoreConfig {
+    /// Most jobs of one client that may wait.
+    pub fn max_jobs_of_one(&self) -> usize {
+        self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / 10)
+    }
+
+    /// The share of the client of this name.
+    pub fn weight_of(&self, client: &str) -> u32 {
+        self.weights.get(client).copied().unwrap_or(1)
+    }
+
+    /// Of so many slots of one program, how many are kept for short work.
+    pub fn reserved_of(&self, slots: usize) -> usize {
+        let unasked = if slots >= 2 { (slots / 4).max(1) } else { 0 };
+        self.short_slots.unwrap_or(unasked).min(slots.saturating_sub(1))
+    }
+
     /// What is wrong with it, for people.
     ///
     /// # Errors
@@ -105,6 +161,25 @@ impl CoreConfig {
             (self.backoff_min <= self.backoff_max, "backoff_min is over backoff_max".to_owned()),
             (!self.backoff_min.is_zero(), "backoff_min = 0: starts would never pause".to_owned()),
             (!self.run_timeout.is_zero(), "run_timeout = 0: every job would time out".to_owned()),
+            (
+                self.max_jobs_per_client != Some(0),
+                "max_jobs_per_client = 0: nobody could ever wait".to_owned(),
+            ),
+            (
+                self.weights.values().all(|weight| (1..=WEIGHT_MAX).contains(weight)),
+                format!("a weight is out of bounds: 1 to {WEIGHT_MAX}"),
+            ),
+            (
+                self.short_slots.is_none_or(|slots| slots < self.workers),
+                "short_slots: nothing would be left for long jobs".to_owned(),
+            ),
+            (self.max_jobs_per_worker != Some(0), "max_jobs_per_worker = 0: at least 1".to_owned()),
+            (self.max_age != Some(Duration::ZERO), "max_age = 0: no worker could live".to_owned()),
+            (self.trial_jobs >= 1, "trial_jobs = 0: at least 1".to_owned()),
+            (
+                self.window_max <= crate::limits::WINDOW_MAX,
+                format!("window_max = {}: at most {}", self.window_max, crate::limits::WINDOW_MAX),
+            ),
             (self.window_max >= 1, "window_max = 0: no job could be given".to_owned()),
         ];
         match checks.into_iter().find(|(holds, _)| !holds) {

@@ -1,7 +1,6 @@
 //! The way to the end.
 
 use super::action::{Action, Actions, Kill};
-use super::config::CoreConfig;
 use super::ids::{JobId, Mono, SlotIndex};
 use super::outcome;
 use super::sabotage::Bug;
@@ -21,13 +20,11 @@ impl Core {
             return;
         }
         self.phase = Phase::Stopping;
-        let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
+        let forgets = |job: &super::jobs::Job| {
+            self.sabotage.is(Bug::StopForgetsRunning) && job.state.is_with_a_worker()
+        };
+        let jobs: Vec<JobId> = self.jobs.iter().filter(|(_, job)| !forgets(job)).map(|(id, _)| id).collect();
         for id in jobs {
-            if self.sabotage.is(Bug::StopForgetsRunning)
-                && self.jobs.get(id).is_some_and(|job| job.state.is_with_a_worker())
-            {
-                continue;
-            }
             let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
             self.withdraw(now, id, Ending::of(error), actions);
         }
@@ -39,13 +36,14 @@ impl Core {
         for slot in 0..self.slots.len() {
             self.dismiss(now, slot, actions);
         }
+        // One that hangs in the kernel is not waited for.
         if self.places.is_empty() {
             self.phase = Phase::Over;
             actions.push(Action::Over);
         }
     }
 
-    fn dismiss(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+    pub(super) fn dismiss(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
         match &self.slots[slot].state {
             SlotState::Idle { worker } => {
                 actions.push(Action::Dismiss { worker: worker.id });
@@ -56,15 +54,5 @@ impl Core {
             }
             SlotState::Vacant | SlotState::Leaving { .. } => {}
         }
-    }
-
-    /// Times and limits change at once; what a job was promised when it was accepted stays.
-    pub(super) fn on_configure(&mut self, config: &CoreConfig) {
-        self.config = CoreConfig {
-            workers: self.config.workers,
-            programs: self.config.programs,
-            spares: self.config.spares,
-            ..config.clone()
-        };
     }
 }

@@ -1,9 +1,9 @@
 //! What can happen, as the core is told it. Any event may come in any state: what no longer matters is ignored.
 
 use super::config::CoreConfig;
-use super::ids::{JobId, Ticket, WorkerId};
-use crate::exit::Exit;
-use offload_protocol::nouns::{FailureKind, Lane, TaskOffer};
+use super::ids::{JobId, Ticket, Version, WorkerId};
+use crate::exit::{Exit, ExitUsage};
+use offload_protocol::nouns::{FailureKind, Lane, TaskOffer, Usage};
 use std::time::Duration;
 
 /// One thing that happened.
@@ -65,6 +65,8 @@ pub enum Event {
         attempt: u32,
         /// How long it says that it took.
         run: Duration,
+        /// What it says that it used.
+        usage: Usage,
     },
     /// A task failed, its worker did not.
     Failed {
@@ -80,6 +82,45 @@ pub enum Event {
         kind: FailureKind,
         /// Why, for people.
         message: String,
+        /// What it says that it used.
+        usage: Usage,
+    },
+    /// A worker says how far its job is.
+    Progress {
+        /// Where.
+        worker: WorkerId,
+        /// The job that it names.
+        job: JobId,
+        /// The attempt that it names.
+        attempt: u32,
+        /// Units of work done.
+        done: u64,
+        /// Units of work in all; 0 if that is not known.
+        total: u64,
+    },
+    /// A worker gave a state from which its job can go on; the shell holds it.
+    Checkpoint {
+        /// Where.
+        worker: WorkerId,
+        /// The job that it names.
+        job: JobId,
+        /// The attempt that it names.
+        attempt: u32,
+        /// Length of the state.
+        bytes: u64,
+    },
+    /// A worker gave its job back, with a state from which it can go on; the shell holds it.
+    Yielded {
+        /// Where.
+        worker: WorkerId,
+        /// The job that it names.
+        job: JobId,
+        /// The attempt that it names.
+        attempt: u32,
+        /// How long it says that it took.
+        run: Duration,
+        /// Length of the state.
+        bytes: u64,
     },
     /// A worker has thrown away, unstarted, a job that it was told to cancel.
     Skipped {
@@ -106,8 +147,27 @@ pub enum Event {
         worker: WorkerId,
         /// How.
         exit: Exit,
-        /// What it printed last.
-        last_words: Option<String>,
+        /// What it printed last, the last line last.
+        last_lines: Vec<String>,
+        /// What the kernel says that it used, if it says so.
+        usage: Option<ExitUsage>,
+    },
+    /// A worker's process was stopped by a signal: it lives and does nothing.
+    Stopped {
+        /// Which.
+        worker: WorkerId,
+    },
+    /// A stopped worker goes on.
+    Continued {
+        /// Which.
+        worker: WorkerId,
+    },
+    /// A worker's memory was measured.
+    Measured {
+        /// Which.
+        worker: WorkerId,
+        /// Its resident memory.
+        resident_bytes: u64,
     },
     /// Time has passed: `next_deadline` is reached.
     Tick,
@@ -115,8 +175,14 @@ pub enum Event {
     Drain,
     /// End now.
     Stop,
-    /// Other limits and times. Workers and programs stay as they are.
+    /// Other limits and times, and another number of workers. The programs stay as they are.
     Configure(Box<CoreConfig>),
+    /// Replace the workers one by one by ones of this version of their programs, unless the first of them fail.
+    /// Answered with `Reloaded`.
+    Reload {
+        /// Above all that were there before.
+        version: Version,
+    },
 }
 
 /// What somebody wants done. The input itself stays with the shell.
@@ -124,6 +190,12 @@ pub enum Event {
 pub struct JobRequest {
     /// Name of the task.
     pub task: String,
+    /// Who wants it: jobs of one name share what one client may have.
+    pub client: String,
+    /// A larger one is sooner. -10 to 10.
+    pub priority: i8,
+    /// The name under which it is submitted at most once.
+    pub key: Option<Key>,
     /// Length of the input.
     pub input_bytes: u64,
     /// Longest run of one attempt.
@@ -134,4 +206,13 @@ pub struct JobRequest {
     pub attempts: Option<u32>,
     /// The lane that the task must be in.
     pub lane: Option<Lane>,
+}
+
+/// A name for a job, so that submitting it again gives the same job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Unique among all clients.
+    pub name: String,
+    /// Of the input: another one under the same name is a conflict.
+    pub digest: u128,
 }

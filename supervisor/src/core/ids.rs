@@ -63,7 +63,10 @@ impl fmt::Display for WorkerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Index of a slot: the slots come first, then the spare.
+/// Which version of a program's command: it goes up with every reload.
+pub type Version = u64;
+
+/// Index of a place.
 pub type SlotIndex = usize;
 
 /// Index of a program in the order of the configuration.
@@ -73,7 +76,7 @@ pub type ProgramIndex = usize;
 pub type TaskIndex = usize;
 
 /// Where a worker is or was when something happened to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The process.
     pub worker: WorkerId,

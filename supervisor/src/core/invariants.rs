@@ -3,7 +3,10 @@
 use super::Core;
 use super::ids::{JobId, SlotIndex};
 use super::jobs::{Job, JobState};
-use super::slots::SlotState;
+use super::registry::Class;
+use super::slots::{Role, SlotState};
+use crate::limits::{RETURNS_MAX, WINDOW_MAX};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 impl Core {
@@ -33,70 +36,93 @@ impl Core {
 
     fn check_books(&self) -> Result<(), String> {
         let live = self.jobs.len() as u64;
-        let bytes: u64 = self.jobs.iter().map(|(_, job)| job.input_bytes).sum();
-        let queued: usize = self.programs.iter().map(|program| program.queue.len()).sum();
+        let bytes: u64 = self.jobs.iter().map(|(_, job)| job.held_bytes()).sum();
+        let queued: usize = self.programs.iter().map(super::Program::waiting).sum();
         let states =
             |state: fn(&JobState) -> bool| self.jobs.iter().filter(|(_, job)| state(&job.state)).count();
         ensure(self.tally.accepted() == live + self.tally.ended_in_all(), || {
             "the books do not balance".into()
         })?;
         ensure(self.is_balanced(), || "the public books do not balance".into())?;
-        ensure(bytes == self.jobs.input_bytes(), || "the bytes do not add up".into())?;
+        ensure(bytes == self.jobs.held_bytes(), || "the bytes do not add up".into())?;
         ensure(queued == states(|state| *state == JobState::Queued), || "queues and states differ".into())?;
         ensure(self.jobs.parked_count() == states(|state| *state == JobState::Parked), || {
             "parked differ".into()
-        })
+        })?;
+        let of_clients: usize = self.clients.active().map(|client| client.jobs).sum();
+        ensure(of_clients == self.jobs.len(), || "clients have other jobs than there are".into())?;
+        let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
+        ensure(waiting == queued, || "clients wait for other jobs than are queued".into())?;
+        ensure(queued > 0 || self.programs.iter().all(|program| program.backlog.is_zero()), || {
+            "there is a backlog of nothing".into()
+        })?;
+        let keyed = self.jobs.iter().filter(|(_, job)| job.key.is_some()).count();
+        ensure(keyed <= self.keys.len(), || "a living job's key is forgotten".into())
     }
 
     fn check_places(&self) -> Result<(), String> {
         let occupied = self.slots.iter().filter(|slot| slot.worker().is_some()).count();
         ensure(self.places.len() == occupied, || "processes and occupied places differ".into())?;
-        ensure(self.places.len() <= self.config.workers + self.config.spares, || {
-            "too many processes".into()
-        })?;
+        let there = self.slots.iter().filter(|slot| slot.is_there()).count();
+        ensure(self.places.len() <= there, || "too many processes".into())?;
+        ensure(self.count(Role::Work) == self.config.workers, || "another number of slots".into())?;
+        ensure(self.count(Role::Spare) == self.config.spares, || "another number of spares".into())?;
         for (worker, &slot) in &self.places {
             ensure(self.slots[slot].worker() == Some(*worker), || format!("{worker} is not in slot {slot}"))?;
+            ensure(!self.hanging.contains_key(worker), || format!("{worker} hangs and does not"))?;
         }
-        Ok(())
+        ensure(self.unlisted.is_empty(), || "a slot is not listed anew".into())?;
+        let due = self.slots.iter().filter(|slot| slot.listed.due.is_some()).count();
+        ensure(self.due.len() == due, || "times and slots differ".into())
     }
 
     fn check_job(&self, id: JobId, job: &Job) -> Result<(), String> {
         match job.state {
             JobState::Parked => ensure(job.task.is_none(), || format!("{id} is parked with a known task")),
             JobState::Queued => {
-                let program = job.task.map(|task| self.program_of(task));
-                let is_there = program.is_some_and(|program| self.programs[program].queue.contains(&id));
+                let program = job.task.map(|task| &self.programs[self.program_of(task)]);
+                let is_there = program.is_some_and(|program| {
+                    let queue =
+                        if job.expected.class == Class::Short { &program.short } else { &program.long };
+                    queue.contains(job.client, job.rank(id))
+                });
                 ensure(is_there, || format!("{id} is queued but in no queue"))
             }
             JobState::Assigned { worker } | JobState::Running { worker, .. } => {
                 let load = self.slot_of(worker).and_then(|slot| self.slots[slot].load());
                 let is_running = matches!(job.state, JobState::Running { .. });
-                let place = load.map(|load| (load.assigned.contains(&id), load.running_job() == Some(id)));
+                let place = load.map(|load| (load.jobs().any(|job| job == id), load.is_started(id)));
                 ensure(place == Some((true, is_running)), || format!("{id} is not where it says it is"))
             }
         }?;
-        ensure(job.attempts <= self.attempts_allowed(job), || format!("{id} was started too often"))
+        let allowed = self.attempts_allowed(job);
+        ensure(job.crashes < allowed, || format!("{id} was lost too often"))?;
+        ensure(job.returns < RETURNS_MAX, || format!("{id} was given back too often"))
     }
 
     fn check_slot(&self, slot: SlotIndex) -> Result<(), String> {
         let place = &self.slots[slot];
-        let is_spare = self.is_spare(slot);
+        let works = place.role == Role::Work;
         if let SlotState::Busy { load, .. } = &place.state {
-            ensure(!load.assigned.is_empty(), || format!("slot {slot} is busy with nothing"))?;
-            ensure(load.assigned.len() <= self.config.window_max, || {
-                format!("slot {slot} has too many jobs")
-            })?;
-            ensure(!is_spare, || "the spare has a job".into())?;
+            ensure(!load.is_empty(), || format!("slot {slot} is busy with nothing"))?;
+            ensure(load.len() <= WINDOW_MAX, || format!("slot {slot} has too many jobs"))?;
+            ensure(place.role != Role::Spare, || "the spare has a job".into())?;
         }
         if let Some(load) = place.load() {
-            ensure(load.running.is_none() || !load.assigned.is_empty(), || {
-                format!("slot {slot} runs nothing")
+            let is_alone = load.suspended.is_none() || load.waiting.len() <= 1;
+            ensure(is_alone, || format!("slot {slot} has a queue beside a suspended job"))?;
+            ensure(load.suspended.is_none() || load.running.is_some(), || {
+                format!("slot {slot} lets a suspended job wait for nothing")
             })?;
         }
-        let is_open = self.programs[place.program].open.iter().any(|(_, open)| *open == slot);
-        ensure(!is_open || (place.is_ready() && !is_spare), || format!("slot {slot} is listed as open"))?;
-        let must_be_open = matches!(place.state, SlotState::Idle { .. }) && !is_spare;
-        ensure(is_open || !must_be_open, || format!("slot {slot} is idle and not listed"))
+        let lists = &self.programs[place.program];
+        let is_in = |list: &BTreeSet<(usize, SlotIndex)>| list.iter().any(|(_, open)| *open == slot);
+        let is_open = is_in(&lists.open) || is_in(&lists.open_reserved);
+        ensure(!is_open || (place.is_ready() && works), || format!("slot {slot} is listed as open"))?;
+        let must_be_open = matches!(place.state, SlotState::Idle { .. }) && self.room(slot).is_some();
+        ensure(is_open || !must_be_open, || format!("slot {slot} is idle and not listed"))?;
+        let due = place.deadline(self.config.hang_timeout);
+        ensure(due == place.listed.due, || format!("slot {slot} is listed under another time"))
     }
 }
 

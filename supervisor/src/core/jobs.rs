@@ -5,7 +5,7 @@
 //!  Parked ---------------> Queued -------------------------> Assigned ------------------------> Running
 //!    |                       ^  |                             |  |                                |  |
 //!    |                       |  |       worker ended first    |  |   worker ended, may be tried   |  |
-//!    |                       '--|-----------------------------'  |   again ---> Queued            |  |
+//!    |                       '--|-----------------------------'  |   again, or it yielded ---> Queued |
 //!    '-- no such task           '-- cancelled, deadline, ...     '-- cancelled, deadline, ...     '--+- finished,
 //!                                                                                            failed, timed out...
 //! ```
@@ -13,7 +13,11 @@
 //! Every way out of the picture goes through one function (`Core::finish`), which says the outcome and forgets the
 //! job: that is why there is exactly one outcome for each.
 
+use super::action::LostAttempt;
+use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
+use super::queue::Rank;
+use super::registry::Class;
 use offload_protocol::nouns::Lane;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +30,12 @@ pub struct Job {
     pub task_name: Arc<str>,
     /// That task, once it is known.
     pub task: Option<TaskIndex>,
+    /// Who wants it done.
+    pub client: ClientId,
+    /// A larger one is sooner.
+    pub priority: i8,
+    /// The name under which it was submitted at most once.
+    pub key: Option<Arc<str>>,
     /// Length of the input.
     pub input_bytes: u64,
     /// Longest run of one attempt.
@@ -40,12 +50,60 @@ pub struct Job {
     pub lane: Option<Lane>,
     /// When it was accepted.
     pub accepted_at: Mono,
+    /// How long it was expected to wait when it was accepted, if there was anything to go by.
+    pub expected_wait: Option<Duration>,
+    /// How long it is expected to run, and what class of work that makes it. As learned when it began to wait.
+    pub expected: Expected,
+    /// What its client was charged for the attempt that is under way, in nanoseconds.
+    pub charged: i64,
     /// How often it was started.
     pub attempts: u32,
-    /// How often a worker ended that had been given it and had not started it.
+    /// Attempts that ended their worker.
+    pub crashes: u32,
+    /// How often it was given back without blame: its worker ended before it started, or because of another job.
     pub returns: u32,
+    /// What its earlier attempts, those that were given back in the middle, have run.
+    pub ran_before: Duration,
+    /// How far it is, as its worker last said.
+    pub progress: Option<Progress>,
+    /// Length of the checkpoint from which the next attempt goes on; 0 if there is none.
+    pub checkpoint_bytes: u64,
+    /// The attempts that were lost, the first one first.
+    pub lost: Vec<LostAttempt>,
     /// Where it stands.
     pub state: JobState,
+}
+
+/// What is expected of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// How long it runs; none if nothing like it ever ran.
+    pub run: Option<Duration>,
+    /// The class of slots that it waits for.
+    pub class: Class,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Units of work done.
+    pub done: u64,
+    /// Units of work in all; 0 if that is not known.
+    pub total: u64,
+    /// When that was said.
+    pub at: Mono,
+}
+
+impl Job {
+    /// Its place among the jobs of its client.
+    pub fn rank(&self, id: JobId) -> Rank {
+        Rank::new(self.accepted_at, self.priority, id)
+    }
+
+    /// Bytes that are held for it.
+    pub fn held_bytes(&self) -> u64 {
+        self.input_bytes + self.checkpoint_bytes
+    }
 }
 
 /// Where a job stands.
@@ -82,7 +140,7 @@ pub struct Jobs {
     live: BTreeMap<JobId, Job>,
     deadlines: BTreeSet<(Mono, JobId)>,
     parked: BTreeSet<JobId>,
-    input_bytes: u64,
+    held_bytes: u64,
     last: u64,
 }
 
@@ -91,7 +149,7 @@ impl Jobs {
     pub fn insert(&mut self, job: Job) -> JobId {
         self.last += 1;
         let id = JobId(self.last);
-        self.input_bytes += job.input_bytes;
+        self.held_bytes += job.held_bytes();
         if let Some(deadline) = job.deadline {
             self.deadlines.insert((deadline, id));
         }
@@ -105,7 +163,7 @@ impl Jobs {
     /// Forgets a job.
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.live.remove(&id)?;
-        self.input_bytes -= job.input_bytes;
+        self.held_bytes -= job.held_bytes();
         if let Some(deadline) = job.deadline {
             self.deadlines.remove(&(deadline, id));
         }
@@ -158,9 +216,16 @@ impl Jobs {
         self.live.is_empty()
     }
 
-    /// Bytes of input that they hold.
-    pub fn input_bytes(&self) -> u64 {
-        self.input_bytes
+    /// Bytes of input and of checkpoints that they hold.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// A job has another checkpoint, or, with 0 bytes, none any more.
+    pub fn set_checkpoint(&mut self, id: JobId, bytes: u64) {
+        let Some(job) = self.live.get_mut(&id) else { return };
+        self.held_bytes = self.held_bytes - job.checkpoint_bytes + bytes;
+        job.checkpoint_bytes = bytes;
     }
 
     /// The earliest deadline and whose it is.

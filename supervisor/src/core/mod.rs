@@ -1,57 +1,80 @@
-//! The decision maker: events and the time go in, actions come out. No clock, no descriptor, no thread, no randomness,
-//! no order that depends on hashing, so the same events always give the same actions; tests and simulations drive it
-//! by hand, the hub drives it for real.
+//! The decision maker: events and the time go in, actions come out. No clock, no descriptor, no thread, no order that
+//! depends on hashing, no chance but from a seed, so the same events always give the same actions; tests and
+//! simulations drive it by hand, the hub drives it for real.
 //!
 //! ```text
-//!            event, now                                 actions, in order
-//!   shell --------------> Core::handle ---------------------------------------> shell
-//!              on_submit, on_cancel       submit.rs       Accepted, Rejected, Finish
-//!              on_started, on_finished    run.rs          Finish
-//!              on_hello, on_exited        supervise.rs    Kill
-//!              on_drain, on_stop          drain.rs        Dismiss, Over
-//!              settle                     settle.rs       Run, Spawn
+//!            event, now                                           actions, in order
+//!   shell --------------> Core::handle ------------------------------------------------> shell
+//!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
+//!              on_started, on_ran, on_time          run.rs        Finish, Kill
+//!              on_progress, on_checkpoint, ...      steps.rs      Keep
+//!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
+//!              the jobs of a worker that is gone    lose.rs       Finish
+//!              reload, retire, scale                renew.rs      Dismiss, Yield, Reloaded
+//!              on_drain, on_stop                    drain.rs      Dismiss, Over
+//!              settle                               settle.rs     Run, Spawn
 //! ```
 //!
 //! Every event ends in `settle`, which brings the world in line with the state: expired jobs are ended, the spare takes
-//! the place of a lost worker, waiting jobs are given to idle workers, empty slots are filled. So no event has to think
-//! of all that may follow from it.
+//! the place of a lost worker, waiting jobs are given to workers, empty slots are filled. So no event has to think of
+//! all that may follow from it.
 //!
 //! What is promised here: each accepted job ends exactly once; a job whose task is not idempotent is started at most
-//! once; there are never more processes than slots and spare; nothing that a worker says can make it panic.
+//! once; there are never more processes than slots and spare, and a few that hang in the kernel; nothing that a worker
+//! says can make it panic. An event takes time that grows with the logarithm of the number of jobs; one that changes
+//! the workers or what they offer may look at all slots, and at the jobs that wait for a task that is not known.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod action;
+pub mod clients;
 pub mod config;
 mod drain;
 pub mod event;
+mod explain;
 pub mod ids;
 mod invariants;
 pub mod jobs;
+mod keys;
+mod lose;
 pub mod outcome;
+pub mod queue;
 pub mod registry;
+mod renew;
 pub mod restarts;
+mod rng;
 mod run;
+pub mod run_times;
 pub mod sabotage;
 mod settle;
 pub mod slots;
+mod steps;
 mod submit;
 mod supervise;
 pub mod tally;
+mod waiting;
 
 use action::{Action, Actions, Ended};
+use clients::Clients;
 use config::CoreConfig;
 use event::Event;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, WorkerId};
 use jobs::{Job, JobState, Jobs};
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use keys::Keys;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use queue::FairQueue;
 use registry::Registry;
+use renew::Renewal;
 use restarts::Restarts;
+use rng::Rng;
 use sabotage::{Bug, Sabotage};
-use slots::{Slot, SlotState};
+use slots::{Role, Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tally::Tally;
+
+pub use explain::{Explanation, Waiting};
+pub use waiting::WaitEstimates;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -59,13 +82,26 @@ pub struct Core {
     config: CoreConfig,
     phase: Phase,
     programs: Vec<Program>,
-    /// The slots, then the spare if there is one.
+    /// The slots and, if there is one, the spare.
     slots: Vec<Slot>,
     /// Where each living process is.
     places: BTreeMap<WorkerId, SlotIndex>,
+    /// Processes that were killed and are not gone: they hang in the kernel, and have no place any more.
+    hanging: BTreeMap<WorkerId, Place>,
+    /// When something has to be done about a slot.
+    due: BTreeSet<(Mono, SlotIndex)>,
+    /// Slots whose state may have changed since they were listed.
+    unlisted: BTreeSet<SlotIndex>,
+    /// Places that are to be filled.
+    vacant: BTreeSet<SlotIndex>,
     jobs: Jobs,
+    clients: Clients,
+    keys: Keys,
     registry: Registry,
+    renewal: Renewal,
     tally: Tally,
+    wait_estimates: WaitEstimates,
+    rng: Rng,
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
     places_changed: bool,
@@ -91,10 +127,18 @@ pub enum Phase {
 /// One worker program with the jobs that wait for it.
 #[derive(Debug, Default)]
 struct Program {
-    /// The jobs that wait, the oldest first; one that comes back takes its old place.
-    queue: BTreeSet<JobId>,
+    short: FairQueue,
+    long: FairQueue,
+    /// What the jobs in the queues are expected to take, in all.
+    backlog: Duration,
     /// The slots that can take a job, by the number of jobs that they have.
     open: BTreeSet<(usize, SlotIndex)>,
+    /// Those of them that are kept for short work.
+    open_reserved: BTreeSet<(usize, SlotIndex)>,
+    /// Slots whose job lets others in between its steps.
+    between_steps: BTreeSet<SlotIndex>,
+    /// When short work last came.
+    short_came_at: Option<Mono>,
     restarts: Restarts,
     /// Its tasks are known.
     has_said_hello: bool,
@@ -107,21 +151,30 @@ impl Core {
     /// What is wrong with the configuration, for people.
     pub fn new(config: CoreConfig) -> Result<Core, String> {
         config.validate()?;
-        let places = config.workers + config.spares;
-        let slots = (0..places).map(|place| Slot::new(place % config.workers % config.programs)).collect();
-        Ok(Core {
+        let mut core = Core {
             phase: Phase::Running,
             programs: (0..config.programs).map(|_| Program::default()).collect(),
-            slots,
+            slots: Vec::new(),
             places: BTreeMap::new(),
+            hanging: BTreeMap::new(),
+            due: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
+            vacant: BTreeSet::new(),
             jobs: Jobs::default(),
+            clients: Clients::default(),
+            keys: Keys::default(),
             registry: Registry::default(),
+            renewal: Renewal::new(config.programs),
             tally: Tally::default(),
+            wait_estimates: WaitEstimates::default(),
+            rng: Rng::new(config.seed),
             last_worker: 0,
             places_changed: true,
             sabotage: Sabotage::default(),
             config,
-        })
+        };
+        core.make_places();
+        Ok(core)
     }
 
     /// Takes note of what happened at `now` and appends what has to be done about it to `actions`.
@@ -138,76 +191,100 @@ impl Core {
             Event::Hello { worker, tasks } => self.on_hello(now, worker, &tasks, actions),
             Event::Unfit { worker, message } => self.on_unfit(now, worker, message, actions),
             Event::Started { worker, job, attempt } => self.on_started(now, worker, job, attempt, actions),
-            Event::Finished { worker, job, attempt, run } => {
-                self.on_ran(now, worker, job, attempt, run, None, actions);
+            Event::Finished { worker, job, attempt, run, usage } => {
+                let answer = run::Answer { job, attempt, run, usage, failure: None };
+                self.on_ran(now, worker, answer, actions);
             }
-            Event::Failed { worker, job, attempt, run, kind, message } => {
-                self.on_ran(now, worker, job, attempt, run, Some((kind, message)), actions);
+            Event::Failed { worker, job, attempt, run, kind, message, usage } => {
+                let answer = run::Answer { job, attempt, run, usage, failure: Some((kind, message)) };
+                self.on_ran(now, worker, answer, actions);
+            }
+            Event::Progress { worker, job, attempt, done, total } => {
+                self.on_progress(now, worker, (job, attempt), (done, total), actions);
+            }
+            Event::Checkpoint { worker, job, attempt, bytes } => {
+                self.on_checkpoint(now, worker, (job, attempt), bytes, actions);
+            }
+            Event::Yielded { worker, job, attempt, run, bytes } => {
+                self.on_yielded(now, worker, (job, attempt), run, bytes, actions);
             }
             Event::Skipped { worker, job } => self.on_skipped(now, worker, job, actions),
             Event::Violation { worker, message } => self.on_violation(now, worker, message, actions),
-            Event::Closed { worker } => self.on_closed(now, worker),
-            Event::Exited { worker, exit, last_words } => {
-                self.on_exited(now, worker, exit, last_words, actions);
+            Event::Closed { worker } => self.on_closed(now, worker, actions),
+            Event::Exited { worker, exit, last_lines, usage } => {
+                self.on_exited(now, worker, exit, last_lines, usage, actions);
             }
-            Event::Tick => self.on_tick(now, actions),
+            Event::Stopped { worker } => self.on_stopped(now, worker),
+            Event::Continued { worker } => self.on_continued(worker),
+            Event::Measured { worker, resident_bytes } => self.on_measured(worker, resident_bytes),
+            Event::Tick => self.on_time(now, actions),
             Event::Drain => self.on_drain(now),
             Event::Stop => self.on_stop(now, actions),
-            Event::Configure(config) => self.on_configure(&config),
+            Event::Configure(config) => self.on_configure(*config),
+            Event::Reload { version } => self.on_reload(version, actions),
         }
         self.settle(now, actions);
     }
 
     /// When [`Event::Tick`] is due if nothing happens before.
     pub fn next_deadline(&self) -> Option<Mono> {
-        let slots = self.slots.iter().filter_map(Slot::deadline);
+        let slots = self.due.first().map(|(when, _)| *when);
         let jobs = self.jobs.first_deadline().map(|(when, _)| when);
-        let starts = self.next_start();
         let drain = match self.phase {
             Phase::Draining { end_at } => Some(end_at),
             _ => None,
         };
-        slots.chain(jobs).chain(starts).chain(drain).min()
+        let others = [slots, jobs, drain, self.next_start(), self.next_lending(), self.trial_ends_at()];
+        others.into_iter().flatten().min()
     }
 
     /// Ends a job: the one place where that happens.
     fn finish(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
-        self.spoil(id);
-        let Some(job) = self.jobs.remove(id) else { return };
-        if let (JobState::Queued, Some(task)) = (job.state, job.task)
-            && !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled)
-        {
-            let program = self.registry.task(task).program;
-            self.programs[program].queue.remove(&id);
+        let Some(job) = self.jobs.get(id) else { return };
+        let ran = self.ran_so_far(now, id, job);
+        self.charge(id, ending.run.map_or(ran, |run| run.min(ran)));
+        if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
+            self.dequeue(id);
         }
+        self.spoil(id);
+        let Some(mut job) = self.jobs.remove(id) else { return };
+        self.clients.leave(job.client);
+        self.keys.ended(job.key.take());
         self.tally.end(ending.outcome);
-        actions.push(Action::Finish(Box::new(self.ended(now, id, &job, ending))));
+        actions.push(Action::Finish(Box::new(self.ended(now, id, job, ran, ending))));
         actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
     }
 
-    fn ended(&self, now: Mono, id: JobId, job: &Job, ending: Ending) -> Ended {
+    fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
         let (worker, started_at) = match job.state {
             JobState::Parked | JobState::Queued => (None, now),
             JobState::Assigned { worker } => (Some(worker), now),
             JobState::Running { worker, started_at } => (Some(worker), started_at),
         };
-        let since_start = now - started_at;
-        let run = ending.run.map_or(since_start, |run| run.min(since_start));
+        let run = ending.run.map_or(ran, |run| run.min(ran));
         Ended {
             job: id,
             outcome: ending.outcome,
             error: ending.error,
             attempts: job.attempts,
-            queued: started_at - job.accepted_at,
-            run,
-            returned: since_start.saturating_sub(run),
+            queued: (started_at - job.accepted_at).saturating_sub(job.ran_before),
+            run: run + job.ran_before,
+            returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
+            usage: ending.usage,
+            lost: job.lost,
         }
+    }
+
+    /// The place at this index, which is listed anew before anything is decided about it.
+    fn slot_mut(&mut self, slot: SlotIndex) -> &mut Slot {
+        self.unlisted.insert(slot);
+        &mut self.slots[slot]
     }
 
     /// Where a living process works, or, if it is on its way out, worked.
     fn place(&self, worker: WorkerId) -> Option<Place> {
-        let &slot = self.places.get(&worker)?;
+        let Some(&slot) = self.places.get(&worker) else { return self.hanging.get(&worker).copied() };
         match &self.slots[slot].state {
             SlotState::Leaving { place, .. } => Some(*place),
             _ => Some(Place { worker, slot, incarnation: self.slots[slot].incarnation }),
@@ -232,14 +309,19 @@ impl Core {
     }
 
     fn is_spare(&self, slot: SlotIndex) -> bool {
-        slot >= self.config.workers
+        self.slots[slot].role == Role::Spare
+    }
+
+    /// The spare's place, if there is one.
+    fn spare(&self) -> Option<SlotIndex> {
+        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
     }
 
     /// Why jobs of this program cannot be done for now, if they cannot.
     fn unavailable(&self, program: ProgramIndex) -> Option<ErrorDetail> {
         let restarts = &self.programs[program].restarts;
-        let has_worker = self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
-        let refuse = restarts.is_refusing() && !has_worker;
+        let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
+        let refuse = restarts.is_refusing() && !has_worker();
         refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
     }
 }
@@ -252,12 +334,13 @@ struct Ending {
     run: Option<Duration>,
     /// Where it ran, if its worker is gone already.
     place: Option<Place>,
+    usage: Usage,
 }
 
 impl Ending {
     /// With the error's own code as the outcome.
     fn of(error: ErrorDetail) -> Ending {
-        Ending { outcome: error.code, error: Some(error), run: None, place: None }
+        Ending { outcome: error.code, error: Some(error), run: None, place: None, usage: Usage::default() }
     }
 }
 
@@ -273,7 +356,7 @@ impl Core {
         self.phase
     }
 
-    /// The slots, then the spare.
+    /// The slots and the spare, each with its role.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
@@ -281,6 +364,11 @@ impl Core {
     /// The jobs that have not ended.
     pub fn jobs(&self) -> &Jobs {
         &self.jobs
+    }
+
+    /// Who has jobs, and what they have used.
+    pub fn clients(&self) -> &Clients {
+        &self.clients
     }
 
     /// The tasks.
@@ -293,9 +381,14 @@ impl Core {
         &self.tally
     }
 
-    /// Living processes.
+    /// How well waits are foretold.
+    pub fn wait_estimates(&self) -> &WaitEstimates {
+        &self.wait_estimates
+    }
+
+    /// Living processes, those that hang in the kernel among them.
     pub fn process_count(&self) -> usize {
-        self.places.len()
+        self.places.len() + self.hanging.len()
     }
 
     /// The place in which a living process is.
@@ -305,7 +398,7 @@ impl Core {
 
     /// Jobs that wait and jobs that a worker has.
     pub fn waiting_and_running(&self) -> (usize, usize) {
-        let queued: usize = self.programs.iter().map(|program| program.queue.len()).sum();
+        let queued: usize = self.programs.iter().map(Program::waiting).sum();
         let waiting = queued + self.jobs.parked_count();
         (waiting, self.jobs.len() - waiting)
     }

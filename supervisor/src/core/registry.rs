@@ -1,7 +1,9 @@
 //! Which tasks there are, who offers them, and how long they take.
 
 use super::ids::{ProgramIndex, TaskIndex};
-use crate::limits::SHORT_RUN;
+use super::jobs::Expected;
+use super::run_times::RunTimes;
+use crate::limits::{LONG_RUN, TINY_RUN};
 use offload_protocol::limits::TASK_NAME_MAX;
 use offload_protocol::nouns::{Lane, TaskOffer, cut};
 use std::collections::BTreeMap;
@@ -19,25 +21,87 @@ pub struct Task {
     pub idempotent: bool,
     /// Where it runs.
     pub lane: Lane,
+    /// Others may be run between its steps: it has steps, and no harm is done if one of the others ends the worker.
+    pub lets_others_in: bool,
+    /// It can be asked to give its place up.
+    pub yields: bool,
+    /// It says how far it is at least so often.
+    pub progress: Option<Duration>,
+    /// How long its runs took, by the size of the input.
+    by_size: BTreeMap<u32, RunTimes>,
+    /// How long its runs took.
+    runs: RunTimes,
     /// Moving average of its run times in nanoseconds; nothing is known of it before the first run.
     average_run: Option<u64>,
 }
 
 impl Task {
+    fn new(program: ProgramIndex, offer: &TaskOffer<'_>) -> Task {
+        let mut task = Task {
+            name: Arc::from(&*offer.name),
+            program,
+            idempotent: false,
+            lane: Lane::default(),
+            lets_others_in: false,
+            yields: false,
+            progress: None,
+            by_size: BTreeMap::new(),
+            runs: RunTimes::default(),
+            average_run: None,
+        };
+        task.take(program, offer);
+        task
+    }
+
+    /// What is promised of it now. What was learned stays.
+    fn take(&mut self, program: ProgramIndex, offer: &TaskOffer<'_>) {
+        self.program = program;
+        self.idempotent = offer.idempotent;
+        self.lane = offer.lane;
+        self.lets_others_in = offer.stepped && offer.idempotent;
+        self.yields = offer.stepped && offer.checkpoints;
+        let promise = Duration::from_millis(offer.progress_ms.into());
+        self.progress = (!promise.is_zero()).then_some(promise);
+    }
+
     /// Whether its runs have been so short that several may be given to one worker at a time.
-    pub fn is_short(&self) -> bool {
-        self.average_run.is_some_and(|nanos| u128::from(nanos) < SHORT_RUN.as_nanos())
+    pub fn is_tiny(&self) -> bool {
+        self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
+    }
+
+    /// What is to be expected of a run with an input of so many bytes. What never ran counts as long.
+    pub fn expected(&self, input_bytes: u64) -> Expected {
+        let of_this_size = self.by_size.get(&size_of(input_bytes));
+        let times = of_this_size.unwrap_or(&self.runs);
+        let is_short = times.quantile(90).is_some_and(|most| most <= LONG_RUN);
+        Expected { run: times.mean(), class: if is_short { Class::Short } else { Class::Long } }
     }
 
     /// Takes a run into account. A long one counts in full, so that one surprise ends the batching.
-    pub fn ran(&mut self, run: Duration) {
+    pub fn ran(&mut self, input_bytes: u64, run: Duration) {
+        self.runs.add(run);
+        self.by_size.entry(size_of(input_bytes)).or_default().add(run);
         let nanos = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         self.average_run = Some(match self.average_run {
             Some(average) if nanos < average => average - (average - nanos) / 8,
-            Some(average) if run < SHORT_RUN => average + (nanos - average) / 8,
+            Some(average) if run < TINY_RUN => average + (nanos - average) / 8,
             _ => nanos,
         });
     }
+}
+
+/// Inputs within a factor of sixteen are taken to cost alike, so there are at most 17 sizes.
+fn size_of(input_bytes: u64) -> u32 {
+    (u64::BITS - input_bytes.leading_zeros()).div_ceil(4)
+}
+
+/// A class of jobs: short ones find a slot even while long ones keep many busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Nine of ten runs like it took at most [`LONG_RUN`].
+    Short,
+    /// All others.
+    Long,
 }
 
 /// What an offer has changed for tasks that were known before.
@@ -54,7 +118,11 @@ pub struct Changes {
 pub struct Registry {
     tasks: Vec<Task>,
     by_name: BTreeMap<Arc<str>, TaskIndex>,
+    /// What each program offers.
+    offered: BTreeMap<ProgramIndex, Offers>,
 }
+
+type Offers = BTreeMap<Arc<str>, TaskOffer<'static>>;
 
 impl Registry {
     /// The index of the task of this name.
@@ -77,42 +145,40 @@ impl Registry {
         self.by_name.values().map(|&index| &self.tasks[index])
     }
 
-    /// Takes what a worker of `program` offers. Where two programs offer the same, the first program has it.
+    /// Takes what a worker of `program` offers. Where two programs offer the same, the first program has it for as long
+    /// as it offers it.
     pub fn offer(&mut self, program: ProgramIndex, offers: &[TaskOffer<'static>]) -> Changes {
-        let mut has_moved = false;
-        for offer in offers {
-            match self.find(&offer.name) {
-                Some(index) if self.tasks[index].program < program => {}
-                Some(index) => {
-                    let task = &mut self.tasks[index];
-                    has_moved |= task.program != program;
-                    task.program = program;
-                    task.idempotent = offer.idempotent;
-                    task.lane = offer.lane;
-                }
-                None => self.add(program, offer),
-            }
+        let fresh: Offers = offers.iter().map(|offer| (Arc::from(&*offer.name), offer.clone())).collect();
+        let old = self.offered.insert(program, fresh).unwrap_or_default();
+        let mut changes = Changes { gone: Vec::new(), has_moved: false };
+        let now: Vec<Arc<str>> = offers.iter().map(|offer| Arc::from(&*offer.name)).collect();
+        for name in old.into_keys().chain(now) {
+            self.hand_over(&name, &mut changes);
         }
-        let tasks = &self.tasks;
-        let is_gone = |index: TaskIndex| {
-            let task = &tasks[index];
-            task.program == program && !offers.iter().any(|offer| *offer.name == *task.name)
-        };
-        let gone: Vec<TaskIndex> = self.by_name.values().copied().filter(|&index| is_gone(index)).collect();
-        self.by_name.retain(|_, index| !gone.contains(index));
-        Changes { gone, has_moved }
+        changes
     }
 
-    fn add(&mut self, program: ProgramIndex, offer: &TaskOffer<'static>) {
-        let name: Arc<str> = Arc::from(&*offer.name);
-        self.by_name.insert(name.clone(), self.tasks.len());
-        self.tasks.push(Task {
-            name,
-            program,
-            idempotent: offer.idempotent,
-            lane: offer.lane,
-            average_run: None,
-        });
+    /// Gives a task to the first program that offers it, or takes it off the list.
+    fn hand_over(&mut self, name: &Arc<str>, changes: &mut Changes) {
+        let owner = self.offered.iter().find_map(|(&program, offers)| Some((program, offers.get(name)?)));
+        let known = self.by_name.get(name).copied();
+        match (owner, known) {
+            (Some((program, offer)), Some(index)) => {
+                let task = &mut self.tasks[index];
+                changes.has_moved |= task.program != program;
+                task.take(program, offer);
+            }
+            (Some((program, offer)), None) => {
+                let task = Task::new(program, offer);
+                self.by_name.insert(task.name.clone(), self.tasks.len());
+                self.tasks.push(task);
+            }
+            (None, Some(index)) => {
+                self.by_name.remove(name);
+                changes.gone.push(index);
+            }
+            (None, None) => {}
+        }
     }
 
     /// What to tell somebody who asked for a task that is not there: the known ones, the nearest first.
@@ -153,6 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn a_task_that_its_program_gives_up_goes_to_the_next_one_that_offers_it() {
+        let mut registry = Registry::default();
+        registry.offer(0, &offers(&["both"]));
+        registry.offer(1, &offers(&["both"]));
+        let changes = registry.offer(0, &offers(&["other"]));
+        assert!(changes.has_moved && changes.gone.is_empty());
+        assert_eq!(registry.find("both").map(|index| registry.task(index).program), Some(1));
+    }
+
+    #[test]
     fn the_nearest_name_comes_first() {
         let mut registry = Registry::default();
         registry.offer(0, &offers(&["average", "primes", "echo"]));
@@ -161,16 +237,29 @@ mod tests {
 
     #[test]
     fn one_long_run_ends_the_batching_and_short_ones_bring_it_back() {
-        let mut task =
-            Task { name: "x".into(), program: 0, idempotent: true, lane: Lane::Cpu, average_run: None };
-        assert!(!task.is_short(), "nothing is known yet");
-        task.ran(Duration::from_micros(3));
-        assert!(task.is_short());
-        task.ran(Duration::from_millis(20));
-        assert!(!task.is_short());
+        let mut task = Task::new(0, &TaskOffer::new("x"));
+        assert!(!task.is_tiny(), "nothing is known yet");
+        task.ran(1, Duration::from_micros(3));
+        assert!(task.is_tiny());
+        task.ran(1, Duration::from_millis(20));
+        assert!(!task.is_tiny());
         for _ in 0..60 {
-            task.ran(Duration::from_micros(3));
+            task.ran(1, Duration::from_micros(3));
         }
-        assert!(task.is_short());
+        assert!(task.is_tiny());
+    }
+
+    #[test]
+    fn a_large_input_does_not_make_a_small_one_long() {
+        let mut task = Task::new(0, &TaskOffer::new("x"));
+        assert_eq!(task.expected(10).class, Class::Long, "nothing is known yet");
+        for _ in 0..10 {
+            task.ran(10, Duration::from_millis(1));
+            task.ran(1_000_000, Duration::from_secs(1));
+        }
+        assert_eq!(task.expected(10).class, Class::Short);
+        assert_eq!(task.expected(900_000).class, Class::Long);
+        assert_eq!(task.expected(100_000_000).class, Class::Long, "nothing of that size ever ran");
+        assert!(task.expected(900_000).run > Some(Duration::from_millis(900)));
     }
 }

@@ -1,7 +1,7 @@
 //! When a program may be started again after it failed to start.
 //!
 //! ```text
-//!   good --- a start fails ---> failing: one start at a time, the wait doubles
+//!   good --- a start fails ---> failing: one start at a time, the wait doubles (and up to a quarter more, by chance)
 //!    ^                             |
 //!    | a worker that was started   | max_restarts failures in a row
 //!    | since has done a job        v
@@ -10,12 +10,18 @@
 //!   any --- a failure that no retry can mend ---> broken: jobs are refused, no more starts
 //! ```
 //!
+//! SIGKILL from outside is not the program's doing, and is excused a number of times.
+//!
 //! The scheme is that of a circuit breaker with exponential backoff (M. Nygard, "Release It!"); unlike a restart
 //! intensity as in OTP it never gives a slot up.
 
 use super::config::CoreConfig;
 use super::ids::Mono;
+use super::rng::Rng;
 use std::time::Duration;
+
+/// So many starts in a row may be ended with SIGKILL before that counts as failing.
+const KILLS_EXCUSED: u32 = 20;
 
 /// See the module's documentation. One for each program.
 #[derive(Clone, Debug, Default)]
@@ -25,12 +31,15 @@ pub struct Restarts {
     not_before: Mono,
     open: bool,
     broken: bool,
+    has_proved_good: bool,
+    /// Starts that somebody ended with SIGKILL since a job was done.
+    killed: u32,
     why: String,
 }
 
 impl Restarts {
     /// A start failed; the next one may be tried after the duration that is returned.
-    pub fn failed(&mut self, why: &str, now: Mono, config: &CoreConfig) -> Duration {
+    pub(super) fn failed(&mut self, why: &str, now: Mono, config: &CoreConfig, rng: &mut Rng) -> Duration {
         self.why = why.to_owned();
         self.failed_at = now;
         // Processes that were started together fail together: that is one failure.
@@ -40,6 +49,7 @@ impl Restarts {
         self.failures = self.failures.saturating_add(1);
         self.open |= self.failures >= config.max_restarts;
         let wait = if self.open { config.backoff_max } else { backoff(self.failures, config) };
+        let wait = rng.stretched_time(wait);
         self.not_before = now + wait;
         wait
     }
@@ -59,14 +69,34 @@ impl Restarts {
         was_refusing
     }
 
+    /// Another version of the program is there: what is known of the old one is of no use.
+    pub fn forget(&mut self) {
+        *self = Restarts::default();
+    }
+
     /// A worker that was ready at that moment has done a job. If it came after the last failure, the past is forgotten;
     /// that an older one is well says nothing about whether others can be started.
     pub fn proved_good(&mut self, ready_at: Mono) {
+        self.has_proved_good = true;
+        self.killed = 0;
         if ready_at < self.failed_at {
             return;
         }
         self.failures = 0;
+        self.open = false;
         self.not_before = Mono::default();
+    }
+
+    /// A worker that was starting, or had done nothing yet, was ended with SIGKILL from outside: by a person, or by the
+    /// kernel for want of memory. True if that is excused. It is not when it goes on like this without a job done.
+    pub(super) fn excuses_kill(&mut self) -> bool {
+        self.killed = self.killed.saturating_add(1);
+        self.killed <= KILLS_EXCUSED
+    }
+
+    /// Whether any worker of this program has ever done a job.
+    pub fn has_proved_good(&self) -> bool {
+        self.has_proved_good
     }
 
     /// Failed starts in a row.
@@ -106,7 +136,15 @@ mod tests {
 
     /// So many failures, each as soon as it may come. Returns the waits in milliseconds.
     fn fail(restarts: &mut Restarts, times: usize, config: &CoreConfig) -> Vec<u128> {
-        (0..times).map(|_| restarts.failed("x", restarts.not_before, config).as_millis()).collect()
+        (0..times)
+            .map(|_| restarts.failed("x", restarts.not_before, config, &mut Rng::new(1)).as_millis())
+            .collect()
+    }
+
+    /// Each wait is the one that is expected, or up to a quarter more.
+    fn assert_waits(waits: &[u128], expected: &[u128]) {
+        let fits = |(wait, expected): (&u128, &u128)| (*expected..=*expected * 5 / 4).contains(wait);
+        assert!(waits.len() == expected.len() && waits.iter().zip(expected).all(fits), "{waits:?}");
     }
 
     #[test]
@@ -114,13 +152,13 @@ mod tests {
         let config = CoreConfig::default();
         let config = CoreConfig { max_restarts: 8, ..config };
         let waits = fail(&mut Restarts::default(), 9, &config);
-        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+        assert_waits(&waits, &[100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
     }
 
     #[test]
     fn once_it_is_open_it_waits_as_long_as_it_may() {
         let waits = fail(&mut Restarts::default(), 6, &CoreConfig::default());
-        assert_eq!(waits, [100, 200, 400, 800, 5000, 5000]);
+        assert_waits(&waits, &[100, 200, 400, 800, 5000, 5000]);
     }
 
     #[test]
@@ -128,7 +166,7 @@ mod tests {
         let config = CoreConfig::default();
         let mut restarts = Restarts::default();
         for _ in 0..8 {
-            restarts.failed("x", Mono::default(), &config);
+            restarts.failed("x", Mono::default(), &config, &mut Rng::new(1));
         }
         assert_eq!(restarts.failures(), 1);
     }
@@ -155,8 +193,8 @@ mod tests {
     fn a_failing_program_is_started_one_at_a_time() {
         let config = CoreConfig::default();
         let mut restarts = Restarts::default();
-        restarts.failed("x", Mono::default(), &config);
-        let later = Mono::default() + config.backoff_min;
+        restarts.failed("x", Mono::default(), &config, &mut Rng::new(1));
+        let later = Mono::default() + config.backoff_min * 2;
         assert!(!restarts.may_start(Mono::default(), 0));
         assert!(restarts.may_start(later, 0));
         assert!(!restarts.may_start(later, 1));

@@ -1,15 +1,25 @@
-//! A worker says how its job fares, or its time is up.
+//! A worker says that it has started or ended a job, or its time is up.
 
-use super::action::{Actions, Kill};
+use super::action::{Action, Actions, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
 use super::sabotage::Bug;
-use super::slots::{Cause, Load, Running, SlotState};
-use super::{Core, Ending};
+use super::slots::{Cause, Going, Load, Retire, Running, SlotState};
+use super::{Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
-use offload_protocol::nouns::{FailureKind, OutcomeCode, cut};
+use offload_protocol::nouns::{FailureKind, OutcomeCode, Usage, cut};
 use std::time::Duration;
+
+/// What a worker says at the end of a job.
+pub(super) struct Answer {
+    pub(super) job: JobId,
+    pub(super) attempt: u32,
+    pub(super) run: Duration,
+    pub(super) usage: Usage,
+    /// In which way the task failed and why, unless it returned.
+    pub(super) failure: Option<(FailureKind, String)>,
+}
 
 impl Core {
     pub(super) fn on_started(
@@ -25,52 +35,73 @@ impl Core {
             || self.sabotage.is(Bug::StartedTwice);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
-            return self.on_violation(
-                now,
-                worker,
-                format!("started {id}, attempt {attempt}, out of turn"),
-                actions,
-            );
+            let message = format!("started {id}, attempt {attempt}, out of turn");
+            return self.on_violation(now, worker, message, actions);
         }
-        // Nobody waits for a job that has been withdrawn: it may run on for a moment, and not hold the others up.
-        let mut run_timeout = self.config.kill_grace;
+        let started = self.running(now, id, attempt);
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
             job.state = JobState::Running { worker, started_at: now };
-            run_timeout = job.run_timeout;
-            if self.sabotage.is(Bug::RunHasNoLimit) {
-                run_timeout = Duration::MAX;
-            }
         }
-        if let Some(load) = self.slots[slot].load_mut() {
-            load.running = Some(Running { attempt, started_at: now, finish_by: now + run_timeout });
+        self.check_estimate(now, id);
+        if let Some(load) = self.slot_mut(slot).load_mut() {
+            load.start(now, started);
         }
     }
 
-    /// A task returned (`failure` is none) or failed by itself; the worker is well.
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of one message")]
-    pub(super) fn on_ran(
+    /// The attempt that begins. Nobody waits for a job that has been withdrawn: it may run on for a moment, and not
+    /// hold the others up.
+    fn running(&self, now: Mono, id: JobId, attempt: u32) -> Running {
+        let job = self.jobs.get(id);
+        let task = job.and_then(|job| job.task).map(|task| self.registry.task(task));
+        let promise = task.and_then(|task| task.progress);
+        Running {
+            job: id,
+            attempt,
+            started_at: now,
+            finish_by: now
+                + job
+                    .filter(|_| !self.sabotage.is(Bug::RunHasNoLimit))
+                    .map_or_else(|| self.grace_of_unwanted(), |job| job.run_timeout),
+            progress_by: promise.map(|promise| (now, promise)),
+            lets_others_in: task.is_some_and(|task| task.lets_others_in),
+            asked_to_yield: false,
+            suspended_at: None,
+            stood_still: Duration::ZERO,
+        }
+    }
+
+    fn grace_of_unwanted(&self) -> Duration {
+        if self.sabotage.is(Bug::RunHasNoLimit) { Duration::MAX } else { self.config.kill_grace }
+    }
+
+    /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed.
+    pub(super) fn running_as_named(
         &mut self,
         now: Mono,
         worker: WorkerId,
-        id: JobId,
-        attempt: u32,
-        run: Duration,
-        failure: Option<(FailureKind, String)>,
+        (id, attempt): (JobId, u32),
+        deed: &str,
         actions: &mut Actions,
-    ) {
-        let Some(slot) = self.trusted_slot_of(worker) else { return };
-        let running =
-            self.slots[slot].load().and_then(|load| Some((load.running_job()?, load.running?.attempt)));
-        if running != Some((id, attempt)) {
-            return self.on_violation(
-                now,
-                worker,
-                format!("ended {id}, attempt {attempt}, out of turn"),
-                actions,
-            );
+    ) -> Option<(SlotIndex, Running)> {
+        let slot = self.trusted_slot_of(worker)?;
+        let running = self.slots[slot].load().and_then(|load| load.running);
+        let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
+        if named.is_none() {
+            let message = format!("{deed} {id}, attempt {attempt}, out of turn");
+            self.on_violation(now, worker, message, actions);
         }
-        self.learn(slot, id, run);
+        named.map(|running| (slot, running))
+    }
+
+    /// A task returned or failed by itself; the worker is well.
+    pub(super) fn on_ran(&mut self, now: Mono, worker: WorkerId, answer: Answer, actions: &mut Actions) {
+        let Answer { job: id, attempt, run, usage, failure } = answer;
+        let Some((slot, running)) = self.running_as_named(now, worker, (id, attempt), "ended", actions)
+        else {
+            return;
+        };
+        let has_failed = failure.is_some();
         let (outcome, error) = match failure {
             None => (OutcomeCode::Ok, None),
             Some((kind, message)) => {
@@ -81,13 +112,16 @@ impl Core {
                 (code, Some(outcome::error(code, cut(&message, MESSAGE_MAX))))
             }
         };
-        self.finish(now, id, Ending { outcome, error, run: Some(run), place: None }, actions);
-        self.take_next(now, slot);
+        self.learn(slot, id, run.min(running.ran(now)));
+        self.finish(now, id, Ending { outcome, error, run: Some(run), place: None, usage }, actions);
+        self.take_next(now, slot, id);
+        self.note_trial_job(slot, has_failed, actions);
     }
 
     fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration) {
-        let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };
-        self.registry.task_mut(task).ran(run);
+        let Some(job) = self.jobs.get(id) else { return };
+        let (Some(task), bytes, ran_before) = (job.task, job.input_bytes, job.ran_before) else { return };
+        self.registry.task_mut(task).ran(bytes, run + ran_before);
         let program = self.program_of(task);
         if let Some(worker) = self.slots[slot].ready_worker()
             && !self.sabotage.is(Bug::FailuresNotForgotten)
@@ -97,29 +131,37 @@ impl Core {
     }
 
     /// The job that ran is over: the next one of the worker's, if it has one, has to be started.
-    fn take_next(&mut self, now: Mono, slot: SlotIndex) {
-        let start_by = now + self.config.start_timeout;
+    pub(super) fn take_next(&mut self, now: Mono, slot: SlotIndex, done: JobId) {
+        let patience = now + self.config.start_timeout;
         let home = self.slots[slot].worker().and_then(|worker| self.home_of(worker)).unwrap_or(slot);
         self.slots[home].jobs_done += 1;
-        let place = &mut self.slots[slot];
-        match &mut place.state {
-            SlotState::Busy { worker, load, start_by: patience } => {
-                worker.jobs_done += 1;
-                load.take_running();
-                if !self.sabotage.is(Bug::PatienceNotRenewed) {
-                    *patience = start_by;
-                }
-                if load.assigned.is_empty() {
-                    place.state = SlotState::Idle { worker: *worker };
-                }
-            }
-            SlotState::Leaving { load, .. } => drop(load.take_running()),
-            SlotState::Vacant | SlotState::Starting { .. } | SlotState::Idle { .. } => {}
+        let place = self.slot_mut(slot);
+        if let Some(worker) = place.worker_mut() {
+            worker.did(done);
         }
-        if self.sabotage.is(Bug::SlotNotListed) {
-            return;
+        if let Some(load) = place.load_mut() {
+            load.take_running(now);
         }
-        self.list(slot);
+        self.expect_start(slot, patience);
+        self.retire_if_worn(slot);
+    }
+
+    fn expect_start(&mut self, slot: SlotIndex, patience: Mono) {
+        let is_renewed = !self.sabotage.is(Bug::PatienceNotRenewed);
+        let place = self.slot_mut(slot);
+        if let SlotState::Busy { start_by, .. } = &mut place.state
+            && is_renewed
+        {
+            *start_by = patience;
+        }
+        place.rest_if_done();
+    }
+
+    fn retire_if_worn(&mut self, slot: SlotIndex) {
+        let worker = self.slots[slot].ready_worker();
+        if worker.is_some_and(|worker| worker.retire_after.is_some_and(|most| worker.jobs_done >= most)) {
+            self.retire(slot, Retire::Jobs);
+        }
     }
 
     /// A worker threw away a job that it had not started. It may do so only with one that was withdrawn.
@@ -129,50 +171,67 @@ impl Core {
         if !is_next || self.jobs.get(id).is_some() {
             return self.on_violation(now, worker, format!("skipped {id} out of turn"), actions);
         }
-        if let Some(load) = self.slots[slot].load_mut()
-            && !self.sabotage.is(Bug::SkippedStillExpected)
+        let is_taken_out = !self.sabotage.is(Bug::SkippedStillExpected);
+        if let Some(load) = self.slot_mut(slot).load_mut()
+            && is_taken_out
         {
-            load.assigned.pop_front();
+            load.waiting.pop_front();
         }
-        if let SlotState::Busy { worker, load, start_by } = &mut self.slots[slot].state {
-            *start_by = now + self.config.start_timeout;
-            if load.assigned.is_empty() {
-                self.slots[slot].state = SlotState::Idle { worker: *worker };
-            }
-        }
-        self.list(slot);
+        self.expect_start(slot, now + self.config.start_timeout);
     }
 
-    pub(super) fn on_tick(&mut self, now: Mono, actions: &mut Actions) {
-        if let super::Phase::Draining { end_at } = self.phase
+    /// Does what is due.
+    pub(super) fn on_time(&mut self, now: Mono, actions: &mut Actions) {
+        if let Phase::Draining { end_at } = self.phase
             && end_at <= now
         {
             self.on_stop(now, actions);
         }
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].deadline().is_some_and(|deadline| deadline <= now) {
-                self.on_slot_deadline(now, slot, actions);
-            }
+        self.relist();
+        while let Some(&(_, slot)) = self.due.first().filter(|(when, _)| *when <= now) {
+            self.on_slot_deadline(now, slot, actions);
+            self.slot_mut(slot);
+            self.relist();
         }
+        self.end_trial_in_time(now, actions);
     }
 
     fn on_slot_deadline(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
-        match &mut self.slots[slot].state {
+        let is_over = |when: Option<Mono>| when.is_some_and(|when| when <= now);
+        let worker = self.slots[slot].ready_worker();
+        if is_over(worker.and_then(|worker| worker.retire_at)) && self.slots[slot].retire.is_none() {
+            return self.retire(slot, Retire::Age);
+        }
+        let stopped_at = worker.and_then(|worker| worker.stopped_at);
+        if is_over(stopped_at.map(|since| since + self.config.hang_timeout)) {
+            return self.leave(now, slot, Cause::Stopped, Some(Kill::Kill), actions);
+        }
+        match &self.slots[slot].state {
             SlotState::Vacant | SlotState::Idle { .. } => {}
             SlotState::Starting { .. } => self.leave(now, slot, Cause::Silent, Some(Kill::Kill), actions),
-            SlotState::Busy { load, .. } => match load.running_job() {
-                Some(job) => self.on_run_timeout(now, slot, job, actions),
+            SlotState::Busy { load, .. } => match load.running {
+                Some(running) if running.finish_by <= now => {
+                    self.on_run_timeout(now, slot, running.job, actions);
+                }
+                Some(_) => self.leave(now, slot, Cause::Hung, Some(Kill::Kill), actions),
                 None => self.leave(now, slot, Cause::Stuck, Some(Kill::Kill), actions),
             },
-            SlotState::Leaving { place, cause, kill_at, .. } => {
-                *kill_at = None;
-                if *cause == Cause::Closed {
-                    *cause = Cause::ClosedAndLivedOn;
-                }
-                if !self.sabotage.is(Bug::NeverKilled) {
-                    actions.push(super::Action::Kill { worker: place.worker, how: Kill::Kill });
-                }
+            SlotState::Leaving { going: Going::Asked { .. }, .. } => self.kill(now, slot, actions),
+            SlotState::Leaving { going: Going::Killed { .. }, .. } => self.give_up(now, slot, actions),
+        }
+    }
+
+    /// A process was asked to end and has not.
+    fn kill(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+        let reap_by = now + self.config.reap_timeout;
+        let is_forgotten = self.sabotage.is(Bug::NeverKilled);
+        if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {
+            *going = Going::Killed { reap_by };
+            if *cause == Cause::Closed {
+                *cause = Cause::ClosedAndLivedOn;
             }
+            let kill = Action::Kill { worker: place.worker, how: Kill::Kill };
+            actions.extend((!is_forgotten).then_some(kill));
         }
     }
 
@@ -183,8 +242,8 @@ impl Core {
                 self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
             }
             None => {
-                if let Some(load) = self.slots[slot].load_mut() {
-                    load.take_running();
+                if let Some(load) = self.slot_mut(slot).load_mut() {
+                    load.take_running(now);
                 }
                 self.leave(now, slot, Cause::JobEnded, Some(Kill::Term), actions);
             }

@@ -50,7 +50,7 @@ bugs! {
     ViolatorTrusted,
     /// A job that was thrown away as told is still expected.
     SkippedStillExpected,
-    /// A worker that does not end of SIGTERM is left alone.
+    /// A worker that does not end of SIGTERM is forgotten.
     NeverKilled,
     /// A job goes from one dying worker to the next without end.
     ReturnsNotCounted,
@@ -64,6 +64,10 @@ bugs! {
     DrainTakesJobs,
     /// A drain is over while jobs are parked.
     DrainForgetsParked,
+    /// A key does not keep a job from being taken twice.
+    KeyIgnored,
+    /// A worker that is stopped is given jobs.
+    StopIgnored,
     /// A stop does not end what runs.
     StopForgetsRunning,
 }

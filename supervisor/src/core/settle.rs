@@ -3,51 +3,73 @@
 use super::action::{Action, Actions};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
+use super::registry::Class;
 use super::sabotage::Bug;
-use super::slots::{Load, Slot, SlotState};
+use super::slots::{Listed, Load, Role, Slot, SlotState};
 use super::{Core, Ending, Phase};
+use crate::limits::SHORT_MEMORY;
 
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
         self.expire(now, actions);
+        self.relist();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
             self.place_parked(now, actions);
             self.refuse_hopeless(now, actions);
         }
+        self.renew(now, actions);
+        self.relist();
         self.give_out(now, actions);
         match self.phase {
             Phase::Running => self.fill_vacant(now, actions),
-            Phase::Draining { .. }
-                if self.sabotage.is(Bug::DrainForgetsParked)
-                    && self.jobs.len() == self.jobs.parked_count() =>
-            {
-                self.wind_up(now, actions)
-            }
+            Phase::Draining { .. } if self.forgets_parked() => self.wind_up(now, actions),
             Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(now, actions),
             Phase::Draining { .. } | Phase::Stopping => self.wind_up(now, actions),
             Phase::Over => {}
         }
+        self.relist();
+    }
+
+    fn forgets_parked(&self) -> bool {
+        self.sabotage.is(Bug::DrainForgetsParked) && self.jobs.len() == self.jobs.parked_count()
     }
 
     /// A ready spare takes the place of a worker that is lost or not ready yet.
     fn promote_spare(&mut self) {
-        let spare = self.config.workers;
-        let Some(SlotState::Idle { .. }) = self.slots.get(spare).map(|slot| &slot.state) else { return };
-        let needs_it = |slot: &SlotIndex| {
-            let slot = &self.slots[*slot];
-            slot.program == self.slots[spare].program && !slot.is_ready()
+        let Some(spare) = self.ready_spare() else { return };
+        let program = self.slots[spare].program;
+        let is_unserved = |slot: &Slot| {
+            let is_ready = matches!(slot.state, SlotState::Idle { .. } | SlotState::Busy { .. });
+            slot.role == Role::Work && slot.program == program && !is_ready
         };
-        let Some(slot) = (0..spare).find(needs_it) else { return };
-        let (slots, spares) = self.slots.split_at_mut(spare);
-        std::mem::swap(&mut slots[slot].state, &mut spares[0].state);
-        slots[slot].incarnation += 1;
+        if let Some(slot) = self.slots.iter().position(is_unserved) {
+            self.exchange_with_spare(slot, spare);
+        }
+    }
+
+    /// The spare's place, if a worker is ready there.
+    pub(super) fn ready_spare(&self) -> Option<SlotIndex> {
+        let spare = self.spare()?;
+        let slot = &self.slots[spare];
+        (slot.is_ready() && matches!(slot.state, SlotState::Idle { .. })).then_some(spare)
+    }
+
+    /// The worker of a slot and the spare exchange their places. The one that comes is another one for the slot, the
+    /// one that goes is another one for the spare's place.
+    pub(super) fn exchange_with_spare(&mut self, slot: SlotIndex, spare: SlotIndex) {
+        let of_slot = std::mem::take(&mut self.slot_mut(slot).state);
+        let of_spare = std::mem::replace(&mut self.slot_mut(spare).state, of_slot);
+        self.slot_mut(slot).state = of_spare;
+        self.slots[slot].incarnation += 1;
+        self.slots[spare].incarnation += u64::from(self.slots[spare].worker().is_some());
+        self.slots[slot].retire = None;
         for place in [slot, spare] {
             if let Some(worker) = self.slots[place].worker() {
                 self.places.insert(worker, place);
             }
-            self.list(place);
         }
+        self.relist();
     }
 
     /// Sends parked jobs where they belong, once that is known.
@@ -60,7 +82,7 @@ impl Core {
             let Some(job) = self.jobs.get(id) else { continue };
             match self.registry.find(&job.task_name) {
                 Some(task) if job.lane.is_none_or(|lane| lane == self.registry.task(task).lane) => {
-                    self.unpark(id, task);
+                    self.enqueue(id);
                 }
                 Some(task) => {
                     let error = self.wrong_lane(task);
@@ -75,107 +97,202 @@ impl Core {
         }
     }
 
-    fn unpark(&mut self, id: JobId, task: usize) {
-        self.jobs.unpark(id);
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        job.task = Some(task);
-        job.state = JobState::Queued;
-        let program = self.program_of(task);
-        self.programs[program].queue.insert(id);
-    }
-
     /// Jobs that wait for a program of which no worker can be had are not left hanging.
     fn refuse_hopeless(&mut self, now: Mono, actions: &mut Actions) {
         for program in 0..self.programs.len() {
             let Some(error) = self.unavailable(program) else { continue };
-            while let Some(&job) = self.programs[program].queue.first() {
+            let queues = self.programs[program].queues_mut();
+            let hopeless: Vec<JobId> = queues.iter().flat_map(|queue| queue.jobs()).collect();
+            for job in hopeless {
                 self.finish(now, job, Ending::of(error.clone()), actions);
             }
         }
     }
 
-    /// Gives waiting jobs to workers: the oldest job to an idle worker, or, if it is short, behind another short one.
+    /// Gives waiting jobs to workers.
     fn give_out(&mut self, now: Mono, actions: &mut Actions) {
         for program in 0..self.programs.len() {
-            while let Some((job, slot)) = self.next_match(program) {
-                self.assign(now, program, job, slot, actions);
+            while let Some((job, slot)) = self.next_match(now, program) {
+                self.assign(now, job, slot, actions);
+                self.relist();
             }
         }
     }
 
-    fn next_match(&self, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
-        let &job = self.programs[program].queue.first()?;
-        let &(load, slot) = self.programs[program].open.first()?;
-        (load == 0 || self.is_short(job)).then_some((job, slot))
+    /// The job that is next and a slot for it. If there is none for it, the first job of the other class may still
+    /// find one.
+    fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
+        let queues = &self.programs[program];
+        let short = queues.short.first().map(|next| (next, Class::Short));
+        let long = queues.long.first().map(|next| (next, Class::Long));
+        let order =
+            if short.is_some() && (long.is_none() || short < long) { [short, long] } else { [long, short] };
+        order.into_iter().flatten().find_map(|(next, class)| {
+            let slot = match class {
+                Class::Short => self.slot_for_short(program, next.job()),
+                Class::Long => self.slot_for_long(now, program, next.job()),
+            };
+            Some((next.job(), slot?))
+        })
     }
 
-    fn is_short(&self, id: JobId) -> bool {
+    /// An idle slot, those that are kept for it first; or, if it is tiny, one behind other tiny ones; or one between
+    /// the steps of a long job.
+    fn slot_for_short(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+        let slots = &self.programs[program];
+        let open = [slots.open_reserved.first(), slots.open.first()].into_iter().flatten().copied();
+        let idle = open.clone().find(|(load, _)| *load == 0);
+        let least = || open.min_by_key(|(load, _)| *load).filter(|_| self.is_tiny(job));
+        let (_, slot) = idle.or_else(least).or_else(|| {
+            let between = slots.between_steps.first().filter(|_| self.may_run_between_steps(job));
+            between.map(|&slot| (0, slot))
+        })?;
+        Some(slot)
+    }
+
+    /// An idle slot; one that is kept for short work only if there is none of that now, or if short work can be done
+    /// between the steps of this job.
+    fn slot_for_long(&self, now: Mono, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+        let slots = &self.programs[program];
+        let open = slots.open.first().filter(|(load, _)| *load == 0 || self.is_tiny(job));
+        let borrowed = || {
+            let reserved = slots.open_reserved.first().filter(|(load, _)| *load == 0);
+            reserved.filter(|_| self.may_borrow(now, program, job))
+        };
+        open.or_else(borrowed).map(|&(_, slot)| slot)
+    }
+
+    fn may_borrow(&self, now: Mono, program: ProgramIndex, job: JobId) -> bool {
+        let task = self.jobs.get(job).and_then(|job| job.task);
+        let lets_others_in = task.is_some_and(|task| self.registry.task(task).lets_others_in);
+        lets_others_in || self.lent_from(program).is_none_or(|from| from <= now)
+    }
+
+    /// When slots that are kept for short work are lent to other work, if none comes before.
+    fn lent_from(&self, program: ProgramIndex) -> Option<Mono> {
+        self.programs[program].short_came_at.map(|came_at| came_at + SHORT_MEMORY)
+    }
+
+    /// When a job could borrow a slot that is kept for others.
+    pub(super) fn next_lending(&self) -> Option<Mono> {
+        let waits_for_it = |program: &ProgramIndex| {
+            let slots = &self.programs[*program];
+            !slots.long.is_empty() && slots.open_reserved.first().is_some_and(|(load, _)| *load == 0)
+        };
+        (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
+    }
+
+    fn is_tiny(&self, id: JobId) -> bool {
         let task = self.jobs.get(id).and_then(|job| job.task);
-        task.is_some_and(|task| self.registry.task(task).is_short())
+        task.is_some_and(|task| self.registry.task(task).is_tiny())
     }
 
-    fn assign(
-        &mut self,
-        now: Mono,
-        program: ProgramIndex,
-        id: JobId,
-        slot: SlotIndex,
-        actions: &mut Actions,
-    ) {
-        self.programs[program].queue.remove(&id);
-        let start_by = now + self.config.start_timeout;
-        let worker = match &mut self.slots[slot].state {
+    /// If it ends the worker, the job whose steps it runs between is lost as well, and it may itself be lost with
+    /// that job: both must be ones that can be done again.
+    fn may_run_between_steps(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| self.attempts_allowed(job) > 1)
+    }
+
+    fn assign(&mut self, now: Mono, id: JobId, slot: SlotIndex, actions: &mut Actions) {
+        self.dequeue(id);
+        self.charge_expected(id);
+        let patience = now + self.config.start_timeout;
+        let place = self.slot_mut(slot);
+        let worker = match &mut place.state {
             SlotState::Idle { worker } => {
                 let worker = *worker;
-                let load = Load { assigned: [id].into(), running: None };
-                self.slots[slot].state = SlotState::Busy { worker, load, start_by };
+                place.state = SlotState::Busy { worker, load: Load::of(id), start_by: patience };
                 worker.id
             }
             SlotState::Busy { worker, load, .. } => {
-                load.assigned.push_back(id);
+                load.waiting.push_back(id);
                 worker.id
             }
             _ => unreachable!("only ready slots are listed as open"),
         };
-        self.list(slot);
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker };
-            actions.push(Action::Run { worker, job: id, attempt: job.attempts + 1 });
+            let resume = job.checkpoint_bytes > 0;
+            actions.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
         }
     }
 
-    /// Brings the list of slots that can take a job in line with the state of `slot`.
-    pub(super) fn list(&mut self, slot: SlotIndex) {
-        let listed = self.room(slot);
-        let open = &mut self.programs[self.slots[slot].program].open;
-        if let Some(load) = self.slots[slot].listed.take() {
-            open.remove(&(load, slot));
+    /// Brings all lists of slots in line with the states of those that were touched.
+    pub(super) fn relist(&mut self) {
+        while let Some(slot) = self.unlisted.pop_first() {
+            self.list(slot);
         }
-        if let Some(load) = listed {
-            open.insert((load, slot));
-            self.slots[slot].listed = Some(load);
+    }
+
+    fn forgets_to_list(&self, slot: SlotIndex) -> bool {
+        self.sabotage.is(Bug::SlotNotListed) && self.slots[slot].jobs_done > 0
+    }
+
+    fn list(&mut self, slot: SlotIndex) {
+        let fresh = Listed {
+            open: self
+                .room(slot)
+                .filter(|_| !self.forgets_to_list(slot))
+                .map(|load| (load, self.slots[slot].is_reserved)),
+            between_steps: self.lets_others_in(slot),
+            due: self.slots[slot].deadline(self.config.hang_timeout),
+        };
+        let place = &mut self.slots[slot];
+        let lists = &mut self.programs[place.program];
+        let old = std::mem::replace(&mut place.listed, fresh);
+        if let Some((load, is_reserved)) = old.open {
+            lists.open_list(is_reserved).remove(&(load, slot));
         }
+        if let Some((load, is_reserved)) = fresh.open {
+            lists.open_list(is_reserved).insert((load, slot));
+        }
+        match fresh.between_steps {
+            true => lists.between_steps.insert(slot),
+            false => lists.between_steps.remove(&slot),
+        };
+        if let Some(due) = old.due {
+            self.due.remove(&(due, slot));
+        }
+        self.due.extend(fresh.due.map(|due| (due, slot)));
+        match matches!(place.state, SlotState::Vacant) && place.role != Role::Surplus {
+            true => self.vacant.insert(slot),
+            false => self.vacant.remove(&slot),
+        };
+    }
+
+    /// Whether the slot can be given anything.
+    fn is_accepting(&self, slot: SlotIndex) -> bool {
+        let slot = &self.slots[slot];
+        (slot.role == Role::Work || self.sabotage.is(Bug::SpareWorks)) && slot.is_ready() && !slot.is_closing
     }
 
     /// How many jobs the slot has, if it can take one more.
-    fn room(&self, slot: SlotIndex) -> Option<usize> {
-        if self.is_spare(slot) && !self.sabotage.is(Bug::SpareWorks) {
+    pub(super) fn room(&self, slot: SlotIndex) -> Option<usize> {
+        if !self.is_accepting(slot) {
             return None;
         }
         match &self.slots[slot].state {
             SlotState::Idle { .. } => Some(0),
             SlotState::Busy { load, .. } => {
-                let length = load.assigned.len();
-                let all_short = || load.assigned.iter().all(|job| self.is_short(*job));
-                (length < self.config.window_max && all_short()).then_some(length)
+                let length = load.len();
+                let all_tiny = || load.jobs().all(|job| self.is_tiny(job));
+                (length < self.config.window_max && all_tiny()).then_some(length)
             }
             SlotState::Vacant | SlotState::Starting { .. } | SlotState::Leaving { .. } => None,
         }
     }
 
+    /// Whether a short job can be run between the steps of the one that runs here.
+    fn lets_others_in(&self, slot: SlotIndex) -> bool {
+        let Some(load) = self.slots[slot].load().filter(|_| self.is_accepting(slot)) else { return false };
+        let lets_others_in = load.running.is_some_and(|running| running.lets_others_in);
+        lets_others_in && load.suspended.is_none() && load.waiting.is_empty()
+    }
+
     /// Starts processes in empty places, the spare's last.
     fn fill_vacant(&mut self, now: Mono, actions: &mut Actions) {
-        for slot in 0..self.slots.len() {
+        let vacant: Vec<SlotIndex> = self.vacant.iter().copied().collect();
+        for slot in vacant {
             if self.may_fill(now, slot) {
                 self.spawn(now, slot, actions);
             }
@@ -183,21 +300,19 @@ impl Core {
     }
 
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
-        let place = &self.slots[slot];
-        let restarts = &self.programs[place.program].restarts;
-        let may_start = restarts.may_start(now, self.starting(place.program))
-            || self.sabotage.is(Bug::NoPauseBetweenStarts);
-        self.wants_filling(slot)
-            && may_start
-            && !(self.sabotage.is(Bug::BreakerStaysOpen) && restarts.is_refusing())
+        let program = self.slots[slot].program;
+        let restarts = &self.programs[program].restarts;
+        let may_start =
+            restarts.may_start(now, self.starting(program)) || self.sabotage.is(Bug::NoPauseBetweenStarts);
+        let is_given_up = self.sabotage.is(Bug::BreakerStaysOpen) && restarts.is_refusing();
+        self.is_time_to_fill(slot) && may_start && !is_given_up
     }
 
-    /// Whether a place is empty and should not be. The spare's has time until the slots are served.
-    fn wants_filling(&self, slot: SlotIndex) -> bool {
-        let place = &self.slots[slot];
-        let is_served = |slot: &Slot| slot.program != place.program || slot.is_ready();
-        let is_time = || !self.is_spare(slot) || self.slots[..self.config.workers].iter().all(is_served);
-        matches!(place.state, SlotState::Vacant) && is_time()
+    /// The spare's place has time until the slots are served.
+    fn is_time_to_fill(&self, slot: SlotIndex) -> bool {
+        let program = self.slots[slot].program;
+        !self.is_spare(slot)
+            || self.slots_of(program).all(|slot| self.slots[slot].is_ready() || !self.slots[slot].is_there())
     }
 
     /// Starts of which it is not known yet how they end.
@@ -214,10 +329,14 @@ impl Core {
         self.last_worker += 1;
         let worker = WorkerId(self.last_worker);
         self.tally.start(self.slots[slot].incarnation > 0);
-        self.slots[slot].incarnation += 1;
-        self.slots[slot].state = SlotState::Starting { worker, ready_by: now + self.config.hello_timeout };
+        let program = self.slots[slot].program;
+        let version = self.version_to_start(program);
+        let ready_by = now + self.config.hello_timeout;
+        let place = self.slot_mut(slot);
+        place.incarnation += 1;
+        place.state = SlotState::Starting { worker, version, ready_by };
         self.places.insert(worker, slot);
-        actions.push(Action::Spawn { worker, program: self.slots[slot].program, slot });
+        actions.push(Action::Spawn { worker, program, version, slot });
     }
 
     /// When an empty place may be filled that cannot be filled now.
@@ -225,9 +344,16 @@ impl Core {
         if !matches!(self.phase, Phase::Running | Phase::Draining { .. }) {
             return None;
         }
-        (0..self.slots.len())
-            .filter(|&slot| self.wants_filling(slot) && self.starting(self.slots[slot].program) == 0)
+        let vacant = self.vacant.iter().copied();
+        vacant
+            .filter(|&slot| self.is_time_to_fill(slot) && self.starting(self.slots[slot].program) == 0)
             .filter_map(|slot| self.programs[self.slots[slot].program].restarts.next_start())
             .min()
+    }
+}
+
+impl super::Program {
+    fn open_list(&mut self, is_reserved: bool) -> &mut std::collections::BTreeSet<(usize, SlotIndex)> {
+        if is_reserved { &mut self.open_reserved } else { &mut self.open }
     }
 }

@@ -2,15 +2,22 @@
 
 use super::action::{Action, Actions, Kill};
 use super::event::JobRequest;
-use super::ids::{JobId, Mono, TaskIndex, Ticket};
-use super::jobs::{Job, JobState};
+use super::ids::{JobId, Mono, ProgramIndex, TaskIndex, Ticket};
+use super::jobs::{Expected, Job, JobState};
+use super::keys::Known;
 use super::outcome::{self, human};
+use super::registry::Class;
 use super::sabotage::Bug;
 use super::slots::Cause;
 use super::{Core, Ending, Phase};
-use offload_protocol::limits::TASK_NAME_MAX;
+use crate::limits::PRIORITY_MAX;
+use offload_protocol::limits::{LABEL_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A key as a client gives it, the client's name, and what stands between them.
+const KEY_MAX: usize = 2 * LABEL_MAX + 1;
 
 /// How many names of tasks are told to somebody who asked for one that is not there.
 const NAMES_TOLD: usize = 16;
@@ -23,10 +30,16 @@ impl Core {
         request: JobRequest,
         actions: &mut Actions,
     ) {
-        match self.admit(&request) {
+        let key = request.key.as_ref().filter(|_| !self.sabotage.is(Bug::KeyIgnored));
+        let known = key.and_then(|key| self.keys.find(key, &request.task));
+        if let Some(Known::Same(job)) = known {
+            actions.push(Action::Accepted { ticket, job, is_known: true });
+            return;
+        }
+        match self.admit(&request, known) {
             Ok(task) => {
                 let job = self.accept(now, task, request);
-                actions.push(Action::Accepted { ticket, job });
+                actions.push(Action::Accepted { ticket, job, is_known: false });
             }
             Err(error) => {
                 self.tally.reject();
@@ -36,18 +49,21 @@ impl Core {
     }
 
     /// The task, if it is known already, or why the job is refused.
-    fn admit(&self, request: &JobRequest) -> Result<Option<TaskIndex>, ErrorDetail> {
+    fn admit(&self, request: &JobRequest, known: Option<Known>) -> Result<Option<TaskIndex>, ErrorDetail> {
         if self.phase != Phase::Running && !self.sabotage.is(Bug::DrainTakesJobs) {
             return Err(outcome::error(
                 OutcomeCode::Unavailable,
                 "the supervisor is ending and takes no more jobs",
             ));
         }
+        check_sense(request)?;
+        if let Some(Known::Other(job)) = known {
+            let message = format!("this key was used for {job}, which has another task or another input");
+            return Err(outcome::error(OutcomeCode::Conflict, message));
+        }
         let task = self.route(request)?;
         self.check_size(request)?;
-        if request.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(outcome::error(OutcomeCode::BadRequest, "a timeout of 0 leaves no time to run"));
-        }
+        self.check_room(request, task)?;
         Ok(task)
     }
 
@@ -98,31 +114,54 @@ impl Core {
             let message = format!("input of {bytes} bytes, the limit is {} bytes", config.max_payload);
             return Err(outcome::error(OutcomeCode::TooLarge, message));
         }
+        Ok(())
+    }
+
+    /// Whether there is room for one more, in the whole queue and in its client's part of it.
+    fn check_room(&self, request: &JobRequest, task: Option<TaskIndex>) -> Result<(), ErrorDetail> {
+        let program = task.map(|task| self.program_of(task));
         let (waiting, _) = self.waiting_and_running();
-        if waiting >= config.max_jobs + usize::from(self.sabotage.is(Bug::QueueOneTooLong)) {
-            let message = format!("the queue is full: {waiting} jobs wait, the limit is {}", config.max_jobs);
-            return Err(outcome::error(OutcomeCode::Overloaded, message));
+        let limit = self.config.max_jobs;
+        if waiting >= limit + usize::from(self.sabotage.is(Bug::QueueOneTooLong)) {
+            let message = format!("the queue is full: {waiting} jobs wait, the limit is {limit}");
+            return Err(self.full(OutcomeCode::Overloaded, &message, program));
         }
-        let held = self.jobs.input_bytes();
-        if bytes > config.max_bytes.saturating_sub(held) {
-            let message = format!(
-                "no room for {bytes} bytes of input: {held} are held, the limit is {} bytes",
-                config.max_bytes
-            );
-            return Err(outcome::error(OutcomeCode::Overloaded, message));
+        let held = self.jobs.held_bytes();
+        let (bytes, limit) = (request.input_bytes, self.config.max_bytes);
+        if bytes > limit.saturating_sub(held) {
+            let message =
+                format!("no room for {bytes} bytes of input: {held} are held, the limit is {limit} bytes");
+            return Err(self.full(OutcomeCode::Overloaded, &message, program));
+        }
+        let own = self.clients.find(&request.client).map_or(0, |account| account.waiting);
+        let limit = self.config.max_jobs_of_one();
+        if own >= limit {
+            let message = format!("{own} jobs of this client wait, the limit for one client is {limit}");
+            return Err(self.full(OutcomeCode::Quota, &message, program));
         }
         Ok(())
+    }
+
+    fn full(&self, code: OutcomeCode, message: &str, program: Option<ProgramIndex>) -> ErrorDetail {
+        let wait = self.retry_after(program);
+        let retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let message = format!("{message}; try again in about {}", human(wait));
+        ErrorDetail { retry_after_ms, ..outcome::error(code, message) }
     }
 
     fn accept(&mut self, now: Mono, task: Option<TaskIndex>, request: JobRequest) -> JobId {
         self.tally.accept();
         let task_name = match task {
             Some(task) => self.registry.task(task).name.clone(),
-            None => Arc::from(request.task),
+            None => Arc::from(&*request.task),
         };
+        let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
         let id = self.jobs.insert(Job {
             task_name,
-            task,
+            task: None,
+            client,
+            priority: request.priority,
+            key: None,
             input_bytes: request.input_bytes,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
             deadline: request.deadline.map(|deadline| now + deadline),
@@ -130,35 +169,81 @@ impl Core {
             attempts_default: self.config.max_attempts,
             lane: request.lane,
             accepted_at: now,
+            expected_wait: None,
+            expected: Expected { run: None, class: Class::Long },
+            charged: 0,
             attempts: 0,
+            crashes: 0,
             returns: 0,
-            state: if task.is_some() { JobState::Queued } else { JobState::Parked },
+            ran_before: Duration::ZERO,
+            progress: None,
+            checkpoint_bytes: 0,
+            lost: Vec::new(),
+            state: JobState::Parked,
         });
-        if let Some(task) = task {
-            let program = self.program_of(task);
-            self.programs[program].queue.insert(id);
+        let key = request.key.map(|key| self.keys.insert(&key, &request.task, id));
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.key = key;
         }
+        self.foretell(id, task);
+        self.enqueue(id);
+        self.note_short_work(now, id);
         id
     }
 
+    /// Says how long the job will wait, so that it can be checked later; nothing where there is nothing to go by.
+    fn foretell(&mut self, id: JobId, task: Option<TaskIndex>) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let Some(task) = task.map(|task| self.registry.task(task)) else { return };
+        if task.expected(job.input_bytes).run.is_none() {
+            return;
+        }
+        let own = self.clients.get(job.client).map_or(Duration::ZERO, |account| account.backlog);
+        let others = self.clients.waiting_count();
+        let wait = self.expected_wait(task.program, own, others.max(1));
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.expected_wait = Some(wait);
+        }
+    }
+
+    /// Short work has come: some slots are kept for more of it.
+    fn note_short_work(&mut self, now: Mono, id: JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        if let (Class::Short, Some(task)) = (job.expected.class, job.task) {
+            let program = self.program_of(task);
+            self.programs[program].short_came_at = Some(now);
+        }
+    }
+
+    /// A running job is told by its worker that nobody wants it any more, and has a moment to end by itself before the
+    /// worker is ended.
     pub(super) fn on_cancel(&mut self, now: Mono, id: JobId, actions: &mut Actions) {
-        let error = outcome::error(OutcomeCode::Cancelled, "cancelled on request");
-        self.withdraw(now, id, Ending::of(error), actions);
+        let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
+        let ending = Ending::of(outcome::error(OutcomeCode::Cancelled, "cancelled on request"));
+        let JobState::Running { worker, .. } = state else { return self.withdraw(now, id, ending, actions) };
+        self.finish(now, id, ending, actions);
+        actions.push(Action::CancelRun { worker, job: id });
+        let Some(&slot) = self.places.get(&worker) else { return };
+        let patience = now + self.config.cancel_grace;
+        let started = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id));
+        if let Some(running) = started {
+            running.finish_by = running.finish_by.min(patience);
+            running.progress_by = None;
+        }
     }
 
     /// Ends a job before its result is there, wherever it stands. What its worker may still say of it is ignored: a
     /// running one is ended, one that was not started is skipped or, if it had just begun, runs for nobody.
     pub(super) fn withdraw(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let state = job.state;
+        let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         self.finish(now, id, ending, actions);
         match state {
             JobState::Parked | JobState::Queued => {}
             JobState::Assigned { worker } => actions.push(Action::CancelRun { worker, job: id }),
             JobState::Running { worker, .. } => {
                 let Some(&slot) = self.places.get(&worker) else { return };
-                if let Some(load) = self.slots[slot].load_mut() {
-                    load.take_running();
+                if let Some(load) = self.slot_mut(slot).load_mut() {
+                    load.take_started(now, id);
                 }
                 self.leave(now, slot, Cause::JobEnded, Some(Kill::Term), actions);
             }
@@ -179,5 +264,22 @@ impl Core {
             };
             self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
         }
+    }
+}
+
+/// Whether a request can be meant.
+fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
+    let bad = |message: String| Err(outcome::error(OutcomeCode::BadRequest, message));
+    if request.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return bad("a timeout of 0 leaves no time to run".to_owned());
+    }
+    if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&request.priority) {
+        let priority = request.priority;
+        return bad(format!("priority {priority} is out of bounds: -{PRIORITY_MAX} to {PRIORITY_MAX}"));
+    }
+    match request.key.as_ref().map(|key| key.name.len()) {
+        Some(0) => bad("an idempotency key has at least one byte".to_owned()),
+        Some(length) if length > KEY_MAX => bad(format!("an idempotency key of {length} bytes is too long")),
+        _ => Ok(()),
     }
 }

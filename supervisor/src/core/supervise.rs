@@ -1,16 +1,17 @@
 //! Workers come, break rules, and go.
 
+use super::Core;
 use super::action::{Action, Actions, Kill, Notice};
-use super::ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, WorkerId};
-use super::jobs::JobState;
-use super::outcome::{self, Loss};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
+use super::lose::End;
 use super::sabotage::Bug;
-use super::slots::{Cause, Load, SlotState, Worker};
-use super::{Core, Ending};
-use crate::exit::Exit;
-use crate::limits::RETURNS_MAX;
+use super::slots::{Cause, Going, Load, Retire, SlotState, Worker};
+use super::waiting::planned;
+use crate::exit::{Exit, ExitUsage};
+use crate::limits::{HANGING_MAX, RECENT_JOBS};
 use offload_protocol::limits::TASKS_OFFERED_MAX;
-use offload_protocol::nouns::{OutcomeCode, TaskOffer, is_task_name};
+use offload_protocol::nouns::{TaskOffer, is_task_name};
+use std::time::Duration;
 
 /// The exit code with which a worker says that starting it again is pointless.
 const EXIT_DO_NOT_RESTART: i32 = 64;
@@ -27,22 +28,55 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(&slot) = self.places.get(&id) else { return };
-        if !matches!(self.slots[slot].state, SlotState::Starting { .. }) {
+        let SlotState::Starting { version, .. } = self.slots[slot].state else {
             return self.on_violation(now, id, "said hello again".to_owned(), actions);
-        }
+        };
         if tasks.len() > TASKS_OFFERED_MAX || !tasks.iter().all(|task| is_task_name(&task.name)) {
-            return self.on_unfit(
-                now,
-                id,
-                "it offers too many tasks, or one without a proper name".to_owned(),
-                actions,
-            );
+            let message = "it offers too many tasks, or one without a proper name".to_owned();
+            return self.on_unfit(now, id, message, actions);
         }
-        self.slots[slot].state = SlotState::Idle { worker: Worker { id, ready_at: now, jobs_done: 0 } };
+        let worker = self.fresh_worker(now, id, version);
+        self.slot_mut(slot).state = SlotState::Idle { worker };
         self.places_changed = true;
         actions.push(Action::Log(Notice::WorkerReady { worker: id, slot }));
-        self.list(slot);
+        self.note_trial_hello(now, slot);
         self.learn_tasks(self.slots[slot].program, tasks, actions);
+    }
+
+    /// One that has just said hello. Workers that were started together do not retire together.
+    fn fresh_worker(&mut self, now: Mono, id: WorkerId, version: Version) -> Worker {
+        let retire_after = self.config.max_jobs_per_worker.map(|most| self.rng.stretched(most));
+        let retire_at = self.config.max_age.map(|most| now + self.rng.stretched_time(most));
+        let recent = [None; RECENT_JOBS];
+        Worker { id, version, ready_at: now, jobs_done: 0, retire_after, retire_at, stopped_at: None, recent }
+    }
+
+    /// A stopped worker is given nothing; if nobody lets it go on, it is killed.
+    pub(super) fn on_stopped(&mut self, now: Mono, worker: WorkerId) {
+        self.set_stopped(worker, Some(now));
+    }
+
+    pub(super) fn on_continued(&mut self, worker: WorkerId) {
+        self.set_stopped(worker, None);
+    }
+
+    fn set_stopped(&mut self, worker: WorkerId, since: Option<Mono>) {
+        let Some(&slot) = self.places.get(&worker).filter(|_| !self.sabotage.is(Bug::StopIgnored)) else {
+            return;
+        };
+        if let Some(worker) = self.slot_mut(slot).worker_mut()
+            && worker.stopped_at.is_some() != since.is_some()
+        {
+            worker.stopped_at = since;
+            self.places_changed = true;
+        }
+    }
+
+    pub(super) fn on_measured(&mut self, worker: WorkerId, resident_bytes: u64) {
+        let Some(&slot) = self.places.get(&worker) else { return };
+        if self.config.max_rss.is_some_and(|most| resident_bytes > most) {
+            self.retire(slot, Retire::Memory);
+        }
     }
 
     fn learn_tasks(&mut self, program: ProgramIndex, tasks: &[TaskOffer<'static>], actions: &mut Actions) {
@@ -58,9 +92,18 @@ impl Core {
 
     /// Tasks have changed hands: every job that waits is brought to where its task is now.
     fn queue_anew(&mut self) {
-        let queues = self.programs.iter_mut().map(|program| std::mem::take(&mut program.queue));
-        let waiting: Vec<JobId> = queues.flatten().collect();
-        waiting.into_iter().for_each(|id| self.requeue(id));
+        let mut waiting = Vec::new();
+        for program in &mut self.programs {
+            program.backlog = Duration::ZERO;
+            waiting
+                .extend(program.queues_mut().into_iter().flat_map(|queue| std::mem::take(queue).into_jobs()));
+        }
+        for id in waiting {
+            if let Some(job) = self.jobs.get(id) {
+                self.clients.waits_no_more(job.client, planned(job.expected));
+            }
+            self.enqueue(id);
+        }
     }
 
     pub(super) fn on_spawn_failed(
@@ -72,18 +115,17 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(&slot) = self.places.get(&worker) else { return };
-        let is_leaving = match self.slots[slot].state {
-            SlotState::Starting { .. } => false,
-            SlotState::Leaving { was: None, .. } => true,
+        let (version, is_leaving) = match self.slots[slot].state {
+            SlotState::Starting { version, .. } => (version, false),
+            SlotState::Leaving { version, was: None, .. } => (version, true),
             _ => return,
         };
         self.places.remove(&worker);
-        self.slots[slot].state = SlotState::Vacant;
+        self.slot_mut(slot).state = SlotState::Vacant;
         self.places_changed = true;
-        if is_leaving {
-            return;
+        if !is_leaving {
+            self.start_failed(now, self.slots[slot].program, version, fatal, message, actions);
         }
-        self.start_failed(now, self.slots[slot].program, fatal, message, actions);
     }
 
     pub(super) fn on_unfit(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
@@ -108,9 +150,9 @@ impl Core {
     }
 
     /// Usually the process has ended as well, and its exit, which decides everything, is about to be known.
-    pub(super) fn on_closed(&mut self, now: Mono, worker: WorkerId) {
+    pub(super) fn on_closed(&mut self, now: Mono, worker: WorkerId, actions: &mut Actions) {
         if let Some(&slot) = self.places.get(&worker) {
-            self.leave(now, slot, Cause::Closed, None, &mut Vec::new());
+            self.leave(now, slot, Cause::Closed, None, actions);
         }
     }
 
@@ -124,12 +166,14 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(place) = self.slots[slot].worker().and_then(|worker| self.place(worker)) else { return };
-        let kill_at = match (how, &cause) {
-            (Some(Kill::Kill), _) => None,
-            (_, Cause::Closed) => Some(now + self.config.closed_grace),
-            _ => Some(now + self.config.kill_grace),
+        let config = &self.config;
+        let going = match (how, &cause) {
+            (Some(Kill::Kill), _) => Going::Killed { reap_by: now + config.reap_timeout },
+            (_, Cause::Closed) => Going::Asked { kill_at: now + config.closed_grace },
+            _ => Going::Asked { kill_at: now + config.kill_grace },
         };
-        let (was, load) = match std::mem::take(&mut self.slots[slot].state) {
+        let version = self.slots[slot].version().unwrap_or_default();
+        let (was, load) = match std::mem::take(&mut self.slot_mut(slot).state) {
             SlotState::Busy { worker, load, .. } => (Some(worker), load),
             SlotState::Idle { worker } => (Some(worker), Load::default()),
             SlotState::Vacant | SlotState::Starting { .. } => (None, Load::default()),
@@ -142,9 +186,39 @@ impl Core {
             actions.push(Action::Log(Notice::WorkerKilled { worker: place.worker, slot, why }));
         }
         actions.extend(how.map(|how| Action::Kill { worker: place.worker, how }));
-        self.slots[slot].state = SlotState::Leaving { place, was, load, cause, kill_at };
+        self.slots[slot].state = SlotState::Leaving { place, version, was, load, cause, going };
+        self.slots[slot].retire = None;
         self.places_changed = true;
-        self.list(slot);
+    }
+
+    /// A process does not go although it was killed: it hangs in the kernel, on a dead file system for example. Its
+    /// jobs are lost, since it will never do anything again, and its place is filled, unless too many hang already.
+    pub(super) fn give_up(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+        let reap_by = now + self.config.reap_timeout;
+        // At the end nobody waits for them.
+        let is_ending = self.phase == super::Phase::Stopping;
+        let full = self.hanging.len() >= HANGING_MAX && !is_ending;
+        if let SlotState::Leaving { going, .. } = &mut self.slot_mut(slot).state
+            && full
+        {
+            *going = Going::Killed { reap_by };
+            return;
+        }
+        let SlotState::Leaving { place, version, was, load, cause, .. } =
+            std::mem::take(&mut self.slot_mut(slot).state)
+        else {
+            return;
+        };
+        self.places.remove(&place.worker);
+        self.hanging.insert(place.worker, place);
+        self.places_changed = true;
+        actions.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
+        if was.is_none() {
+            self.blame_start(now, self.slots[slot].program, version, Some(&cause), KILLED, "", actions);
+        }
+        let (last_lines, usage) = (Vec::new(), None);
+        let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
+        self.lose(now, load, &end, actions);
     }
 
     pub(super) fn on_exited(
@@ -152,49 +226,66 @@ impl Core {
         now: Mono,
         worker: WorkerId,
         exit: Exit,
-        last_words: Option<String>,
+        last_lines: Vec<String>,
+        usage: Option<ExitUsage>,
         actions: &mut Actions,
     ) {
         let place = self.place(worker);
+        if self.hanging.remove(&worker).is_some() {
+            self.places_changed = true;
+            return;
+        }
         let Some(slot) = self.places.remove(&worker) else { return };
         let home = place.map_or(slot, |place| place.slot);
         self.places_changed = true;
         let program = self.slots[slot].program;
-        let state = std::mem::take(&mut self.slots[slot].state);
+        let state = std::mem::take(&mut self.slot_mut(slot).state);
+        self.slots[slot].retire = None;
         self.slots[home].ended += 1;
         self.slots[home].last_exit = Some(exit.to_string());
-        self.list(slot);
-        let words = last_words.map_or(String::new(), |words| format!("; it printed last: {words}"));
-        let (was, load, cause) = match state {
+        let words = last_lines.last().map_or(String::new(), |words| format!("; it printed last: {words}"));
+        let (version, was, load, cause) = match state {
             SlotState::Vacant => return,
-            SlotState::Starting { .. } => (None, Load::default(), None),
-            SlotState::Idle { worker } => (Some(worker), Load::default(), None),
-            SlotState::Busy { worker, load, .. } => (Some(worker), load, None),
-            SlotState::Leaving { was, load, cause, .. } => (was, load, Some(cause)),
+            SlotState::Starting { version, .. } => (version, None, Load::default(), None),
+            SlotState::Idle { worker } => (worker.version, Some(worker), Load::default(), None),
+            SlotState::Busy { worker, load, .. } => (worker.version, Some(worker), load, None),
+            SlotState::Leaving { version, was, load, cause, .. } => (version, was, load, Some(cause)),
         };
         if was.is_some() && matches!(cause, None | Some(Cause::Closed | Cause::ClosedAndLivedOn)) {
             self.log_death(home, worker, exit, load.running_job(), actions);
         }
         match was {
-            None => self.blame_start(now, program, cause.as_ref(), exit, &words, actions),
+            None => self.blame_start(now, program, version, cause.as_ref(), exit, &words, actions),
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
-                self.on_idle_death(now, program, worker, exit, &words, actions);
+                let had_jobs = !load.is_empty();
+                let death = Death { cause: cause.as_ref(), exit, had_jobs, words: &words };
+                self.on_idle_death(now, program, worker, &death, actions);
             }
             Some(_) => {}
         }
-        self.lose(now, load, &loss_of(cause.as_ref(), exit, place), actions);
+        if let Some(worker) = was.filter(|_| is_unasked(cause.as_ref())) {
+            self.note_trial_death(program, worker, &format!("{exit}{words}"), actions);
+        }
+        let end = End { cause, exit, place, was, last_lines, usage };
+        self.lose(now, load, &end, actions);
     }
 
     /// A worker ended before it said hello.
+    #[expect(clippy::too_many_arguments, reason = "they are what is known of the end of a start")]
     fn blame_start(
         &mut self,
         now: Mono,
         program: ProgramIndex,
+        version: Version,
         cause: Option<&Cause>,
         exit: Exit,
         words: &str,
         actions: &mut Actions,
     ) {
+        let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed));
+        if from_outside && self.programs[program].restarts.excuses_kill() {
+            return;
+        }
         let (fatal, message) = match cause {
             Some(Cause::Dismissed) => return,
             Some(Cause::Unfit(what)) => (true, format!("not a worker for this supervisor: {what}{words}")),
@@ -202,12 +293,15 @@ impl Core {
             Some(Cause::Violation(what)) => {
                 (false, format!("a worker broke the protocol at start-up: {what}{words}"))
             }
-            None | Some(Cause::Closed | Cause::ClosedAndLivedOn | Cause::Stuck | Cause::JobEnded) => (
+            Some(Cause::ClosedAndLivedOn) => {
+                (false, format!("a worker closed its channel before its hello and was ended{words}"))
+            }
+            None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => (
                 exit == Exit::Code(EXIT_DO_NOT_RESTART),
                 format!("a worker ended at start-up with {exit}{words}"),
             ),
         };
-        self.start_failed(now, program, fatal, &message, actions);
+        self.start_failed(now, program, version, fatal, &message, actions);
     }
 
     fn log_death(
@@ -221,106 +315,77 @@ impl Core {
         actions.push(Action::Log(Notice::WorkerDied { worker, slot, how: exit.to_string(), job }));
     }
 
-    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. SIGKILL
-    /// comes from outside: the start was good.
+    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
+    /// SIGKILL that is not ours comes from outside: the start was good. So it was if the worker had been given a job,
+    /// and others have done jobs before: then it may be that job's doing.
     fn on_idle_death(
         &mut self,
         now: Mono,
         program: ProgramIndex,
         worker: Worker,
-        exit: Exit,
-        words: &str,
+        death: &Death<'_>,
         actions: &mut Actions,
     ) {
-        if exit != KILLED && worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
-            let message = format!("a worker ended with {exit} before it had done a job{words}");
-            self.start_failed(now, program, false, &message, actions);
+        let is_ours =
+            matches!(death.cause, Some(Cause::Violation(_) | Cause::Stuck | Cause::ClosedAndLivedOn));
+        let from_outside = death.exit == KILLED && !is_ours;
+        let others_work = self.programs[program].restarts.has_proved_good();
+        let is_excused = match from_outside {
+            true => self.programs[program].restarts.excuses_kill(),
+            false => death.had_jobs && others_work,
+        };
+        if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
+            let what = match death.cause {
+                Some(Cause::Violation(what)) => format!("broke the protocol ({what})"),
+                Some(Cause::Stuck) => "did not start the job that it was given".to_owned(),
+                Some(Cause::ClosedAndLivedOn) => "closed its channel".to_owned(),
+                _ => format!("ended with {}", death.exit),
+            };
+            let message = format!("a worker {what} before it had done a job{}", death.words);
+            self.start_failed(now, program, worker.version, false, &message, actions);
         }
     }
 
+    /// A version that is only tried is taken back; otherwise the program waits before it is started again.
     fn start_failed(
         &mut self,
         now: Mono,
-        index: ProgramIndex,
+        program: ProgramIndex,
+        version: Version,
         fatal: bool,
         why: &str,
         actions: &mut Actions,
     ) {
-        let restarts = &mut self.programs[index].restarts;
+        if self.take_back_trial(program, version, why, actions) {
+            return;
+        }
+        let restarts = &mut self.programs[program].restarts;
         let was_refusing = restarts.is_refusing();
         let again_in = match fatal {
             true => {
                 restarts.broke(why);
                 None
             }
-            false => Some(restarts.failed(why, now, &self.config)),
+            false => Some(restarts.failed(why, now, &self.config, &mut self.rng)),
         };
         let failures = restarts.failures();
         let is_refusing = restarts.is_refusing();
         let why = why.to_owned();
-        actions.push(Action::Log(Notice::StartFailed {
-            program: index,
-            failures,
-            why: why.clone(),
-            again_in,
-        }));
+        actions.push(Action::Log(Notice::StartFailed { program, failures, why: why.clone(), again_in }));
         if is_refusing && !was_refusing {
-            actions.push(Action::Log(Notice::Degraded { program: index, why }));
+            actions.push(Action::Log(Notice::Degraded { program, why }));
         }
     }
+}
 
-    /// The jobs of a worker that has ended: the one that ran dies with it or is tried again, the others never began.
-    fn lose(&mut self, now: Mono, mut load: Load, loss: &Loss, actions: &mut Actions) {
-        if let Some((job, _)) = load.take_running() {
-            self.lose_running(now, job, loss, actions);
-        }
-        for job in load.assigned {
-            self.give_back(now, job, loss, actions);
-        }
-    }
-
-    fn lose_running(&mut self, now: Mono, id: JobId, loss: &Loss, actions: &mut Actions) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let allowed = self.attempts_allowed(job);
-        if job.attempts < allowed + u32::from(self.sabotage.is(Bug::AttemptTooMany)) {
-            return self.requeue(id);
-        }
-        let error = loss.error(job.attempts, allowed);
-        let outcome = if allowed > 1 { OutcomeCode::Poison } else { loss.code };
-        self.finish(now, id, Ending { outcome, error: Some(error), run: None, place: loss.place }, actions);
-    }
-
-    fn give_back(&mut self, now: Mono, id: JobId, loss: &Loss, actions: &mut Actions) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        job.returns += u32::from(!self.sabotage.is(Bug::ReturnsNotCounted));
-        if job.returns < RETURNS_MAX {
-            return self.requeue(id);
-        }
-        let message =
-            format!("{RETURNS_MAX} workers ended before they started it, the last with {}", loss.exit);
-        self.finish(now, id, Ending::of(outcome::error(OutcomeCode::WorkerCrashed, message)), actions);
-    }
-
-    /// Puts a job back to where it waited; if nobody offers its task any more, to where that is noticed.
-    fn requeue(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        match self.registry.find(&job.task_name) {
-            Some(task) => {
-                job.task = Some(task);
-                job.state = JobState::Queued;
-                let program = self.program_of(task);
-                if !self.sabotage.is(Bug::RequeueLost) {
-                    self.programs[program].queue.insert(id);
-                }
-            }
-            None => {
-                job.task = None;
-                job.state = JobState::Parked;
-                self.jobs.park(id);
-                self.places_changed = true;
-            }
-        }
-    }
+/// How a worker ended that ran no job.
+struct Death<'a> {
+    cause: Option<&'a Cause>,
+    exit: Exit,
+    /// It had been given jobs.
+    had_jobs: bool,
+    /// What it said, as the end of a sentence.
+    words: &'a str,
 }
 
 /// What to tell the log about a worker that is put on its way out; nothing where that is no news.
@@ -330,6 +395,8 @@ fn why(cause: &Cause) -> Option<String> {
         Cause::JobEnded => Some("its job timed out or was cancelled".to_owned()),
         Cause::Silent => Some("it did not say hello in time".to_owned()),
         Cause::Stuck => Some("it had a job and did not start it".to_owned()),
+        Cause::Stopped => Some("it was stopped, and nobody let it go on".to_owned()),
+        Cause::Hung => Some("it did not say how far its job was, as it had promised".to_owned()),
         Cause::Violation(what) => Some(format!("it broke the protocol: {what}")),
         Cause::Unfit(what) => Some(format!("it is not a worker for this supervisor: {what}")),
     }
@@ -338,15 +405,4 @@ fn why(cause: &Cause) -> Option<String> {
 /// Whether a worker that ended with this behind it was not asked to.
 fn is_unasked(cause: Option<&Cause>) -> bool {
     !matches!(cause, Some(Cause::Dismissed | Cause::JobEnded))
-}
-
-fn loss_of(cause: Option<&Cause>, exit: Exit, place: Option<Place>) -> Loss {
-    let (code, what) = match cause {
-        Some(Cause::Violation(what)) => (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})")),
-        Some(Cause::ClosedAndLivedOn) => {
-            (OutcomeCode::WorkerCrashed, format!("closed its channel and was ended, {exit},"))
-        }
-        _ => (OutcomeCode::WorkerCrashed, exit.to_string()),
-    };
-    Loss { code, what, exit, place }
 }

@@ -11,7 +11,7 @@ use crate::supervisor::Listener;
 use bytes::Bytes;
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::{ToClient, View};
-use offload_protocol::nouns::{OutcomeCode, Report, cut};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -90,6 +90,7 @@ impl Front {
                     .get(&id)
                     .map_or(String::new(), |client| client.connection.client().to_owned());
                 let job = Job::new(task).input(payload).content(content).options(options).client(client);
+                let job = Job { connection: Some(id), ..job };
                 self.submit(id, ticket, job, detach);
             }
             Request::Wait { ticket, job } => self.wait(id, ticket, &job),
@@ -104,9 +105,9 @@ impl Front {
                 self.remember_farewell(id, ticket);
                 self.stop();
             }
-            Request::Explain { ticket, .. } | Request::Dead { ticket, .. } | Request::Reload { ticket } => {
-                self.reject(id, ticket, OutcomeCode::Unsupported, "this version cannot do that");
-            }
+            Request::Explain { ticket, job } => self.explain(id, ticket, &job),
+            Request::Dead { ticket, deed, job } => self.dead(id, ticket, deed, &job),
+            Request::Reload { ticket } => self.reload_for(id, ticket),
             Request::TooLarge { ticket, length } => {
                 self.hub.borrow_mut().refused();
                 let limit = self.hub.borrow().config().max_payload;
@@ -127,14 +128,15 @@ impl Front {
         let listener = (!detach).then(|| self.listener_for(id, ticket));
         let submitted = self.hub.borrow_mut().submit(job, detach, listener);
         match submitted {
-            Ok(job) => {
-                let name = self.hub.borrow().name(job);
+            Ok(submitted) => {
+                let name = self.hub.borrow().name(submitted.job);
                 self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
-                if let Some(client) = self.clients.get_mut(&id).filter(|_| !detach) {
-                    client.jobs.insert(job);
+                let is_its_own = !detach && !submitted.is_known;
+                if let Some(client) = self.clients.get_mut(&id).filter(|_| is_its_own) {
+                    client.jobs.insert(submitted.job);
                 }
             }
-            Err(refused) => self.reject(id, ticket, refused.error.code, &refused.error.message),
+            Err(refused) => self.refuse(id, ticket, &refused.error),
         }
     }
 
@@ -180,7 +182,8 @@ impl Front {
                 }
                 client.waits += 1;
                 let listener = self.waiter_for(id, ticket);
-                self.hub.borrow_mut().listen(job, listener);
+                let listens = self.hub.borrow_mut().listen(job, listener);
+                debug_assert!(listens.is_ok(), "a living job can be listened to");
             }
             Some(_) => self.result(id, ticket, name),
             None => {}
@@ -229,7 +232,7 @@ impl Front {
         found
     }
 
-    fn reject_unknown(&mut self, id: u64, ticket: u64, name: &str) {
+    pub(super) fn reject_unknown(&mut self, id: u64, ticket: u64, name: &str) {
         let name = cut(name, MESSAGE_MAX / 16).escape_debug();
         let message = format!("there is no job '{name}', or it ended so long ago that it is forgotten");
         self.reject(id, ticket, OutcomeCode::NoSuchJob, &message);
@@ -244,7 +247,7 @@ impl Front {
             View::Workers => self.answer(id, ticket, &hub.workers()),
             View::Jobs => self.answer(id, ticket, &hub.jobs()),
             View::Tasks => self.answer(id, ticket, &hub.tasks()),
-            View::Dead => self.answer(id, ticket, &Vec::<()>::new()),
+            View::Dead => self.answer(id, ticket, &hub.dead_letters()),
         }
     }
 
@@ -255,14 +258,20 @@ impl Front {
         }
     }
 
-    fn answer(&mut self, id: u64, ticket: u64, document: &impl Serialize) {
+    pub(super) fn answer(&mut self, id: u64, ticket: u64, document: &impl Serialize) {
         let bytes = serde_json::to_vec(document).expect("views have string keys and no numbers out of range");
         self.send(id, &ToClient::Answer { ticket }, &Bytes::from(bytes));
     }
 
-    fn reject(&mut self, id: u64, ticket: u64, code: OutcomeCode, message: &str) {
-        let message = cut(message, MESSAGE_MAX).into();
-        self.send(id, &ToClient::Rejected { ticket, code, message, retry_after_ms: None }, &Bytes::new());
+    pub(super) fn reject(&mut self, id: u64, ticket: u64, code: OutcomeCode, message: &str) {
+        self.refuse(id, ticket, &ErrorDetail::new(code, message));
+    }
+
+    /// Refuses a request, if need be with the time after which it may be made again.
+    pub(super) fn refuse(&mut self, id: u64, ticket: u64, error: &ErrorDetail) {
+        let message = cut(&error.message, MESSAGE_MAX).into();
+        let (code, retry_after_ms) = (error.code, error.retry_after_ms);
+        self.send(id, &ToClient::Rejected { ticket, code, message, retry_after_ms }, &Bytes::new());
     }
 
     fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {

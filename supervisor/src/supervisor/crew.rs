@@ -4,17 +4,20 @@ use super::{Hub, Incoming};
 use crate::core::event::Event;
 use crate::core::ids::{JobId, WorkerId};
 use crate::event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
-use crate::exit::Exit;
+use crate::exit::{Exit, ExitUsage};
 use crate::workers::{Captured, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
-use offload_protocol::nouns::TaskOffer;
+use offload_protocol::nouns::{ContentType, TaskOffer};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// How often the socket of a process that has ended is read: what the kernel can hold of it is less.
 const LAST_READS: usize = 16;
+
+/// Process ids of ended workers that are remembered.
+const PAST_PIDS_MAX: usize = 1024;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -23,6 +26,8 @@ pub(super) struct Crew {
     /// Those with something to write.
     to_flush: Vec<WorkerId>,
     cpu_time_of_the_dead: Duration,
+    /// Process ids of those that have ended last, for whoever reads what they died of.
+    past_pids: BTreeMap<WorkerId, u32>,
 }
 
 /// One living process.
@@ -37,6 +42,8 @@ pub(super) struct Member {
     is_marked: bool,
     /// When bytes last went in or out, for as long as some are due.
     pub(super) progress_at: Instant,
+    /// The most resident memory that was seen, in bytes.
+    pub(super) peak_rss_bytes: u64,
 }
 
 impl Crew {
@@ -49,7 +56,8 @@ impl Crew {
     }
 
     pub(super) fn pid(&self, worker: WorkerId) -> Option<u32> {
-        self.members.get(&worker).map(|member| member.process.pid())
+        let living = self.members.get(&worker).map(|member| member.process.pid());
+        living.or_else(|| self.past_pids.get(&worker).copied())
     }
 
     pub(super) fn resident_bytes(&self, worker: WorkerId) -> Option<u64> {
@@ -94,7 +102,17 @@ impl Hub {
             .add(self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr)))?;
         watchers.made.clear();
         let progress_at = Instant::now();
-        Ok(Member { process, link, pidfd, stdout, stderr, is_deaf: false, is_marked: false, progress_at })
+        Ok(Member {
+            process,
+            link,
+            pidfd,
+            stdout,
+            stderr,
+            is_deaf: false,
+            is_marked: false,
+            progress_at,
+            peak_rss_bytes: 0,
+        })
     }
 
     /// An idle worker does not keep the loop alive, hence unreferenced.
@@ -163,13 +181,18 @@ impl Hub {
         let Some(member) = self.crew.get_mut(worker) else { return };
         // An error means that nobody can collect it: it is gone for us.
         let Some(exit) = member.process.try_reap().unwrap_or(Some(Exit::Unknown)) else { return };
-        let last_words = member.process.last_lines().pop();
+        let last_lines = member.process.last_lines();
+        let usage = member.exit_usage();
         let cpu_time = member.process.cpu_time().unwrap_or_default();
         self.crew.cpu_time_of_the_dead += cpu_time;
         // Told before the process is forgotten: the report of its job wants to name it.
-        self.tell(Event::Exited { worker, exit, last_words });
+        self.tell(Event::Exited { worker, exit, last_lines, usage });
         if let Some(member) = self.crew.members.remove(&worker) {
+            self.crew.past_pids.insert(worker, member.process.pid());
             member.unwatch(&self.handle);
+        }
+        while self.crew.past_pids.len() > PAST_PIDS_MAX {
+            self.crew.past_pids.pop_first();
         }
     }
 
@@ -258,6 +281,12 @@ impl Member {
         }
     }
 
+    /// What the process, which is reaped, has used.
+    fn exit_usage(&self) -> Option<ExitUsage> {
+        let cpu_user = self.process.cpu_time()?;
+        Some(ExitUsage { cpu_user, cpu_system: Duration::ZERO, peak_rss_bytes: self.peak_rss_bytes })
+    }
+
     fn watcher_of(&self, stream: Stream) -> HandleId {
         match stream {
             Stream::Stdout => self.stdout,
@@ -312,7 +341,10 @@ fn rest(handle: &LoopHandle, watcher: HandleId) {
 }
 
 fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incoming {
-    let wants_payload = matches!(message, FromWorker::Finished { .. });
+    let wants_payload = matches!(
+        message,
+        FromWorker::Finished { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. }
+    );
     if !wants_payload && !payload.is_empty() {
         let message = "a payload with a message that has none".to_owned();
         return Event::Violation { worker, message }.into();
@@ -320,22 +352,43 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
     match message {
         FromWorker::Hello { magic, major, tasks, .. } => hello(worker, magic, major, tasks).into(),
         FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
-        FromWorker::Finished { job, attempt, run_ns, content, .. } => Incoming {
-            event: Event::Finished { worker, job: JobId(job), attempt, run: Duration::from_nanos(run_ns) },
-            output: Some((content, payload)),
+        FromWorker::Finished { job, attempt, run_ns, content, usage } => Incoming {
+            event: Event::Finished {
+                worker,
+                job: JobId(job),
+                attempt,
+                run: Duration::from_nanos(run_ns),
+                usage,
+            },
+            payload: Some((content, payload)),
         },
-        FromWorker::Failed { job, attempt, run_ns, kind, message, .. } => Event::Failed {
+        FromWorker::Failed { job, attempt, run_ns, kind, message, usage } => Event::Failed {
             worker,
             job: JobId(job),
             attempt,
             run: Duration::from_nanos(run_ns),
             kind,
             message: escape_line(message.as_bytes()),
+            usage,
         }
         .into(),
-        FromWorker::Progress { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. } => {
-            Event::Violation { worker, message: "its tasks did not offer that".to_owned() }.into()
+        FromWorker::Progress { job, attempt, done, total } => {
+            Event::Progress { worker, job: JobId(job), attempt, done, total }.into()
         }
+        FromWorker::Checkpoint { job, attempt } => Incoming {
+            event: Event::Checkpoint { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
+            payload: Some((ContentType::Bytes, payload)),
+        },
+        FromWorker::Yielded { job, attempt, run_ns, .. } => Incoming {
+            event: Event::Yielded {
+                worker,
+                job: JobId(job),
+                attempt,
+                run: Duration::from_nanos(run_ns),
+                bytes: payload.len() as u64,
+            },
+            payload: Some((ContentType::Bytes, payload)),
+        },
         FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
     }
 }

@@ -4,6 +4,7 @@
 use crate::core::ids::JobId;
 use crate::job::Finished;
 use crate::limits::{FINISHED_BYTES_MAX, FINISHED_JOBS_MAX};
+use crate::views::AttemptView;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -26,23 +27,30 @@ pub(super) struct Record {
     pub(super) client: String,
     /// From acceptance to the end.
     pub(super) age: Duration,
+    /// The attempts that were lost.
+    pub(super) lost: Vec<AttemptView>,
     has_output: bool,
 }
 
+/// What is remembered of an end beside the report.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    pub(super) client: String,
+    /// From acceptance.
+    pub(super) age: Duration,
+    pub(super) lost: Vec<AttemptView>,
+    /// Somebody may still come for the output.
+    pub(super) keep_output: bool,
+}
+
 impl FinishedJobs {
-    pub(super) fn remember(
-        &mut self,
-        job: JobId,
-        finished: &Finished,
-        client: String,
-        age: Duration,
-        keep_output: bool,
-    ) {
+    pub(super) fn remember(&mut self, job: JobId, finished: &Finished, ending: Ending) {
+        let Ending { client, age, lost, keep_output } = ending;
         let length = finished.output.len();
         let has_output = keep_output && length <= FINISHED_BYTES_MAX;
         let output = if has_output { finished.output.clone() } else { Bytes::new() };
         let finished = Finished { report: finished.report.clone(), output };
-        self.records.insert(job, Record { finished, client, age, has_output });
+        self.records.insert(job, Record { finished, client, age, lost, has_output });
         if has_output {
             self.with_output.push_back((job, length));
             self.output_bytes += length;
@@ -78,6 +86,11 @@ impl FinishedJobs {
         self.records.get(&job).map(|record| (&record.finished, record.has_output))
     }
 
+    /// Everything that is remembered of a job.
+    pub(super) fn record(&self, job: JobId) -> Option<&Record> {
+        self.records.get(&job)
+    }
+
     /// All that are remembered, the youngest first.
     pub(super) fn youngest_first(&self) -> impl Iterator<Item = &Record> {
         self.records.values().rev()
@@ -96,7 +109,7 @@ mod tests {
     }
 
     fn remember(jobs: &mut FinishedJobs, job: u64, length: usize, keep: bool) {
-        jobs.remember(JobId(job), &with_output(length), String::new(), Duration::ZERO, keep);
+        jobs.remember(JobId(job), &with_output(length), Ending { keep_output: keep, ..Ending::default() });
     }
 
     #[test]

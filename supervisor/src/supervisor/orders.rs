@@ -1,12 +1,14 @@
 //! What the hub knows of a job that the core does not: its bytes, and who waits for it.
 
 use super::Hub;
+use super::finished::Ending;
 use crate::core::action::Ended;
 use crate::event_loop::{Context, Hold};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_protocol::limits::LABEL_MAX;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, Usage, cut};
+use offload_protocol::messages::SubmitOptions;
+use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -16,6 +18,10 @@ pub(crate) struct Order {
     pub(super) content: ContentType,
     pub(super) input: Bytes,
     pub(super) client: String,
+    /// As it was submitted, for whoever wants it done again.
+    pub(super) options: SubmitOptions,
+    /// The state that the next attempt goes on from.
+    pub(super) checkpoint: Option<Bytes>,
     /// Nobody is there to take the output, so it is kept for whoever asks later.
     keep_output: bool,
     pub(super) listeners: Vec<Listener>,
@@ -57,6 +63,8 @@ impl Order {
             content: job.content,
             input: job.input,
             client: cut(&job.client, LABEL_MAX).to_owned(),
+            options: job.options,
+            checkpoint: None,
             keep_output,
             listeners: listener.into_iter().collect(),
             _hold: hold,
@@ -73,13 +81,18 @@ impl Hub {
     pub(super) fn finish(&mut self, ended: &Ended) {
         let Some(order) = self.orders.remove(&ended.job) else { return };
         let (content, output) = match ended.error {
-            None => self.output.take().unwrap_or_default(),
+            None => self.payload.take().unwrap_or_default(),
             Some(_) => Default::default(),
         };
         let report = self.report(ended, &order, content, output.len());
         let finished = Finished { report, output };
         let age = ended.queued + ended.run + ended.returned;
-        self.finished.remember(ended.job, &finished, order.client, age, order.keep_output);
+        if ended.outcome == OutcomeCode::Poison {
+            self.bury_letter(ended, &order, &finished.report);
+        }
+        let lost = self.attempt_views(&ended.lost);
+        let record = Ending { client: order.client, age, lost, keep_output: order.keep_output };
+        self.finished.remember(ended.job, &finished, record);
         for listener in order.listeners {
             let finished = finished.clone();
             self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
@@ -117,7 +130,7 @@ impl Hub {
                 incarnation: place.map_or(0, |place| place.incarnation),
                 input_bytes: order.input.len() as u64,
                 output_bytes: output_bytes as u64,
-                usage: Usage::default(),
+                usage: ended.usage,
             },
             content,
         }

@@ -2,13 +2,14 @@
 //! what has a time limit of its own in the core (starting, running, ending) is not looked at here.
 
 use super::Hub;
+use super::crew::Member;
 use crate::core::event::Event;
 use crate::core::ids::WorkerId;
-use crate::limits::STALL_TIMEOUT;
+use crate::limits::WORKER_STALL_TIMEOUT;
 use std::time::{Duration, Instant};
 
 /// How often they are looked for.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 impl Hub {
     pub(super) fn watch_for_stalls(&mut self) {
@@ -25,15 +26,25 @@ impl Hub {
 
     fn look_for_stalls(&mut self) {
         let now = Instant::now();
-        let is_stalled = |member: &super::crew::Member| {
-            let is_due = member.process.unsent() > 0 || member.process.is_mid_frame();
-            is_due && now.saturating_duration_since(member.progress_at) >= STALL_TIMEOUT
-        };
-        let stalled: Vec<WorkerId> =
-            self.crew.iter().filter(|(_, member)| is_stalled(member)).map(|(worker, _)| worker).collect();
+        let is_silent =
+            |member: &Member| now.saturating_duration_since(member.progress_at) >= WORKER_STALL_TIMEOUT;
+        let stalled: Vec<WorkerId> = self
+            .crew
+            .iter()
+            .filter(|(worker, member)| is_silent(member) && self.owes_bytes(*worker, member))
+            .map(|(worker, _)| worker)
+            .collect();
         for worker in stalled {
-            let message = format!("it stopped in the middle of a message for {} s", STALL_TIMEOUT.as_secs());
+            let seconds = WORKER_STALL_TIMEOUT.as_secs();
+            let message = format!("it stopped in the middle of a message for {seconds} s");
             self.tell(Event::Violation { worker, message });
         }
+    }
+
+    /// A worker that runs a job need not read the next one.
+    fn owes_bytes(&self, worker: WorkerId, member: &Member) -> bool {
+        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
+        let runs = load.is_some_and(|load| load.running.is_some());
+        member.process.is_mid_frame() || (member.process.unsent() > 0 && !runs)
     }
 }

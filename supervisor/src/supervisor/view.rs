@@ -6,7 +6,7 @@ use crate::core::Phase;
 use crate::core::action::Notice;
 use crate::core::ids::{JobId, SlotIndex, WorkerId};
 use crate::core::jobs::{Job, JobState};
-use crate::core::slots::{Slot, SlotState};
+use crate::core::slots::{Role, Slot, SlotState};
 use crate::limits::JOBS_SHOWN_MAX;
 use crate::views::{
     IoPoolView, JobView, LedgerView, LoopView, Percentiles, QueueCounts, SlowCallback, Status, TaskView,
@@ -29,7 +29,7 @@ impl Hub {
             workers: self.worker_counts(),
             queue: QueueCounts {
                 jobs: waiting,
-                bytes: self.core.jobs().input_bytes(),
+                bytes: self.core.jobs().held_bytes(),
                 max_jobs: config.max_jobs,
                 max_bytes: config.max_bytes,
             },
@@ -51,13 +51,14 @@ impl Hub {
     }
 
     fn worker_counts(&self) -> WorkerCounts {
-        let (slots, spares) = self.core.slots().split_at(self.core.config().workers);
-        let count = |slots: &[Slot], is: fn(&Slot) -> bool| slots.iter().filter(|slot| is(slot)).count();
+        let count = |role: Role, is: fn(&Slot) -> bool| {
+            self.core.slots().iter().filter(|slot| slot.role == role && is(slot)).count()
+        };
         WorkerCounts {
-            configured: slots.len(),
-            ready: count(slots, Slot::is_ready),
-            busy: count(slots, |slot| matches!(slot.state, SlotState::Busy { .. })),
-            spares: count(spares, Slot::is_ready),
+            configured: self.core.config().workers,
+            ready: count(Role::Work, Slot::is_ready),
+            busy: count(Role::Work, |slot| matches!(slot.state, SlotState::Busy { .. })),
+            spares: count(Role::Spare, Slot::is_ready),
             restarts: self.core.tally().restarts(),
         }
     }
@@ -89,18 +90,19 @@ impl Hub {
     }
 
     pub(crate) fn workers(&self) -> Vec<WorkerView> {
-        (0..self.core.slots().len()).map(|slot| self.worker_view(slot)).collect()
+        let slots = self.core.slots();
+        (0..slots.len()).filter(|&slot| slots[slot].is_there()).map(|slot| self.worker_view(slot)).collect()
     }
 
     fn worker_view(&self, index: SlotIndex) -> WorkerView {
         let slot = &self.core.slots()[index];
-        let is_spare = index >= self.core.config().workers;
+        let is_spare = slot.role == Role::Spare;
         let worker = slot.worker();
         let job = slot.load().and_then(|load| load.running_job());
         let running = slot.load().and_then(|load| load.running);
         WorkerView {
             slot: index,
-            program: self.programs[slot.program].name().to_owned(),
+            program: self.program_name(slot.program).to_owned(),
             pid: worker.and_then(|worker| self.crew.pid(worker)),
             incarnation: slot.incarnation,
             state: if is_spare && slot.is_ready() { "spare" } else { slot.word() }.to_owned(),
@@ -163,7 +165,7 @@ impl Hub {
                 }
                 .to_owned(),
                 idempotent: task.idempotent,
-                program: self.programs[task.program].name().to_owned(),
+                program: self.program_name(task.program).to_owned(),
             })
             .collect()
     }
@@ -194,7 +196,7 @@ impl Hub {
                 format!("slot {slot}: worker process {} is ended: {why}", pid(worker))
             }
             Notice::StartFailed { program, failures, why, again_in } => {
-                let name = self.programs[*program].name();
+                let name = self.program_name(*program);
                 let again = match again_in {
                     Some(wait) => format!("next start in {}", crate::core::outcome::human(*wait)),
                     None => "it is not started again".to_owned(),
@@ -204,14 +206,29 @@ impl Hub {
             Notice::Degraded { program, why } => {
                 format!(
                     "program `{}`: no worker can be had, its jobs are refused: {why}",
-                    self.programs[*program].name()
+                    self.program_name(*program)
                 )
             }
-            Notice::Recovered { program } => {
+            Notice::WorkerRetires { worker, slot, why } => {
+                format!("slot {slot}: worker process {} is replaced: {why}", pid(worker))
+            }
+            Notice::WorkerHangs { worker, slot } => {
                 format!(
-                    "program `{}`: a worker is ready, jobs are taken again",
-                    self.programs[*program].name()
+                    "slot {slot}: worker process {} was killed and is not gone: it hangs in the kernel",
+                    pid(worker)
                 )
+            }
+            Notice::TrialPassed { program } => {
+                format!(
+                    "program `{}`: the new version works, the other workers follow",
+                    self.program_name(*program)
+                )
+            }
+            Notice::RolledBack { program, why } => {
+                format!("program `{}`: the new version is taken back: {why}", self.program_name(*program))
+            }
+            Notice::Recovered { program } => {
+                format!("program `{}`: a worker is ready, jobs are taken again", self.program_name(*program))
             }
         }
     }

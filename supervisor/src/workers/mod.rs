@@ -14,20 +14,27 @@
 //! ```
 //!
 //! `program.rs` says what is started and in which environment, `process.rs` is the child as a whole, `link.rs` the
-//! socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory, `wait.rs` the one bounded wait.
+//! socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory, `confinement.rs` what it gave up,
+//! `wait.rs` the one bounded wait. Two files are about processes that nobody owns: `sweep.rs` for those that escaped
+//! from a worker of ours, `orphans.rs` for those of a supervisor that was killed.
 
 mod capture;
+mod confinement;
 mod escape;
 mod link;
+pub mod orphans;
 mod process;
 mod program;
+pub mod sweep;
 mod usage;
 mod wait;
 
 pub use capture::{
     CAPTURE_CHUNK, Captured, LINES_PER_SECOND, OUTPUT_BYTES_PER_SECOND, Stream, StreamState, TAIL_LINES,
 };
+pub use confinement::{Confinement, OPEN_FILES_HIGHEST, Scheduler};
 pub use escape::{LINE_MAX, escape_line};
 pub use link::{FLUSH_MAX, Flushed, LinkError, Received};
-pub use process::{Process, SpawnError};
+pub use process::{Process, SpawnError, StopState};
 pub use program::Program;
+pub use usage::ProcessUsage;

@@ -14,9 +14,10 @@
 //! keep it open for ever, and a worker that closes it may live on.
 
 use super::capture::{Capture, Captured, Stream};
+use super::confinement::Confinement;
 use super::link::{Flushed, Link, LinkError, Received};
 use super::program::Program;
-use super::usage;
+use super::usage::{self, CpuTime, ProcessUsage};
 use super::wait::wait_for;
 use crate::exit::Exit;
 use bytes::Bytes;
@@ -29,6 +30,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, kill_process_group, pidfd_open,
     pidfd_send_signal, waitid,
 };
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -89,6 +91,17 @@ pub struct Process {
     link: Link,
     capture: Capture,
     life: Life,
+    /// The most resident memory that was seen, in bytes; the kernel forgets it at the end.
+    peak_rss: Cell<Option<u64>>,
+}
+
+/// What has happened to a process since it was last asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopState {
+    /// This signal stopped it, and it runs no more until SIGCONT.
+    Stopped(i32),
+    /// It was stopped, and runs again.
+    Continued,
 }
 
 #[derive(Debug)]
@@ -97,7 +110,7 @@ enum Life {
     Unreaped,
     Reaped {
         exit: Exit,
-        cpu_time: Option<Duration>,
+        cpu_time: Option<CpuTime>,
     },
 }
 
@@ -134,7 +147,7 @@ impl Process {
             return Err(io::Error::other("the child has no pipes"));
         };
         let capture = Capture::new(stdout.into(), stderr.into())?;
-        Ok(Process { pid, pidfd, link, capture, life: Life::Unreaped })
+        Ok(Process { pid, pidfd, link, capture, life: Life::Unreaped, peak_rss: Cell::new(None) })
     }
 
     /// Its process id, which is also that of its group.
@@ -227,6 +240,10 @@ impl Process {
         if matches!(self.life, Life::Reaped { .. }) {
             return Ok(());
         }
+        if signal == Signal::KILL {
+            // The last time that its memory can be seen.
+            self.look_at_memory();
+        }
         let to_group = kill_process_group(self.pid, signal);
         // A process that moved to another group is still ours. Others do not get the signal twice, because to many
         // programs a second SIGTERM means to drop everything; a second SIGKILL means nothing.
@@ -260,32 +277,90 @@ impl Process {
             Ok(Some(status)) => exit_of(&status),
             Ok(None) | Err(_) => Exit::Unknown,
         };
-        let cpu_time = usage::cpu_time_of_collected_children().saturating_sub(before);
+        let cpu_time = usage::cpu_time_of_collected_children().since(before);
         Ok(Some(self.bury(exit, Some(cpu_time))))
+    }
+
+    /// Whether it was stopped or continued since this was last asked for: only the latest change is told, and told
+    /// once. To be asked of every process at a SIGCHLD, whose handler must not have SA_NOCLDSTOP. Does not wait.
+    pub fn stop_state(&self) -> Option<StopState> {
+        if matches!(self.life, Life::Reaped { .. }) {
+            return None;
+        }
+        // An ended process is no news here, and is left for try_reap.
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        let status = self.wait(changes).ok().flatten()?;
+        match status.stopping_signal() {
+            Some(signal) => Some(StopState::Stopped(signal)),
+            None => status.continued().then_some(StopState::Continued),
+        }
     }
 
     /// User and system time that it has used, with the children that it has waited for: of a living process in steps
     /// of usually 10 ms, of a reaped one exactly, if nobody else collects children in this process.
     pub fn cpu_time(&self) -> Option<Duration> {
+        self.cpu().map(CpuTime::total)
+    }
+
+    /// What it has used so far, or in all once it is reaped. Its peak of memory outlives it only as far as somebody
+    /// has looked: this does, [`Process::resident_bytes`] does, and [`Process::signal`] does before it kills.
+    pub fn usage(&self) -> Option<ProcessUsage> {
+        self.look_at_memory();
+        let cpu = self.cpu()?;
+        Some(ProcessUsage { cpu_user: cpu.user, cpu_system: cpu.system, peak_rss: self.peak_rss.get() })
+    }
+
+    /// Resident memory in bytes; none of a reaped process.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        match self.life {
+            Life::Unreaped => {
+                let usage = usage::read(self.pid())?;
+                self.saw_memory(Some(usage.resident_bytes).filter(|bytes| *bytes > 0));
+                Some(usage.resident_bytes)
+            }
+            Life::Reaped { .. } => None,
+        }
+    }
+
+    /// How many descriptors it has open; none of a reaped process, or before Linux 6.2 of one that hides them.
+    pub fn open_descriptors(&self) -> Option<u64> {
+        match self.life {
+            Life::Unreaped => usage::open_descriptors(self.pid()),
+            Life::Reaped { .. } => None,
+        }
+    }
+
+    /// How it is confined; none of a reaped process. What it was given up to now counts: before its Hello that may
+    /// be nothing yet.
+    pub fn confinement(&self) -> Option<Confinement> {
+        match self.life {
+            Life::Unreaped => Confinement::read(self.pid()),
+            Life::Reaped { .. } => None,
+        }
+    }
+
+    fn cpu(&self) -> Option<CpuTime> {
         match self.life {
             Life::Unreaped => usage::read(self.pid()).map(|usage| usage.cpu_time),
             Life::Reaped { cpu_time, .. } => cpu_time,
         }
     }
 
-    /// Resident memory in bytes; none of a reaped process.
-    pub fn resident_bytes(&self) -> Option<u64> {
-        match self.life {
-            Life::Unreaped => usage::read(self.pid()).map(|usage| usage.resident_bytes),
-            Life::Reaped { .. } => None,
+    fn look_at_memory(&self) {
+        if matches!(self.life, Life::Unreaped) {
+            self.saw_memory(usage::peak_rss(self.pid()));
         }
+    }
+
+    fn saw_memory(&self, bytes: Option<u64>) {
+        self.peak_rss.set(self.peak_rss.get().max(bytes));
     }
 
     fn wait(&self, options: WaitIdOptions) -> rustix::io::Result<Option<WaitIdStatus>> {
         waitid(WaitId::PidFd(self.pidfd.as_fd()), options)
     }
 
-    fn bury(&mut self, exit: Exit, cpu_time: Option<Duration>) -> Exit {
+    fn bury(&mut self, exit: Exit, cpu_time: Option<CpuTime>) -> Exit {
         self.life = Life::Reaped { exit, cpu_time };
         exit
     }

@@ -18,13 +18,15 @@ const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// A program that can be started as a worker, any number of times.
 ///
 /// It sees an environment of `LANG=C.UTF-8`, `TZ=UTC`, the supervisor's `PATH` and `HOME`, and those further
-/// variables that [`Program::with_environment`] names: what else the supervisor was told is not for workers.
+/// variables that [`Program::with_environment`] names: what else the supervisor was told is not for workers. What
+/// [`Program::with_variable`] says comes last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     name: String,
     words: Vec<String>,
     shim: Vec<String>,
     passed_variables: Vec<String>,
+    own_variables: Vec<(String, String)>,
 }
 
 impl Program {
@@ -32,7 +34,7 @@ impl Program {
     /// that the program is started. Its name is the command, cut to 64 bytes.
     pub fn command(words: Vec<String>) -> Program {
         let name = cut(&words.join(" "), LABEL_MAX).to_owned();
-        Program { name, words, shim: Vec::new(), passed_variables: Vec::new() }
+        Program { name, words, shim: Vec::new(), passed_variables: Vec::new(), own_variables: Vec::new() }
     }
 
     /// This executable itself, as `offload worker`; with `faults` its task `fault` is on offer. Only for an
@@ -53,6 +55,14 @@ impl Program {
     /// among them.
     pub fn with_environment(self, names: Vec<String>) -> Program {
         Program { passed_variables: names, ..self }
+    }
+
+    /// Puts a variable into its environment, whatever ours says. The later value of one name counts. Everybody of the
+    /// same user can read it: it is no place for secrets.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Program {
+        self.own_variables.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// What tables and logs call it.
@@ -91,6 +101,7 @@ impl Program {
         ];
         let passed = ["HOME".to_owned()].into_iter().chain(self.passed_variables.iter().cloned());
         variables.extend(passed.filter_map(|name| std::env::var_os(&name).map(|value| (name, value))));
+        variables.extend(self.own_variables.iter().map(|(name, value)| (name.clone(), value.into())));
         variables
     }
 }
@@ -169,6 +180,15 @@ mod tests {
         assert_eq!(kind_of_failure(&folder), io::ErrorKind::PermissionDenied);
         assert_eq!(kind_of_failure(&no_program), io::ErrorKind::PermissionDenied);
         assert_eq!(kind_of_failure(&Program::command(Vec::new())), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_variable_of_its_own_replaces_what_was_there_before() {
+        let program = Program::command(words("/bin/sh")).with_variable("TZ", "CET");
+        let command =
+            program.with_variable("COLOUR", "red").with_variable("COLOUR", "blue").to_command().unwrap();
+        let value = |name: &str| command.get_envs().find(|(other, _)| *other == name).unwrap().1.unwrap();
+        assert_eq!((value("TZ"), value("COLOUR")), (OsStr::new("CET"), OsStr::new("blue")));
     }
 
     #[test]

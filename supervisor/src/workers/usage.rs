@@ -1,23 +1,64 @@
 //! What a process has used, as the kernel counts it: facts, whatever the worker says of itself.
 
+use super::confinement::{stat_field, status_field};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
+use serde::Serialize;
+use std::fs;
 use std::time::Duration;
+
+/// What one process has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcessUsage {
+    /// Time in its own code.
+    pub cpu_user: Duration,
+    /// Time in the kernel on its behalf.
+    pub cpu_system: Duration,
+    /// The most resident memory that it was seen to have, in bytes. The kernel forgets it when the process ends, so
+    /// of a reaped one this is what was seen when it was last looked at; none if nobody had looked.
+    pub peak_rss: Option<u64>,
+}
+
+/// CPU time, apart for user and kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CpuTime {
+    pub(super) user: Duration,
+    pub(super) system: Duration,
+}
+
+impl CpuTime {
+    pub(super) fn total(self) -> Duration {
+        self.user.saturating_add(self.system)
+    }
+
+    pub(super) fn since(self, before: CpuTime) -> CpuTime {
+        CpuTime {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+        }
+    }
+}
 
 /// From `/proc/PID/stat`, which a process has until it is reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// User and system time of the process and of those children of its own that it has waited for. The kernel
-    /// tells it in ticks, usually of 10 ms.
-    pub(super) cpu_time: Duration,
+    /// Of the process and of those children of its own that it has waited for. The kernel tells it in ticks, usually
+    /// of 10 ms.
+    pub(super) cpu_time: CpuTime,
     /// Resident memory in bytes; 0 for a process that has ended.
     pub(super) resident_bytes: u64,
 }
 
 /// CPU time of all children that this process has collected so far, to the microsecond.
-pub(super) fn cpu_time_of_collected_children() -> Duration {
+///
+/// Their memory cannot be had like this: the kernel keeps only the largest of all, and counts towards a child's what
+/// this process had itself when it started the child.
+pub(super) fn cpu_time_of_collected_children() -> CpuTime {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN);
-    usage.map_or(Duration::ZERO, |usage| to_duration(usage.user_time()) + to_duration(usage.system_time()))
+    usage.map_or_else(
+        |_| CpuTime::default(),
+        |usage| CpuTime { user: to_duration(usage.user_time()), system: to_duration(usage.system_time()) },
+    )
 }
 
 fn to_duration(time: TimeVal) -> Duration {
@@ -26,25 +67,45 @@ fn to_duration(time: TimeVal) -> Duration {
 
 /// Reads the usage of a process that is not reaped yet: afterwards the number may be somebody else's.
 pub(super) fn read(pid: u32) -> Option<Usage> {
-    parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Fields are numbered from 1 in proc_pid_stat(5). The second is the program's name in parentheses, which may itself
-/// have spaces and parentheses: counting begins after the last one.
-fn parse(stat: &str) -> Option<Usage> {
-    const FIRST_FIELD_AFTER_NAME: usize = 3;
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = after_name.split_whitespace().collect();
-    let field = |number: usize| fields.get(number - FIRST_FIELD_AFTER_NAME)?.parse::<u64>().ok();
+/// The most resident memory that a process ever had, in bytes, since its exec. None for one that has ended.
+pub(super) fn peak_rss(pid: u32) -> Option<u64> {
+    parse_peak(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
 
-    let (user, system, children_user, children_system) = (field(14)?, field(15)?, field(16)?, field(17)?);
-    let ticks = user.checked_add(system)?.checked_add(children_user)?.checked_add(children_system)?;
-    let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+/// How many descriptors a process has open. None if it has ended, or hides them from us.
+pub(super) fn open_descriptors(pid: u32) -> Option<u64> {
+    let folder = format!("/proc/{pid}/fd");
+    // Since Linux 6.2 the size of the folder is the answer, and everybody may know it.
+    match fs::metadata(&folder).ok()?.len() {
+        0 => u64::try_from(fs::read_dir(folder).ok()?.count()).ok(),
+        count => Some(count),
+    }
+}
+
+fn parse(stat: &str) -> Option<Usage> {
+    let field = |number: usize| stat_field(stat, number)?.parse::<u64>().ok();
     let page = u64::try_from(rustix::param::page_size()).ok()?;
     Some(Usage {
-        cpu_time: Duration::try_from_secs_f64(ticks as f64 * tick).ok()?,
+        cpu_time: CpuTime {
+            user: ticks(field(14)?.checked_add(field(16)?)?)?,
+            system: ticks(field(15)?.checked_add(field(17)?)?)?,
+        },
         resident_bytes: field(24)?.checked_mul(page)?,
     })
+}
+
+fn ticks(count: u64) -> Option<Duration> {
+    let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+    Duration::try_from_secs_f64(count as f64 * tick).ok()
+}
+
+/// "VmHWM:\t    1728 kB".
+fn parse_peak(status: &str) -> Option<u64> {
+    let kilobytes: u64 = status_field(status, "VmHWM")?.strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -60,7 +121,8 @@ mod tests {
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         for name in ["sh", "my (odd) name", ") S 1 2 3"] {
             let usage = parse(&format!("42 ({name}) {FIELDS_3_TO_25}\n")).unwrap();
-            assert_eq!(usage.cpu_time, Duration::from_secs_f64(1800.0 / ticks));
+            assert_eq!(usage.cpu_time.user, Duration::from_secs_f64(1540.0 / ticks));
+            assert_eq!(usage.cpu_time.system, Duration::from_secs_f64(260.0 / ticks));
             assert_eq!(usage.resident_bytes, 300 * page);
         }
     }
@@ -77,5 +139,21 @@ mod tests {
     #[test]
     fn a_living_process_has_memory() {
         assert!(read(std::process::id()).unwrap().resident_bytes > 0);
+    }
+
+    #[test]
+    fn the_peak_of_memory_is_told_in_bytes_and_nothing_else_is_a_peak() {
+        assert_eq!(parse_peak("Name:\tsh\nVmPeak:\t 9 kB\nVmHWM:\t    1728 kB\n"), Some(1728 * 1024));
+        for status in ["", "VmHWM:", "VmHWM:\t1728", "VmHWM:\t-1 kB", "VmHWM:\t18446744073709551615 kB"] {
+            assert_eq!(parse_peak(status), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn open_descriptors_are_counted() {
+        let file = fs::File::open("/dev/null").unwrap();
+        let at_least = u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap().min(4);
+        assert!(open_descriptors(std::process::id()).unwrap() >= at_least);
+        assert_eq!(open_descriptors(u32::MAX), None);
     }
 }

@@ -4,18 +4,22 @@ use super::{Failure, Oracle, demand};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::Mono;
+use offload_supervisor::core::slots::Role;
 use offload_supervisor::core::{Core, Phase};
 use offload_supervisor::limits::RETURNS_MAX;
 
 impl Oracle {
-    pub(super) fn compare(&self, now: Mono, event: &Event, core: &Core) -> Result<(), Failure> {
+    pub(super) fn compare(&mut self, now: Mono, event: &Event, core: &Core) -> Result<(), Failure> {
         self.compare_books(core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(core)?;
-        let due = core.next_deadline();
-        let is_tick = matches!(event, Event::Tick);
-        demand(!is_tick || due.is_none_or(|due| due > now), "O11", || {
-            format!("after a tick at {now:?} another one is due at {due:?}")
+        // A tick may have brought about something that is due at once, but not again and again.
+        if matches!(event, Event::Tick) {
+            let is_due = core.next_deadline().is_some_and(|due| due <= now);
+            self.ticks_in_vain = if is_due { self.ticks_in_vain + 1 } else { 0 };
+        }
+        demand(self.ticks_in_vain < 4, "O11", || {
+            format!("after a tick at {now:?} another one is due at {:?}", core.next_deadline())
         })
     }
 
@@ -35,7 +39,7 @@ impl Oracle {
             let here = self.ended.get(code).copied().unwrap_or(0);
             demand(here == tally.ended(*code), "O13", || format!("{code}: {here} here"))?;
         }
-        let (here, there) = (self.live_bytes(), core.jobs().input_bytes());
+        let (here, there) = (self.live_bytes(), core.jobs().held_bytes());
         demand(here == there, "O7", || format!("{here} bytes are held, not {there}"))
     }
 
@@ -57,14 +61,17 @@ impl Oracle {
 
     /// With one program: work and idle workers, beside the spare, do not exist at the same time.
     fn demand_no_idleness(&self, core: &Core) -> Result<(), Failure> {
-        if self.programs.len() > 1 || core.phase() == Phase::Over {
+        let is_renewed = self.config.max_jobs_per_worker.is_some() || self.config.max_age.is_some();
+        let is_scaled = self.most_workers > self.config.workers;
+        if self.programs.len() > 1 || core.phase() == Phase::Over || is_renewed || is_scaled {
             return Ok(());
         }
         let idle = self.workers.values().filter(|book| book.is_well() && book.given.is_empty()).count();
         let is_offered = |task: &String| self.programs[0].offers.contains(task);
         let waits = |id: &&_| self.jobs[id].holder.is_none() && is_offered(&self.jobs[id].task);
         let waiting = self.live.iter().find(waits);
-        demand(idle <= self.config.spares || waiting.is_none(), "O9", || {
+        let kept = self.config.spares + self.config.reserved_of(self.config.workers);
+        demand(idle <= kept || waiting.is_none(), "O9", || {
             format!("{waiting:?} waits, {idle} workers are idle")
         })
     }
@@ -72,7 +79,11 @@ impl Oracle {
     /// Whether each place has a worker that is well, where that is possible.
     pub(crate) fn is_pool_full(&self, core: &Core) -> bool {
         (0..self.programs.len()).all(|program| {
-            let places = core.slots().iter().filter(|slot| slot.program == program).count();
+            let places = core
+                .slots()
+                .iter()
+                .filter(|slot| slot.program == program && slot.role != Role::Surplus)
+                .count();
             let well = self.workers.values().filter(|book| book.program == program && book.is_well()).count();
             well == places || self.programs[program].may_be_broken
         })
@@ -84,7 +95,8 @@ impl Oracle {
     /// What is not so.
     pub(crate) fn all_is_well(&self, core: &Core, now: Mono) -> Result<(), Failure> {
         let due = core.next_deadline();
-        let is_hopeless = self.programs.iter().any(|program| program.may_be_broken);
+        let ages = self.config.max_age.is_some();
+        let is_hopeless = ages || self.programs.iter().any(|program| program.may_be_broken);
         demand(due.is_none() || is_hopeless, "O8", || format!("something is due at {due:?}, it is {now:?}"))?;
         demand(self.live.is_empty() && core.jobs().is_empty(), "O8", || "jobs are left".to_owned())
     }
@@ -98,7 +110,7 @@ impl Oracle {
         let jobs = core.jobs();
         let left = [
             ("jobs", jobs.len() + waiting + running + self.live.len()),
-            ("bytes", jobs.input_bytes() as usize),
+            ("bytes", jobs.held_bytes() as usize),
             ("deadlines", usize::from(jobs.first_deadline().is_some())),
             ("timers", usize::from(core.next_deadline().is_some())),
             ("processes", core.process_count() + self.workers.len()),

@@ -4,9 +4,9 @@ use super::{Failure, Oracle, demand};
 use crate::script::TASKS;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
 use offload_supervisor::core::action::Ended;
-use offload_supervisor::core::event::{Event, JobRequest};
+use offload_supervisor::core::event::{Event, JobRequest, Key};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
-use offload_supervisor::limits::{ATTEMPTS_MAX, RETURNS_MAX};
+use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX, RETURNS_MAX};
 use std::time::Duration;
 
 /// How a run really ended.
@@ -23,6 +23,10 @@ pub(crate) enum Ran {
 pub(super) struct JobBook {
     pub(super) task: String,
     pub(super) bytes: u64,
+    /// Length of its checkpoint.
+    checkpoint: u64,
+    client: String,
+    key: Option<Key>,
     pub(super) deadline: Option<Mono>,
     timeout: Duration,
     allowed: u32,
@@ -59,8 +63,10 @@ impl Oracle {
     pub(crate) fn really_started(&mut self, job: JobId, is_liar: bool) -> Result<(), Failure> {
         let Some(book) = self.jobs.get_mut(&job).filter(|_| !is_liar) else { return Ok(()) };
         book.executions += 1;
-        demand(book.executions <= book.allowed, "O3", || {
-            format!("{job} was run {} times, {} are allowed", book.executions, book.allowed)
+        // One that may be tried again may also be given back without blame.
+        let allowed = if book.allowed == 1 { 1 } else { book.allowed + RETURNS_MAX };
+        demand(book.executions <= allowed, "O3", || {
+            format!("{job} was run {} times, {allowed} are allowed", book.executions)
         })
     }
 
@@ -71,10 +77,39 @@ impl Oracle {
         }
     }
 
-    pub(super) fn judge_acceptance(&mut self, now: Mono, ticket: Ticket, id: JobId) -> Result<(), Failure> {
+    /// A job has a checkpoint.
+    pub(super) fn keep(&mut self, id: JobId, event: &Event) -> Result<(), Failure> {
+        let (Event::Checkpoint { bytes, job, .. } | Event::Yielded { bytes, job, .. }) = event else {
+            return Err(Failure { rule: "O2", what: format!("no checkpoint of {id} came") });
+        };
+        demand(*job == id && self.live.contains(&id), "O2", || format!("a checkpoint of {job} for {id}"))?;
+        self.jobs.entry(id).and_modify(|book| book.checkpoint = *bytes);
+        Ok(())
+    }
+
+    /// Whether the key was used before, and for the same.
+    fn known(&self, request: &JobRequest) -> Option<(JobId, bool)> {
+        let key = request.key.as_ref()?;
+        let is_it = |book: &JobBook| book.key.as_ref().is_some_and(|known| known.name == key.name);
+        let (id, book) = self.jobs.iter().find(|(_, book)| is_it(book))?;
+        Some((*id, book.key.as_ref() == Some(key) && book.task == request.task))
+    }
+
+    pub(super) fn judge_acceptance(
+        &mut self,
+        now: Mono,
+        ticket: Ticket,
+        id: JobId,
+        is_known: bool,
+    ) -> Result<(), Failure> {
         let request = self.asked.take().filter(|(asked, _)| *asked == ticket).map(|(_, request)| request);
         let request = request.ok_or(Failure { rule: "O10", what: format!("{id}: nobody asked for it") })?;
+        let known = self.known(&request);
+        if is_known {
+            return demand(known == Some((id, true)), "O12", || format!("{id} is not known: {request:?}"));
+        }
         let is_legal = !self.is_ending()
+            && known.is_none()
             && !self.is_queue_full()
             && self.has_room(request.input_bytes)
             && request.input_bytes <= self.config.max_payload
@@ -94,6 +129,9 @@ impl Oracle {
         let unasked = if idempotent { self.config.max_attempts } else { 1 };
         JobBook {
             bytes: request.input_bytes,
+            checkpoint: 0,
+            client: request.client,
+            key: request.key,
             deadline: request.deadline.map(|deadline| now + deadline),
             timeout: request.timeout.unwrap_or(self.config.run_timeout),
             allowed: request.attempts.unwrap_or(unasked).clamp(1, ATTEMPTS_MAX),
@@ -115,12 +153,17 @@ impl Oracle {
         waiting >= self.config.max_jobs
     }
 
+    fn waiting_of(&self, client: &str) -> usize {
+        let waits = |book: &JobBook| book.holder.is_none() && book.client == client;
+        self.live.iter().filter(|id| waits(&self.jobs[id])).count()
+    }
+
     fn has_room(&self, bytes: u64) -> bool {
         bytes <= self.config.max_bytes.saturating_sub(self.live_bytes())
     }
 
     pub(super) fn live_bytes(&self) -> u64 {
-        self.live.iter().map(|id| self.jobs[id].bytes).sum()
+        self.live.iter().map(|id| self.jobs[id].bytes + self.jobs[id].checkpoint).sum()
     }
 
     pub(super) fn judge_refusal(&mut self, ticket: Ticket, code: OutcomeCode) -> Result<(), Failure> {
@@ -134,7 +177,14 @@ impl Oracle {
             }
             OutcomeCode::TooLarge => request.input_bytes > self.config.max_payload,
             OutcomeCode::Overloaded => self.is_queue_full() || !self.has_room(request.input_bytes),
-            OutcomeCode::BadRequest => request.timeout == Some(Duration::ZERO) || request.lane.is_some(),
+            OutcomeCode::BadRequest => {
+                request.timeout == Some(Duration::ZERO)
+                    || request.lane.is_some()
+                    || request.priority > PRIORITY_MAX
+                    || request.key.as_ref().is_some_and(|key| key.name.is_empty())
+            }
+            OutcomeCode::Quota => self.waiting_of(&request.client) >= self.config.max_jobs_of_one(),
+            OutcomeCode::Conflict => self.known(&request).is_some_and(|(_, is_same)| !is_same),
             OutcomeCode::UnknownTask => self.is_unknown(&request.task),
             _ => false,
         };
@@ -172,7 +222,7 @@ impl Oracle {
         let has_run = |of: WorkerId, named: u32, how: Ran| {
             book.holder == Some(of) && book.runs.contains(&(of, named, how))
         };
-        let is_its_exit = matches!(event, Event::Exited { worker, .. } if book.holder == Some(*worker));
+        let is_its_exit = book.holder.is_some_and(|worker| self.gone.contains(&worker));
         let is_free = book.holder.is_none() || is_its_exit;
         let holder = book.holder.and_then(|worker| self.workers.get(&worker));
         let was_lost = book.is_doubtful || book.running_since.is_some();
@@ -186,19 +236,21 @@ impl Oracle {
             (OutcomeCode::Panic, Event::Failed { worker, job, attempt, .. }) => {
                 *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::Panic))
             }
-            (OutcomeCode::Timeout, _) => book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful,
+            (OutcomeCode::Timeout, _) => {
+                let was_stopped = is_its_exit && holder.is_some_and(|holder| holder.was_stopped);
+                book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped
+            }
             (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
             (OutcomeCode::Cancelled, _) => self.is_stopping,
-            (OutcomeCode::WorkerCrashed, Event::Exited { .. }) => {
-                let doubtful = if book.is_doubtful { book.starts } else { 0 };
-                let was_given_back_often = book.returns + doubtful + 1 >= RETURNS_MAX;
+            (OutcomeCode::WorkerCrashed, _) => {
+                let was_given_back_often = book.returns + book.starts + 1 >= RETURNS_MAX;
                 is_its_exit && ((was_lost && book.allowed == 1) || was_given_back_often)
             }
-            (OutcomeCode::WorkerProtocol, Event::Exited { .. }) => {
+            (OutcomeCode::WorkerProtocol, _) => {
                 is_its_exit && book.allowed == 1 && holder.is_some_and(|holder| holder.is_liar)
             }
-            (OutcomeCode::Poison, Event::Exited { .. }) => {
-                is_its_exit && was_lost && book.allowed > 1 && ended.attempts == book.allowed
+            (OutcomeCode::Poison, _) => {
+                is_its_exit && was_lost && book.allowed > 1 && ended.attempts >= book.allowed
             }
             (OutcomeCode::Unavailable, _) => {
                 is_free && self.programs.iter().any(|program| program.may_refuse(self.least_restarts))

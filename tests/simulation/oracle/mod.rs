@@ -68,6 +68,12 @@ pub(crate) struct Oracle {
     drain_ends: Option<Mono>,
     is_stopping: bool,
     is_over: bool,
+    /// Ticks in a row after which another one was due at once.
+    ticks_in_vain: u32,
+    /// Those that ended, or turned out to hang in the kernel, by this event.
+    gone: BTreeSet<WorkerId>,
+    /// The most workers that were ever configured.
+    most_workers: usize,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
     /// The least first pause and the least longest pause that were ever configured.
@@ -93,6 +99,9 @@ impl Oracle {
             drain_ends: None,
             is_stopping: false,
             is_over: false,
+            ticks_in_vain: 0,
+            gone: BTreeSet::new(),
+            most_workers: config.workers,
             least_restarts: config.max_restarts,
             least_backoff: (config.backoff_min, config.backoff_max),
             least_patience: (config.hello_timeout, config.start_timeout),
@@ -113,41 +122,56 @@ impl Oracle {
     ) -> Result<(), Failure> {
         let most = self.actions_max();
         demand(actions.len() <= most, "O11", || format!("{} actions, more than {most}", actions.len()))?;
+        if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
+            self.gone.insert(*worker);
+        }
         let must = self.take_note(now, event, is_honest);
         for action in actions {
             // What was lost with a worker is decided before anything is given out or started again.
             if matches!(action, Action::Spawn { .. } | Action::Run { .. }) {
-                self.forget_the_dead(event);
+                self.forget_the_dead();
             }
             self.judge(now, event, action)?;
         }
         demand(self.asked.is_none(), "O10", || "a request was not answered".to_owned())?;
         self.demand_duty(&must, actions)?;
-        self.forget_the_dead(event);
+        self.forget_the_dead();
+        self.gone.clear();
+        if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
+            self.workers.remove(worker);
+        }
         self.compare(now, event, core)
     }
 
     /// K: each job can be ended and its worker be told; each place can be left, killed, filled and logged.
     fn actions_max(&self) -> usize {
-        3 * (self.live.len() + 1) + 6 * (self.config.workers + self.config.spares) + 4
+        3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4
     }
 
     fn judge(&mut self, now: Mono, event: &Event, action: &Action) -> Result<(), Failure> {
         match action {
-            Action::Accepted { ticket, job } => self.judge_acceptance(now, *ticket, *job),
+            Action::Accepted { ticket, job, is_known } => {
+                self.judge_acceptance(now, *ticket, *job, *is_known)
+            }
             Action::Rejected { ticket, error } => self.judge_refusal(*ticket, error.code),
             Action::Finish(ended) => self.judge_outcome(now, event, ended),
             Action::Spawn { worker, program, .. } => self.judge_spawn(now, *worker, *program),
-            Action::Run { worker, job, attempt } => self.judge_run(now, *worker, *job, *attempt),
+            Action::Run { worker, job, attempt, .. } => self.judge_run(now, *worker, *job, *attempt),
             Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
             Action::Dismiss { worker } => self.judge_end_of_worker(*worker),
             Action::Kill { worker, .. } => self.judge_end_of_worker(*worker),
             Action::Log(notice) => self.judge_notice(now, notice),
+            Action::Keep { job } => self.keep(*job, event),
+            Action::Yield { .. } | Action::Reloaded { .. } => Ok(()),
             Action::Over => self.judge_over(),
         }
     }
 
-    fn judge_notice(&self, now: Mono, notice: &Notice) -> Result<(), Failure> {
+    fn judge_notice(&mut self, now: Mono, notice: &Notice) -> Result<(), Failure> {
+        if let Notice::WorkerHangs { worker, .. } = notice {
+            self.gone.insert(*worker);
+            self.hangs(now, *worker);
+        }
         let Notice::WorkerKilled { worker, why, .. } = notice else { return Ok(()) };
         let is_accusation = why.starts_with("it broke") || why.starts_with("it is not a worker");
         let Some(book) = self.workers.get(worker) else { return Ok(()) };

@@ -53,14 +53,18 @@ impl Oracle {
         worker: WorkerId,
         program: ProgramIndex,
     ) -> Result<(), Failure> {
-        let places = self.config.workers + self.config.spares;
-        demand(self.workers.len() < places, "O5", || format!("{worker} is one too many"))?;
+        let places = self.most_workers + 1;
+        let living = self.workers.values().filter(|book| !book.is_gone).count();
+        demand(living < places, "O5", || format!("{worker} is one too many"))?;
         demand(!self.is_stopping && !self.is_over, "O5", || format!("{worker} is started at the end"))?;
         let book = WorkerBook {
             program,
             hello_at: None,
             heard_at: now,
             is_leaving: false,
+            is_gone: false,
+            is_stopped: false,
+            was_stopped: false,
             is_liar: false,
             unnoticed_lie: None,
             given: VecDeque::new(),

@@ -17,6 +17,11 @@ pub(super) struct WorkerBook {
     pub(super) heard_at: Mono,
     /// It was told to go, or its channel has ended.
     pub(super) is_leaving: bool,
+    /// It hangs in the kernel, or has ended.
+    pub(super) is_gone: bool,
+    pub(super) is_stopped: bool,
+    /// It was stopped at some time.
+    pub(super) was_stopped: bool,
     /// It has said what no honest worker says.
     pub(super) is_liar: bool,
     /// The job, not wanted any more, of which it said that this was another attempt: nobody cares.
@@ -27,7 +32,7 @@ pub(super) struct WorkerBook {
 
 impl WorkerBook {
     pub(super) fn is_well(&self) -> bool {
-        self.hello_at.is_some() && !self.is_leaving
+        self.hello_at.is_some() && !self.is_leaving && !self.is_stopped && !self.is_gone
     }
 }
 
@@ -93,8 +98,10 @@ impl Oracle {
                     book.is_leaving = true;
                 }
             }
-            Event::SpawnFailed { worker, fatal, .. } => self.died(now, *worker, *fatal),
-            Event::Exited { worker, exit, .. } => self.died(now, *worker, *exit == Exit::Code(64)),
+            Event::SpawnFailed { worker, fatal, .. } => self.died(now, *worker, *fatal, false),
+            Event::Exited { worker, exit, .. } => {
+                self.died(now, *worker, *exit == Exit::Code(64), *exit == Exit::Signal(9));
+            }
             Event::Tick => self.is_stopping |= self.drain_ends.is_some_and(|end| end <= now),
             Event::Drain => {
                 let end = now + self.config.drain_timeout;
@@ -102,15 +109,38 @@ impl Oracle {
             }
             Event::Stop => self.is_stopping = true,
             Event::Configure(config) => self.configure(config),
-            Event::Cancel { .. } => {}
+            Event::Stopped { worker } => self.set_stopped(*worker, true),
+            Event::Continued { worker } => self.set_stopped(*worker, false),
+            Event::Yielded { worker, .. } if !is_honest => return self.lied(*worker),
+            Event::Progress { .. }
+            | Event::Checkpoint { .. }
+            | Event::Yielded { .. }
+            | Event::Measured { .. }
+            | Event::Reload { .. }
+            | Event::Cancel { .. } => {}
         }
         Duty::Nothing
     }
 
+    /// A process does not go although it was killed: that may count as a failed start as well.
+    pub(super) fn hangs(&mut self, now: Mono, worker: WorkerId) {
+        if let Some(book) = self.workers.get(&worker) {
+            self.programs[book.program].fail(now, book.hello_at.is_none() && book.is_liar);
+        }
+    }
+
+    fn set_stopped(&mut self, worker: WorkerId, is_stopped: bool) {
+        if let Some(book) = self.workers.get_mut(&worker) {
+            book.is_stopped = is_stopped;
+            book.was_stopped |= is_stopped;
+        }
+    }
+
     fn configure(&mut self, config: &offload_supervisor::core::config::CoreConfig) {
-        let (workers, programs, spares) = (self.config.workers, self.config.programs, self.config.spares);
-        self.config =
-            offload_supervisor::core::config::CoreConfig { workers, programs, spares, ..config.clone() };
+        let programs = self.config.programs;
+        let workers = config.workers.max(programs);
+        self.most_workers = self.most_workers.max(workers);
+        self.config = offload_supervisor::core::config::CoreConfig { workers, programs, ..config.clone() };
         self.least_restarts = self.least_restarts.min(config.max_restarts);
         let (hello, start) = self.least_patience;
         self.least_patience = (hello.min(config.hello_timeout), start.min(config.start_timeout));
@@ -210,11 +240,12 @@ impl Oracle {
         if book.is_leaving { Duty::Nothing } else { Duty::Punish(worker) }
     }
 
-    fn died(&mut self, now: Mono, worker: WorkerId, is_fatal: bool) {
+    fn died(&mut self, now: Mono, worker: WorkerId, is_fatal: bool, is_killed: bool) {
         let Some(book) = self.workers.get(&worker) else { return };
         let is_start = book.hello_at.is_none();
         self.programs[book.program].fail(now, is_start && (is_fatal || book.is_liar));
-        self.starts.died(now, book.program, is_start && !book.is_leaving);
+        let is_failed_start = is_start && !book.is_leaving && !is_killed;
+        self.starts.died(now, book.program, is_failed_start);
     }
 
     pub(super) fn demand_duty(&self, duty: &Duty, actions: &[Action]) -> Result<(), Failure> {
@@ -231,11 +262,15 @@ impl Oracle {
         }
     }
 
-    pub(super) fn forget_the_dead(&mut self, event: &Event) {
-        let (Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. }) = event else { return };
-        self.workers.remove(worker);
+    /// What they had is nobody's now.
+    pub(super) fn forget_the_dead(&mut self) {
+        for worker in &self.gone {
+            self.workers.entry(*worker).and_modify(|book| book.is_gone = true);
+        }
         for id in &self.live {
-            let Some(job) = self.jobs.get_mut(id).filter(|job| job.holder == Some(*worker)) else { continue };
+            let is_lost =
+                |job: &&mut super::JobBook| job.holder.is_some_and(|worker| self.gone.contains(&worker));
+            let Some(job) = self.jobs.get_mut(id).filter(is_lost) else { continue };
             job.holder = None;
             job.returns += u32::from(job.running_since.take().is_none());
         }

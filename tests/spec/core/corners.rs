@@ -46,7 +46,7 @@ fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_i
     assert_eq!(pool.outcome(job), Some(UnknownTask));
 }
 
-/// A worker has three jobs; the second is cancelled, then the first. What it says on its way out still counts, or the
+/// A worker has three jobs; the second is cancelled, then the first takes too long. What it says on its way out still counts, or the
 /// third would be given to another worker although it was started.
 #[test]
 fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
@@ -55,10 +55,12 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
     let warm_up = pool.submit("charge");
     pool.start(warm_up);
     pool.finish_after(warm_up, Duration::from_micros(3));
-    let [first, second, third] = [0; 3].map(|_| pool.submit("charge"));
+    let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
+    let [second, third] = [0; 2].map(|_| pool.submit("charge"));
     let worker = pool.start(first);
     pool.event(Event::Cancel { job: second });
-    pool.event(Event::Cancel { job: first });
+    pool.wait(Duration::from_millis(2));
+    assert_eq!(pool.outcome(first), Some(Timeout));
     pool.event(Event::Skipped { worker, job: second });
     pool.start(third);
     pool.exit(worker, Exit::Signal(9));
@@ -114,7 +116,7 @@ fn a_spare_that_could_not_be_started_is_tried_again_in_time() {
     let in_slot = pool.core.slots()[0].worker().expect("a worker");
     pool.exit(in_slot, Exit::Code(1));
     assert_eq!(pool.workers.len(), 1, "the spare has the slot, and its own place is empty");
-    pool.wait(100 * MS);
+    pool.wait(125 * MS);
     assert_eq!(pool.workers.len(), 2);
 }
 

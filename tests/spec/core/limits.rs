@@ -1,6 +1,6 @@
 //! What is refused, and that the books balance whatever happens.
 
-use offload_protocol::nouns::{FailureKind, OutcomeCode::*};
+use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, WorkerId};
@@ -33,7 +33,8 @@ fn a_full_queue_refuses_and_says_how_full_it_is() {
     }
     let error = pool.refusal("sum");
     assert_eq!(error.code, Overloaded);
-    assert_eq!(error.message, "the queue is full: 2 jobs wait, the limit is 2");
+    assert_eq!(error.message, "the queue is full: 2 jobs wait, the limit is 2; try again in about 100 ms");
+    assert_eq!(error.retry_after_ms, Some(100));
 }
 
 #[test]
@@ -97,11 +98,22 @@ fn a_deadline_of_centuries_is_as_good_as_none() {
     assert_eq!(pool.outcome(job), None);
 }
 
+fn small_config() -> CoreConfig {
+    CoreConfig {
+        max_jobs: 6,
+        max_bytes: 100,
+        max_payload: 100,
+        max_rss: Some(1 << 30),
+        ..CoreConfig::default()
+    }
+}
+
 /// Anything at all, in any order, from workers and clients that may or may not exist.
 fn any_event() -> impl Strategy<Value = Event> {
     let worker = || (1u64..12).prop_map(WorkerId);
     let job = || (1u64..16).prop_map(JobId);
     let run = Duration::from_micros(10);
+    let usage = Usage::default();
     prop_oneof![
         4 => (any::<bool>(), 0u64..30, proptest::option::of(0u64..200)).prop_map(|(sum, input_bytes, deadline)| {
             let task = if sum { "sum" } else { "charge" }.to_owned();
@@ -114,15 +126,31 @@ fn any_event() -> impl Strategy<Value = Event> {
         3 => worker().prop_map(|worker| Event::Hello { worker, tasks: offers() }),
         1 => worker().prop_map(|worker| Event::Unfit { worker, message: String::new() }),
         6 => (worker(), job(), 1u32..3).prop_map(|(worker, job, attempt)| Event::Started { worker, job, attempt }),
-        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run }),
+        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run, usage }),
         1 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| {
-            Event::Failed { worker, job, attempt, run, kind: FailureKind::Panic, message: String::new() }
+            Event::Failed { worker, job, attempt, run, kind: FailureKind::Panic, message: String::new(), usage }
         }),
         1 => (worker(), job()).prop_map(|(worker, job)| Event::Skipped { worker, job }),
         1 => worker().prop_map(|worker| Event::Violation { worker, message: String::new() }),
         1 => worker().prop_map(|worker| Event::Closed { worker }),
-        2 => (worker(), 0i32..70).prop_map(|(worker, code)| Event::Exited { worker, exit: Exit::Code(code), last_words: None }),
+        2 => (worker(), 0i32..70).prop_map(|(worker, code)| Event::Exited { worker, exit: Exit::Code(code), last_lines: Vec::new(), usage: None }),
         2 => Just(Event::Tick),
+        1 => worker().prop_map(|worker| Event::Stopped { worker }),
+        1 => worker().prop_map(|worker| Event::Continued { worker }),
+        1 => worker().prop_map(|worker| Event::Measured { worker, resident_bytes: 1 << 40 }),
+        1 => (1u64..9).prop_map(|version| Event::Reload { version }),
+        1 => (worker(), job(), 1u32..3).prop_map(|(worker, job, attempt)| {
+            Event::Progress { worker, job, attempt, done: 1, total: 2 }
+        }),
+        1 => (worker(), job(), 1u32..3, 0u64..99_999).prop_map(|(worker, job, attempt, bytes)| {
+            Event::Checkpoint { worker, job, attempt, bytes }
+        }),
+        1 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| {
+            Event::Yielded { worker, job, attempt, run, bytes: 5 }
+        }),
+        1 => (1usize..5, 0usize..2).prop_map(|(workers, spares)| {
+            Event::Configure(Box::new(CoreConfig { workers, spares, ..small_config() }))
+        }),
     ]
 }
 
@@ -137,7 +165,7 @@ proptest! {
         start in prop_oneof![Just(Start::Hello), Just(Start::Wait)],
         events in proptest::collection::vec((any_event(), 0u64..300), 1..60),
     ) {
-        let config = CoreConfig { workers, spares, max_jobs: 6, max_bytes: 100, max_payload: 100, ..CoreConfig::default() };
+        let config = CoreConfig { workers, spares, ..small_config() };
         let mut pool = PoolUnderTest::with(config, start);
         for (event, millis) in events {
             if let Event::Submit { request, .. } = event {
@@ -151,6 +179,6 @@ proptest! {
         pool.wait(Duration::from_secs(60));
         prop_assert!(pool.core.jobs().is_empty());
         prop_assert_eq!(pool.ended.len() as u64, pool.core.tally().accepted());
-        prop_assert!(pool.most_processes <= workers + spares);
+        prop_assert!(pool.most_processes <= 4 + 1);
     }
 }

@@ -1,6 +1,7 @@
 //! Workers come and go; jobs do not get lost.
 
 use offload_protocol::nouns::OutcomeCode::{self, *};
+use offload_protocol::nouns::Usage;
 use offload_supervisor::core::action::{Kill, Notice};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::Event;
@@ -168,7 +169,7 @@ fn the_result_of_a_job_that_was_given_up_is_not_delivered() {
 }
 
 #[test]
-fn cancelling_ends_a_waiting_job_at_once_and_a_running_one_with_its_worker() {
+fn cancelling_ends_jobs_at_once_and_a_worker_that_runs_on_is_ended_a_moment_later() {
     let mut pool = PoolUnderTest::slots(1);
     let running = pool.submit("sum");
     let waiting = pool.submit("sum");
@@ -177,10 +178,25 @@ fn cancelling_ends_a_waiting_job_at_once_and_a_running_one_with_its_worker() {
         pool.event(Event::Cancel { job });
         assert_eq!(pool.outcome(job), Some(Cancelled));
     }
+    assert!(pool.workers.contains_key(&worker), "it may end the job by itself");
+    pool.wait(pool.core.config().cancel_grace);
     assert!(!pool.workers.contains_key(&worker));
     let next = pool.submit("sum");
     pool.run(next);
     assert_eq!(pool.outcome(next), Some(Ok));
+}
+
+#[test]
+fn a_worker_that_ends_a_cancelled_job_by_itself_lives_on() {
+    let mut pool = PoolUnderTest::slots(1);
+    let job = pool.submit("sum");
+    let worker = pool.start(job);
+    pool.event(Event::Cancel { job });
+    let usage = Usage::default();
+    pool.event(Event::Finished { worker, job, attempt: 1, run: MS, usage });
+    pool.wait(Duration::from_secs(1));
+    let next = pool.submit("sum");
+    assert_eq!(pool.worker_with(next), Some(worker));
 }
 
 #[test]
@@ -219,7 +235,7 @@ fn a_result_nobody_asked_for_is_a_violation_and_hurts_nobody_else() {
     let (mine, other) = (pool.submit("charge"), pool.submit("charge"));
     let liar = pool.start(mine);
     pool.start(other);
-    pool.event(Event::Finished { worker: liar, job: other, attempt: 1, run: MS });
+    pool.event(Event::Finished { worker: liar, job: other, attempt: 1, run: MS, usage: Usage::default() });
     assert_eq!(pool.outcome(mine), Some(WorkerProtocol));
     assert_eq!(pool.outcome(other), None);
     pool.finish(other);
@@ -406,9 +422,9 @@ fn what_is_said_of_a_worker_that_is_gone_changes_nothing() {
     let gone = pool.start(job);
     pool.exit(gone, Exit::Signal(9));
     let digest = pool.core.digest();
-    pool.event(Event::Finished { worker: gone, job, attempt: 1, run: MS });
+    pool.event(Event::Finished { worker: gone, job, attempt: 1, run: MS, usage: Usage::default() });
     pool.event(Event::Violation { worker: gone, message: String::new() });
-    pool.event(Event::Exited { worker: gone, exit: Exit::Unknown, last_words: None });
+    pool.event(Event::Exited { worker: gone, exit: Exit::Unknown, last_lines: Vec::new(), usage: None });
     pool.event(Event::Hello { worker: gone, tasks: offers() });
     assert_eq!(pool.core.digest(), digest);
 }

@@ -1,5 +1,6 @@
 //! The tasks that `offload` brings along. All of them are idempotent and run in the CPU lane; all of their parameters
-//! are bounded, and what is over a bound is refused with a message that names it.
+//! are bounded, and what is over a bound is refused with a message that names it. `primes` and `average` are done in
+//! steps: they say how far they are, let short jobs pass, and go on from a checkpoint.
 //!
 //! | task | input | output | bound | cost of n |
 //! |---|---|---|---|---|

@@ -3,9 +3,14 @@
 //!
 //! Position i stands for the number 2i + 1. The multiples of 3, 5, 7, 11 and 13 repeat after 15015 positions; they are
 //! laid down as a pattern instead of being crossed off one by one.
+//!
+//! A segment is a step. What is kept of a count is only how far it is and what it has found: the sieve follows from
+//! that.
 
+use crate::stepped::Stepped;
 use crate::task::{Task, TaskError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize, Serializer};
+use std::ops::ControlFlow::{self, Break, Continue};
 
 /// The largest n.
 pub const N_MAX: u64 = 1_000_000_000;
@@ -16,7 +21,7 @@ const IN_PATTERN: [usize; 5] = [3, 5, 7, 11, 13];
 const PATTERN_PERIOD: usize = 3 * 5 * 7 * 11 * 13;
 
 /// What there is to say about the primes up to some number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Primes {
     /// How many there are.
     pub count: u64,
@@ -25,7 +30,7 @@ pub struct Primes {
 }
 
 pub(super) fn task() -> Task {
-    Task::json("primes", |n, _| primes_up_to(n))
+    Task::checkpointed("primes", |n, _| Count::new(n))
 }
 
 /// Counts the primes up to `n`, itself included.
@@ -33,29 +38,96 @@ pub(super) fn task() -> Task {
 /// # Errors
 /// If `n` is over [`N_MAX`].
 pub fn primes_up_to(n: u64) -> Result<Primes, TaskError> {
-    match usize::try_from(n) {
-        Ok(n) if n as u64 <= N_MAX => Ok(count(n)),
-        _ => Err(TaskError::new(format_args!("n is {n}, it must be at most {N_MAX}"))),
+    let mut count = Count::new(n)?;
+    loop {
+        if let Break(primes) = count.step() {
+            return primes;
+        }
     }
 }
 
-fn count(n: usize) -> Primes {
-    if n < 2 {
-        return Primes { count: 0, largest: None };
-    }
-    let mut primes = Primes { count: 1, largest: Some(2) };
-    let positions = n.div_ceil(2);
-    let mut sieve = Sieve::new(n);
-    let mut segment = vec![0; SEGMENT];
-    for start in (0..positions).step_by(SEGMENT) {
-        let segment = &mut segment[..SEGMENT.min(positions - start)];
-        sieve.fill(segment, start);
-        primes.count += segment.iter().map(|&is_prime| u64::from(is_prime)).sum::<u64>();
-        if let Some(last) = segment.iter().rposition(|&is_prime| is_prime == 1) {
-            primes.largest = Some(2 * (start + last) as u64 + 1);
+/// A count in the making.
+#[derive(Deserialize)]
+#[serde(try_from = "Kept")]
+struct Count {
+    n: u64,
+    /// Where the next segment begins.
+    start: usize,
+    /// Those before `start`, and 2.
+    primes: Primes,
+    sieve: Sieve,
+    segment: Vec<u8>,
+}
+
+impl Count {
+    fn new(n: u64) -> Result<Count, TaskError> {
+        if n > N_MAX {
+            return Err(TaskError::new(format_args!("n is {n}, it must be at most {N_MAX}")));
         }
+        let two =
+            if n < 2 { Primes { count: 0, largest: None } } else { Primes { count: 1, largest: Some(2) } };
+        Ok(Count::at(0, two, n))
     }
-    primes
+
+    fn at(start: usize, primes: Primes, n: u64) -> Count {
+        Count { n, start, primes, sieve: Sieve::new(n as usize, start), segment: vec![0; SEGMENT] }
+    }
+
+    fn count_a_segment(&mut self) {
+        let segment = &mut self.segment[..SEGMENT.min(positions(self.n) - self.start)];
+        self.sieve.fill(segment, self.start);
+        self.primes.count += segment.iter().map(|&is_prime| u64::from(is_prime)).sum::<u64>();
+        if let Some(last) = segment.iter().rposition(|&is_prime| is_prime == 1) {
+            self.primes.largest = Some(2 * (self.start + last) as u64 + 1);
+        }
+        self.start += segment.len();
+    }
+}
+
+impl Stepped for Count {
+    type Output = Primes;
+
+    fn step(&mut self) -> ControlFlow<Result<Primes, TaskError>> {
+        if self.start < positions(self.n) {
+            self.count_a_segment();
+        }
+        if self.start < positions(self.n) { Continue(()) } else { Break(Ok(self.primes)) }
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        ((2 * self.start as u64).min(self.n), self.n)
+    }
+}
+
+/// How many odd numbers are to be looked at: 1 is no prime, so it does not need a look of its own.
+fn positions(n: u64) -> usize {
+    if n < 2 { 0 } else { n.div_ceil(2) as usize }
+}
+
+/// A count as a checkpoint has it.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    n: u64,
+    start: usize,
+    primes: Primes,
+}
+
+impl Serialize for Count {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Count { n, start, primes, .. } = *self;
+        Kept { n, start, primes }.serialize(serializer)
+    }
+}
+
+impl TryFrom<Kept> for Count {
+    type Error = &'static str;
+
+    fn try_from(Kept { n, start, primes }: Kept) -> Result<Count, &'static str> {
+        if n > N_MAX || start >= positions(n) || !start.is_multiple_of(SEGMENT) || primes.count > n {
+            return Err("this is no count in the making");
+        }
+        Ok(Count::at(start, primes, n))
+    }
 }
 
 struct Sieve {
@@ -71,12 +143,21 @@ struct Crosser {
     next: usize,
 }
 
+impl Crosser {
+    fn new(prime: usize, start: usize) -> Crosser {
+        // Smaller multiples have a smaller factor.
+        let first = position(prime * prime);
+        let behind = start.saturating_sub(first).next_multiple_of(prime);
+        Crosser { prime, next: first + behind - start }
+    }
+}
+
 impl Sieve {
-    fn new(n: usize) -> Sieve {
+    /// One for the segments from position `start` on.
+    fn new(n: usize, start: usize) -> Sieve {
         let crossers = odd_primes_up_to(n.isqrt())
             .filter(|prime| !IN_PATTERN.contains(prime))
-            // Smaller multiples have a smaller factor.
-            .map(|prime| Crosser { prime, next: position(prime * prime) })
+            .map(|prime| Crosser::new(prime, start))
             .collect();
         Sieve { crossers, pattern: pattern() }
     }
@@ -167,6 +248,40 @@ mod tests {
                 (edge - 2..=edge + 2).filter(|n| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0));
             assert_eq!(primes_up_to(edge + 2).unwrap().count, before + between.count() as u64, "{edge}");
         }
+    }
+
+    #[test]
+    fn a_count_goes_on_from_what_was_kept_of_any_step() {
+        let n = 20 * SEGMENT as u64 - 7;
+        let expected = primes_up_to(n).unwrap();
+        let mut count = Count::new(n).unwrap();
+        while count.step().is_continue() {
+            let kept = serde_json::to_vec(&count).unwrap();
+            assert!(kept.len() < 200, "{} bytes", kept.len());
+            let mut again: Count = serde_json::from_slice(&kept).unwrap();
+            assert_eq!(again.progress(), count.progress());
+            let primes = loop {
+                if let Break(primes) = again.step() {
+                    break primes;
+                }
+            };
+            assert_eq!(primes, Ok(expected));
+        }
+        assert_eq!(count.progress(), (n, n));
+    }
+
+    #[test]
+    fn what_was_not_kept_of_a_count_is_refused() {
+        let kept = |n: u64, start: usize, count: u64| {
+            let kept = json!({"n": n, "start": start, "primes": {"count": count, "largest": null}});
+            serde_json::from_value::<Count>(kept)
+        };
+        assert!(kept(1_000_000, SEGMENT, 6542).is_ok());
+        assert!(kept(N_MAX + 1, SEGMENT, 6542).is_err());
+        assert!(kept(1_000_000, SEGMENT + 1, 6542).is_err());
+        assert!(kept(1_000_000, 16 * SEGMENT, 6542).is_err());
+        assert!(kept(1_000_000, SEGMENT, 1_000_001).is_err());
+        assert!(kept(1, 0, 0).is_err());
     }
 
     #[test]

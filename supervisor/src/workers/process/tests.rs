@@ -253,6 +253,100 @@ fn what_a_worker_used_is_known_while_it_lives_and_its_time_afterwards() {
 }
 
 #[test]
+fn what_a_worker_used_is_told_apart_and_its_peak_of_memory_is_remembered() {
+    let script = "{ my $much = 'x' x (32 << 20) } $| = 1; my $i = 0; $i += $_ for 1..3000000;
+        print qq(done\n); sysread STDIN, my $byte, 1";
+    let mut process = Process::spawn(&command(&["perl", "-e", script]), PAYLOAD_MAX).unwrap();
+    assert_eq!(lines(&mut process, 1), ["done"]);
+    let seen = process.usage().unwrap();
+    assert!(seen.peak_rss.unwrap() > 32 << 20, "{seen:?}");
+    send_cancel(&mut process);
+    exit_of(&mut process);
+    let in_all = process.usage().unwrap();
+    assert_eq!(in_all.peak_rss, seen.peak_rss);
+    assert!(in_all.cpu_user > Duration::ZERO && in_all.cpu_user >= seen.cpu_user, "{seen:?}, {in_all:?}");
+    assert_eq!(process.cpu_time(), Some(in_all.cpu_user + in_all.cpu_system));
+}
+
+#[test]
+fn the_memory_of_a_worker_is_looked_at_before_it_is_killed() {
+    let mut process = shell("echo ready; exec cat");
+    assert_eq!(lines(&mut process, 1), ["ready"]);
+    process.signal(Signal::KILL).unwrap();
+    exit_of(&mut process);
+    assert!(process.usage().unwrap().peak_rss.unwrap() > 0);
+}
+
+#[test]
+fn of_a_worker_that_nobody_looked_at_no_peak_of_memory_is_known() {
+    let mut process = shell("exit 0");
+    exit_of(&mut process);
+    assert_eq!(process.usage().unwrap().peak_rss, None);
+}
+
+/// Leaves the change there.
+fn wait_for_change(process: &Process, change: WaitIdOptions) {
+    let deadline = Instant::now() + DEADLINE;
+    while process.wait(change | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG).unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it does not change");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stop_and_a_continuation_are_each_told_once() {
+    let mut process = shell("exec sleep 600");
+    assert_eq!(process.stop_state(), None);
+    process.signal(Signal::STOP).unwrap();
+    wait_for_change(&process, WaitIdOptions::STOPPED);
+    assert_eq!(process.stop_state(), Some(StopState::Stopped(19)));
+    assert_eq!(process.stop_state(), None);
+    assert_eq!(process.try_reap().unwrap(), None);
+    process.signal(Signal::CONT).unwrap();
+    wait_for_change(&process, WaitIdOptions::CONTINUED);
+    assert_eq!(process.stop_state(), Some(StopState::Continued));
+    assert_eq!(process.stop_state(), None);
+}
+
+#[test]
+fn the_end_of_a_process_is_no_stop_and_is_left_to_be_reaped() {
+    let mut process = shell("exit 3");
+    assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
+    assert_eq!(process.stop_state(), None);
+    assert_eq!(exit_of(&mut process), Exit::Code(3));
+    assert_eq!(process.stop_state(), None);
+}
+
+#[test]
+fn a_stopped_process_is_killed_all_the_same() {
+    let mut process = shell("exec sleep 600");
+    process.signal(Signal::STOP).unwrap();
+    wait_for_change(&process, WaitIdOptions::STOPPED);
+    process.signal(Signal::KILL).unwrap();
+    assert_eq!(exit_of(&mut process), Exit::Signal(9));
+}
+
+#[test]
+fn confinement_and_descriptors_are_told_of_the_living() {
+    let mut process = shell("ulimit -c 0; ulimit -n 100; exec 8</dev/null; echo ready; exec cat");
+    assert_eq!(lines(&mut process, 1), ["ready"]);
+    let confinement = process.confinement().unwrap();
+    assert_eq!((confinement.core_limit, confinement.open_files_limit), (Some(0), Some(100)));
+    assert!(process.open_descriptors().unwrap() >= 4);
+    process.signal(Signal::KILL).unwrap();
+    exit_of(&mut process);
+    assert_eq!((process.confinement(), process.open_descriptors()), (None, None));
+}
+
+#[test]
+fn a_variable_of_the_program_reaches_the_child() {
+    let program =
+        command(&["sh", "-c", "echo $OFFLOAD_GENERATION"]).with_variable("OFFLOAD_GENERATION", "first");
+    let mut process = Process::spawn(&program, PAYLOAD_MAX).unwrap();
+    assert_eq!(all_lines(&mut process), ["first"]);
+}
+
+#[test]
 fn a_dropped_process_is_gone_with_its_group_and_leaves_no_zombie() {
     let mut process = shell("trap '' TERM; sleep 600 & echo ready; wait");
     assert_eq!(lines(&mut process, 1), ["ready"]);

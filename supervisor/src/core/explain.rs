@@ -1,0 +1,124 @@
+//! Why a job is where it is. For people who ask; it may take time in proportion to the jobs.
+
+use super::Core;
+use super::action::LostAttempt;
+use super::ids::{JobId, Mono, Place};
+use super::jobs::{JobState, Progress};
+use super::registry::Class;
+use super::waiting::planned;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What there is to say about a job that has not ended.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// Where it stands.
+    pub state: JobState,
+    /// Its task.
+    pub task: Arc<str>,
+    /// Its client.
+    pub client: Arc<str>,
+    /// Its priority.
+    pub priority: i8,
+    /// Since it was accepted.
+    pub age: Duration,
+    /// What it is taken for.
+    pub class: Class,
+    /// How long it is expected to run, if anything like it ever ran.
+    pub expected_run: Option<Duration>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// Attempts that ended their worker, and how many of those there may be.
+    pub crashes: (u32, u32),
+    /// The attempts that were lost.
+    pub lost: Vec<LostAttempt>,
+    /// How far it is.
+    pub progress: Option<Progress>,
+    /// Length of the checkpoint that the next attempt goes on from; 0 if there is none.
+    pub checkpoint_bytes: u64,
+    /// Of a job that runs: where, and since when.
+    pub running: Option<(Place, Duration)>,
+    /// Of a job that was given to a worker: where.
+    pub given_to: Option<Place>,
+    /// Of a job that waits.
+    pub waiting: Option<Waiting>,
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Jobs of its own client that are served before it.
+    pub ahead_of_its_own: usize,
+    /// All jobs that wait for the same program.
+    pub all: usize,
+    /// Clients that have jobs which wait.
+    pub clients: usize,
+    /// How long it will wait from now, as far as can be told.
+    pub expected: Duration,
+    /// Slots of its program that are there, that are ready, and that have a job.
+    pub slots: (usize, usize, usize),
+    /// Slots that are idle and kept for short jobs.
+    pub kept_for_short: usize,
+    /// Why no worker can be had, if so.
+    pub unavailable: Option<String>,
+}
+
+impl Core {
+    /// Why the job is where it is; none if it has ended, or never was.
+    pub fn explain(&self, now: Mono, id: JobId) -> Option<Explanation> {
+        let job = self.jobs.get(id)?;
+        let place = |worker| self.place(worker);
+        Some(Explanation {
+            state: job.state,
+            task: job.task_name.clone(),
+            client: self
+                .clients
+                .get(job.client)
+                .map_or_else(|| Arc::from(""), |account| account.name.clone()),
+            priority: job.priority,
+            age: now - job.accepted_at,
+            class: job.expected.class,
+            expected_run: job.expected.run,
+            attempts: job.attempts,
+            crashes: (job.crashes, self.attempts_allowed(job)),
+            lost: job.lost.clone(),
+            progress: job.progress,
+            checkpoint_bytes: job.checkpoint_bytes,
+            running: match job.state {
+                JobState::Running { worker, .. } => {
+                    place(worker).map(|at| (at, self.ran_so_far(now, id, job)))
+                }
+                _ => None,
+            },
+            given_to: match job.state {
+                JobState::Assigned { worker } => place(worker),
+                _ => None,
+            },
+            waiting: self.explain_waiting(id),
+        })
+    }
+
+    fn explain_waiting(&self, id: JobId) -> Option<Waiting> {
+        let job = self.jobs.get(id)?;
+        let (JobState::Queued, Some(task)) = (job.state, job.task) else { return None };
+        let program = self.program_of(task);
+        let queues = &self.programs[program];
+        let queue = if job.expected.class == Class::Short { &queues.short } else { &queues.long };
+        let ahead = queue.ahead_of_its_own(job.client, job.rank(id));
+        let clients = self.clients.waiting_count();
+        let own_backlog = planned(job.expected).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+        let slots: Vec<_> =
+            self.slots_of(program).map(|slot| &self.slots[slot]).filter(|slot| slot.is_there()).collect();
+        let ready = slots.iter().filter(|slot| slot.is_ready()).count();
+        let busy = slots.iter().filter(|slot| slot.load().is_some()).count();
+        Some(Waiting {
+            ahead_of_its_own: ahead,
+            all: queues.waiting(),
+            clients,
+            expected: self.expected_wait(program, own_backlog, clients),
+            slots: (slots.len(), ready, busy),
+            kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
+            unavailable: self.unavailable(program).map(|error| error.message),
+        })
+    }
+}

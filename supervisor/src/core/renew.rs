@@ -1,0 +1,461 @@
+//! Workers are replaced although they are well: they are worn, there is another version of their program, or there are
+//! too many of them. Nobody's job is hurt by it: a worker goes only when it has none, and, where there is a spare, only
+//! when that is ready to take its place.
+//!
+//! ```text
+//!   one worker:   ready --- retire ---> still given jobs --- a replacement is ready ---> given none --- idle ---> dismissed
+//!                                                             (asked to yield)
+//!
+//!   a reload:     trial: one worker of the new version --- it has done its first jobs, or lived a while ---> the others
+//!                   |                                                                                      follow
+//!                   '--- it does not start, ends, or fails all of its first jobs ---> taken back: the old version stays
+//! ```
+
+use super::action::{Action, Actions, Kill, Notice};
+use super::config::CoreConfig;
+use super::ids::{Mono, ProgramIndex, SlotIndex, Version};
+use super::slots::{Cause, Retire, Role, Slot, SlotState, Worker};
+use super::{Core, Phase};
+
+/// Which versions there are, and what becomes of the newest.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    programs: Vec<Versions>,
+    reload: Option<Reload>,
+    /// Something is to be replaced: it is looked at after every event.
+    is_active: bool,
+}
+
+#[derive(Debug, Default)]
+struct Versions {
+    /// The one that has shown that it works.
+    good: Version,
+    trial: Option<Trial>,
+}
+
+#[derive(Debug)]
+struct Trial {
+    version: Version,
+    /// When its first worker said hello.
+    ready_at: Option<Mono>,
+    jobs_ok: u32,
+    jobs_failed: u32,
+}
+
+#[derive(Debug)]
+struct Reload {
+    version: Version,
+    rolled_back: Option<String>,
+}
+
+impl Renewal {
+    pub(super) fn new(programs: usize) -> Renewal {
+        Renewal {
+            programs: (0..programs).map(|_| Versions::default()).collect(),
+            reload: None,
+            is_active: false,
+        }
+    }
+}
+
+/// Reloads.
+impl Core {
+    pub(super) fn on_reload(&mut self, version: Version, actions: &mut Actions) {
+        let newest = self.renewal.programs.iter().map(Versions::newest).max().unwrap_or_default();
+        if self.phase != Phase::Running || version <= newest {
+            let why = "there is a newer version, or the supervisor is ending".to_owned();
+            return actions.push(Action::Reloaded { version, rolled_back: Some(why) });
+        }
+        if let Some(older) = self.renewal.reload.take() {
+            let why = "another reload came before it was done".to_owned();
+            actions.push(Action::Reloaded { version: older.version, rolled_back: Some(why) });
+        }
+        self.renewal.reload = Some(Reload { version, rolled_back: None });
+        self.renewal.is_active = true;
+        for (versions, program) in self.renewal.programs.iter_mut().zip(&mut self.programs) {
+            versions.trial = Some(Trial { version, ready_at: None, jobs_ok: 0, jobs_failed: 0 });
+            program.restarts.forget();
+        }
+    }
+
+    /// The version of which the next process of a program is started. One on trial gets one process.
+    pub(super) fn version_to_start(&self, program: ProgramIndex) -> Version {
+        let Some(versions) = self.renewal.programs.get(program) else { return Version::default() };
+        match &versions.trial {
+            Some(trial) if !self.has_process_of(program, trial.version) => trial.version,
+            _ => versions.good,
+        }
+    }
+
+    fn has_process_of(&self, program: ProgramIndex, version: Version) -> bool {
+        let is_alive = |slot: &Slot| !matches!(slot.state, SlotState::Vacant | SlotState::Leaving { .. });
+        self.slots
+            .iter()
+            .any(|slot| slot.program == program && is_alive(slot) && slot.version() == Some(version))
+    }
+
+    fn trial_of(&mut self, program: ProgramIndex, version: Version) -> Option<&mut Trial> {
+        let trial = self.renewal.programs.get_mut(program)?.trial.as_mut()?;
+        (trial.version == version).then_some(trial)
+    }
+
+    pub(super) fn note_trial_hello(&mut self, now: Mono, slot: SlotIndex) {
+        let (program, version) = (self.slots[slot].program, self.slots[slot].version());
+        if let Some(trial) = version.and_then(|version| self.trial_of(program, version)) {
+            trial.ready_at.get_or_insert(now);
+        }
+    }
+
+    pub(super) fn note_trial_job(&mut self, slot: SlotIndex, has_failed: bool, actions: &mut Actions) {
+        let wanted = self.config.trial_jobs;
+        let (program, version) = (self.slots[slot].program, self.slots[slot].version());
+        let Some(trial) = version.and_then(|version| self.trial_of(program, version)) else { return };
+        match has_failed {
+            true => trial.jobs_failed += 1,
+            false => trial.jobs_ok += 1,
+        }
+        if trial.jobs_ok + trial.jobs_failed < wanted {
+            return;
+        }
+        let (has_done_one, version) = (trial.jobs_ok > 0, trial.version);
+        match has_done_one {
+            true => self.pass_trial(program, actions),
+            false => {
+                let why = format!("its first {wanted} jobs all failed");
+                self.take_back_trial(program, version, &why, actions);
+            }
+        }
+    }
+
+    pub(super) fn note_trial_death(
+        &mut self,
+        program: ProgramIndex,
+        worker: Worker,
+        what: &str,
+        actions: &mut Actions,
+    ) {
+        let why = format!("its worker ended with {what} after {} jobs", worker.jobs_done);
+        self.take_back_trial(program, worker.version, &why, actions);
+    }
+
+    /// When a version on trial has lived long enough.
+    pub(super) fn trial_ends_at(&self) -> Option<Mono> {
+        let trials = self.renewal.programs.iter().filter_map(|versions| versions.trial.as_ref());
+        trials.filter_map(|trial| Some(trial.ready_at? + self.config.trial_time)).min()
+    }
+
+    pub(super) fn end_trial_in_time(&mut self, now: Mono, actions: &mut Actions) {
+        for program in 0..self.programs.len() {
+            let trial = self.renewal.programs[program].trial.as_ref();
+            let ready_at = trial.and_then(|trial| trial.ready_at);
+            if ready_at.is_some_and(|ready_at| ready_at + self.config.trial_time <= now) {
+                self.pass_trial(program, actions);
+            }
+        }
+    }
+
+    fn pass_trial(&mut self, program: ProgramIndex, actions: &mut Actions) {
+        let versions = &mut self.renewal.programs[program];
+        if let Some(trial) = versions.trial.take() {
+            versions.good = trial.version;
+            actions.push(Action::Log(Notice::TrialPassed { program }));
+        }
+    }
+
+    /// True if that version was on trial: then the old one stays.
+    pub(super) fn take_back_trial(
+        &mut self,
+        program: ProgramIndex,
+        version: Version,
+        why: &str,
+        actions: &mut Actions,
+    ) -> bool {
+        if self.trial_of(program, version).is_none() {
+            return false;
+        }
+        self.renewal.programs[program].trial = None;
+        if let Some(reload) = &mut self.renewal.reload {
+            reload.rolled_back.get_or_insert_with(|| why.to_owned());
+        }
+        actions.push(Action::Log(Notice::RolledBack { program, why: why.to_owned() }));
+        true
+    }
+
+    /// Answers the reload once nothing of another version than the good one is left.
+    fn conclude_reload(&mut self, actions: &mut Actions) {
+        let is_done = |(program, versions): (ProgramIndex, &Versions)| {
+            let is_old = |slot: &Slot| slot.version().is_some_and(|version| version != versions.good);
+            versions.trial.is_none() && !self.slots.iter().any(|slot| slot.program == program && is_old(slot))
+        };
+        let is_ending = self.phase != Phase::Running;
+        if !is_ending && !self.renewal.programs.iter().enumerate().all(is_done) {
+            return;
+        }
+        if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
+            let why = || is_ending.then(|| "the supervisor is ending".to_owned());
+            actions.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
+        }
+    }
+}
+
+/// What the shell has to know.
+impl Core {
+    /// Whether a process of this version may still be started.
+    pub fn may_start_version(&self, program: ProgramIndex, version: Version) -> bool {
+        let versions = self.renewal.programs.get(program);
+        versions.is_some_and(|versions| versions.good == version || versions.newest() == version)
+    }
+}
+
+impl Versions {
+    fn newest(&self) -> Version {
+        self.trial.as_ref().map_or(self.good, |trial| trial.version)
+    }
+}
+
+/// Replacing.
+impl Core {
+    /// The worker here is to be replaced.
+    pub(super) fn retire(&mut self, slot: SlotIndex, why: Retire) {
+        let place = self.slot_mut(slot);
+        place.retire.get_or_insert(why);
+        self.renewal.is_active = true;
+    }
+
+    /// Goes on with what is to be replaced.
+    pub(super) fn renew(&mut self, now: Mono, actions: &mut Actions) {
+        if !self.renewal.is_active {
+            return;
+        }
+        if self.phase == Phase::Running {
+            (0..self.programs.len()).for_each(|program| self.follow_version(now, program, actions));
+        }
+        for slot in 0..self.slots.len() {
+            match self.slots[slot].role {
+                Role::Surplus => self.send_away(now, slot, actions),
+                Role::Work if self.slots[slot].retire.is_some() => self.replace(now, slot, actions),
+                Role::Work => self.set_closing(slot, false),
+                Role::Spare if self.slots[slot].retire.is_some() => self.send_away(now, slot, actions),
+                Role::Spare => {}
+            }
+        }
+        self.conclude_reload(actions);
+        let is_busy = |slot: &Slot| slot.retire.is_some() || slot.is_closing || is_leftover(slot);
+        self.renewal.is_active = self.renewal.reload.is_some() || self.slots.iter().any(is_busy);
+    }
+
+    /// Marks what is of another version than it should be: one worker as long as the new version is on trial, all of
+    /// them afterwards. Spares go at once.
+    fn follow_version(&mut self, now: Mono, program: ProgramIndex, actions: &mut Actions) {
+        let versions = &self.renewal.programs[program];
+        let (wanted, is_trial) = (versions.newest(), versions.trial.is_some());
+        let in_slot = self.slots_of(program).any(|slot| self.slots[slot].version() == Some(wanted));
+        let has_one = self.has_process_of(program, wanted);
+        for slot in 0..self.slots.len() {
+            let place = &self.slots[slot];
+            let is_old = place.program == program && place.version().is_some_and(|version| version != wanted);
+            match place.role {
+                Role::Spare if is_old && !(is_trial && has_one) => self.send_away(now, slot, actions),
+                Role::Work if is_old && !is_trial && place.retire.is_none() => {
+                    self.retire(slot, Retire::Reload);
+                }
+                _ => {}
+            }
+        }
+        if is_trial && !in_slot {
+            self.make_room_for_trial(program, wanted);
+        }
+    }
+
+    /// The first worker of a new version has to do jobs: one of the old ones is replaced by it.
+    fn make_room_for_trial(&mut self, program: ProgramIndex, wanted: Version) {
+        let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
+        let spare_is_it = spare.is_none_or(|spare| self.slots[spare].version() == Some(wanted));
+        let has_vacancy = self.slots_of(program).any(|slot| self.vacant.contains(&slot));
+        let is_chosen = self.slots_of(program).any(|slot| self.slots[slot].retire.is_some());
+        if !spare_is_it || has_vacancy || is_chosen {
+            return;
+        }
+        let ready = |slot: &SlotIndex| self.slots[*slot].is_ready() && self.slots[*slot].role == Role::Work;
+        let idle = |slot: &SlotIndex| matches!(self.slots[*slot].state, SlotState::Idle { .. });
+        let first = self.slots_of(program).filter(ready).min_by_key(|slot| (!idle(slot), *slot));
+        if let Some(slot) = first {
+            self.retire(slot, Retire::Reload);
+        }
+    }
+
+    /// A worker that is to be replaced goes on until its replacement is ready, then gets no more jobs, then goes.
+    fn replace(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+        let program = self.slots[slot].program;
+        let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
+        let ready_spare = spare.and_then(|_| self.ready_spare());
+        let is_closing = match spare {
+            Some(_) => ready_spare.is_some_and(|spare| self.is_right_spare(slot, spare)),
+            None => self.slots_of(program).all(|other| other == slot || self.is_served(other)),
+        };
+        // One at a time.
+        let another = self.slots_of(program).any(|other| other != slot && self.slots[other].is_closing);
+        self.set_closing(slot, is_closing && !another);
+        if !self.slots[slot].is_closing {
+            return;
+        }
+        if !matches!(self.slots[slot].state, SlotState::Idle { .. }) {
+            return self.ask_to_yield(slot, actions);
+        }
+        self.note_retirement(slot, actions);
+        match ready_spare {
+            Some(spare) => {
+                self.exchange_with_spare(slot, spare);
+                self.dismiss(now, spare, actions);
+            }
+            None => self.dismiss(now, slot, actions),
+        }
+        self.set_closing(slot, false);
+    }
+
+    /// A spare of a version that is to go as well is of no use as a replacement.
+    fn is_right_spare(&self, slot: SlotIndex, spare: SlotIndex) -> bool {
+        let program = self.slots[slot].program;
+        let wanted = self.renewal.programs[program].newest();
+        self.slots[slot].retire != Some(Retire::Reload) || self.slots[spare].version() == Some(wanted)
+    }
+
+    fn is_served(&self, slot: SlotIndex) -> bool {
+        self.slots[slot].is_ready() || self.slots[slot].role == Role::Surplus
+    }
+
+    /// A worker that nothing follows goes as soon as it has no jobs.
+    fn send_away(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+        match self.slots[slot].state {
+            SlotState::Idle { .. } => {
+                self.note_retirement(slot, actions);
+                self.dismiss(now, slot, actions);
+            }
+            SlotState::Starting { .. } => self.leave(now, slot, Cause::Dismissed, Some(Kill::Term), actions),
+            SlotState::Busy { .. } => self.ask_to_yield(slot, actions),
+            SlotState::Vacant | SlotState::Leaving { .. } => self.slot_mut(slot).retire = None,
+        }
+    }
+
+    fn note_retirement(&mut self, slot: SlotIndex, actions: &mut Actions) {
+        let Some(worker) = self.slots[slot].worker() else { return };
+        let why = match (self.slots[slot].role, self.slots[slot].retire) {
+            (Role::Surplus, _) => "there are more workers than configured",
+            (_, Some(Retire::Jobs)) => "it has done as many jobs as it may",
+            (_, Some(Retire::Age)) => "it is as old as it may get",
+            (_, Some(Retire::Memory)) => "it uses more memory than it may",
+            (_, Some(Retire::Reload) | None) => "another version of its program replaces it",
+        };
+        actions.push(Action::Log(Notice::WorkerRetires { worker, slot, why: why.to_owned() }));
+    }
+
+    fn set_closing(&mut self, slot: SlotIndex, is_closing: bool) {
+        if self.slots[slot].is_closing != is_closing {
+            self.slot_mut(slot).is_closing = is_closing;
+        }
+    }
+
+    /// Jobs that can go on elsewhere are asked to.
+    fn ask_to_yield(&mut self, slot: SlotIndex, actions: &mut Actions) {
+        let Some(worker) = self.slots[slot].worker() else { return };
+        let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };
+        let task = self.jobs.get(running.job).and_then(|job| job.task);
+        let yields = task.is_some_and(|task| self.registry.task(task).yields);
+        if !yields || running.asked_to_yield {
+            return;
+        }
+        if let Some(running) = self.slot_mut(slot).load_mut().and_then(|load| load.running.as_mut()) {
+            running.asked_to_yield = true;
+            actions.push(Action::Yield { worker, job: running.job });
+        }
+    }
+}
+
+/// The number of places.
+impl Core {
+    /// Times and limits change at once; what a job was promised when it was accepted stays. More workers are started,
+    /// or those that are too many go when they have no jobs.
+    pub(super) fn on_configure(&mut self, config: CoreConfig) {
+        let workers = config.workers.max(config.programs);
+        self.config =
+            CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
+        self.make_places();
+        self.renewal.is_active = true;
+        self.places_changed = true;
+        self.unlisted.extend(0..self.slots.len());
+    }
+
+    /// As many places as are configured.
+    pub(super) fn make_places(&mut self) {
+        while self.count(Role::Work) < self.config.workers {
+            let program = self.program_with(|counts| counts.iter().min().copied());
+            self.add_place(program, Role::Work);
+        }
+        while self.count(Role::Work) > self.config.workers {
+            let program = self.program_with(|counts| counts.iter().max().copied());
+            let Some(slot) = self.most_dispensable(program) else { break };
+            self.slot_mut(slot).role = Role::Surplus;
+        }
+        match (self.spare(), self.config.spares) {
+            (None, 1..) => self.add_place(0, Role::Spare),
+            (Some(spare), 0) => self.slot_mut(spare).role = Role::Surplus,
+            _ => {}
+        }
+        (0..self.programs.len()).for_each(|program| self.reserve(program));
+    }
+
+    pub(super) fn count(&self, role: Role) -> usize {
+        self.slots.iter().filter(|slot| slot.role == role).count()
+    }
+
+    /// The first program of which there are as many workers as `choose` picks.
+    fn program_with(&self, choose: impl FnOnce(&[usize]) -> Option<usize>) -> ProgramIndex {
+        let is_work = |slot: &&Slot, program| slot.role == Role::Work && slot.program == program;
+        let count = |program| self.slots.iter().filter(|slot| is_work(slot, program)).count();
+        let counts: Vec<usize> = (0..self.programs.len()).map(count).collect();
+        let chosen = choose(&counts);
+        counts.iter().position(|count| Some(*count) == chosen).unwrap_or(0)
+    }
+
+    fn add_place(&mut self, program: ProgramIndex, role: Role) {
+        // A worker that was one too many, and has not gone yet, is taken back first.
+        let is_free = |slot: &Slot| slot.role == Role::Surplus && matches!(slot.state, SlotState::Vacant);
+        let is_leftover = |slot: &Slot| is_leftover(slot) && slot.program == program && role == Role::Work;
+        let leftover = self.slots.iter().position(is_leftover);
+        let free = || self.slots.iter().position(is_free);
+        let slot = leftover.or_else(free).unwrap_or(self.slots.len());
+        if slot == self.slots.len() {
+            self.slots.push(Slot::new(program, role));
+        }
+        let place = self.slot_mut(slot);
+        (place.program, place.role) = (program, role);
+    }
+
+    /// The place whose loss costs least: an empty one, then one whose worker is not ready, then an idle one, and only
+    /// then one that has jobs, which it will finish.
+    fn most_dispensable(&self, program: ProgramIndex) -> Option<SlotIndex> {
+        let cost = |slot: &SlotIndex| match self.slots[*slot].state {
+            SlotState::Vacant => 0,
+            SlotState::Starting { .. } | SlotState::Leaving { .. } => 1,
+            SlotState::Idle { .. } => 2,
+            SlotState::Busy { .. } => 3,
+        };
+        let work = self.slots_of(program).filter(|&slot| self.slots[slot].role == Role::Work);
+        work.min_by_key(|slot| (cost(slot), std::cmp::Reverse(*slot)))
+    }
+
+    /// The last slots of a program are kept for short work.
+    fn reserve(&mut self, program: ProgramIndex) {
+        let work: Vec<SlotIndex> =
+            self.slots_of(program).filter(|&slot| self.slots[slot].role == Role::Work).collect();
+        let open = work.len() - self.config.reserved_of(work.len());
+        for (index, slot) in work.into_iter().enumerate() {
+            self.slot_mut(slot).is_reserved = index >= open;
+        }
+    }
+}
+
+/// A place that is one too many and still has a process.
+fn is_leftover(slot: &Slot) -> bool {
+    slot.role == Role::Surplus && slot.is_there()
+}

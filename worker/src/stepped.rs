@@ -1,0 +1,212 @@
+//! Tasks that are done in steps: a state that knows how to go on. Between two steps a worker can do something for
+//! others, tell how far it has come, and put down all that is needed to go on elsewhere.
+
+use crate::panics;
+use crate::task::{Output, TaskError};
+use bytes::Bytes;
+use offload_protocol::limits::CHECKPOINT_MAX;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+/// Work in small steps. [`Task::stepped`](crate::Task::stepped) makes a task of it, and
+/// [`Task::checkpointed`](crate::Task::checkpointed) one that survives its worker.
+///
+/// ```
+/// use offload_worker::{Stepped, Task, TaskError, Worker};
+/// use serde::{Deserialize, Serialize};
+/// use std::ops::ControlFlow::{self, Break, Continue};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct SumOfSquares {
+///     n: u64,
+///     added: u64,
+///     sum: u64,
+/// }
+///
+/// impl Stepped for SumOfSquares {
+///     type Output = u64;
+///
+///     fn step(&mut self) -> ControlFlow<Result<u64, TaskError>> {
+///         if self.added == self.n {
+///             return Break(Ok(self.sum));
+///         }
+///         self.added += 1;
+///         match self.sum.checked_add(self.added * self.added) {
+///             Some(sum) => self.sum = sum,
+///             None => return Break(Err(TaskError::new("too big"))),
+///         }
+///         Continue(())
+///     }
+///
+///     fn progress(&self) -> (u64, u64) {
+///         (self.added, self.n)
+///     }
+/// }
+///
+/// fn start(n: u64) -> Result<SumOfSquares, TaskError> {
+///     Ok(SumOfSquares { n, added: 0, sum: 0 })
+/// }
+///
+/// let task = Task::checkpointed("sum-of-squares", |n, _context| start(n)).idempotent();
+/// let worker = Worker::new().with(task); // and then, in `main`: worker.serve()
+///
+/// // It is a plain value: a test can step it by itself.
+/// let mut state = start(3).unwrap();
+/// let sum = loop {
+///     if let Break(sum) = state.step() {
+///         break sum;
+///     }
+/// };
+/// assert_eq!(sum, Ok(14));
+/// ```
+pub trait Stepped {
+    /// What comes out at the end; it is sent as JSON.
+    type Output: Serialize;
+
+    /// Does a little, and breaks with the result if that was the last of it; it is not asked again then.
+    ///
+    /// A step should take a millisecond at most, for as long as it lasts nobody else is served. It may be as small as
+    /// it likes: thousands of them are taken between two looks at the clock. They are counted in advance, though, by
+    /// what those before have cost, so steps of much the same cost are best.
+    fn step(&mut self) -> ControlFlow<Result<Self::Output, TaskError>>;
+
+    /// How far it is: units of work done, and units in all, which is 0 as long as that is not known. It is asked
+    /// about ten times a second, see [`Task::progress_every`](crate::Task::progress_every).
+    fn progress(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// What a session sees of a [`Stepped`], whatever its type.
+pub(crate) trait Steps {
+    /// Takes `count` steps, or fewer if one of them is the last.
+    fn take(&mut self, count: u32) -> ControlFlow<Result<Output, TaskError>>;
+
+    fn progress(&self) -> (u64, u64);
+
+    /// All that is needed to go on from here, at most [`CHECKPOINT_MAX`] bytes; `None` from a task that does not give
+    /// checkpoints.
+    fn checkpoint(&self) -> Option<Result<Bytes, TaskError>>;
+}
+
+/// How a state becomes bytes and comes back.
+pub(crate) struct Keeping<S> {
+    pub(crate) encode: fn(&S) -> Result<Bytes, TaskError>,
+    pub(crate) decode: fn(&[u8]) -> Result<S, TaskError>,
+}
+
+impl<S> Clone for Keeping<S> {
+    fn clone(&self) -> Keeping<S> {
+        *self
+    }
+}
+
+impl<S> Copy for Keeping<S> {}
+
+impl<S: Serialize + DeserializeOwned> Keeping<S> {
+    /// As JSON, which the next version of a program can still read if a field was added (`#[serde(default)]`).
+    pub(crate) const JSON: Keeping<S> = Keeping { encode: to_json, decode: from_json };
+}
+
+fn to_json<S: Serialize>(state: &S) -> Result<Bytes, TaskError> {
+    let mut bounded = Bounded(Vec::new());
+    serde_json::to_writer(&mut bounded, state)?;
+    Ok(bounded.0.into())
+}
+
+/// Bytes of another version of the program may be anything, and how a type of the author's decodes them too.
+fn from_json<S: DeserializeOwned>(bytes: &[u8]) -> Result<S, TaskError> {
+    panics::caught(|| serde_json::from_slice(bytes)).map_err(TaskError::new)?.map_err(TaskError::new)
+}
+
+/// Takes [`CHECKPOINT_MAX`] bytes, so that a state of a gigabyte is given up early.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > CHECKPOINT_MAX {
+            return Err(io::Error::other(format!("the state has more than {CHECKPOINT_MAX} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes of a state that a processor may have registers for.
+const SMALL: usize = 64;
+
+/// A state, and how it is kept if it can be.
+pub(crate) struct InSteps<S> {
+    /// `None` after a step has panicked.
+    state: Option<S>,
+    keeping: Option<Keeping<S>>,
+}
+
+impl<S: Stepped> InSteps<S> {
+    pub(crate) fn new(state: S, keeping: Option<Keeping<S>>) -> InSteps<S> {
+        InSteps { state: Some(state), keeping }
+    }
+
+    /// Nobody else can see a local variable, so the compiler may keep it in registers from one step to the next, which
+    /// shows in steps of a nanosecond.
+    fn take_in_registers(&mut self, count: u32) -> Option<ControlFlow<Result<S::Output, TaskError>>> {
+        let mut state = self.state.take()?;
+        let flow = take(&mut state, count);
+        self.state = Some(state);
+        Some(flow)
+    }
+}
+
+#[inline(always)]
+fn take<S: Stepped>(state: &mut S, count: u32) -> ControlFlow<Result<S::Output, TaskError>> {
+    for _ in 0..count {
+        state.step()?;
+    }
+    ControlFlow::Continue(())
+}
+
+impl<S: Stepped> Steps for InSteps<S> {
+    fn take(&mut self, count: u32) -> ControlFlow<Result<Output, TaskError>> {
+        let flow = if size_of::<S>() <= SMALL {
+            self.take_in_registers(count)
+        } else {
+            self.state.as_mut().map(|state| take(state, count))
+        };
+        let flow = flow.expect("a job whose step has panicked has ended");
+        flow.map_break(|result| result.and_then(|value| Output::json(&value)))
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.state.as_ref().map_or((0, 0), S::progress)
+    }
+
+    fn checkpoint(&self) -> Option<Result<Bytes, TaskError>> {
+        let (state, keeping) = (self.state.as_ref()?, self.keeping?);
+        Some((keeping.encode)(state))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_up_to_the_limit_is_kept_and_comes_back() {
+        let text = "x".repeat(CHECKPOINT_MAX - 2);
+        let kept = (Keeping::JSON.encode)(&text).unwrap();
+        assert_eq!(kept.len(), CHECKPOINT_MAX);
+        assert_eq!((Keeping::JSON.decode)(&kept), Ok(text));
+    }
+
+    #[test]
+    fn a_state_over_the_limit_is_refused_with_the_limit() {
+        let error = (Keeping::JSON.encode)(&"x".repeat(CHECKPOINT_MAX - 1)).unwrap_err();
+        assert_eq!(error.to_string(), "the state has more than 65536 bytes");
+    }
+}
