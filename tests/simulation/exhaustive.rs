@@ -187,8 +187,9 @@ impl State {
 
     fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
         let mut actions = Actions::new();
-        self.core.handle(self.now, event.clone(), &mut actions);
-        self.oracle.see(self.now, &event, is_honest, &actions, &self.core)?;
+        let told = event.clone();
+        self.core.handle(self.now, event, &mut actions);
+        self.oracle.see(self.now, &told, is_honest, &actions, &self.core)?;
         self.core.check().map_err(|what| Failure { rule: "check", what })?;
         actions.into_iter().for_each(|action| self.apply(&action));
         Ok(())
@@ -238,7 +239,7 @@ impl Write for Normal {
             Some(b'0'..=b'9') => {
                 self.number(piece.bytes().fold(0, |number: u64, digit| {
                     number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'))
-                }))
+                }));
             }
             Some(b'(' | b'[' | b',' | b' ' | b':') | None => {}
             Some(_) => self.text(piece),
@@ -359,7 +360,7 @@ fn warm(spares: usize) -> Vec<Next> {
 #[test]
 fn exhaustive() {
     let deeper = std::env::var("OFFLOAD_SIM_DEEPER").map_or(0, |text| text.parse().expect("a number"));
-    for (spares, root, depth) in [(0, vec![], 6), (1, vec![], 5), (0, warm(0), 5), (1, warm(1), 4)] {
+    for (spares, root, depth) in [(0, vec![], 6), (1, vec![], 6), (0, warm(0), 6), (1, warm(1), 4)] {
         let began = Instant::now();
         let found = search(&small(spares), &root, depth + deeper);
         println!(

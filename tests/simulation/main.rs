@@ -16,6 +16,12 @@
 //! - `OFFLOAD_SIM_SEEDS=20000 cargo test --release -p tests --test simulation many_seeds` runs more seeds;
 //! - `OFFLOAD_SIM_SEED=7 cargo test -p tests --test simulation one_seed -- --nocapture` runs one and prints each event.
 //!
+//! - `OFFLOAD_SIM_DEEPER=1 cargo test --release -p tests --test simulation exhaustive` searches one event deeper.
+//!
+//! New events and actions have one place each: what fake workers say in `process`, what clients and operators want in
+//! `script`, what the shell does in `world` (`apply`), what it means in `oracle` (`take_note`, `judge`), and the names in
+//! `coverage`. What is not simulated yet: reloads, tasks with steps that yield or let others in, promises of progress.
+//!
 //! A seed that fails is made smaller and printed as a list of events (`shrink`). The same seed gives the same run for
 //! as long as neither the core nor the simulator is changed.
 
@@ -23,6 +29,7 @@ mod choices;
 mod coverage;
 mod exhaustive;
 mod faults;
+mod ghost;
 mod oracle;
 mod planted;
 mod process;

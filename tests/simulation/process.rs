@@ -99,9 +99,9 @@ enum Stage {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct FakeProcess {
-    id: WorkerId,
+    pub(crate) id: WorkerId,
     offers: &'static [usize],
-    tape: crate::choices::Tape,
+    pub(crate) tape: crate::choices::Tape,
     stage: Stage,
     ignores_term: bool,
     arriving: VecDeque<ToFake>,
@@ -115,7 +115,7 @@ pub(crate) struct FakeProcess {
     last_delivery: Mono,
     /// The shell does not read its channel any more.
     pub(crate) is_unheard: bool,
-    runs: u64,
+    pub(crate) runs: u64,
     /// It has said what no honest worker says.
     has_lied: bool,
     is_stopped: bool,
@@ -157,7 +157,7 @@ impl FakeProcess {
         process
     }
 
-    fn strikes(&mut self, fault: Fault, out: &mut Outside) -> bool {
+    pub(crate) fn strikes(&mut self, fault: Fault, out: &mut Outside) -> bool {
         out.plan.strikes(fault, &mut out.choices, &mut self.tape)
     }
 
@@ -475,38 +475,5 @@ impl FakeProcess {
             }
             Stage::Waiting | Stage::Stuck => {}
         }
-    }
-
-    /// Something that is heard of it although its exit was told already.
-    pub(crate) fn ghost(&mut self, out: &mut Outside) -> Option<Event> {
-        let worker = self.id;
-        let job = JobId(1 + self.runs);
-        let events = [
-            Event::Closed { worker },
-            Event::Exited { worker, exit: Exit::Unknown, last_lines: Vec::new(), usage: None },
-            Event::Started { worker, job, attempt: 1 },
-            Event::Finished { worker, job, attempt: 1, run: MS, usage: Usage::default() },
-            Event::Failed {
-                worker,
-                job,
-                attempt: 1,
-                run: MS,
-                kind: FailureKind::Panic,
-                message: String::new(),
-                usage: Usage::default(),
-            },
-            Event::Progress { worker, job, attempt: 1, done: 1, total: 2 },
-            Event::Checkpoint { worker, job, attempt: 1, bytes: 1 },
-            Event::Yielded { worker, job, attempt: 1, run: MS, bytes: 1 },
-            Event::Stopped { worker },
-            Event::Continued { worker },
-            Event::Measured { worker, resident_bytes: 1 << 40 },
-            Event::Hello { worker, tasks: Vec::new() },
-            Event::Skipped { worker, job },
-            Event::Unfit { worker, message: String::new() },
-            Event::Violation { worker, message: String::new() },
-            Event::SpawnFailed { worker, fatal: true, message: String::new() },
-        ];
-        self.strikes(Fault::Ghost, out).then(|| out.choices.pick(&mut self.tape, &events))
     }
 }

@@ -379,9 +379,7 @@ impl World {
         self.out.oracle.see(now, &event, is_honest, &actions, &self.core)?;
         self.core.check().map_err(what)?;
         self.verdict.coverage.see_actions(&actions);
-        for action in actions {
-            self.apply(action);
-        }
+        actions.iter().for_each(|action| self.apply(action));
         self.out.complaint.take().map_or(Ok(()), Err)
     }
 
@@ -396,8 +394,8 @@ impl World {
     }
 
     /// What the shell would do.
-    fn apply(&mut self, action: Action) {
-        match action {
+    fn apply(&mut self, action: &Action) {
+        match *action {
             Action::Spawn { worker, program, .. } => self.spawn(worker, program),
             Action::Run { worker, job, attempt, .. } => {
                 let task = self.task_of.get(&job).copied().unwrap_or(0);
