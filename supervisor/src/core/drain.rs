@@ -3,6 +3,7 @@
 use super::action::{Action, Actions, Kill};
 use super::ids::{JobId, Mono, SlotIndex};
 use super::outcome;
+use super::sabotage::Bug;
 use super::slots::{Cause, SlotState};
 use super::{Core, Ending, Phase};
 use offload_protocol::nouns::OutcomeCode;
@@ -19,7 +20,10 @@ impl Core {
             return;
         }
         self.phase = Phase::Stopping;
-        let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
+        let forgets = |job: &super::jobs::Job| {
+            self.sabotage.is(Bug::StopForgetsRunning) && job.state.is_with_a_worker()
+        };
+        let jobs: Vec<JobId> = self.jobs.iter().filter(|(_, job)| !forgets(job)).map(|(id, _)| id).collect();
         for id in jobs {
             let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
             self.withdraw(now, id, Ending::of(error), actions);

@@ -6,6 +6,7 @@
 use super::action::{Actions, LostAttempt};
 use super::ids::{JobId, Mono, Place};
 use super::outcome::{self, human};
+use super::sabotage::Bug;
 use super::slots::{Cause, Load, Running, Worker};
 use super::{Core, Ending};
 use crate::exit::{Exit, ExitUsage};
@@ -102,7 +103,11 @@ impl Core {
         let (crashes, returns) = (job.crashes, job.returns);
         let Some(job) = self.jobs.get(id) else { return };
         let allowed = self.attempts_allowed(job);
-        let may_run_again = if is_blamed { crashes < allowed } else { allowed > 1 && returns < RETURNS_MAX };
+        let may_run_again = if is_blamed {
+            crashes < allowed + u32::from(self.sabotage.is(Bug::AttemptTooMany))
+        } else {
+            allowed > 1 && returns < RETURNS_MAX
+        };
         if may_run_again {
             return self.try_again(id);
         }
@@ -120,7 +125,7 @@ impl Core {
     fn give_back(&mut self, now: Mono, id: JobId, end: &End, actions: &mut Actions) {
         let lost = end.attempt(OutcomeCode::WorkerCrashed, end.exit.to_string(), 0, Duration::ZERO, false);
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.returns += 1;
+        job.returns += u32::from(!self.sabotage.is(Bug::ReturnsNotCounted));
         job.lost.push(lost);
         if job.returns < RETURNS_MAX {
             return self.try_again(id);
@@ -135,7 +140,9 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.charged = 0;
         }
-        self.enqueue(id);
+        if !self.sabotage.is(Bug::RequeueLost) {
+            self.enqueue(id);
+        }
     }
 }
 

@@ -45,6 +45,7 @@ pub mod restarts;
 mod rng;
 mod run;
 pub mod run_times;
+pub mod sabotage;
 mod settle;
 pub mod slots;
 mod steps;
@@ -66,6 +67,7 @@ use registry::Registry;
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
+use sabotage::{Bug, Sabotage};
 use slots::{Role, Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -103,6 +105,7 @@ pub struct Core {
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
     places_changed: bool,
+    sabotage: Sabotage,
 }
 
 /// How far the supervisor is on its way to the end.
@@ -167,6 +170,7 @@ impl Core {
             rng: Rng::new(config.seed),
             last_worker: 0,
             places_changed: true,
+            sabotage: Sabotage::default(),
             config,
         };
         core.make_places();
@@ -239,12 +243,16 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(now, id, job);
         self.charge(id, ending.run.map_or(ran, |run| run.min(ran)));
-        self.dequeue(id);
+        if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
+            self.dequeue(id);
+        }
+        self.spoil(id);
         let Some(mut job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.keys.ended(job.key.take());
         self.tally.end(ending.outcome);
         actions.push(Action::Finish(Box::new(self.ended(now, id, job, ran, ending))));
+        actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
     }
 
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
@@ -294,7 +302,8 @@ impl Core {
     }
 
     fn attempts_allowed(&self, job: &Job) -> u32 {
-        let idempotent = job.task.is_some_and(|task| self.registry.task(task).idempotent);
+        let idempotent = job.task.is_some_and(|task| self.registry.task(task).idempotent)
+            || self.sabotage.is(Bug::IdempotenceIgnored);
         let unasked = if idempotent { job.attempts_default } else { 1 };
         job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
     }

@@ -4,6 +4,7 @@ use super::action::{Action, Actions, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
+use super::sabotage::Bug;
 use super::slots::{Cause, Going, Load, Retire, Running, SlotState};
 use super::{Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
@@ -30,7 +31,8 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(slot) = self.trusted_slot_of(worker) else { return };
-        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
+        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id)
+            || self.sabotage.is(Bug::StartedTwice);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
             let message = format!("started {id}, attempt {attempt}, out of turn");
@@ -57,13 +59,20 @@ impl Core {
             job: id,
             attempt,
             started_at: now,
-            finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout),
+            finish_by: now
+                + job
+                    .filter(|_| !self.sabotage.is(Bug::RunHasNoLimit))
+                    .map_or_else(|| self.grace_of_unwanted(), |job| job.run_timeout),
             progress_by: promise.map(|promise| (now, promise)),
             lets_others_in: task.is_some_and(|task| task.lets_others_in),
             asked_to_yield: false,
             suspended_at: None,
             stood_still: Duration::ZERO,
         }
+    }
+
+    fn grace_of_unwanted(&self) -> Duration {
+        if self.sabotage.is(Bug::RunHasNoLimit) { Duration::MAX } else { self.config.kill_grace }
     }
 
     /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed.
@@ -114,7 +123,9 @@ impl Core {
         let (Some(task), bytes, ran_before) = (job.task, job.input_bytes, job.ran_before) else { return };
         self.registry.task_mut(task).ran(bytes, run + ran_before);
         let program = self.program_of(task);
-        if let Some(worker) = self.slots[slot].ready_worker() {
+        if let Some(worker) = self.slots[slot].ready_worker()
+            && !self.sabotage.is(Bug::FailuresNotForgotten)
+        {
             self.programs[program].restarts.proved_good(worker.ready_at);
         }
     }
@@ -136,8 +147,11 @@ impl Core {
     }
 
     fn expect_start(&mut self, slot: SlotIndex, patience: Mono) {
+        let is_renewed = !self.sabotage.is(Bug::PatienceNotRenewed);
         let place = self.slot_mut(slot);
-        if let SlotState::Busy { start_by, .. } = &mut place.state {
+        if let SlotState::Busy { start_by, .. } = &mut place.state
+            && is_renewed
+        {
             *start_by = patience;
         }
         place.rest_if_done();
@@ -157,7 +171,10 @@ impl Core {
         if !is_next || self.jobs.get(id).is_some() {
             return self.on_violation(now, worker, format!("skipped {id} out of turn"), actions);
         }
-        if let Some(load) = self.slot_mut(slot).load_mut() {
+        let is_taken_out = !self.sabotage.is(Bug::SkippedStillExpected);
+        if let Some(load) = self.slot_mut(slot).load_mut()
+            && is_taken_out
+        {
             load.waiting.pop_front();
         }
         self.expect_start(slot, now + self.config.start_timeout);
@@ -207,12 +224,14 @@ impl Core {
     /// A process was asked to end and has not.
     fn kill(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
         let reap_by = now + self.config.reap_timeout;
+        let is_forgotten = self.sabotage.is(Bug::NeverKilled);
         if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {
             *going = Going::Killed { reap_by };
             if *cause == Cause::Closed {
                 *cause = Cause::ClosedAndLivedOn;
             }
-            actions.push(Action::Kill { worker: place.worker, how: Kill::Kill });
+            let kill = Action::Kill { worker: place.worker, how: Kill::Kill };
+            actions.extend((!is_forgotten).then_some(kill));
         }
     }
 

@@ -4,6 +4,7 @@ use super::action::{Action, Actions};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::registry::Class;
+use super::sabotage::Bug;
 use super::slots::{Listed, Load, Role, Slot, SlotState};
 use super::{Core, Ending, Phase};
 use crate::limits::SHORT_MEMORY;
@@ -22,11 +23,16 @@ impl Core {
         self.give_out(now, actions);
         match self.phase {
             Phase::Running => self.fill_vacant(now, actions),
+            Phase::Draining { .. } if self.forgets_parked() => self.wind_up(now, actions),
             Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(now, actions),
             Phase::Draining { .. } | Phase::Stopping => self.wind_up(now, actions),
             Phase::Over => {}
         }
         self.relist();
+    }
+
+    fn forgets_parked(&self) -> bool {
+        self.sabotage.is(Bug::DrainForgetsParked) && self.jobs.len() == self.jobs.parked_count()
     }
 
     /// A ready spare takes the place of a worker that is lost or not ready yet.
@@ -218,9 +224,16 @@ impl Core {
         }
     }
 
+    fn forgets_to_list(&self, slot: SlotIndex) -> bool {
+        self.sabotage.is(Bug::SlotNotListed) && self.slots[slot].jobs_done > 0
+    }
+
     fn list(&mut self, slot: SlotIndex) {
         let fresh = Listed {
-            open: self.room(slot).map(|load| (load, self.slots[slot].is_reserved)),
+            open: self
+                .room(slot)
+                .filter(|_| !self.forgets_to_list(slot))
+                .map(|load| (load, self.slots[slot].is_reserved)),
             between_steps: self.lets_others_in(slot),
             due: self.slots[slot].deadline(self.config.hang_timeout),
         };
@@ -250,7 +263,7 @@ impl Core {
     /// Whether the slot can be given anything.
     fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
-        slot.role == Role::Work && slot.is_ready() && !slot.is_closing
+        (slot.role == Role::Work || self.sabotage.is(Bug::SpareWorks)) && slot.is_ready() && !slot.is_closing
     }
 
     /// How many jobs the slot has, if it can take one more.
@@ -288,7 +301,11 @@ impl Core {
 
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
         let program = self.slots[slot].program;
-        self.is_time_to_fill(slot) && self.programs[program].restarts.may_start(now, self.starting(program))
+        let restarts = &self.programs[program].restarts;
+        let may_start =
+            restarts.may_start(now, self.starting(program)) || self.sabotage.is(Bug::NoPauseBetweenStarts);
+        let is_given_up = self.sabotage.is(Bug::BreakerStaysOpen) && restarts.is_refusing();
+        self.is_time_to_fill(slot) && may_start && !is_given_up
     }
 
     /// The spare's place has time until the slots are served.

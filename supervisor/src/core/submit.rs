@@ -7,6 +7,7 @@ use super::jobs::{Expected, Job, JobState};
 use super::keys::Known;
 use super::outcome::{self, human};
 use super::registry::Class;
+use super::sabotage::Bug;
 use super::slots::Cause;
 use super::{Core, Ending, Phase};
 use crate::limits::PRIORITY_MAX;
@@ -29,7 +30,8 @@ impl Core {
         request: JobRequest,
         actions: &mut Actions,
     ) {
-        let known = request.key.as_ref().and_then(|key| self.keys.find(key, &request.task));
+        let key = request.key.as_ref().filter(|_| !self.sabotage.is(Bug::KeyIgnored));
+        let known = key.and_then(|key| self.keys.find(key, &request.task));
         if let Some(Known::Same(job)) = known {
             actions.push(Action::Accepted { ticket, job, is_known: true });
             return;
@@ -48,7 +50,7 @@ impl Core {
 
     /// The task, if it is known already, or why the job is refused.
     fn admit(&self, request: &JobRequest, known: Option<Known>) -> Result<Option<TaskIndex>, ErrorDetail> {
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running && !self.sabotage.is(Bug::DrainTakesJobs) {
             return Err(outcome::error(
                 OutcomeCode::Unavailable,
                 "the supervisor is ending and takes no more jobs",
@@ -120,7 +122,7 @@ impl Core {
         let program = task.map(|task| self.program_of(task));
         let (waiting, _) = self.waiting_and_running();
         let limit = self.config.max_jobs;
-        if waiting >= limit {
+        if waiting >= limit + usize::from(self.sabotage.is(Bug::QueueOneTooLong)) {
             let message = format!("the queue is full: {waiting} jobs wait, the limit is {limit}");
             return Err(self.full(OutcomeCode::Overloaded, &message, program));
         }
@@ -252,6 +254,9 @@ impl Core {
     pub(super) fn expire(&mut self, now: Mono, actions: &mut Actions) {
         while let Some((_, id)) = self.jobs.first_deadline().filter(|(when, _)| *when <= now) {
             let Some(job) = self.jobs.get(id) else { return };
+            if self.sabotage.is(Bug::DeadlineOfRunningIgnored) && job.state.is_with_a_worker() {
+                return;
+            }
             let waited = human(now - job.accepted_at);
             let message = match job.state {
                 JobState::Running { .. } => format!("the deadline passed while it ran, after {waited}"),

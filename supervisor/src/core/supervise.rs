@@ -4,6 +4,7 @@ use super::Core;
 use super::action::{Action, Actions, Kill, Notice};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
+use super::sabotage::Bug;
 use super::slots::{Cause, Going, Load, Retire, SlotState, Worker};
 use super::waiting::planned;
 use crate::exit::{Exit, ExitUsage};
@@ -60,7 +61,9 @@ impl Core {
     }
 
     fn set_stopped(&mut self, worker: WorkerId, since: Option<Mono>) {
-        let Some(&slot) = self.places.get(&worker) else { return };
+        let Some(&slot) = self.places.get(&worker).filter(|_| !self.sabotage.is(Bug::StopIgnored)) else {
+            return;
+        };
         if let Some(worker) = self.slot_mut(slot).worker_mut()
             && worker.stopped_at.is_some() != since.is_some()
         {
@@ -139,7 +142,9 @@ impl Core {
         message: String,
         actions: &mut Actions,
     ) {
-        if let Some(&slot) = self.places.get(&worker) {
+        if let Some(&slot) = self.places.get(&worker)
+            && !self.sabotage.is(Bug::ViolatorTrusted)
+        {
             self.leave(now, slot, Cause::Violation(message), Some(Kill::Kill), actions);
         }
     }

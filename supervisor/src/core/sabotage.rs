@@ -1,0 +1,116 @@
+//! Mistakes that can be planted in the core, one at a time, to see whether the simulator finds them. Each is one
+//! condition at the place where somebody could have made it.
+//!
+//! Only a build with the cargo feature `sabotage`, which the tests ask for, can plant one. In any other build the type
+//! has no size, the conditions are constants, and nothing of this is left.
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $bug:ident),+ $(,)?) => {
+        /// A mistake that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $($(#[$doc])* $bug),+ }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &'static [Bug] = &[$(Bug::$bug),+];
+        }
+    };
+}
+
+bugs! {
+    /// A job that comes back from a worker is put nowhere.
+    RequeueLost,
+    /// The end of a job is told twice.
+    ToldTwice,
+    /// One attempt more than allowed.
+    AttemptTooMany,
+    /// A job that must not run twice is tried again.
+    IdempotenceIgnored,
+    /// One job more than the queue takes.
+    QueueOneTooLong,
+    /// The bytes of a job that has ended stay in the ledger.
+    BytesNotReturned,
+    /// The deadline of a job that has ended stays in the list.
+    DeadlineNotRemoved,
+    /// A running job is not ended when its deadline comes.
+    DeadlineOfRunningIgnored,
+    /// A cancelled job stays in its queue.
+    CancelledStaysQueued,
+    /// The spare is given jobs.
+    SpareWorks,
+    /// A worker that has done a job is not listed as free.
+    SlotNotListed,
+    /// The patience with one job goes on with the next one.
+    PatienceNotRenewed,
+    /// A job may run for ever.
+    RunHasNoLimit,
+    /// A worker may say twice that it has started.
+    StartedTwice,
+    /// A worker that breaks a rule goes on.
+    ViolatorTrusted,
+    /// A job that was thrown away as told is still expected.
+    SkippedStillExpected,
+    /// A worker that does not end of SIGTERM is forgotten.
+    NeverKilled,
+    /// A job goes from one dying worker to the next without end.
+    ReturnsNotCounted,
+    /// A program that has failed to start is not tried again.
+    BreakerStaysOpen,
+    /// A program that fails to start is tried again at once.
+    NoPauseBetweenStarts,
+    /// Failed starts are never forgotten.
+    FailuresNotForgotten,
+    /// Jobs are taken while draining.
+    DrainTakesJobs,
+    /// A drain is over while jobs are parked.
+    DrainForgetsParked,
+    /// A key does not keep a job from being taken twice.
+    KeyIgnored,
+    /// A worker that is stopped is given jobs.
+    StopIgnored,
+    /// A stop does not end what runs.
+    StopForgetsRunning,
+}
+
+/// The mistake that is planted, if one is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sabotage {
+    #[cfg(feature = "sabotage")]
+    planted: Option<Bug>,
+}
+
+impl Sabotage {
+    /// Whether this mistake is planted.
+    #[cfg(feature = "sabotage")]
+    pub(super) fn is(self, bug: Bug) -> bool {
+        self.planted == Some(bug)
+    }
+
+    /// Whether this mistake is planted: never in this build.
+    #[cfg(not(feature = "sabotage"))]
+    pub(super) const fn is(self, _: Bug) -> bool {
+        false
+    }
+}
+
+impl super::Core {
+    /// Spoils a job that is about to be forgotten, if that is the mistake.
+    pub(super) fn spoil(&mut self, id: super::ids::JobId) {
+        let sabotage = self.sabotage;
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if sabotage.is(Bug::BytesNotReturned) {
+            job.input_bytes = 0;
+        }
+        if sabotage.is(Bug::DeadlineNotRemoved) {
+            job.deadline = None;
+        }
+    }
+}
+
+#[cfg(feature = "sabotage")]
+impl super::Core {
+    /// Plants a mistake.
+    pub fn sabotage(&mut self, bug: Bug) {
+        self.sabotage.planted = Some(bug);
+    }
+}

@@ -1,0 +1,141 @@
+//! What the seeds have seen: which event came in which state, which answers were given, which outcomes there were. A
+//! simulator that never reaches a state proves nothing about it, so what is reachable is listed in `reachable.txt`.
+
+use offload_supervisor::core::action::Action;
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::{JobId, WorkerId};
+use offload_supervisor::core::jobs::JobState;
+use offload_supervisor::core::slots::{Cause, SlotState};
+use offload_supervisor::core::{Core, Phase};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// How often each pair was seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Coverage {
+    pairs: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+/// The pairs that can be seen, one a line. Those that only many more seeds than usual come upon end in "rare".
+const REACHABLE: &str = include_str!("reachable.txt");
+
+impl Coverage {
+    /// Counts an event, in the state that it meets.
+    pub(crate) fn see(&mut self, core: &Core, event: &Event) {
+        let pair = match event {
+            Event::Submit { .. } => (phase(core), "submit"),
+            Event::Refused => (phase(core), "refused"),
+            Event::Tick => (phase(core), "tick"),
+            Event::Drain => (phase(core), "drain"),
+            Event::Stop => (phase(core), "stop"),
+            Event::Configure(_) => (phase(core), "configure"),
+            Event::Cancel { job } => (job_state(core, *job), "cancel"),
+            Event::SpawnFailed { worker, .. } => (slot_state(core, *worker), "spawn_failed"),
+            Event::Hello { worker, .. } => (slot_state(core, *worker), "hello"),
+            Event::Unfit { worker, .. } => (slot_state(core, *worker), "unfit"),
+            Event::Started { worker, .. } => (slot_state(core, *worker), "started"),
+            Event::Finished { worker, .. } => (slot_state(core, *worker), "finished"),
+            Event::Failed { worker, .. } => (slot_state(core, *worker), "failed"),
+            Event::Skipped { worker, .. } => (slot_state(core, *worker), "skipped"),
+            Event::Violation { worker, .. } => (slot_state(core, *worker), "violation"),
+            Event::Progress { worker, .. } => (slot_state(core, *worker), "progress"),
+            Event::Checkpoint { worker, .. } => (slot_state(core, *worker), "checkpoint"),
+            Event::Yielded { worker, .. } => (slot_state(core, *worker), "yielded"),
+            Event::Stopped { worker } => (slot_state(core, *worker), "stopped"),
+            Event::Continued { worker } => (slot_state(core, *worker), "continued"),
+            Event::Measured { worker, .. } => (slot_state(core, *worker), "measured"),
+            Event::Reload { .. } => (phase(core), "reload"),
+            Event::Closed { worker } => (slot_state(core, *worker), "closed"),
+            Event::Exited { worker, .. } => (slot_state(core, *worker), "exited"),
+        };
+        *self.pairs.entry(pair).or_default() += 1;
+    }
+
+    /// Counts answers and outcomes.
+    pub(crate) fn see_actions(&mut self, actions: &[Action]) {
+        for action in actions {
+            let pair = match action {
+                Action::Rejected { error, .. } => ("rejected", error.code.as_str()),
+                Action::Finish(ended) => ("ended", ended.outcome.as_str()),
+                _ => continue,
+            };
+            *self.pairs.entry(pair).or_default() += 1;
+        }
+    }
+
+    /// Adds what another run has seen.
+    pub(crate) fn add(&mut self, other: &Coverage) {
+        for (pair, count) in &other.pairs {
+            *self.pairs.entry(*pair).or_default() += count;
+        }
+    }
+
+    /// How many different pairs were seen.
+    pub(crate) fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// What is listed and was not seen, and what was seen and is not listed.
+    pub(crate) fn differences(&self) -> (Vec<String>, Vec<String>) {
+        let lines = REACHABLE.lines().filter(|line| !line.starts_with('#'));
+        let (rare, usual): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.ends_with(" rare"));
+        let listed: Vec<&str> =
+            usual.iter().copied().chain(rare.iter().map(|line| line.trim_end_matches(" rare"))).collect();
+        let seen: Vec<String> = self.pairs.keys().map(|(state, event)| format!("{state} {event}")).collect();
+        let missing = usual.iter().filter(|line| !seen.iter().any(|pair| pair == *line));
+        let missing = missing.map(|line| (*line).to_owned()).collect();
+        let new = seen.iter().filter(|pair| !listed.contains(&pair.as_str())).cloned().collect();
+        (missing, new)
+    }
+
+    /// The table, for people.
+    pub(crate) fn table(&self) -> String {
+        let mut table = String::new();
+        for ((state, event), count) in &self.pairs {
+            let _ = writeln!(table, "{state} {event} {count}");
+        }
+        table
+    }
+}
+
+fn phase(core: &Core) -> &'static str {
+    match core.phase() {
+        Phase::Running => "open",
+        Phase::Draining { .. } => "draining",
+        Phase::Stopping => "stopping",
+        Phase::Over => "over",
+    }
+}
+
+fn job_state(core: &Core, job: JobId) -> &'static str {
+    match core.jobs().get(job).map(|job| job.state) {
+        None => "no_job",
+        Some(JobState::Parked) => "parked",
+        Some(JobState::Queued) => "queued",
+        Some(JobState::Assigned { .. }) => "assigned",
+        Some(JobState::Running { .. }) => "running",
+    }
+}
+
+fn slot_state(core: &Core, worker: WorkerId) -> &'static str {
+    let Some(slot) = core.slot_of(worker) else { return "gone" };
+    match &core.slots()[slot].state {
+        SlotState::Vacant => "vacant",
+        SlotState::Starting { .. } => "starting",
+        SlotState::Idle { .. } => "idle",
+        SlotState::Busy { load, .. } if load.running.is_some() => "busy_running",
+        SlotState::Busy { .. } => "busy_assigned",
+        SlotState::Leaving { cause, .. } => match cause {
+            Cause::Dismissed => "leaving_dismissed",
+            Cause::JobEnded => "leaving_job_ended",
+            Cause::Silent => "leaving_silent",
+            Cause::Stuck => "leaving_stuck",
+            Cause::Stopped => "leaving_stopped",
+            Cause::Hung => "leaving_hung",
+            Cause::Closed => "leaving_closed",
+            Cause::ClosedAndLivedOn => "leaving_closed_alive",
+            Cause::Violation(_) => "leaving_violation",
+            Cause::Unfit(_) => "leaving_unfit",
+        },
+    }
+}

@@ -1,0 +1,47 @@
+//! What is heard of a process although its exit was told already. The shell never does that; the core must not mind.
+
+use crate::faults::Fault;
+use crate::process::FakeProcess;
+use crate::world::Outside;
+use offload_protocol::nouns::{FailureKind, Usage};
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::JobId;
+use offload_supervisor::exit::Exit;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+impl FakeProcess {
+    /// Something that is heard of it although its exit was told already.
+    pub(crate) fn ghost(&mut self, out: &mut Outside) -> Option<Event> {
+        let worker = self.id;
+        let job = JobId(1 + self.runs);
+        let events = [
+            Event::Closed { worker },
+            Event::Exited { worker, exit: Exit::Unknown, last_lines: Vec::new(), usage: None },
+            Event::Started { worker, job, attempt: 1 },
+            Event::Finished { worker, job, attempt: 1, run: MS, usage: Usage::default() },
+            Event::Failed {
+                worker,
+                job,
+                attempt: 1,
+                run: MS,
+                kind: FailureKind::Panic,
+                message: String::new(),
+                usage: Usage::default(),
+            },
+            Event::Progress { worker, job, attempt: 1, done: 1, total: 2 },
+            Event::Checkpoint { worker, job, attempt: 1, bytes: 1 },
+            Event::Yielded { worker, job, attempt: 1, run: MS, bytes: 1 },
+            Event::Stopped { worker },
+            Event::Continued { worker },
+            Event::Measured { worker, resident_bytes: 1 << 40 },
+            Event::Hello { worker, tasks: Vec::new() },
+            Event::Skipped { worker, job },
+            Event::Unfit { worker, message: String::new() },
+            Event::Violation { worker, message: String::new() },
+            Event::SpawnFailed { worker, fatal: true, message: String::new() },
+        ];
+        self.strikes(Fault::Ghost, out).then(|| out.choices.pick(&mut self.tape, &events))
+    }
+}

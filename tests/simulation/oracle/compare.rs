@@ -1,0 +1,124 @@
+//! What must be true after every event, and at the end.
+
+use super::{Failure, Oracle, demand};
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::Mono;
+use offload_supervisor::core::slots::Role;
+use offload_supervisor::core::{Core, Phase};
+use offload_supervisor::limits::RETURNS_MAX;
+
+impl Oracle {
+    pub(super) fn compare(&mut self, now: Mono, event: &Event, core: &Core) -> Result<(), Failure> {
+        self.compare_books(core)?;
+        self.compare_jobs(now, event, core)?;
+        self.demand_no_idleness(core)?;
+        // A tick may have brought about something that is due at once, but not again and again.
+        if matches!(event, Event::Tick) {
+            let is_due = core.next_deadline().is_some_and(|due| due <= now);
+            self.ticks_in_vain = if is_due { self.ticks_in_vain + 1 } else { 0 };
+        }
+        demand(self.ticks_in_vain < 4, "O11", || {
+            format!("after a tick at {now:?} another one is due at {:?}", core.next_deadline())
+        })
+    }
+
+    fn compare_books(&self, core: &Core) -> Result<(), Failure> {
+        let tally = core.tally();
+        let figures = [
+            ("accepted", self.accepted, tally.accepted()),
+            ("rejected", self.rejected, tally.rejected()),
+            ("started", self.starts.total, tally.starts()),
+            ("live", self.live.len() as u64, core.jobs().len() as u64),
+            ("processes", self.workers.len() as u64, core.process_count() as u64),
+        ];
+        for (what, here, there) in figures {
+            demand(here == there, "O13", || format!("{what}: {here} here, {there} there"))?;
+        }
+        for code in OutcomeCode::ALL {
+            let here = self.ended.get(code).copied().unwrap_or(0);
+            demand(here == tally.ended(*code), "O13", || format!("{code}: {here} here"))?;
+        }
+        let (here, there) = (self.live_bytes(), core.jobs().held_bytes());
+        demand(here == there, "O7", || format!("{here} bytes are held, not {there}"))
+    }
+
+    fn compare_jobs(&self, now: Mono, event: &Event, core: &Core) -> Result<(), Failure> {
+        for id in &self.live {
+            let book = &self.jobs[id];
+            demand(!book.is_late(now), "O2", || format!("{id} lives on after its deadline"))?;
+            demand(book.is_doubtful || book.returns < RETURNS_MAX, "O2", || {
+                format!("{id} is given back for ever")
+            })?;
+            let is_held = core.jobs().get(*id).map(|job| job.state.is_with_a_worker());
+            demand(is_held == Some(book.holder.is_some()), "O1", || format!("{id} is not with {book:?}"))?;
+            let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);
+            let is_overdue = matches!(event, Event::Tick) && book.has_run_too_long(now);
+            demand(!is_overdue || is_leaving || book.is_doubtful, "O2", || format!("{id} runs too long"))?;
+        }
+        demand(!self.is_stopping || self.live.is_empty(), "O1", || "jobs live on after a stop".to_owned())
+    }
+
+    /// With one program: work and idle workers, beside the spare, do not exist at the same time.
+    fn demand_no_idleness(&self, core: &Core) -> Result<(), Failure> {
+        let is_renewed = self.config.max_jobs_per_worker.is_some() || self.config.max_age.is_some();
+        let is_scaled = self.most_workers > self.config.workers;
+        if self.programs.len() > 1 || core.phase() == Phase::Over || is_renewed || is_scaled {
+            return Ok(());
+        }
+        let idle = self.workers.values().filter(|book| book.is_well() && book.given.is_empty()).count();
+        let is_offered = |task: &String| self.programs[0].offers.contains(task);
+        let waits = |id: &&_| self.jobs[id].holder.is_none() && is_offered(&self.jobs[id].task);
+        let waiting = self.live.iter().find(waits);
+        let kept = self.config.spares + self.config.reserved_of(self.config.workers);
+        demand(idle <= kept || waiting.is_none(), "O9", || {
+            format!("{waiting:?} waits, {idle} workers are idle")
+        })
+    }
+
+    /// Whether each place has a worker that is well, where that is possible.
+    pub(crate) fn is_pool_full(&self, core: &Core) -> bool {
+        (0..self.programs.len()).all(|program| {
+            let places = core
+                .slots()
+                .iter()
+                .filter(|slot| slot.program == program && slot.role != Role::Surplus)
+                .count();
+            let well = self.workers.values().filter(|book| book.program == program && book.is_well()).count();
+            well == places || self.programs[program].may_be_broken
+        })
+    }
+
+    /// All jobs have ended, all workers are there: nothing is due.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub(crate) fn all_is_well(&self, core: &Core, now: Mono) -> Result<(), Failure> {
+        let due = core.next_deadline();
+        let ages = self.config.max_age.is_some();
+        let is_hopeless = ages || self.programs.iter().any(|program| program.may_be_broken);
+        demand(due.is_none() || is_hopeless, "O8", || format!("something is due at {due:?}, it is {now:?}"))?;
+        demand(self.live.is_empty() && core.jobs().is_empty(), "O8", || "jobs are left".to_owned())
+    }
+
+    /// After the end.
+    ///
+    /// # Errors
+    /// What is left.
+    pub(crate) fn nothing_is_left(&self, core: &Core) -> Result<(), Failure> {
+        let (waiting, running) = core.waiting_and_running();
+        let jobs = core.jobs();
+        let left = [
+            ("jobs", jobs.len() + waiting + running + self.live.len()),
+            ("bytes", jobs.held_bytes() as usize),
+            ("deadlines", usize::from(jobs.first_deadline().is_some())),
+            ("timers", usize::from(core.next_deadline().is_some())),
+            ("processes", core.process_count() + self.workers.len()),
+            ("ends", usize::from(!self.is_over || core.phase() != Phase::Over)),
+        ];
+        for (what, number) in left {
+            demand(number == 0, "O8", || format!("{number} {what} left at the end"))?;
+        }
+        Ok(())
+    }
+}

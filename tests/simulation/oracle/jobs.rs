@@ -1,0 +1,263 @@
+//! The books about jobs: what each was promised, what was done about it, and which outcomes that allows.
+
+use super::{Failure, Oracle, demand};
+use crate::script::TASKS;
+use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
+use offload_supervisor::core::action::Ended;
+use offload_supervisor::core::event::{Event, JobRequest, Key};
+use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX, RETURNS_MAX};
+use std::time::Duration;
+
+/// How a run really ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// With a result.
+    Well,
+    /// With a failure of its own.
+    Failed(FailureKind),
+}
+
+/// One job that was accepted.
+#[derive(Clone, Debug)]
+pub(super) struct JobBook {
+    pub(super) task: String,
+    pub(super) bytes: u64,
+    /// Length of its checkpoint.
+    checkpoint: u64,
+    client: String,
+    key: Option<Key>,
+    pub(super) deadline: Option<Mono>,
+    timeout: Duration,
+    allowed: u32,
+    accepted_at: Mono,
+    /// Starts that the core was told of by workers that it trusts.
+    pub(super) starts: u32,
+    /// Starts that really happened, but for those by workers that break rules.
+    executions: u32,
+    /// Runs that were really done.
+    runs: Vec<(WorkerId, u32, Ran)>,
+    pub(super) holder: Option<WorkerId>,
+    pub(super) running_since: Option<Mono>,
+    pub(super) returns: u32,
+    /// A worker that breaks rules had it: what was said of it since is not known to be true.
+    pub(super) is_doubtful: bool,
+    outcome: Option<OutcomeCode>,
+}
+
+impl JobBook {
+    pub(super) fn is_late(&self, now: Mono) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    pub(super) fn has_run_too_long(&self, now: Mono) -> bool {
+        self.running_since.is_some_and(|since| since + self.timeout <= now)
+    }
+}
+
+impl Oracle {
+    /// A worker has begun a job. Whether the core knows it is another question.
+    ///
+    /// # Errors
+    /// If it was begun more often than it may be.
+    pub(crate) fn really_started(&mut self, job: JobId, is_liar: bool) -> Result<(), Failure> {
+        let Some(book) = self.jobs.get_mut(&job).filter(|_| !is_liar) else { return Ok(()) };
+        book.executions += 1;
+        // One that may be tried again may also be given back without blame.
+        let allowed = if book.allowed == 1 { 1 } else { book.allowed + RETURNS_MAX };
+        demand(book.executions <= allowed, "O3", || {
+            format!("{job} was run {} times, {allowed} are allowed", book.executions)
+        })
+    }
+
+    /// A worker has done a job.
+    pub(crate) fn really_ended(&mut self, worker: WorkerId, job: JobId, attempt: u32, how: Ran) {
+        if let Some(book) = self.jobs.get_mut(&job) {
+            book.runs.push((worker, attempt, how));
+        }
+    }
+
+    /// A job has a checkpoint.
+    pub(super) fn keep(&mut self, id: JobId, event: &Event) -> Result<(), Failure> {
+        let (Event::Checkpoint { bytes, job, .. } | Event::Yielded { bytes, job, .. }) = event else {
+            return Err(Failure { rule: "O2", what: format!("no checkpoint of {id} came") });
+        };
+        demand(*job == id && self.live.contains(&id), "O2", || format!("a checkpoint of {job} for {id}"))?;
+        self.jobs.entry(id).and_modify(|book| book.checkpoint = *bytes);
+        Ok(())
+    }
+
+    /// Whether the key was used before, and for the same.
+    fn known(&self, request: &JobRequest) -> Option<(JobId, bool)> {
+        let key = request.key.as_ref()?;
+        let is_it = |book: &JobBook| book.key.as_ref().is_some_and(|known| known.name == key.name);
+        let (id, book) = self.jobs.iter().find(|(_, book)| is_it(book))?;
+        Some((*id, book.key.as_ref() == Some(key) && book.task == request.task))
+    }
+
+    pub(super) fn judge_acceptance(
+        &mut self,
+        now: Mono,
+        ticket: Ticket,
+        id: JobId,
+        is_known: bool,
+    ) -> Result<(), Failure> {
+        let request = self.asked.take().filter(|(asked, _)| *asked == ticket).map(|(_, request)| request);
+        let request = request.ok_or(Failure { rule: "O10", what: format!("{id}: nobody asked for it") })?;
+        let known = self.known(&request);
+        if is_known {
+            return demand(known == Some((id, true)), "O12", || format!("{id} is not known: {request:?}"));
+        }
+        let is_legal = !self.is_ending()
+            && known.is_none()
+            && !self.is_queue_full()
+            && self.has_room(request.input_bytes)
+            && request.input_bytes <= self.config.max_payload
+            && request.timeout != Some(Duration::ZERO)
+            && is_task_name(&request.task);
+        demand(is_legal, "O12", || format!("{id} should have been refused: {request:?}"))?;
+        demand(!self.jobs.contains_key(&id), "O1", || format!("{id} exists already"))?;
+        self.accepted += 1;
+        self.live.insert(id);
+        let book = self.open_book(now, request);
+        self.jobs.insert(id, book);
+        Ok(())
+    }
+
+    fn open_book(&self, now: Mono, request: JobRequest) -> JobBook {
+        let idempotent = TASKS.iter().any(|(name, idempotent, _)| *name == request.task && *idempotent);
+        let unasked = if idempotent { self.config.max_attempts } else { 1 };
+        JobBook {
+            bytes: request.input_bytes,
+            checkpoint: 0,
+            client: request.client,
+            key: request.key,
+            deadline: request.deadline.map(|deadline| now + deadline),
+            timeout: request.timeout.unwrap_or(self.config.run_timeout),
+            allowed: request.attempts.unwrap_or(unasked).clamp(1, ATTEMPTS_MAX),
+            task: request.task,
+            accepted_at: now,
+            starts: 0,
+            executions: 0,
+            runs: Vec::new(),
+            holder: None,
+            running_since: None,
+            returns: 0,
+            is_doubtful: false,
+            outcome: None,
+        }
+    }
+
+    fn is_queue_full(&self) -> bool {
+        let waiting = self.live.iter().filter(|id| self.jobs[id].holder.is_none()).count();
+        waiting >= self.config.max_jobs
+    }
+
+    fn waiting_of(&self, client: &str) -> usize {
+        let waits = |book: &JobBook| book.holder.is_none() && book.client == client;
+        self.live.iter().filter(|id| waits(&self.jobs[id])).count()
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        bytes <= self.config.max_bytes.saturating_sub(self.live_bytes())
+    }
+
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live.iter().map(|id| self.jobs[id].bytes + self.jobs[id].checkpoint).sum()
+    }
+
+    pub(super) fn judge_refusal(&mut self, ticket: Ticket, code: OutcomeCode) -> Result<(), Failure> {
+        let request = self.asked.take().filter(|(asked, _)| *asked == ticket).map(|(_, request)| request);
+        let request = request.ok_or(Failure { rule: "O10", what: "an answer to nobody".to_owned() })?;
+        self.rejected += 1;
+        let is_legal = match code {
+            OutcomeCode::Unavailable => {
+                self.is_ending()
+                    || self.programs.iter().any(|program| program.may_refuse(self.least_restarts))
+            }
+            OutcomeCode::TooLarge => request.input_bytes > self.config.max_payload,
+            OutcomeCode::Overloaded => self.is_queue_full() || !self.has_room(request.input_bytes),
+            OutcomeCode::BadRequest => {
+                request.timeout == Some(Duration::ZERO)
+                    || request.lane.is_some()
+                    || request.priority > PRIORITY_MAX
+                    || request.key.as_ref().is_some_and(|key| key.name.is_empty())
+            }
+            OutcomeCode::Quota => self.waiting_of(&request.client) >= self.config.max_jobs_of_one(),
+            OutcomeCode::Conflict => self.known(&request).is_some_and(|(_, is_same)| !is_same),
+            OutcomeCode::UnknownTask => self.is_unknown(&request.task),
+            _ => false,
+        };
+        demand(is_legal, "O12", || format!("refused with {code}: {request:?}"))
+    }
+
+    fn is_unknown(&self, task: &str) -> bool {
+        let is_offered = self.programs.iter().any(|program| program.offers.iter().any(|name| name == task));
+        let all_known = self.programs.iter().all(|program| program.has_said_hello);
+        !is_task_name(task) || (all_known && !is_offered)
+    }
+
+    pub(super) fn judge_outcome(&mut self, now: Mono, event: &Event, ended: &Ended) -> Result<(), Failure> {
+        let id = ended.job;
+        demand(self.live.contains(&id), "O1", || format!("{id} ends again, or never lived"))?;
+        let book = &self.jobs[&id];
+        let is_legal = self.is_legal(now, event, id, book, ended);
+        demand(is_legal, "O2", || format!("{id} must not end like that: {ended:?}\n{book:?}"))?;
+        demand(book.is_doubtful || ended.attempts == book.starts, "O2", || {
+            format!("{id} was started {} times, not {}", book.starts, ended.attempts)
+        })?;
+        let age = ended.queued + ended.run + ended.returned;
+        demand(age == now - book.accepted_at, "O2", || format!("{id} did not take {age:?}"))?;
+        demand(ended.error.is_none() == (ended.outcome == OutcomeCode::Ok), "O2", || {
+            format!("{id} is {} with {:?}", ended.outcome, ended.error)
+        })?;
+        self.live.remove(&id);
+        *self.ended.entry(ended.outcome).or_default() += 1;
+        self.jobs.entry(id).and_modify(|book| book.outcome = Some(ended.outcome));
+        Ok(())
+    }
+
+    /// Whether what really happened allows this outcome at this event.
+    fn is_legal(&self, now: Mono, event: &Event, id: JobId, book: &JobBook, ended: &Ended) -> bool {
+        let has_run = |of: WorkerId, named: u32, how: Ran| {
+            book.holder == Some(of) && book.runs.contains(&(of, named, how))
+        };
+        let is_its_exit = book.holder.is_some_and(|worker| self.gone.contains(&worker));
+        let is_free = book.holder.is_none() || is_its_exit;
+        let holder = book.holder.and_then(|worker| self.workers.get(&worker));
+        let was_lost = book.is_doubtful || book.running_since.is_some();
+        match (ended.outcome, event) {
+            (OutcomeCode::Ok, Event::Finished { worker, job, attempt, .. }) => {
+                *job == id && has_run(*worker, *attempt, Ran::Well)
+            }
+            (OutcomeCode::AppError, Event::Failed { worker, job, attempt, .. }) => {
+                *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::AppError))
+            }
+            (OutcomeCode::Panic, Event::Failed { worker, job, attempt, .. }) => {
+                *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::Panic))
+            }
+            (OutcomeCode::Timeout, _) => {
+                let was_stopped = is_its_exit && holder.is_some_and(|holder| holder.was_stopped);
+                book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped
+            }
+            (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
+            (OutcomeCode::Cancelled, _) => self.is_stopping,
+            (OutcomeCode::WorkerCrashed, _) => {
+                let was_given_back_often = book.returns + book.starts + 1 >= RETURNS_MAX;
+                is_its_exit && ((was_lost && book.allowed == 1) || was_given_back_often)
+            }
+            (OutcomeCode::WorkerProtocol, _) => {
+                is_its_exit && book.allowed == 1 && holder.is_some_and(|holder| holder.is_liar)
+            }
+            (OutcomeCode::Poison, _) => {
+                is_its_exit && was_lost && book.allowed > 1 && ended.attempts >= book.allowed
+            }
+            (OutcomeCode::Unavailable, _) => {
+                is_free && self.programs.iter().any(|program| program.may_refuse(self.least_restarts))
+            }
+            (OutcomeCode::UnknownTask, _) => is_free && self.is_unknown(&book.task),
+            (OutcomeCode::BadRequest, _) => is_free,
+            _ => false,
+        }
+    }
+}

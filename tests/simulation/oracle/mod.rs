@@ -1,0 +1,196 @@
+//! The other books: what was asked, what the fake workers really did, and whether what the core does about it is right.
+//! Nothing in here looks at how the core decides. It sees events and actions, and compares the few figures that the
+//! core makes public with its own.
+//!
+//! | rule | it says |
+//! |---|---|
+//! | O1 | one outcome for each accepted job, never two, and in the end not none |
+//! | O2 | the outcome is one that what really happened allows |
+//! | O3 | a job is not started more often than it may be |
+//! | O5 | no more processes than slots and spare; work only for those who are well and have room |
+//! | O6 | starts that fail are not repeated without pause |
+//! | O7 | the bytes that are held are those of the jobs that live |
+//! | O8 | at the end nothing is left |
+//! | O9 | no worker is idle while there is work for it |
+//! | O10 | each request is answered once, at once |
+//! | O11 | one event causes a bounded number of actions, one moment a bounded number of events |
+//! | O12 | a refusal has a reason and no effect |
+//! | O13 | the tally is right |
+//! | O15 | nobody is accused of what he has not done, and who has done it is ended |
+
+mod compare;
+mod jobs;
+mod starts;
+mod workers;
+
+pub(crate) use jobs::Ran;
+
+use jobs::JobBook;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::core::Core;
+use offload_supervisor::core::action::{Action, Notice};
+use offload_supervisor::core::config::CoreConfig;
+use offload_supervisor::core::event::{Event, JobRequest};
+use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use starts::StartBook;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use workers::{ProgramBook, WorkerBook};
+
+/// A rule that was broken.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// Which.
+    pub(crate) rule: &'static str,
+    /// How, for people.
+    pub(crate) what: String,
+}
+
+/// Fails unless it holds.
+pub(crate) fn demand(holds: bool, rule: &'static str, what: impl FnOnce() -> String) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure { rule, what: what() }) }
+}
+
+/// See the module's documentation.
+pub(crate) struct Oracle {
+    config: CoreConfig,
+    jobs: BTreeMap<JobId, JobBook>,
+    live: BTreeSet<JobId>,
+    workers: BTreeMap<WorkerId, WorkerBook>,
+    programs: Vec<ProgramBook>,
+    starts: StartBook,
+    accepted: u64,
+    rejected: u64,
+    ended: BTreeMap<OutcomeCode, u64>,
+    /// The request that waits for its answer.
+    asked: Option<(Ticket, JobRequest)>,
+    /// When a drain that was asked for becomes a stop.
+    drain_ends: Option<Mono>,
+    is_stopping: bool,
+    is_over: bool,
+    /// Ticks in a row after which another one was due at once.
+    ticks_in_vain: u32,
+    /// Those that ended, or turned out to hang in the kernel, by this event.
+    gone: BTreeSet<WorkerId>,
+    /// The most workers that were ever configured.
+    most_workers: usize,
+    /// The least `max_restarts` that was ever configured.
+    least_restarts: u32,
+    /// The least first pause and the least longest pause that were ever configured.
+    least_backoff: (Duration, Duration),
+    /// The least time that was ever configured for a hello and for a start.
+    least_patience: (Duration, Duration),
+}
+
+impl Oracle {
+    /// Books without an entry.
+    pub(crate) fn new(config: &CoreConfig) -> Oracle {
+        Oracle {
+            config: config.clone(),
+            jobs: BTreeMap::new(),
+            live: BTreeSet::new(),
+            workers: BTreeMap::new(),
+            programs: (0..config.programs).map(|_| ProgramBook::default()).collect(),
+            starts: StartBook::default(),
+            accepted: 0,
+            rejected: 0,
+            ended: BTreeMap::new(),
+            asked: None,
+            drain_ends: None,
+            is_stopping: false,
+            is_over: false,
+            ticks_in_vain: 0,
+            gone: BTreeSet::new(),
+            most_workers: config.workers,
+            least_restarts: config.max_restarts,
+            least_backoff: (config.backoff_min, config.backoff_max),
+            least_patience: (config.hello_timeout, config.start_timeout),
+        }
+    }
+
+    /// Looks at one event and at what the core made of it.
+    ///
+    /// # Errors
+    /// The first rule that was broken.
+    pub(crate) fn see(
+        &mut self,
+        now: Mono,
+        event: &Event,
+        is_honest: bool,
+        actions: &[Action],
+        core: &Core,
+    ) -> Result<(), Failure> {
+        let most = self.actions_max();
+        demand(actions.len() <= most, "O11", || format!("{} actions, more than {most}", actions.len()))?;
+        if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
+            self.gone.insert(*worker);
+        }
+        let must = self.take_note(now, event, is_honest);
+        for action in actions {
+            // What was lost with a worker is decided before anything is given out or started again.
+            if matches!(action, Action::Spawn { .. } | Action::Run { .. }) {
+                self.forget_the_dead();
+            }
+            self.judge(now, event, action)?;
+        }
+        demand(self.asked.is_none(), "O10", || "a request was not answered".to_owned())?;
+        self.demand_duty(&must, actions)?;
+        self.forget_the_dead();
+        self.gone.clear();
+        if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
+            self.workers.remove(worker);
+        }
+        self.compare(now, event, core)
+    }
+
+    /// K: each job can be ended and its worker be told; each place can be left, killed, filled and logged.
+    fn actions_max(&self) -> usize {
+        3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4
+    }
+
+    fn judge(&mut self, now: Mono, event: &Event, action: &Action) -> Result<(), Failure> {
+        match action {
+            Action::Accepted { ticket, job, is_known } => {
+                self.judge_acceptance(now, *ticket, *job, *is_known)
+            }
+            Action::Rejected { ticket, error } => self.judge_refusal(*ticket, error.code),
+            Action::Finish(ended) => self.judge_outcome(now, event, ended),
+            Action::Spawn { worker, program, .. } => self.judge_spawn(now, *worker, *program),
+            Action::Run { worker, job, attempt, .. } => self.judge_run(now, *worker, *job, *attempt),
+            Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
+            Action::Dismiss { worker } => self.judge_end_of_worker(*worker),
+            Action::Kill { worker, .. } => self.judge_end_of_worker(*worker),
+            Action::Log(notice) => self.judge_notice(now, notice),
+            Action::Keep { job } => self.keep(*job, event),
+            Action::Yield { .. } | Action::Reloaded { .. } => Ok(()),
+            Action::Over => self.judge_over(),
+        }
+    }
+
+    fn judge_notice(&mut self, now: Mono, notice: &Notice) -> Result<(), Failure> {
+        if let Notice::WorkerHangs { worker, .. } = notice {
+            self.gone.insert(*worker);
+            self.hangs(now, *worker);
+        }
+        let Notice::WorkerKilled { worker, why, .. } = notice else { return Ok(()) };
+        let is_accusation = why.starts_with("it broke") || why.starts_with("it is not a worker");
+        let Some(book) = self.workers.get(worker) else { return Ok(()) };
+        let silence = now - book.heard_at;
+        let is_right = match why.as_str() {
+            "it did not say hello in time" => silence >= self.least_patience.0,
+            "it had a job and did not start it" => book.is_liar || silence >= self.least_patience.1,
+            _ => book.is_liar || !is_accusation,
+        };
+        demand(is_right, "O15", || format!("{worker} is accused: {why}"))
+    }
+
+    fn judge_over(&mut self) -> Result<(), Failure> {
+        let is_right = !self.is_over && self.live.is_empty() && self.is_ending();
+        self.is_over = true;
+        demand(is_right, "O8", || "it is over too early, or again".to_owned())
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_stopping || self.drain_ends.is_some()
+    }
+}

@@ -1,0 +1,98 @@
+//! The books about starts: how many processes there are, and how often they may be started (O5, O6).
+//!
+//! In any window of 10 s a program may fail to start once for each of its places, and beside that only as often as the
+//! backoff lets it be tried: after a failed start comes a pause that doubles, and only one is tried at a time, until a
+//! job that was done by a new worker ends that.
+
+use super::workers::WorkerBook;
+use super::{Failure, Oracle, demand};
+use offload_supervisor::core::ids::{Mono, ProgramIndex, WorkerId};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const WINDOW: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+pub(super) struct StartBook {
+    pub(super) total: u64,
+    programs: BTreeMap<ProgramIndex, Starts>,
+}
+
+#[derive(Default)]
+struct Starts {
+    /// Starts that failed.
+    failed: VecDeque<Mono>,
+    /// Jobs that may have ended a time of failing starts.
+    resets: VecDeque<Mono>,
+    is_good_since: bool,
+}
+
+impl StartBook {
+    pub(super) fn proved_good(&mut self, program: ProgramIndex) {
+        self.programs.entry(program).or_default().is_good_since = true;
+    }
+
+    pub(super) fn did_a_job(&mut self, program: ProgramIndex) {
+        self.programs.entry(program).or_default().is_good_since = true;
+    }
+
+    pub(super) fn died(&mut self, now: Mono, program: ProgramIndex, is_failed_start: bool) {
+        let starts = self.programs.entry(program).or_default();
+        if is_failed_start {
+            starts.failed.push_back(now);
+            let is_reset = std::mem::take(&mut starts.is_good_since);
+            starts.resets.extend(is_reset.then_some(now));
+        }
+    }
+}
+
+impl Oracle {
+    pub(super) fn judge_spawn(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        program: ProgramIndex,
+    ) -> Result<(), Failure> {
+        let places = self.most_workers + 1;
+        let living = self.workers.values().filter(|book| !book.is_gone).count();
+        demand(living < places, "O5", || format!("{worker} is one too many"))?;
+        demand(!self.is_stopping && !self.is_over, "O5", || format!("{worker} is started at the end"))?;
+        let book = WorkerBook {
+            program,
+            hello_at: None,
+            heard_at: now,
+            is_leaving: false,
+            is_gone: false,
+            is_stopped: false,
+            was_stopped: false,
+            is_liar: false,
+            unnoticed_lie: None,
+            given: VecDeque::new(),
+        };
+        demand(self.workers.insert(worker, book).is_none(), "O5", || format!("{worker} exists"))?;
+        self.starts.total += 1;
+        let by_backoff = self.starts_by_backoff();
+        let starts = self.starts.programs.entry(program).or_default();
+        for queue in [&mut starts.failed, &mut starts.resets] {
+            while queue.front().is_some_and(|at| *at + WINDOW < now) {
+                queue.pop_front();
+            }
+        }
+        let budget = (1 + starts.resets.len()) * (places + by_backoff);
+        demand(starts.failed.len() <= budget, "O6", || {
+            format!("{} failed starts in 10 s, {budget} are allowed", starts.failed.len())
+        })
+    }
+
+    /// How often the doubling pauses let a start be tried in the window, all of them failing.
+    fn starts_by_backoff(&self) -> usize {
+        let (first, longest) = self.least_backoff;
+        let (mut pause, mut waited, mut starts) = (first.min(longest), Duration::ZERO, 1);
+        while waited < WINDOW && pause < longest {
+            waited += pause;
+            pause = (pause * 2).min(longest);
+            starts += 1;
+        }
+        starts + (WINDOW.saturating_sub(waited).as_nanos() / longest.as_nanos()) as usize + 1
+    }
+}

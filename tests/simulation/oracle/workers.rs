@@ -1,0 +1,321 @@
+//! The books about workers and programs: who is well, who has what, who has broken a rule.
+
+use super::{Failure, Oracle, demand};
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::core::action::{Action, Kill};
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, WorkerId};
+use offload_supervisor::exit::Exit;
+use std::collections::VecDeque;
+
+/// One living process.
+#[derive(Clone, Debug)]
+pub(super) struct WorkerBook {
+    pub(super) program: ProgramIndex,
+    pub(super) hello_at: Option<Mono>,
+    /// When it was started, got its first job, or was last heard of.
+    pub(super) heard_at: Mono,
+    /// It was told to go, or its channel has ended.
+    pub(super) is_leaving: bool,
+    /// It hangs in the kernel, or has ended.
+    pub(super) is_gone: bool,
+    pub(super) is_stopped: bool,
+    /// It was stopped at some time.
+    pub(super) was_stopped: bool,
+    /// It has said what no honest worker says.
+    pub(super) is_liar: bool,
+    /// The job, not wanted any more, of which it said that this was another attempt: nobody cares.
+    pub(super) unnoticed_lie: Option<JobId>,
+    /// What it was given and has not started, or not ended.
+    pub(super) given: VecDeque<JobId>,
+}
+
+impl WorkerBook {
+    pub(super) fn is_well(&self) -> bool {
+        self.hello_at.is_some() && !self.is_leaving && !self.is_stopped && !self.is_gone
+    }
+}
+
+/// One program.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProgramBook {
+    pub(super) offers: Vec<String>,
+    pub(super) has_said_hello: bool,
+    /// Ends of processes, since one was last proved to be good, that may count as failed starts.
+    failures: u32,
+    failed_at: Mono,
+    /// Since the last hello there was an end that may say that no retry helps.
+    pub(super) may_be_broken: bool,
+}
+
+impl ProgramBook {
+    pub(super) fn may_refuse(&self, least_restarts: u32) -> bool {
+        self.may_be_broken || self.failures >= least_restarts
+    }
+
+    fn fail(&mut self, now: Mono, is_fatal: bool) {
+        self.failures += 1;
+        self.failed_at = now;
+        self.may_be_broken |= is_fatal;
+    }
+}
+
+/// What the core has to do about an event, whatever else it does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Duty {
+    Nothing,
+    /// End this job so.
+    End(JobId, OutcomeCode),
+    /// Kill this worker.
+    Punish(WorkerId),
+}
+
+impl Oracle {
+    /// Takes note of an event.
+    pub(super) fn take_note(&mut self, now: Mono, event: &Event, is_honest: bool) -> Duty {
+        match event {
+            Event::Submit { ticket, request } => self.asked = Some((*ticket, request.clone())),
+            Event::Refused => self.rejected += 1,
+            Event::Cancel { job } if self.live.contains(job) => {
+                return Duty::End(*job, OutcomeCode::Cancelled);
+            }
+            Event::Hello { worker, tasks } => return self.hello(now, *worker, tasks, is_honest),
+            Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),
+            Event::Finished { worker, job, .. } => {
+                return self.ran(now, *worker, *job, is_honest, OutcomeCode::Ok);
+            }
+            Event::Failed { worker, job, kind, .. } => {
+                let code = match kind {
+                    offload_protocol::nouns::FailureKind::AppError => OutcomeCode::AppError,
+                    offload_protocol::nouns::FailureKind::Panic => OutcomeCode::Panic,
+                };
+                return self.ran(now, *worker, *job, is_honest, code);
+            }
+            Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
+            Event::Violation { worker, .. } | Event::Unfit { worker, .. } => return self.lied(*worker),
+            Event::Closed { worker } => {
+                if let Some(book) = self.workers.get_mut(worker) {
+                    book.is_leaving = true;
+                }
+            }
+            Event::SpawnFailed { worker, fatal, .. } => self.died(now, *worker, *fatal, false),
+            Event::Exited { worker, exit, .. } => {
+                self.died(now, *worker, *exit == Exit::Code(64), *exit == Exit::Signal(9));
+            }
+            Event::Tick => self.is_stopping |= self.drain_ends.is_some_and(|end| end <= now),
+            Event::Drain => {
+                let end = now + self.config.drain_timeout;
+                self.drain_ends = self.drain_ends.or(Some(end));
+            }
+            Event::Stop => self.is_stopping = true,
+            Event::Configure(config) => self.configure(config),
+            Event::Stopped { worker } => self.set_stopped(*worker, true),
+            Event::Continued { worker } => self.set_stopped(*worker, false),
+            Event::Yielded { worker, .. } if !is_honest => return self.lied(*worker),
+            Event::Progress { .. }
+            | Event::Checkpoint { .. }
+            | Event::Yielded { .. }
+            | Event::Measured { .. }
+            | Event::Reload { .. }
+            | Event::Cancel { .. } => {}
+        }
+        Duty::Nothing
+    }
+
+    /// A process does not go although it was killed: that may count as a failed start as well.
+    pub(super) fn hangs(&mut self, now: Mono, worker: WorkerId) {
+        if let Some(book) = self.workers.get(&worker) {
+            self.programs[book.program].fail(now, book.hello_at.is_none() && book.is_liar);
+        }
+    }
+
+    fn set_stopped(&mut self, worker: WorkerId, is_stopped: bool) {
+        if let Some(book) = self.workers.get_mut(&worker) {
+            book.is_stopped = is_stopped;
+            book.was_stopped |= is_stopped;
+        }
+    }
+
+    fn configure(&mut self, config: &offload_supervisor::core::config::CoreConfig) {
+        let programs = self.config.programs;
+        let workers = config.workers.max(programs);
+        self.most_workers = self.most_workers.max(workers);
+        self.config = offload_supervisor::core::config::CoreConfig { workers, programs, ..config.clone() };
+        self.least_restarts = self.least_restarts.min(config.max_restarts);
+        let (hello, start) = self.least_patience;
+        self.least_patience = (hello.min(config.hello_timeout), start.min(config.start_timeout));
+        let (first, longest) = self.least_backoff;
+        self.least_backoff = (first.min(config.backoff_min), longest.min(config.backoff_max));
+    }
+
+    fn hello(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        tasks: &[offload_protocol::nouns::TaskOffer<'static>],
+        is_honest: bool,
+    ) -> Duty {
+        if !is_honest {
+            return self.lied(worker);
+        }
+        let Some(book) = self.workers.get_mut(&worker).filter(|book| !book.is_leaving) else {
+            return Duty::Nothing;
+        };
+        book.hello_at = Some(now);
+        let program = &mut self.programs[book.program];
+        program.has_said_hello = true;
+        program.may_be_broken = false;
+        program.offers = tasks.iter().map(|task| task.name.to_string()).collect();
+        Duty::Nothing
+    }
+
+    fn started(&mut self, now: Mono, worker: WorkerId, id: JobId, is_honest: bool) -> Duty {
+        if !is_honest {
+            let is_withdrawn = !self.live.contains(&id);
+            let duty = self.lied(worker);
+            let Some(book) = self.workers.get_mut(&worker).filter(|_| is_withdrawn) else { return duty };
+            book.unnoticed_lie = Some(id);
+            return Duty::Nothing;
+        }
+        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.holder == Some(worker)) else {
+            return Duty::Nothing;
+        };
+        job.is_doubtful |= book.is_liar;
+        if self.live.contains(&id) {
+            job.starts += 1;
+            job.running_since = Some(now);
+        }
+        Duty::Nothing
+    }
+
+    fn ran(&mut self, now: Mono, worker: WorkerId, id: JobId, is_honest: bool, code: OutcomeCode) -> Duty {
+        if !is_honest {
+            let duty = self.lied(worker);
+            let unnoticed = self.workers.get_mut(&worker).and_then(|book| book.unnoticed_lie.take());
+            return if unnoticed == Some(id) { Duty::Nothing } else { duty };
+        }
+        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
+        book.heard_at = now;
+        if book.given.front() == Some(&id) {
+            book.given.pop_front();
+        }
+        let is_its_own = self.live.contains(&id) && self.jobs[&id].holder == Some(worker);
+        if !is_its_own || book.is_liar {
+            return Duty::Nothing;
+        }
+        let program = &mut self.programs[book.program];
+        if book.is_well() && book.hello_at.is_some_and(|hello| hello > program.failed_at) {
+            program.failures = 0;
+            self.starts.proved_good(book.program);
+        }
+        self.starts.did_a_job(book.program);
+        Duty::End(id, code)
+    }
+
+    fn skipped(&mut self, now: Mono, worker: WorkerId, id: JobId, is_honest: bool) -> Duty {
+        if let Some(book) = self.workers.get_mut(&worker)
+            && book.given.front() == Some(&id)
+        {
+            book.heard_at = now;
+            book.given.pop_front();
+        }
+        let is_wanted = self.live.contains(&id);
+        if is_honest || !is_wanted {
+            return Duty::Nothing;
+        }
+        self.lied(worker)
+    }
+
+    /// A worker has said what no honest one says: from now on its jobs are in doubt, and it must go unless it goes.
+    fn lied(&mut self, worker: WorkerId) -> Duty {
+        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
+        book.is_liar = true;
+        if book.hello_at.is_none() {
+            self.programs[book.program].may_be_broken = true;
+        }
+        for job in &book.given {
+            self.jobs.entry(*job).and_modify(|job| job.is_doubtful = true);
+        }
+        if book.is_leaving { Duty::Nothing } else { Duty::Punish(worker) }
+    }
+
+    fn died(&mut self, now: Mono, worker: WorkerId, is_fatal: bool, is_killed: bool) {
+        let Some(book) = self.workers.get(&worker) else { return };
+        let is_start = book.hello_at.is_none();
+        self.programs[book.program].fail(now, is_start && (is_fatal || book.is_liar));
+        let is_failed_start = is_start && !book.is_leaving && !is_killed;
+        self.starts.died(now, book.program, is_failed_start);
+    }
+
+    pub(super) fn demand_duty(&self, duty: &Duty, actions: &[Action]) -> Result<(), Failure> {
+        match *duty {
+            Duty::Nothing => Ok(()),
+            Duty::End(id, code) => {
+                let is_done = |action: &Action| matches!(action, Action::Finish(ended) if ended.job == id && ended.outcome == code);
+                demand(actions.iter().any(is_done), "O2", || format!("{id} should have ended with {code}"))
+            }
+            Duty::Punish(id) => {
+                let is_done = |action: &Action| matches!(action, Action::Kill { worker, how: Kill::Kill } if *worker == id);
+                demand(actions.iter().any(is_done), "O15", || format!("{id} broke a rule and goes on"))
+            }
+        }
+    }
+
+    /// What they had is nobody's now.
+    pub(super) fn forget_the_dead(&mut self) {
+        for worker in &self.gone {
+            self.workers.entry(*worker).and_modify(|book| book.is_gone = true);
+        }
+        for id in &self.live {
+            let is_lost =
+                |job: &&mut super::JobBook| job.holder.is_some_and(|worker| self.gone.contains(&worker));
+            let Some(job) = self.jobs.get_mut(id).filter(is_lost) else { continue };
+            job.holder = None;
+            job.returns += u32::from(job.running_since.take().is_none());
+        }
+    }
+
+    pub(super) fn judge_run(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        id: JobId,
+        attempt: u32,
+    ) -> Result<(), Failure> {
+        let book = self.workers.get_mut(&worker).filter(|book| book.is_well());
+        let book = book.ok_or(Failure { rule: "O5", what: format!("{worker} cannot take {id}") })?;
+        let job = self.jobs.get_mut(&id).filter(|_| self.live.contains(&id));
+        let job =
+            job.ok_or(Failure { rule: "O1", what: format!("{id} is given to {worker} and is no more") })?;
+        demand(job.holder.is_none(), "O3", || format!("{id} is given to {worker}, {:?} has it", job.holder))?;
+        demand(job.is_doubtful || attempt == job.starts + 1, "O3", || {
+            format!("{id} gets attempt {attempt} after {} starts", job.starts)
+        })?;
+        demand(!job.is_late(now), "O2", || format!("{id} is given out when its time is up"))?;
+        if book.given.is_empty() {
+            book.heard_at = now;
+        }
+        book.given.push_back(id);
+        demand(book.is_liar || book.given.len() <= self.config.window_max, "O5", || {
+            format!("{worker} has {} jobs", book.given.len())
+        })?;
+        job.holder = Some(worker);
+        Ok(())
+    }
+
+    pub(super) fn judge_cancel_run(&self, worker: WorkerId, id: JobId) -> Result<(), Failure> {
+        let is_right = self.workers.contains_key(&worker)
+            && !self.live.contains(&id)
+            && self.jobs.get(&id).is_some_and(|job| job.holder == Some(worker));
+        demand(is_right, "O2", || format!("{worker} is told to forget {id}"))
+    }
+
+    pub(super) fn judge_end_of_worker(&mut self, worker: WorkerId) -> Result<(), Failure> {
+        let book = self.workers.get_mut(&worker);
+        let book =
+            book.ok_or(Failure { rule: "O5", what: format!("{worker} is told to end and is gone") })?;
+        book.is_leaving = true;
+        Ok(())
+    }
+}

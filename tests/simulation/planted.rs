@@ -1,0 +1,32 @@
+//! The proof that the simulator sees: mistakes that are planted in the core, each of which it must find.
+
+use crate::seeds::run_caught;
+use crate::world::{Plan, Verdict, World};
+use offload_supervisor::core::sabotage::Bug;
+use std::time::{Duration, Instant};
+
+/// Each is found in less, on one core.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+fn run_spoiled(bug: Bug, seed: u64) -> Verdict {
+    let plan = Plan { seed, ..Plan::default() };
+    run_caught(|| World::run_with(plan, |core| core.sabotage(bug)))
+}
+
+/// The first seed that shows the mistake, and the rule that it breaks.
+fn find(bug: Bug) -> Option<(u64, &'static str)> {
+    let give_up_at = Instant::now() + TIME_LIMIT;
+    (0..)
+        .take_while(|_| Instant::now() < give_up_at)
+        .find_map(|seed| Some((seed, run_spoiled(bug, seed).failure?.rule)))
+}
+
+#[test]
+fn planted_bugs() {
+    for bug in Bug::ALL {
+        let began = Instant::now();
+        let (seed, rule) = find(*bug).unwrap_or_else(|| panic!("{bug:?} was not found in {TIME_LIMIT:?}"));
+        let millis = began.elapsed().as_millis();
+        println!("{:<26} after {:>5} seeds, {millis:>5} ms: {rule}", format!("{bug:?}"), seed + 1);
+    }
+}

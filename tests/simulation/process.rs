@@ -1,0 +1,479 @@
+//! A worker process that does not exist: it gets messages and signals, works, talks, misbehaves and dies.
+//!
+//! ```text
+//!              Boot               next job                  RunEnds
+//!   Booting ----------> Waiting ------------> Running --------------------> Waiting
+//!      |                   |  ^                  |
+//!      | (silent)          |  '--- (stuck) ---.  | (hangs: no RunEnds is on the agenda)
+//!      v                   '------------------'  v
+//!   die(), from everywhere ---> Dead: what it had said is still on its way ---> Bury ---> Exited is told
+//! ```
+//!
+//! Messages of one process arrive in the order in which they were sent, in both directions, and all of them before its
+//! exit is told: that is what the shell guarantees (`supervisor/crew.rs`). Nothing else is guaranteed.
+
+use crate::faults::Fault;
+use crate::oracle::Ran;
+use crate::script::{TASKS, offered_by};
+use crate::world::{Outside, Thing};
+use offload_protocol::nouns::{FailureKind, TaskOffer, Usage};
+use offload_supervisor::core::action::Kill;
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, WorkerId};
+use offload_supervisor::exit::Exit;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// An event on its way to the core, and whether an honest worker would have caused it.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// What the core is told.
+    pub(crate) event: Event,
+    /// Whether no rule was broken by it.
+    pub(crate) is_honest: bool,
+}
+
+/// What the supervisor sends to a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ToFake {
+    /// A job.
+    Run {
+        /// Which.
+        job: JobId,
+        /// The attempt that this will be.
+        attempt: u32,
+        /// Index of its task in [`TASKS`].
+        task: usize,
+    },
+    /// A job is not wanted any more.
+    Cancel(JobId),
+    /// End when nothing is to do.
+    Drain,
+}
+
+/// What a process does when its time has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Act {
+    /// It says hello.
+    Boot,
+    /// The next message of the supervisor arrives.
+    Arrive,
+    /// The run of this number is at its end.
+    RunEnds(u64),
+    /// A signal arrives.
+    Signal(Kill),
+    /// It is let go on after a stop.
+    Continue,
+    /// Something that would not happen if all were well.
+    Misfortune(Misfortune),
+}
+
+/// Faults that strike after a while.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Misfortune {
+    /// It dies, whatever it does.
+    Dies(Exit),
+    /// It dies, if it has nothing to do.
+    DiesIdle,
+    /// It dies, if the run of this number is still under way.
+    DiesRunning(u64),
+    /// It closes its channel.
+    ClosesChannel,
+    /// It sends nonsense.
+    SendsGarbage,
+    /// It is stopped, by SIGSTOP for example.
+    Stops,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Booting,
+    Waiting,
+    Stuck,
+    Running { job: JobId, attempt: u32, began: Mono },
+    Dead(Exit),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct FakeProcess {
+    pub(crate) id: WorkerId,
+    offers: &'static [usize],
+    pub(crate) tape: crate::choices::Tape,
+    stage: Stage,
+    ignores_term: bool,
+    arriving: VecDeque<ToFake>,
+    last_arrival: Mono,
+    jobs: VecDeque<(JobId, u32, usize)>,
+    withdrawn: BTreeSet<JobId>,
+    is_told_to_drain: bool,
+    has_closed_channel: bool,
+    /// What it said and the core has not heard.
+    pub(crate) outbox: VecDeque<Said>,
+    last_delivery: Mono,
+    /// The shell does not read its channel any more.
+    pub(crate) is_unheard: bool,
+    pub(crate) runs: u64,
+    /// It has said what no honest worker says.
+    has_lied: bool,
+    is_stopped: bool,
+    /// SIGTERM came while it was stopped.
+    has_term_pending: bool,
+    is_calm: bool,
+}
+
+impl FakeProcess {
+    /// A process that was started now.
+    pub(crate) fn start(
+        id: WorkerId,
+        program: ProgramIndex,
+        programs: usize,
+        out: &mut Outside,
+    ) -> FakeProcess {
+        let mut process = FakeProcess {
+            id,
+            offers: offered_by(program, programs),
+            tape: crate::choices::Tape::new(1000 + id.0),
+            stage: Stage::Booting,
+            ignores_term: false,
+            arriving: VecDeque::new(),
+            last_arrival: out.now,
+            jobs: VecDeque::new(),
+            withdrawn: BTreeSet::new(),
+            is_told_to_drain: false,
+            has_closed_channel: false,
+            outbox: VecDeque::new(),
+            last_delivery: out.now,
+            is_unheard: false,
+            runs: 0,
+            has_lied: false,
+            is_stopped: false,
+            has_term_pending: false,
+            is_calm: false,
+        };
+        process.begin(out);
+        process
+    }
+
+    pub(crate) fn strikes(&mut self, fault: Fault, out: &mut Outside) -> bool {
+        out.plan.strikes(fault, &mut out.choices, &mut self.tape)
+    }
+
+    fn delay(&mut self, most: Duration, out: &mut Outside) -> Duration {
+        out.choices.delay(&mut self.tape, most)
+    }
+
+    fn later(&self, delay: Duration, act: Act, out: &mut Outside) {
+        out.schedule(out.now + delay, Thing::Act(self.id, act));
+    }
+
+    fn later_by_misfortune(
+        &mut self,
+        fault: Fault,
+        most: Duration,
+        misfortune: Misfortune,
+        out: &mut Outside,
+    ) {
+        if self.strikes(fault, out) {
+            let delay = self.delay(most, out);
+            self.later(delay, Act::Misfortune(misfortune), out);
+        }
+    }
+
+    fn begin(&mut self, out: &mut Outside) {
+        self.ignores_term = self.strikes(Fault::IgnoresTerm, out);
+        let killed = Misfortune::Dies(Exit::Signal(9));
+        self.later_by_misfortune(Fault::KilledFromOutside, 2000 * MS, killed, out);
+        let slow = if self.strikes(Fault::BootSlow, out) { 3000 } else { 20 };
+        let boot_time = MS / 2 + self.delay(slow * MS, out);
+        if self.strikes(Fault::BootGivesUp, out) {
+            self.later(boot_time, Act::Misfortune(Misfortune::Dies(Exit::Code(64))), out);
+        } else if self.strikes(Fault::BootCrash, out) {
+            let exit = out.choices.pick(&mut self.tape, &[Exit::Code(1), Exit::Signal(11), Exit::Unknown]);
+            self.later(boot_time, Act::Misfortune(Misfortune::Dies(exit)), out);
+        } else if !self.strikes(Fault::BootSilent, out) {
+            self.later(boot_time, Act::Boot, out);
+        }
+    }
+
+    /// Its time has come.
+    pub(crate) fn act(&mut self, act: Act, out: &mut Outside) {
+        match (self.stage, act) {
+            (Stage::Dead(_), _) => {}
+            (Stage::Booting, Act::Boot) => self.boot(out),
+            (_, Act::Boot) => {}
+            (_, Act::Arrive) => self.arrive(out),
+            (_, Act::RunEnds(run)) if run == self.runs => self.end_run(out),
+            (_, Act::RunEnds(_)) => {}
+            (_, Act::Signal(Kill::Kill)) => self.die(Exit::Signal(9), out),
+            (_, Act::Continue) => self.go_on(out),
+            (_, Act::Signal(Kill::Term)) if self.ignores_term => {}
+            (_, Act::Signal(Kill::Term)) if self.is_stopped => self.has_term_pending = true,
+            (_, Act::Signal(Kill::Term)) => self.die(Exit::Signal(15), out),
+            (_, Act::Misfortune(_)) if self.is_calm => {}
+            (_, Act::Misfortune(misfortune)) => self.suffer(misfortune, out),
+        }
+    }
+
+    fn suffer(&mut self, misfortune: Misfortune, out: &mut Outside) {
+        match misfortune {
+            Misfortune::Dies(exit) => self.die(exit, out),
+            Misfortune::DiesIdle if self.stage == Stage::Waiting => self.crash(out),
+            Misfortune::DiesRunning(run) if run == self.runs => self.crash(out),
+            Misfortune::DiesIdle | Misfortune::DiesRunning(_) => {}
+            Misfortune::Stops => self.stop(out),
+            Misfortune::ClosesChannel => {
+                self.say(true, Event::Closed { worker: self.id }, out);
+                self.has_closed_channel = true;
+                self.runs += 1;
+                self.stage = Stage::Stuck;
+            }
+            Misfortune::SendsGarbage => {
+                self.say(false, Event::Violation { worker: self.id, message: "garbage".into() }, out);
+            }
+        }
+    }
+
+    fn stop(&mut self, out: &mut Outside) {
+        if !matches!(self.stage, Stage::Waiting | Stage::Running { .. }) || self.is_stopped {
+            return;
+        }
+        self.runs += 1;
+        self.is_stopped = true;
+        self.say(true, Event::Stopped { worker: self.id }, out);
+        if !self.strikes(Fault::StaysStopped, out) {
+            let delay = self.delay(1000 * MS, out);
+            self.later(delay, Act::Continue, out);
+        }
+    }
+
+    fn go_on(&mut self, out: &mut Outside) {
+        if !std::mem::take(&mut self.is_stopped) {
+            return;
+        }
+        self.say(true, Event::Continued { worker: self.id }, out);
+        match self.stage {
+            _ if self.has_term_pending => self.die(Exit::Signal(15), out),
+            Stage::Running { .. } => self.later(MS, Act::RunEnds(self.runs), out),
+            Stage::Waiting => self.take_next(out),
+            _ => {}
+        }
+    }
+
+    fn boot(&mut self, out: &mut Outside) {
+        let worker = self.id;
+        let mut tasks: Vec<TaskOffer<'static>> = Vec::new();
+        for &task in self.offers {
+            let (name, idempotent, _) = TASKS[task];
+            tasks.push(TaskOffer { idempotent, ..TaskOffer::new(name) });
+        }
+        if self.strikes(Fault::BootOffersLess, out) {
+            // The first one is what two programs have in common: it stays.
+            tasks.remove(out.choices.range(&mut self.tape, 1, tasks.len() as u64 - 1) as usize);
+        }
+        if self.strikes(Fault::BootUnfit, out) {
+            self.say(false, Event::Unfit { worker, message: "another version".into() }, out);
+        }
+        let has_bad_name = self.strikes(Fault::BootBadName, out);
+        if has_bad_name {
+            tasks.push(TaskOffer::new("no name!"));
+        }
+        self.say(!has_bad_name, Event::Hello { worker, tasks: tasks.clone() }, out);
+        if self.strikes(Fault::HelloTwice, out) {
+            self.say(false, Event::Hello { worker, tasks }, out);
+        }
+        self.later_by_misfortune(Fault::CrashIdle, 500 * MS, Misfortune::DiesIdle, out);
+        self.later_by_misfortune(Fault::ClosesChannel, 500 * MS, Misfortune::ClosesChannel, out);
+        self.later_by_misfortune(Fault::Stops, 500 * MS, Misfortune::Stops, out);
+        self.later_by_misfortune(Fault::Garbage, 500 * MS, Misfortune::SendsGarbage, out);
+        self.stage = Stage::Waiting;
+        self.take_next(out);
+    }
+
+    /// The supervisor has sent something; it arrives later.
+    pub(crate) fn send(&mut self, message: ToFake, out: &mut Outside) {
+        self.arriving.push_back(message);
+        let delay = self.channel_delay(out);
+        self.last_arrival = self.last_arrival.max(out.now + delay);
+        out.schedule(self.last_arrival, Thing::Act(self.id, Act::Arrive));
+    }
+
+    fn channel_delay(&mut self, out: &mut Outside) -> Duration {
+        let most = if self.strikes(Fault::SlowChannel, out) { 100 * MS } else { MS / 10 };
+        self.delay(most, out)
+    }
+
+    /// The supervisor has sent a signal; it arrives later.
+    pub(crate) fn signal(&mut self, how: Kill, out: &mut Outside) {
+        let delay = self.delay(MS / 5, out);
+        self.later(delay, Act::Signal(how), out);
+    }
+
+    fn arrive(&mut self, out: &mut Outside) {
+        match self.arriving.pop_front() {
+            Some(ToFake::Run { job, attempt, task }) => self.jobs.push_back((job, attempt, task)),
+            Some(ToFake::Cancel(job)) => {
+                if self.jobs.iter().any(|(waiting, ..)| *waiting == job) {
+                    self.withdrawn.insert(job);
+                }
+                let runs_it = matches!(self.stage, Stage::Running { job: running, .. } if running == job);
+                if runs_it && !self.is_stopped && out.choices.chance(&mut self.tape, 500) {
+                    self.end_run(out);
+                }
+            }
+            Some(ToFake::Drain) => self.is_told_to_drain = true,
+            None => {}
+        }
+        if self.stage == Stage::Waiting && !self.is_stopped {
+            self.take_next(out);
+        }
+    }
+
+    fn take_next(&mut self, out: &mut Outside) {
+        let worker = self.id;
+        while let Some(&(job, attempt, task)) = self.jobs.front() {
+            if self.withdrawn.remove(&job) {
+                self.jobs.pop_front();
+                self.say(true, Event::Skipped { worker, job }, out);
+            } else if self.strikes(Fault::SkipsUnasked, out) {
+                self.jobs.pop_front();
+                self.say(false, Event::Skipped { worker, job }, out);
+            } else if self.strikes(Fault::CrashBeforeStart, out) {
+                return self.crash(out);
+            } else if self.strikes(Fault::Stuck, out) {
+                self.stage = Stage::Stuck;
+                return;
+            } else {
+                self.jobs.pop_front();
+                return self.start_run(job, attempt, task, out);
+            }
+        }
+        if self.is_told_to_drain {
+            self.die(Exit::Code(0), out);
+        }
+    }
+
+    fn start_run(&mut self, job: JobId, attempt: u32, task: usize, out: &mut Outside) {
+        let worker = self.id;
+        self.runs += 1;
+        self.stage = Stage::Running { job, attempt, began: out.now };
+        let started = Event::Started { worker, job, attempt };
+        if self.strikes(Fault::WrongJob, out) {
+            let job = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
+            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
+        } else if self.strikes(Fault::WrongAttempt, out) {
+            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
+        } else {
+            self.say(true, started.clone(), out);
+        }
+        out.started(job, self.has_lied);
+        if self.strikes(Fault::StartsTwice, out) {
+            self.say(false, started, out);
+        }
+        let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
+        let run = Duration::from_micros(1) + self.delay(TASKS[task].2 * slow, out);
+        if self.strikes(Fault::SaysMore, out) {
+            self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
+            let bytes = out.choices.range(&mut self.tape, 0, 100);
+            self.say(true, Event::Checkpoint { worker, job, attempt, bytes }, out);
+        }
+        if self.strikes(Fault::YieldsUnasked, out) {
+            self.say(false, Event::Yielded { worker, job, attempt, run: MS, bytes: 1 }, out);
+        }
+        if self.strikes(Fault::CrashRunning, out) {
+            self.later(run, Act::Misfortune(Misfortune::DiesRunning(self.runs)), out);
+        } else if !self.strikes(Fault::Hang, out) {
+            self.later(run, Act::RunEnds(self.runs), out);
+        }
+    }
+
+    fn end_run(&mut self, out: &mut Outside) {
+        let Stage::Running { job, attempt, began } = self.stage else { return };
+        let (worker, run) = (self.id, out.now - began);
+        self.runs += 1;
+        let how = if self.strikes(Fault::AppError, out) {
+            Ran::Failed(FailureKind::AppError)
+        } else if self.strikes(Fault::Panic, out) {
+            Ran::Failed(FailureKind::Panic)
+        } else {
+            Ran::Well
+        };
+        out.ended(worker, job, attempt, how);
+        let said = |job, attempt| match how {
+            Ran::Well => Event::Finished { worker, job, attempt, run, usage: Usage::default() },
+            Ran::Failed(kind) => {
+                let usage = Usage::default();
+                Event::Failed { worker, job, attempt, run, kind, message: "oh".into(), usage }
+            }
+        };
+        if self.strikes(Fault::WrongJob, out) {
+            let other = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
+            self.say(false, said(other, attempt + u32::from(other == job)), out);
+        } else if self.strikes(Fault::WrongAttempt, out) {
+            self.say(false, said(job, attempt + 1), out);
+        } else {
+            self.say(true, said(job, attempt), out);
+        }
+        if self.strikes(Fault::EndsTwice, out) {
+            self.say(false, said(job, attempt), out);
+        }
+        self.stage = Stage::Waiting;
+        match self.strikes(Fault::CrashAfterReply, out) {
+            true => self.crash(out),
+            false => self.take_next(out),
+        }
+    }
+
+    fn say(&mut self, is_honest: bool, event: Event, out: &mut Outside) {
+        if self.has_closed_channel {
+            return;
+        }
+        self.has_lied |= !is_honest;
+        self.outbox.push_back(Said { event, is_honest });
+        let delay = self.channel_delay(out);
+        self.last_delivery = self.last_delivery.max(out.now + delay);
+        out.schedule(self.last_delivery, Thing::Deliver(self.id));
+    }
+
+    fn crash(&mut self, out: &mut Outside) {
+        let ways = [Exit::Signal(11), Exit::Code(1), Exit::Code(0), Exit::Signal(9), Exit::Unknown];
+        let exit = out.choices.pick(&mut self.tape, &ways);
+        self.die(exit, out);
+    }
+
+    fn die(&mut self, exit: Exit, out: &mut Outside) {
+        self.stage = Stage::Dead(exit);
+        if !self.strikes(Fault::ChannelHeld, out) {
+            self.say(true, Event::Closed { worker: self.id }, out);
+        }
+        let most = if self.strikes(Fault::ExitLate, out) { 20_000 } else { 1 };
+        let delay = self.delay(most * MS, out);
+        out.schedule(out.now + delay, Thing::Bury(self.id));
+    }
+
+    /// How it died, if it did.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        match self.stage {
+            Stage::Dead(exit) => Some(exit),
+            _ => None,
+        }
+    }
+
+    /// No fault strikes any more, and what was struck recovers.
+    pub(crate) fn calm_down(&mut self, out: &mut Outside) {
+        self.is_calm = true;
+        match self.stage {
+            Stage::Waiting | Stage::Running { .. } if self.is_stopped => self.later(MS, Act::Continue, out),
+            Stage::Booting => self.later(MS, Act::Boot, out),
+            Stage::Running { .. } => self.later(MS, Act::RunEnds(self.runs), out),
+            Stage::Dead(_) => out.schedule(out.now + MS, Thing::Bury(self.id)),
+            Stage::Stuck if !self.has_closed_channel => {
+                self.stage = Stage::Waiting;
+                self.take_next(out);
+            }
+            Stage::Waiting | Stage::Stuck => {}
+        }
+    }
+}

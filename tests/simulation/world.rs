@@ -1,0 +1,465 @@
+//! The world: a clock that jumps, an agenda of things that will happen, the fake processes, and the core in the midst.
+
+use crate::choices::{Choice, Choices, Tape, mix};
+use crate::coverage::Coverage;
+use crate::faults::{Fault, FaultPlan};
+use crate::oracle::{Failure, Oracle, Ran};
+use crate::process::{Act, FakeProcess, Said, ToFake};
+use crate::script::{Script, TASKS, Wish};
+use offload_supervisor::core::action::{Action, Actions};
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_supervisor::core::{Core, Phase};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// When all faults are over, everything has to be well again after so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Most events of one moment. Nothing that happens in no time may go on for ever.
+const EVENTS_OF_A_MOMENT_MAX: u32 = 5000;
+
+/// Most events of one run.
+const EVENTS_MAX: u64 = 200_000;
+
+/// Something on the agenda.
+#[derive(Clone, Debug)]
+pub(crate) enum Thing {
+    /// The wish of this number comes in.
+    Wish(usize),
+    /// A process does something.
+    Act(WorkerId, Act),
+    /// The next message of a process reaches the core.
+    Deliver(WorkerId),
+    /// A process that has ended is collected.
+    Bury(WorkerId),
+    /// The core is told of a process that is gone.
+    Haunt(Event),
+}
+
+struct Entry {
+    at: Mono,
+    tie: u64,
+    thing: Thing,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        (self.at, self.tie) == (other.at, other.tie)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+        (self.at, self.tie).cmp(&(other.at, other.tie))
+    }
+}
+
+/// What processes may touch of the world.
+pub(crate) struct Outside {
+    /// The time.
+    pub(crate) now: Mono,
+    /// Chance.
+    pub(crate) choices: Choices,
+    /// Bad luck.
+    pub(crate) plan: FaultPlan,
+    /// Who keeps the other books.
+    pub(crate) oracle: Oracle,
+    agenda: BinaryHeap<Reverse<Entry>>,
+    scheduled: u64,
+    seed: u64,
+    /// A rule that was broken outside of the core's reach, found out at the next event.
+    complaint: Option<Failure>,
+}
+
+impl Outside {
+    /// Puts something on the agenda. What falls on the same moment happens in an order of chance.
+    pub(crate) fn schedule(&mut self, at: Mono, thing: Thing) {
+        self.scheduled += 1;
+        let tie = mix(self.seed ^ self.scheduled);
+        self.agenda.push(Reverse(Entry { at, tie, thing }));
+    }
+
+    /// A worker has really begun a job.
+    pub(crate) fn started(&mut self, job: JobId, is_liar: bool) {
+        let complaint = self.oracle.really_started(job, is_liar).err();
+        self.complaint = self.complaint.take().or(complaint);
+    }
+
+    /// A worker has really done a job.
+    pub(crate) fn ended(&mut self, worker: WorkerId, job: JobId, attempt: u32, how: Ran) {
+        self.oracle.really_ended(worker, job, attempt, how);
+    }
+}
+
+/// How a run is made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// The seed of everything.
+    pub(crate) seed: u64,
+    /// Choices that are made in the harmless way.
+    pub(crate) harmless: BTreeSet<Choice>,
+    /// Wishes that are left out.
+    pub(crate) left_out: BTreeSet<usize>,
+    /// Whether each event is written down.
+    pub(crate) with_trace: bool,
+    /// Whether a digest of all events and actions is taken.
+    pub(crate) with_digest: bool,
+}
+
+/// What became of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// What was wrong, if anything was.
+    pub(crate) failure: Option<Failure>,
+    /// Events told.
+    pub(crate) events: u64,
+    /// Virtual time.
+    pub(crate) time: Mono,
+    /// Of all events, all actions and the core at the end.
+    pub(crate) digest: u64,
+    /// What was seen.
+    pub(crate) coverage: Coverage,
+    /// One line for each event.
+    pub(crate) trace: Vec<String>,
+    /// The choices that were made and not harmless.
+    pub(crate) bold: Vec<Choice>,
+    /// How many wishes the script has.
+    pub(crate) wishes: usize,
+}
+
+impl Verdict {
+    /// Nothing is known but why it went wrong.
+    pub(crate) fn of_panic(failure: Failure) -> Verdict {
+        Verdict { failure: Some(failure), ..Verdict::default() }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct World {
+    out: Outside,
+    core: Core,
+    processes: BTreeMap<WorkerId, FakeProcess>,
+    script: Script,
+    /// The job of each wish that is one.
+    job_of: BTreeMap<usize, JobId>,
+    task_of: BTreeMap<JobId, usize>,
+    soon: VecDeque<Said>,
+    /// When the core wants a tick and when it gets it.
+    wake: Option<(Mono, Mono)>,
+    tape: Tape,
+    moment: (Mono, u32),
+    verdict: Verdict,
+    plan: Plan,
+}
+
+impl World {
+    /// Lets a world live from its beginning to its end.
+    pub(crate) fn run(plan: Plan) -> Verdict {
+        World::run_with(plan, |_| ())
+    }
+
+    /// The same with a core that was prepared for it.
+    pub(crate) fn run_with(plan: Plan, prepare: impl FnOnce(&mut Core)) -> Verdict {
+        let mut world = World::new(plan);
+        prepare(&mut world.core);
+        world.verdict.failure = world.live().err();
+        world.verdict.time = world.out.now;
+        world.verdict.bold = std::mem::take(&mut world.out.choices.bold);
+        world.verdict.digest = mix(world.verdict.digest ^ world.core.digest());
+        world.verdict
+    }
+
+    fn new(plan: Plan) -> World {
+        let mut choices = Choices::new(plan.seed, plan.harmless.clone());
+        let script = Script::new(&mut choices, &mut Tape::new(1));
+        let faults = FaultPlan::swarm(&mut choices, &mut Tape::new(2));
+        let core = Core::new(script.config.clone()).expect("the knobs are turned to valid places");
+        let out = Outside {
+            now: Mono::default(),
+            choices,
+            plan: faults,
+            oracle: Oracle::new(&script.config),
+            agenda: BinaryHeap::new(),
+            scheduled: 0,
+            seed: plan.seed,
+            complaint: None,
+        };
+        let verdict = Verdict { wishes: script.wishes.len(), ..Verdict::default() };
+        World {
+            out,
+            core,
+            processes: BTreeMap::new(),
+            script,
+            job_of: BTreeMap::new(),
+            task_of: BTreeMap::new(),
+            soon: VecDeque::new(),
+            wake: None,
+            tape: Tape::new(3),
+            moment: (Mono::default(), 0),
+            verdict,
+            plan,
+        }
+    }
+
+    fn live(&mut self) -> Result<(), Failure> {
+        for (index, (at, _)) in self.script.wishes.iter().enumerate() {
+            if !self.plan.left_out.contains(&index) {
+                self.out.schedule(*at, Thing::Wish(index));
+            }
+        }
+        self.tell(Event::Tick, true)?;
+        let last_wish = self.script.wishes.last().map_or(Mono::default(), |(at, _)| *at);
+        let seconds = self.out.choices.pick(&mut self.tape, &[0, 1, 4, 15]);
+        self.go_on_until(last_wish + Duration::from_secs(seconds), |_| false)?;
+        self.calm_down();
+        self.converge(World::is_well, "not all is well again")?;
+        if self.core.phase() == Phase::Running {
+            self.tell(Event::Drain, true)?;
+        }
+        self.converge(|world| world.core.phase() == Phase::Over, "it does not end")?;
+        self.go_on_until(self.out.now + PATIENCE, |_| false)?;
+        self.out.oracle.nothing_is_left(&self.core)
+    }
+
+    fn calm_down(&mut self) {
+        self.out.plan = FaultPlan::none();
+        for process in self.processes.values_mut() {
+            process.calm_down(&mut self.out);
+        }
+    }
+
+    fn is_well(&self) -> bool {
+        self.core.phase() == Phase::Over
+            || (self.core.phase() == Phase::Running
+                && self.out.oracle.all_is_well(&self.core, self.out.now).is_ok()
+                && self.out.oracle.is_pool_full(&self.core))
+    }
+
+    fn converge(&mut self, is_there: impl Fn(&World) -> bool, complaint: &str) -> Result<(), Failure> {
+        let end = self.out.now + PATIENCE;
+        self.go_on_until(end, &is_there)?;
+        match is_there(self) {
+            true => Ok(()),
+            false => Err(Failure {
+                rule: "liveness",
+                what: format!("{complaint} {PATIENCE:?} after the last fault; {:#?}", self.core),
+            }),
+        }
+    }
+
+    /// Lets things happen until that time, or until it is enough.
+    fn go_on_until(&mut self, end: Mono, is_enough: impl Fn(&World) -> bool) -> Result<(), Failure> {
+        while !is_enough(self) && self.step(end)? {}
+        Ok(())
+    }
+
+    /// One thing. False if nothing happens until `end`; then it is `end`.
+    fn step(&mut self, end: Mono) -> Result<bool, Failure> {
+        let tick_at = self.tick_at();
+        let next = self.out.agenda.peek().map(|Reverse(entry)| entry.at);
+        let at = [tick_at, next].into_iter().flatten().min().filter(|at| *at <= end);
+        let Some(at) = at else {
+            self.out.now = self.out.now.max(end);
+            return Ok(false);
+        };
+        self.out.now = self.out.now.max(at);
+        if tick_at.is_some_and(|tick| tick <= at) {
+            self.wake = None;
+            self.tell(Event::Tick, true)?;
+        } else if let Some(Reverse(entry)) = self.out.agenda.pop() {
+            self.happen(entry.thing)?;
+        }
+        Ok(true)
+    }
+
+    /// When the next tick comes: when it is due, or a little later.
+    fn tick_at(&mut self) -> Option<Mono> {
+        let due = self.core.next_deadline()?;
+        if let Some((_, at)) = self.wake.filter(|(wanted, _)| *wanted == due) {
+            return Some(at);
+        }
+        let is_late = self.out.plan.strikes(Fault::LateTick, &mut self.out.choices, &mut self.tape);
+        let most = if is_late { Duration::from_millis(20) } else { Duration::ZERO };
+        let at = due.max(self.out.now) + self.out.choices.delay(&mut self.tape, most);
+        self.wake = Some((due, at));
+        Some(at)
+    }
+
+    fn happen(&mut self, thing: Thing) -> Result<(), Failure> {
+        match thing {
+            Thing::Wish(index) => self.wish(index),
+            Thing::Deliver(worker) => self.deliver(worker),
+            Thing::Bury(worker) => self.bury(worker),
+            Thing::Haunt(event) => self.tell(event, false),
+            Thing::Act(worker, act) => {
+                if let Some(process) = self.processes.get_mut(&worker) {
+                    process.act(act, &mut self.out);
+                }
+                self.out.complaint.take().map_or(Ok(()), Err)
+            }
+        }
+    }
+
+    fn wish(&mut self, index: usize) -> Result<(), Failure> {
+        let event = match self.script.wishes[index].1.clone() {
+            Wish::Submit(request) => Event::Submit { ticket: Ticket(index as u64), request },
+            Wish::CancelOf(wish) => match self.job_of.get(&wish) {
+                Some(&job) => Event::Cancel { job },
+                None => return Ok(()),
+            },
+            Wish::CancelUnknown => Event::Cancel { job: JobId(1 << 40) },
+            Wish::Refuse => Event::Refused,
+            Wish::Configure(config) => Event::Configure(config),
+            Wish::Measure(worker) => Event::Measured { worker: WorkerId(worker), resident_bytes: 2000 },
+            Wish::Tick => Event::Tick,
+            Wish::Drain => Event::Drain,
+            Wish::Stop => Event::Stop,
+        };
+        self.tell(event, true)
+    }
+
+    fn deliver(&mut self, worker: WorkerId) -> Result<(), Failure> {
+        let Some(process) = self.processes.get_mut(&worker).filter(|process| !process.is_unheard) else {
+            return Ok(());
+        };
+        let Some(said) = process.outbox.pop_front() else { return Ok(()) };
+        process.is_unheard = matches!(said.event, Event::Closed { .. } | Event::Violation { .. });
+        self.tell(said.event, said.is_honest)
+    }
+
+    /// What the process had said is handed over, then its exit is told.
+    fn bury(&mut self, worker: WorkerId) -> Result<(), Failure> {
+        let Some(exit) = self.processes.get(&worker).and_then(FakeProcess::exit) else { return Ok(()) };
+        while self.processes.get(&worker).is_some_and(|dead| !dead.outbox.is_empty() && !dead.is_unheard) {
+            self.deliver(worker)?;
+        }
+        let Some(mut process) = self.processes.remove(&worker) else { return Ok(()) };
+        if let Some(event) = process.ghost(&mut self.out) {
+            let delay = self.out.choices.delay(&mut self.tape, Duration::from_millis(50));
+            self.out.schedule(self.out.now + delay, Thing::Haunt(event));
+        }
+        self.tell(Event::Exited { worker, exit, last_lines: Vec::new(), usage: None }, true)
+    }
+
+    /// Tells the core that something happened, and what follows in the same breath.
+    fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
+        self.soon.push_back(Said { event, is_honest });
+        while let Some(said) = self.soon.pop_front() {
+            self.tell_one(said)?;
+        }
+        Ok(())
+    }
+
+    fn tell_one(&mut self, Said { event, is_honest }: Said) -> Result<(), Failure> {
+        let now = self.out.now;
+        self.count(now)?;
+        self.verdict.coverage.see(&self.core, &event);
+        let mut actions = Actions::new();
+        self.core.handle(now, event.clone(), &mut actions);
+        if self.plan.with_trace {
+            let mark = if is_honest { "" } else { "  (a lie)" };
+            self.verdict.trace.push(format!("{:>15.6} ms  {}{mark}", millis(now), describe(&event)));
+            self.verdict.trace.extend(actions.iter().map(|action| format!("{:>22}{action:?}", "-> ")));
+        }
+        if self.plan.with_digest {
+            self.verdict.digest =
+                mix(self.verdict.digest ^ text_digest(&format!("{now:?}{event:?}{actions:?}")));
+        }
+        let what = |what| Failure { rule: "check", what };
+        self.out.oracle.see(now, &event, is_honest, &actions, &self.core)?;
+        self.core.check().map_err(what)?;
+        self.verdict.coverage.see_actions(&actions);
+        actions.iter().for_each(|action| self.apply(action));
+        self.out.complaint.take().map_or(Ok(()), Err)
+    }
+
+    fn count(&mut self, now: Mono) -> Result<(), Failure> {
+        self.verdict.events += 1;
+        let (moment, events) = self.moment;
+        self.moment = if moment == now { (now, events + 1) } else { (now, 1) };
+        if self.moment.1 > EVENTS_OF_A_MOMENT_MAX || self.verdict.events > EVENTS_MAX {
+            return Err(Failure { rule: "O11", what: "it goes round and round".to_owned() });
+        }
+        Ok(())
+    }
+
+    /// What the shell would do.
+    fn apply(&mut self, action: &Action) {
+        match *action {
+            Action::Spawn { worker, program, .. } => self.spawn(worker, program),
+            Action::Run { worker, job, attempt, .. } => {
+                let task = self.task_of.get(&job).copied().unwrap_or(0);
+                self.send(worker, ToFake::Run { job, attempt, task });
+            }
+            Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
+            Action::Dismiss { worker } => self.send(worker, ToFake::Drain),
+            Action::Kill { worker, how } => {
+                if let Some(process) = self.processes.get_mut(&worker) {
+                    process.signal(how, &mut self.out);
+                }
+            }
+            Action::Accepted { ticket, job, .. } => self.accept(ticket.0 as usize, job),
+            Action::Rejected { .. }
+            | Action::Finish(_)
+            | Action::Log(_)
+            | Action::Keep { .. }
+            | Action::Yield { .. }
+            | Action::Reloaded { .. }
+            | Action::Over => {}
+        }
+    }
+
+    fn accept(&mut self, wish: usize, job: JobId) {
+        self.job_of.insert(wish, job);
+        if let Wish::Submit(request) = &self.script.wishes[wish].1 {
+            let task = TASKS.iter().position(|(name, ..)| *name == request.task);
+            self.task_of.insert(job, task.unwrap_or(0));
+        }
+    }
+
+    fn send(&mut self, worker: WorkerId, message: ToFake) {
+        if let Some(process) = self.processes.get_mut(&worker) {
+            process.send(message, &mut self.out);
+        }
+    }
+
+    fn spawn(&mut self, worker: WorkerId, program: usize) {
+        let mut tape = Tape::new(1 << 40 | worker.0);
+        let mut strikes = |fault| self.out.plan.strikes(fault, &mut self.out.choices, &mut tape);
+        let fatal = strikes(Fault::SpawnFailsForEver);
+        if fatal || strikes(Fault::SpawnFails) {
+            let event = Event::SpawnFailed { worker, fatal, message: "no such file".to_owned() };
+            return self.soon.push_back(Said { event, is_honest: true });
+        }
+        let process = FakeProcess::start(worker, program, self.script.config.programs, &mut self.out);
+        self.processes.insert(worker, process);
+    }
+}
+
+fn describe(event: &Event) -> String {
+    match event {
+        Event::Hello { worker, tasks } => {
+            let names: Vec<&str> = tasks.iter().map(|task| &*task.name).collect();
+            format!("Hello {{ worker: {worker:?}, tasks: {names:?} }}")
+        }
+        _ => format!("{event:?}"),
+    }
+}
+
+fn millis(time: Mono) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+fn text_digest(text: &str) -> u64 {
+    text.bytes().fold(0, |digest: u64, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
