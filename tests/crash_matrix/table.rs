@@ -218,7 +218,7 @@ pub(crate) const NO_START: &[(&str, &str)] = &[
     ("boot:abort", "signal 6 (SIGABRT)"),
     ("boot:segv", "signal 11 (SIGSEGV)"),
     ("boot:kill", "signal 9 (SIGKILL)"),
-    ("boot:close", "at start-up"),
+    ("boot:close", "closed its channel before its hello"),
     ("hello:garbage", "not a frame"),
     ("hello:hugelen", "not a frame"),
     ("hello:unknown", "not a message"),

@@ -63,7 +63,8 @@ impl Core {
         self.slot_mut(slot).state = of_spare;
         self.slots[slot].incarnation += 1;
         self.slots[spare].incarnation += u64::from(self.slots[spare].worker().is_some());
-        self.slots[slot].retire = None;
+        // Whether the one that comes is worn as well is seen when its time is looked at again.
+        self.slots[slot].retire = self.slots[spare].retire.take();
         for place in [slot, spare] {
             if let Some(worker) = self.slots[place].worker() {
                 self.places.insert(worker, place);

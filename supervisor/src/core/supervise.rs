@@ -283,7 +283,8 @@ impl Core {
         actions: &mut Actions,
     ) {
         let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed));
-        if from_outside && self.programs[program].restarts.excuses_kill() {
+        let restarts = &mut self.programs[program].restarts;
+        if from_outside && restarts.has_proved_good() && restarts.excuses_kill() {
             return;
         }
         let (fatal, message) = match cause {
