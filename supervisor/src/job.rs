@@ -82,7 +82,7 @@ impl Job {
     /// task and input, gives the same job; with another task or input it is refused as a `conflict`. It is known for as
     /// long as the job is remembered. Reads the whole input once, to make a digest: set it after the input.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
-        let digest = digest(self.content, &self.input);
+        let digest = input_digest(self.content, &self.input);
         self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });
         self
     }
@@ -111,8 +111,9 @@ impl Job {
     }
 }
 
-/// What tells one input from another: the first 16 bytes of the SHA-256 of its kind and its bytes.
-pub(crate) fn digest(content: ContentType, input: &[u8]) -> u128 {
+/// What tells one input from another, for an [`IdempotencyKey`]: the first 16 bytes of the SHA-256 of its kind and its
+/// bytes. Reads the whole input.
+pub fn input_digest(content: ContentType, input: &[u8]) -> u128 {
     let mut hasher = Sha256::new();
     hasher.update(content.media_type().as_bytes());
     hasher.update([0]);

@@ -46,7 +46,7 @@ pub mod workers;
 
 pub use event_loop::{Context, EventLoop};
 pub use front::client;
-pub use job::{Finished, Job};
+pub use job::{Finished, Job, input_digest};
 pub use log::Level;
 pub use offload_protocol as protocol;
 pub use pool::{Call, ComputePool, PoolConfig, StartError, default_workers};

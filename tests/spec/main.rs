@@ -10,6 +10,7 @@ mod crashes;
 mod examples;
 mod load;
 mod map;
+mod operations;
 mod payloads;
 mod run;
 mod serve;

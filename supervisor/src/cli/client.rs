@@ -123,8 +123,8 @@ impl Client {
     fn request(&mut self, request: &ToSupervisor<'_>, timeout: Option<Duration>) -> Result<Answer, Failure> {
         self.send(request, &Bytes::new())?;
         match self.receive(timeout) {
-            Ok((ToClient::Rejected { code, message, .. }, _)) => {
-                Err(Failure::Outcome { code, message: message.into_owned() })
+            Ok((ToClient::Rejected { code, message, retry_after_ms, .. }, _)) => {
+                Err(Failure::Outcome { code, message: message.into_owned(), retry_after_ms })
             }
             Ok(answer) => Ok(answer),
             Err(Missing::Interrupted) => Err(Failure::Interrupted),
@@ -215,6 +215,18 @@ mod tests {
         let failure = client_of(&supervisor).ask(&SHOW, PLENTY).unwrap_err();
         assert_eq!(failure.exit_code(), 5);
         assert_eq!(failure.message().unwrap(), "no_such_job: there is no job x");
+    }
+
+    #[test]
+    fn when_to_try_again_is_told_to_programs() {
+        let supervisor = FakeSupervisor::start(|_, outbox| {
+            let (code, message) = (OutcomeCode::Overloaded, "try again in about 2 s".into());
+            let rejected = ToClient::Rejected { ticket: 1, code, message, retry_after_ms: Some(1900) };
+            outbox.push(&rejected, &Bytes::new()).unwrap();
+            ControlFlow::Continue(())
+        });
+        let failure = client_of(&supervisor).ask(&SHOW, PLENTY).unwrap_err();
+        assert!(failure.document().unwrap().contains(r#""retry_after_ms":1900"#), "{failure:?}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ enum Verb {
         #[command(flatten)]
         pool: PoolFlags,
         #[command(flatten)]
-        serve: ServeFlags,
+        serve: Box<ServeFlags>,
     },
 }
 

@@ -188,10 +188,10 @@ impl Conveyor {
                 move || lines.take(most).map(|taken| (lines, taken)),
                 |conveyor, read| match read {
                     Ok((lines, taken)) => conveyor.on_read(Source::Lines(lines), taken),
-                    Err(error) => conveyor.end(Some(Failure::Outcome {
-                        code: OutcomeCode::IoError,
-                        message: format!("cannot read the list: {error}"),
-                    })),
+                    Err(error) => conveyor.end(Some(Failure::outcome(
+                        OutcomeCode::IoError,
+                        format!("cannot read the list: {error}"),
+                    ))),
                 },
             ),
             None => {}

@@ -10,7 +10,7 @@ use super::client::connect;
 use super::conveyor::{JobDone, Target};
 use super::failure::Failure;
 use super::input::Payload;
-use super::render::refused;
+use super::render::{refused, rejected};
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
 use offload_protocol::nouns::OutcomeCode;
@@ -92,8 +92,8 @@ impl Daemon {
     fn on_answer(&self, (message, output): Answer, cx: &mut Context) {
         let (ticket, finished) = match message {
             ToClient::Finished { ticket, report } => (ticket, Finished { report, output }),
-            ToClient::Rejected { ticket, code, message, .. } => {
-                (ticket, refused(&self.task, code, message.into_owned()))
+            ToClient::Rejected { ticket, code, message, retry_after_ms } => {
+                (ticket, rejected(&self.task, code, message.into_owned(), retry_after_ms))
             }
             ToClient::Accepted { ticket, job } => {
                 self.accepted.borrow_mut().insert(ticket, job.into_owned());

@@ -27,6 +27,8 @@ pub(crate) enum Failure {
         code: OutcomeCode,
         /// The sentence for it.
         message: String,
+        /// When it may be worth trying again, in milliseconds from now.
+        retry_after_ms: Option<u64>,
     },
     /// Another supervisor owns the socket: 75.
     AlreadyRunning(String),
@@ -56,7 +58,7 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Failure::BrokenPipe | Failure::Interrupted => None,
-            Failure::Outcome { code, message } => Some(format!("{code}: {message}")),
+            Failure::Outcome { code, message, .. } => Some(format!("{code}: {message}")),
             Failure::Usage(message)
             | Failure::NoSupervisor(message)
             | Failure::AlreadyRunning(message)
@@ -79,8 +81,17 @@ impl Failure {
             Failure::Outcome { message, .. } => message.clone(),
             _ => self.message().unwrap_or_default(),
         };
-        let error = serde_json::json!({ "code": code, "message": message, "exit_code": self.exit_code() });
+        let mut error =
+            serde_json::json!({ "code": code, "message": message, "exit_code": self.exit_code() });
+        if let Failure::Outcome { retry_after_ms: Some(millis), .. } = self {
+            error["retry_after_ms"] = (*millis).into();
+        }
         Some(serde_json::json!({ "error": error }).to_string())
+    }
+
+    /// For an outcome of which nobody can say when it would be another.
+    pub(crate) fn outcome(code: OutcomeCode, message: String) -> Failure {
+        Failure::Outcome { code, message, retry_after_ms: None }
     }
 
     /// For what can only fail because the system has run out of something.

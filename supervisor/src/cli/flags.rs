@@ -9,9 +9,11 @@ use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::SubmitOptions;
 use offload_supervisor::config::units::{parse_duration, parse_size, parse_time_limit};
 use offload_supervisor::config::{
-    Layer, Origin, Settings, default_socket, read_environment, read_file, split_words,
+    Layer, Origin, Settings, default_socket, parse_weight, read_environment, read_file, split_words,
 };
+use offload_supervisor::limits::PRIORITY_MAX;
 use offload_supervisor::{Level, PoolConfig, Program};
+use std::collections::BTreeMap;
 use std::env::var_os;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -195,6 +197,45 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     restart_window: Option<Duration>,
 
+    /// From the start of a worker to its first word [default: 10s] [env: OFFLOAD_HELLO_TIMEOUT]
+    #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
+    hello_timeout: Option<Duration>,
+
+    /// A worker that is stopped, or silent against its promise, is killed after this [default: 1s] [env:
+    /// OFFLOAD_HANG_TIMEOUT]
+    #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
+    hang_timeout: Option<Duration>,
+
+    /// Replace a worker that has done N jobs, or up to a quarter more [default: never] [env:
+    /// OFFLOAD_MAX_JOBS_PER_WORKER]
+    #[arg(long, value_name = "N")]
+    max_jobs_per_worker: Option<u64>,
+
+    /// Replace a worker whose resident memory is larger [default: never] [env: OFFLOAD_MAX_RSS]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_rss: Option<u64>,
+
+    /// Replace a worker that is so old, or up to a quarter older [default: never] [env: OFFLOAD_MAX_AGE]
+    #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
+    max_age: Option<Duration>,
+
+    /// Bind each worker to one core [default: false] [env: OFFLOAD_AFFINITY]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    affinity: Option<bool>,
+
+    /// Slots of each program kept for short jobs while some come [default: a quarter] [env: OFFLOAD_SHORT_SLOTS]
+    #[arg(long, value_name = "N")]
+    short_slots: Option<usize>,
+
+    /// Most jobs of one client that may wait [default: nine tenths of max_jobs] [env: OFFLOAD_MAX_JOBS_PER_CLIENT]
+    #[arg(long, value_name = "N")]
+    max_jobs_per_client: Option<usize>,
+
+    /// Share of worker time of the client NAME, 1 to 1000; may be given several times [default: 1 each] [env:
+    /// OFFLOAD_WEIGHTS=NAME=N,...]
+    #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
+    weight: Vec<(String, u32)>,
+
     /// Threads for blocking work [default: 4] [env: OFFLOAD_IO_THREADS]
     #[arg(long, value_name = "N")]
     io_threads: Option<usize>,
@@ -212,6 +253,16 @@ impl ServeFlags {
             backoff_max: self.backoff_max,
             max_restarts: self.max_restarts,
             restart_window: self.restart_window,
+            hello_timeout: self.hello_timeout,
+            hang_timeout: self.hang_timeout,
+            max_jobs_per_worker: self.max_jobs_per_worker,
+            max_rss: self.max_rss,
+            max_age: self.max_age,
+            affinity: self.affinity,
+            short_slots: self.short_slots,
+            max_jobs_per_client: self.max_jobs_per_client,
+            weights: Some(self.weight.iter().cloned().collect::<BTreeMap<_, _>>())
+                .filter(|weights| !weights.is_empty()),
             io_threads: self.io_threads,
             ..layer
         }
@@ -233,6 +284,15 @@ pub(crate) struct JobFlags {
     /// Most attempts if the worker dies and the task is idempotent [default: the supervisor's, 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: Option<u32>,
+
+    /// -10 to 10, a larger one is sooner; one level is worth a second of waiting [default: 0]
+    #[arg(long, value_name = "N", value_parser = priorities(), allow_negative_numbers = true)]
+    priority: Option<i8>,
+}
+
+fn priorities() -> clap::builder::RangedI64ValueParser<i8> {
+    let most = i64::from(PRIORITY_MAX);
+    clap::value_parser!(i8).range(-most..=most)
 }
 
 impl JobFlags {
@@ -242,6 +302,7 @@ impl JobFlags {
             timeout_ms: self.timeout.map(milliseconds),
             deadline_ms: self.deadline.map(milliseconds),
             attempts: self.attempts,
+            priority: self.priority.unwrap_or(0),
             ..SubmitOptions::default()
         }
     }

@@ -99,10 +99,10 @@ impl Map {
         let code = exit_code(&Summary { done, workers: None }, globals);
         match daemon.is_lost() {
             None => Ok(code),
-            Some(reason) => Err(Failure::Outcome {
-                code: OutcomeCode::Indeterminate,
-                message: format!("{reason}; the rest of the list was not read"),
-            }),
+            Some(reason) => Err(Failure::outcome(
+                OutcomeCode::Indeterminate,
+                format!("{reason}; the rest of the list was not read"),
+            )),
         }
     }
 

@@ -8,13 +8,14 @@
 //! | `run`, `map` | a pool of their own, on an event loop in this process (`map` also to a supervisor) |
 //! | `bench` | event loops and a pool of its own |
 //! | `serve` | is the supervisor |
-//! | `submit`, `wait`, `result`, `cancel`, `status`, `workers`, `jobs`, `tasks`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
+//! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `tasks`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
 //!
 //! `run` and `map` are made of the same parts: inputs come from a [`source`], a [`batch`] decides what is next, a
 //! [`conveyor`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the results.
 
+mod attempts;
 mod batch;
 mod client;
 mod conveyor;
@@ -38,10 +39,13 @@ mod bench;
 mod cancel;
 mod completions;
 mod config;
+mod dead;
 mod drain;
+mod explain;
 mod jobs;
 mod man;
 mod map;
+mod reload;
 mod result;
 mod run;
 mod serve;
@@ -65,6 +69,7 @@ Examples:
   offload serve                          start a supervisor in the foreground
   offload submit wordcount @book.txt     give it a job and print the result
   offload status                         see how it fares
+  offload explain JOB                    why does it wait, or what became of it?
 
 Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,
 70 internal error, 75 another supervisor owns the socket, 124 timed out, 125 the worker crashed,
@@ -93,6 +98,9 @@ enum Verb {
     Wait(wait::Wait),
     Result(result::Result),
     Cancel(cancel::Cancel),
+    Explain(explain::Explain),
+    Dead(dead::Dead),
+    Reload(reload::Reload),
     Drain(drain::Drain),
     Stop(stop::Stop),
     Bench(bench::Bench),
@@ -133,6 +141,9 @@ fn run(verb: Verb, globals: &Globals) -> Ended {
         Verb::Wait(wait) => wait.run(globals),
         Verb::Result(result) => result.run(globals),
         Verb::Cancel(cancel) => cancel.run(globals),
+        Verb::Explain(explain) => explain.run(globals),
+        Verb::Dead(dead) => dead.run(globals),
+        Verb::Reload(reload) => reload.run(globals),
         Verb::Drain(drain) => drain.run(globals),
         Verb::Stop(stop) => stop.run(globals),
         Verb::Bench(bench) => bench.run(globals),

@@ -52,7 +52,7 @@ impl OutputFlags {
             return Ok(report.outcome.exit_code().into());
         }
         if report.outcome != OutcomeCode::Ok {
-            return Err(Failure::Outcome { code: report.outcome, message: render::message(report) });
+            return Err(Failure::outcome(report.outcome, render::message(report)));
         }
         if self.output.is_none() && spoils_a_terminal(finished) {
             return Err(Failure::Usage(format!(

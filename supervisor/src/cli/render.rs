@@ -97,6 +97,18 @@ pub(crate) fn refused(task: &str, code: OutcomeCode, message: String) -> Finishe
     Finished { report, output: Bytes::new() }
 }
 
+/// The same, from the answer of a supervisor that may know when it is worth trying again.
+pub(crate) fn rejected(
+    task: &str,
+    code: OutcomeCode,
+    message: String,
+    retry_after_ms: Option<u64>,
+) -> Finished {
+    let mut finished = refused(task, code, String::new());
+    finished.report.error = Some(ErrorDetail { retry_after_ms, ..ErrorDetail::new(code, message) });
+    finished
+}
+
 #[derive(Serialize)]
 struct JsonJob<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,6 +247,18 @@ mod tests {
             Some(ErrorDetail { signal: Some(11), ..ErrorDetail::new(OutcomeCode::WorkerCrashed, message) });
         let expected = r#"{"job":"01J","task":"primes","outcome":"worker_crashed","error":{"code":"worker_crashed","message":"signal 11 (SIGSEGV) in attempt 3 of 3","signal":11,"exit_code":null},"attempts":1,"#;
         assert_eq!(json(&job, None), format!("{expected}{RECEIPT}}}"));
+    }
+
+    #[test]
+    fn a_rejection_says_when_to_try_again_if_that_is_known() {
+        let rejected = |after| {
+            json(
+                &rejected("echo", OutcomeCode::Overloaded, "full; try again in about 2 s".to_owned(), after),
+                None,
+            )
+        };
+        assert!(rejected(Some(1900)).contains(r#""retry_after_ms":1900}"#), "{}", rejected(Some(1900)));
+        assert!(!rejected(None).contains("retry_after_ms"));
     }
 
     #[test]

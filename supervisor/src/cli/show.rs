@@ -1,4 +1,4 @@
-//! What `status`, `workers`, `jobs` and `tasks` have in common: a view is asked for, and printed as it came or as text.
+//! What verbs that ask for a document have in common: it is printed as it came, or as text for people.
 
 use super::client::ANSWER_TIMEOUT;
 use super::failure::{Ended, Failure, OK};
@@ -13,8 +13,16 @@ pub(crate) fn show<T: DeserializeOwned>(
     view: View,
     render: impl FnOnce(&T) -> String,
 ) -> Ended {
-    let request = ToSupervisor::Show { ticket: 1, view };
-    let document = globals.connect(CLIENT_NAME)?.ask(&request, Some(ANSWER_TIMEOUT))?;
+    show_answer(globals, &ToSupervisor::Show { ticket: 1, view }, render)
+}
+
+/// The same for any request that is answered at once with a document.
+pub(crate) fn show_answer<T: DeserializeOwned>(
+    globals: &Globals,
+    request: &ToSupervisor<'_>,
+    render: impl FnOnce(&T) -> String,
+) -> Ended {
+    let document = globals.connect(CLIENT_NAME)?.ask(request, Some(ANSWER_TIMEOUT))?;
     if globals.json {
         print_line(&document)?;
         return Ok(OK);

@@ -13,12 +13,13 @@ use super::failure::{Ended, Failure, OK};
 use super::flags::{CLIENT_NAME, Globals, JobFlags, parse_client_name};
 use super::input::{Input, Payload};
 use super::output::{OutputFlags, print_line, say};
-use super::render::refused;
+use super::render::{refused, rejected};
 use bytes::Bytes;
 use clap::Args;
-use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
+use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::messages::{IdempotencyKey, SubmitOptions, ToClient, ToSupervisor};
 use offload_protocol::nouns::{Lane, OutcomeCode};
-use offload_supervisor::Finished;
+use offload_supervisor::{Finished, input_digest};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,6 +27,7 @@ Examples:
   offload submit wordcount @book.txt --json           the input is a file, the result one JSON document
   tar c . | offload submit gzip - --output all.tgz    the input is standard input
   offload wait $(offload submit spin 2000 --detach)   submit now, wait later
+  offload submit charge 17 --idempotency-key bill-17  typed twice, it is done once
 
 Ctrl-C cancels the job. If the supervisor dies in the middle, the outcome is `indeterminate` (exit code
 125): the job may or may not have run.";
@@ -54,6 +56,10 @@ pub(crate) struct Submit {
     /// Name that the supervisor shows for the submitter [default: cli]
     #[arg(long, value_name = "NAME", value_parser = parse_client_name, help_heading = "Each job")]
     client: Option<String>,
+
+    /// Submit this at most once: the same key, task and input give the same job, another input is a conflict
+    #[arg(long, value_name = "KEY", value_parser = parse_key, help_heading = "Each job")]
+    idempotency_key: Option<String>,
 
     /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`
     #[arg(long, conflicts_with_all = ["output", "receipt"])]
@@ -96,9 +102,18 @@ impl Submit {
             task: &self.task,
             content: payload.content,
             detach: self.detach,
-            options: SubmitOptions { lane: self.lane, ..self.job.options() },
+            options: SubmitOptions {
+                lane: self.lane,
+                idempotency: self.idempotency(payload),
+                ..self.job.options()
+            },
         };
         client.send(&submit, &payload.bytes)
+    }
+
+    fn idempotency(&self, payload: &Payload) -> Option<IdempotencyKey> {
+        let key = self.idempotency_key.clone()?;
+        Some(IdempotencyKey { key, digest: input_digest(payload.content, &payload.bytes) })
     }
 
     /// Waits for the end. `job` is set as soon as the job has an id. There is no limit here: the job has its own.
@@ -113,9 +128,9 @@ impl Submit {
                 ToClient::Finished { report, .. } => {
                     return Ok(Followed::Finished(Box::new(Finished { report, output })));
                 }
-                ToClient::Rejected { code, message, .. } => {
-                    let refused = refused(&self.task, code, message.into_owned());
-                    return Ok(Followed::Finished(Box::new(refused)));
+                ToClient::Rejected { code, message, retry_after_ms, .. } => {
+                    let rejected = rejected(&self.task, code, message.into_owned(), retry_after_ms);
+                    return Ok(Followed::Finished(Box::new(rejected)));
                 }
                 ToClient::Answer { .. } | ToClient::Welcome { .. } | ToClient::Goodbye { .. } => {}
             }
@@ -156,6 +171,13 @@ fn cancel(client: &mut Client, mut job: Option<String>) {
             Ok((ToClient::Finished { .. }, _)) => {}
             Ok(_) | Err(_) => return say("interrupted"),
         }
+    }
+}
+
+fn parse_key(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=LABEL_MAX => Ok(text.to_owned()),
+        length => Err(format!("a key has 1 to {LABEL_MAX} bytes, this one {length}")),
     }
 }
 

@@ -3,6 +3,7 @@
 //! The environment is handed in as a function, so that tests need not change the real one.
 
 use super::units::{parse_duration, parse_size};
+use super::weights::parse_weights;
 use super::words::split_words;
 use super::{ConfigError, Layer};
 use std::ffi::OsString;
@@ -29,6 +30,15 @@ pub fn read_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<L
         backoff_max: environment.read("OFFLOAD_BACKOFF_MAX", parse_duration)?,
         max_restarts: environment.read("OFFLOAD_MAX_RESTARTS", parse_number)?,
         restart_window: environment.read("OFFLOAD_RESTART_WINDOW", parse_duration)?,
+        hello_timeout: environment.read("OFFLOAD_HELLO_TIMEOUT", parse_duration)?,
+        hang_timeout: environment.read("OFFLOAD_HANG_TIMEOUT", parse_duration)?,
+        max_jobs_per_worker: environment.read("OFFLOAD_MAX_JOBS_PER_WORKER", parse_number)?,
+        max_rss: environment.read("OFFLOAD_MAX_RSS", parse_size)?,
+        max_age: environment.read("OFFLOAD_MAX_AGE", parse_duration)?,
+        affinity: environment.read("OFFLOAD_AFFINITY", parse_bool)?,
+        short_slots: environment.read("OFFLOAD_SHORT_SLOTS", parse_number)?,
+        max_jobs_per_client: environment.read("OFFLOAD_MAX_JOBS_PER_CLIENT", parse_number)?,
+        weights: environment.read("OFFLOAD_WEIGHTS", parse_weights)?,
         io_threads: environment.read("OFFLOAD_IO_THREADS", parse_number)?,
     })
 }
@@ -75,6 +85,14 @@ fn parse_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} is not a whole number, or too large"))
 }
 
+fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,12 +110,30 @@ mod tests {
             ("OFFLOAD_MAX_PAYLOAD", "2MiB"),
             ("OFFLOAD_RUN_TIMEOUT", "5m"),
             ("OFFLOAD_SOCKET", ""),
+            ("OFFLOAD_HELLO_TIMEOUT", "2s"),
+            ("OFFLOAD_HANG_TIMEOUT", "3s"),
+            ("OFFLOAD_MAX_JOBS_PER_WORKER", "4"),
+            ("OFFLOAD_MAX_RSS", "5MiB"),
+            ("OFFLOAD_MAX_AGE", "6h"),
+            ("OFFLOAD_AFFINITY", "true"),
+            ("OFFLOAD_SHORT_SLOTS", "1"),
+            ("OFFLOAD_MAX_JOBS_PER_CLIENT", "8"),
+            ("OFFLOAD_WEIGHTS", "a=2,b=3"),
         ]));
         let expected = Layer {
             workers: Some(3),
             commands: Some(vec![vec!["python3".to_owned(), "my worker.py".to_owned()]]),
             max_payload: Some(2 << 20),
             run_timeout: Some(Duration::from_secs(300)),
+            hello_timeout: Some(Duration::from_secs(2)),
+            hang_timeout: Some(Duration::from_secs(3)),
+            max_jobs_per_worker: Some(4),
+            max_rss: Some(5 << 20),
+            max_age: Some(Duration::from_secs(6 * 3600)),
+            affinity: Some(true),
+            short_slots: Some(1),
+            max_jobs_per_client: Some(8),
+            weights: Some([("a".to_owned(), 2), ("b".to_owned(), 3)].into()),
             ..Layer::default()
         };
         assert_eq!(layer, Ok(expected));
@@ -105,9 +141,13 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_understood_is_named() {
-        for (name, value) in
-            [("OFFLOAD_WORKERS", "-1"), ("OFFLOAD_RUN_TIMEOUT", "10"), ("OFFLOAD_WORKER", "'")]
-        {
+        for (name, value) in [
+            ("OFFLOAD_WORKERS", "-1"),
+            ("OFFLOAD_RUN_TIMEOUT", "10"),
+            ("OFFLOAD_WORKER", "'"),
+            ("OFFLOAD_AFFINITY", "maybe"),
+            ("OFFLOAD_WEIGHTS", "a"),
+        ] {
             let error = read_environment(|asked| (asked == name).then(|| OsString::from(value))).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}");
         }

@@ -4,6 +4,7 @@ use super::units;
 use super::words::split_words;
 use super::{ConfigError, Layer};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +13,25 @@ use toml::de::{DeTable, DeValue};
 /// Longest configuration file that is read, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-const TABLES: [&str; 3] = ["supervisor", "pool", "io"];
-const SUPERVISOR_KEYS: [&str; 5] = ["socket", "drain_timeout", "max_jobs", "max_bytes", "max_payload"];
-const POOL_KEYS: [&str; 7] =
-    ["name", "command", "workers", "spares", "run_timeout", "max_attempts", "restart"];
+const TABLES: [&str; 4] = ["supervisor", "pool", "io", "clients"];
+const SUPERVISOR_KEYS: [&str; 6] =
+    ["socket", "drain_timeout", "max_jobs", "max_jobs_per_client", "max_bytes", "max_payload"];
+const POOL_KEYS: [&str; 14] = [
+    "name",
+    "command",
+    "workers",
+    "spares",
+    "run_timeout",
+    "max_attempts",
+    "hello_timeout",
+    "hang_timeout",
+    "max_jobs_per_worker",
+    "max_rss",
+    "max_age",
+    "affinity",
+    "short_slots",
+    "restart",
+];
 const RESTART_KEYS: [&str; 4] = ["backoff_min", "backoff_max", "max_restarts", "window"];
 const IO_KEYS: [&str; 1] = ["threads"];
 
@@ -25,6 +41,8 @@ struct File {
     supervisor: Supervisor,
     pool: Vec<Pool>,
     io: Io,
+    /// Shares of worker time by name.
+    clients: BTreeMap<String, u32>,
 }
 
 #[derive(Default, Deserialize)]
@@ -34,6 +52,7 @@ struct Supervisor {
     #[serde(deserialize_with = "units::duration")]
     drain_timeout: Option<Duration>,
     max_jobs: Option<usize>,
+    max_jobs_per_client: Option<usize>,
     #[serde(deserialize_with = "units::size")]
     max_bytes: Option<u64>,
     #[serde(deserialize_with = "units::size")]
@@ -50,6 +69,17 @@ struct Pool {
     #[serde(deserialize_with = "units::duration")]
     run_timeout: Option<Duration>,
     max_attempts: Option<u32>,
+    #[serde(deserialize_with = "units::duration")]
+    hello_timeout: Option<Duration>,
+    #[serde(deserialize_with = "units::duration")]
+    hang_timeout: Option<Duration>,
+    max_jobs_per_worker: Option<u64>,
+    #[serde(deserialize_with = "units::size")]
+    max_rss: Option<u64>,
+    #[serde(deserialize_with = "units::duration")]
+    max_age: Option<Duration>,
+    affinity: Option<bool>,
+    short_slots: Option<usize>,
     restart: Restart,
 }
 
@@ -126,6 +156,8 @@ fn check_tables(tables: &DeTable<'_>) -> Result<(), Misplaced> {
     for (name, value) in tables {
         match name.get_ref().as_ref() {
             "supervisor" => check_inside(value.get_ref(), &SUPERVISOR_KEYS, "in [supervisor]")?,
+            // Every name of a client is a key.
+            "clients" => {}
             "io" => check_inside(value.get_ref(), &IO_KEYS, "in [io]")?,
             _ => check_pools(value.get_ref())?,
         }
@@ -172,6 +204,8 @@ impl File {
             socket: self.supervisor.socket,
             drain_timeout: self.supervisor.drain_timeout,
             max_jobs: self.supervisor.max_jobs,
+            max_jobs_per_client: self.supervisor.max_jobs_per_client,
+            weights: Some(self.clients).filter(|weights| !weights.is_empty()),
             max_bytes: self.supervisor.max_bytes,
             max_payload: self.supervisor.max_payload,
             io_threads: self.io.threads,
@@ -199,6 +233,13 @@ impl Pool {
         set_once(&mut layer.spares, self.spares, "spares", &name)?;
         set_once(&mut layer.run_timeout, self.run_timeout, "run_timeout", &name)?;
         set_once(&mut layer.max_attempts, self.max_attempts, "max_attempts", &name)?;
+        set_once(&mut layer.hello_timeout, self.hello_timeout, "hello_timeout", &name)?;
+        set_once(&mut layer.hang_timeout, self.hang_timeout, "hang_timeout", &name)?;
+        set_once(&mut layer.max_jobs_per_worker, self.max_jobs_per_worker, "max_jobs_per_worker", &name)?;
+        set_once(&mut layer.max_rss, self.max_rss, "max_rss", &name)?;
+        set_once(&mut layer.max_age, self.max_age, "max_age", &name)?;
+        set_once(&mut layer.affinity, self.affinity, "affinity", &name)?;
+        set_once(&mut layer.short_slots, self.short_slots, "short_slots", &name)?;
         set_once(&mut layer.backoff_min, self.restart.backoff_min, "restart.backoff_min", &name)?;
         set_once(&mut layer.backoff_max, self.restart.backoff_max, "restart.backoff_max", &name)?;
         set_once(&mut layer.max_restarts, self.restart.max_restarts, "restart.max_restarts", &name)?;
@@ -239,6 +280,7 @@ mod tests {
             socket = "/run/offload.sock"
             drain_timeout = "10s"
             max_jobs = 500
+            max_jobs_per_client = 8
             max_bytes = "128MiB"
             max_payload = 1048576
 
@@ -248,8 +290,19 @@ mod tests {
             workers = 3
             spares = 0
             run_timeout = "5m"
+            hello_timeout = "2s"
+            hang_timeout = "3s"
+            max_jobs_per_worker = 4
+            max_rss = "5MiB"
+            max_age = "6h"
+            affinity = true
+            short_slots = 1
             max_attempts = 2
             restart = { backoff_min = "50ms", backoff_max = "5s", max_restarts = 7, window = "1m" }
+
+            [clients]
+            a = 2
+            b = 3
 
             [io]
             threads = 8
@@ -271,6 +324,15 @@ mod tests {
             backoff_max: Some(Duration::from_secs(5)),
             max_restarts: Some(7),
             restart_window: Some(Duration::from_secs(60)),
+            hello_timeout: Some(Duration::from_secs(2)),
+            hang_timeout: Some(Duration::from_secs(3)),
+            max_jobs_per_worker: Some(4),
+            max_rss: Some(5 << 20),
+            max_age: Some(Duration::from_secs(6 * 3600)),
+            affinity: Some(true),
+            short_slots: Some(1),
+            max_jobs_per_client: Some(8),
+            weights: Some([("a".to_owned(), 2), ("b".to_owned(), 3)].into()),
             io_threads: Some(8),
         };
         assert_eq!(layer, expected);

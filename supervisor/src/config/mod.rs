@@ -13,16 +13,19 @@
 mod environment;
 mod file;
 pub mod units;
+mod weights;
 mod words;
 
 pub use environment::{default_socket, read_environment};
 pub use file::{parse_file, read_file};
+pub use weights::{parse_weight, parse_weights};
 pub use words::{join_words, split_words};
 
 use crate::limits::{ATTEMPTS_MAX, WORKERS_MAX};
 use crate::pool::PoolConfig;
 use crate::workers::Program;
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -34,6 +37,9 @@ pub const SOCKET_PATH_MAX: usize = 107;
 
 /// Most threads for blocking work.
 pub const IO_THREADS_MAX: usize = 64;
+
+/// How long a worker may be waited for at its start, or when it seems to hang.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3600);
 
 /// Threads for blocking work unless configured otherwise.
 pub const IO_THREADS_DEFAULT: usize = 4;
@@ -81,6 +87,24 @@ pub struct Layer {
     pub max_restarts: Option<u32>,
     /// A worker that dies before this time without having done a job counts as a failed start.
     pub restart_window: Option<Duration>,
+    /// From the start of a worker to its hello.
+    pub hello_timeout: Option<Duration>,
+    /// A worker that is stopped, or does not say what it promised to say, is killed after this.
+    pub hang_timeout: Option<Duration>,
+    /// A worker that has done so many jobs, or up to a quarter more, is replaced.
+    pub max_jobs_per_worker: Option<u64>,
+    /// A worker whose resident memory is larger is replaced, in bytes.
+    pub max_rss: Option<u64>,
+    /// A worker that is so old, or up to a quarter older, is replaced.
+    pub max_age: Option<Duration>,
+    /// Whether each worker is bound to one core.
+    pub affinity: Option<bool>,
+    /// Slots of each program kept for short work while there is some.
+    pub short_slots: Option<usize>,
+    /// Most jobs of one client that may wait.
+    pub max_jobs_per_client: Option<usize>,
+    /// Shares of worker time by the name of the client; 1 for all others.
+    pub weights: Option<BTreeMap<String, u32>>,
     /// Threads for blocking work.
     pub io_threads: Option<usize>,
 }
@@ -137,6 +161,15 @@ pub struct Settings {
     pub backoff_max: Setting<Duration>,
     pub max_restarts: Setting<u32>,
     pub restart_window: Setting<Duration>,
+    pub hello_timeout: Setting<Duration>,
+    pub hang_timeout: Setting<Duration>,
+    pub max_jobs_per_worker: Setting<Option<u64>>,
+    pub max_rss: Setting<Option<u64>>,
+    pub max_age: Setting<Option<Duration>>,
+    pub affinity: Setting<bool>,
+    pub short_slots: Setting<Option<usize>>,
+    pub max_jobs_per_client: Setting<Option<usize>>,
+    pub weights: Setting<BTreeMap<String, u32>>,
     pub io_threads: Setting<usize>,
 }
 
@@ -168,6 +201,11 @@ impl Settings {
                 decide(flags.$key, environment.$key, file.$key, $default)
             };
         }
+        macro_rules! decide_optional {
+            ($key:ident, $default:expr) => {
+                decide(flags.$key.map(Some), environment.$key.map(Some), file.$key.map(Some), $default)
+            };
+        }
         let mut settings = Settings {
             socket: decide(
                 flags.socket.map(Some),
@@ -188,6 +226,15 @@ impl Settings {
             backoff_max: decide!(backoff_max, pool.backoff_max),
             max_restarts: decide!(max_restarts, pool.max_restarts),
             restart_window: decide!(restart_window, pool.window),
+            hello_timeout: decide!(hello_timeout, pool.hello_timeout),
+            hang_timeout: decide!(hang_timeout, pool.hang_timeout),
+            max_jobs_per_worker: decide_optional!(max_jobs_per_worker, pool.max_jobs_per_worker),
+            max_rss: decide_optional!(max_rss, pool.max_rss),
+            max_age: decide_optional!(max_age, pool.max_age),
+            affinity: decide!(affinity, pool.affinity),
+            short_slots: decide_optional!(short_slots, pool.short_slots),
+            max_jobs_per_client: decide_optional!(max_jobs_per_client, pool.max_jobs_per_client),
+            weights: decide!(weights, pool.weights),
             io_threads: decide!(io_threads, IO_THREADS_DEFAULT),
         };
         settings.follow();
@@ -234,6 +281,15 @@ impl Settings {
             backoff_max: self.backoff_max.value,
             max_restarts: self.max_restarts.value,
             window: self.restart_window.value,
+            hello_timeout: self.hello_timeout.value,
+            hang_timeout: self.hang_timeout.value,
+            max_jobs_per_worker: self.max_jobs_per_worker.value,
+            max_rss: self.max_rss.value,
+            max_age: self.max_age.value,
+            affinity: self.affinity.value,
+            short_slots: self.short_slots.value,
+            max_jobs_per_client: self.max_jobs_per_client.value,
+            weights: self.weights.value.clone(),
             drain_timeout: self.drain_timeout.value,
             ..PoolConfig::default()
         }
@@ -250,11 +306,26 @@ impl Settings {
             shown("supervisor.max_jobs", &self.max_jobs, usize::to_string),
             shown("supervisor.max_bytes", &self.max_bytes, |value| show_size(*value)),
             shown("supervisor.max_payload", &self.max_payload, |value| show_size(*value)),
+            shown("supervisor.max_jobs_per_client", &self.max_jobs_per_client, |value| {
+                value.map_or_else(|| "(nine tenths of max_jobs)".to_owned(), |jobs| jobs.to_string())
+            }),
+            shown("clients", &self.weights, weights::show_weights),
             shown("pool.command", &self.commands, |_| commands),
             shown("pool.workers", &self.workers, usize::to_string),
             shown("pool.spares", &self.spares, usize::to_string),
             shown("pool.run_timeout", &self.run_timeout, |value| show_duration(*value)),
             shown("pool.max_attempts", &self.max_attempts, u32::to_string),
+            shown("pool.hello_timeout", &self.hello_timeout, |value| show_duration(*value)),
+            shown("pool.hang_timeout", &self.hang_timeout, |value| show_duration(*value)),
+            shown("pool.max_jobs_per_worker", &self.max_jobs_per_worker, |value| {
+                or_never(value.map(|jobs| jobs.to_string()))
+            }),
+            shown("pool.max_rss", &self.max_rss, |value| or_never(value.map(show_size))),
+            shown("pool.max_age", &self.max_age, |value| or_never(value.map(show_duration))),
+            shown("pool.affinity", &self.affinity, bool::to_string),
+            shown("pool.short_slots", &self.short_slots, |value| {
+                value.map_or_else(|| "(a quarter)".to_owned(), |slots| slots.to_string())
+            }),
             shown("pool.restart.backoff_min", &self.backoff_min, |value| show_duration(*value)),
             shown("pool.restart.backoff_max", &self.backoff_max, |value| show_duration(*value)),
             shown("pool.restart.max_restarts", &self.max_restarts, u32::to_string),
@@ -289,12 +360,41 @@ impl Settings {
             let (value, most) = (show_size(self.max_payload.value), show_size(PAYLOAD_MAX_CEILING as u64));
             return Err(ConfigError(format!("max_payload is {value}, it must be from 1B to {most}")));
         }
+        self.check_renewal()?;
+        weights::check(&self.weights.value)?;
         self.check_pairs()
+    }
+
+    fn check_renewal(&self) -> Result<(), ConfigError> {
+        for (key, value) in [("hello_timeout", &self.hello_timeout), ("hang_timeout", &self.hang_timeout)] {
+            if !PATIENCE.contains(&value.value) {
+                let [value, least, most] =
+                    [value.value, *PATIENCE.start(), *PATIENCE.end()].map(show_duration);
+                return Err(ConfigError(format!("{key} is {value}, it must be from {least} to {most}")));
+            }
+        }
+        let bounded =
+            |key, value: Option<u64>| value.map_or(Ok(()), |value| within(key, value, 1..=u64::MAX));
+        bounded("max_jobs_per_worker", self.max_jobs_per_worker.value)?;
+        bounded("max_rss", self.max_rss.value)?;
+        self.max_jobs_per_client
+            .value
+            .map_or(Ok(()), |jobs| within("max_jobs_per_client", jobs, 1..=10_000_000))?;
+        if self.max_age.value == Some(Duration::ZERO) {
+            return Err(ConfigError("max_age is 0, which leaves no worker any time".to_owned()));
+        }
+        Ok(())
     }
 
     fn check_pairs(&self) -> Result<(), ConfigError> {
         if self.run_timeout.value.is_zero() {
             return Err(ConfigError("run_timeout is 0, which leaves no job any time".to_owned()));
+        }
+        if let Some(slots) = self.short_slots.value.filter(|slots| *slots >= self.workers.value) {
+            return Err(ConfigError(format!(
+                "short_slots is {slots} of {} workers: none would be left for long jobs",
+                self.workers.value
+            )));
         }
         if self.max_payload.value > self.max_bytes.value {
             let (payload, bytes) = (show_size(self.max_payload.value), show_size(self.max_bytes.value));
@@ -318,6 +418,10 @@ fn decide<T>(flag: Option<T>, environment: Option<T>, file: Option<T>, default: 
 
 fn shown<T>(key: &'static str, setting: &Setting<T>, write: impl FnOnce(&T) -> String) -> Shown {
     Shown { key, value: write(&setting.value), origin: setting.origin }
+}
+
+fn or_never(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "(never)".to_owned())
 }
 
 fn within<T: Copy + PartialOrd + fmt::Display>(
@@ -367,6 +471,17 @@ mod tests {
             Layer { run_timeout: Some(Duration::ZERO), ..Layer::default() },
             Layer { max_payload: Some(2048), max_bytes: Some(1024), ..Layer::default() },
             Layer { io_threads: Some(0), ..Layer::default() },
+            Layer { hello_timeout: Some(Duration::from_millis(9)), ..Layer::default() },
+            Layer { hang_timeout: Some(Duration::ZERO), ..Layer::default() },
+            Layer { max_jobs_per_worker: Some(0), ..Layer::default() },
+            Layer { max_rss: Some(0), ..Layer::default() },
+            Layer { max_age: Some(Duration::ZERO), ..Layer::default() },
+            Layer { max_jobs_per_client: Some(0), ..Layer::default() },
+            Layer { workers: Some(2), short_slots: Some(2), ..Layer::default() },
+            Layer { weights: Some([("a".to_owned(), 0)].into()), ..Layer::default() },
+            Layer { weights: Some([("a".to_owned(), 1001)].into()), ..Layer::default() },
+            Layer { weights: Some([(String::new(), 1)].into()), ..Layer::default() },
+            Layer { weights: Some([("x".repeat(65), 1)].into()), ..Layer::default() },
         ] {
             assert!(resolve(layer.clone(), Layer::default(), Layer::default()).is_err(), "{layer:?}");
         }
@@ -398,6 +513,29 @@ mod tests {
         assert!(named(SOCKET_PATH_MAX).socket().is_ok());
         assert!(named(SOCKET_PATH_MAX + 1).socket().unwrap_err().to_string().contains("at most 107"));
         assert!(named(0).socket().is_err());
+    }
+
+    #[test]
+    fn what_is_set_reaches_the_pool() {
+        let layer = Layer {
+            workers: Some(4),
+            hello_timeout: Some(Duration::from_secs(3)),
+            hang_timeout: Some(Duration::from_secs(4)),
+            max_jobs_per_worker: Some(5),
+            max_rss: Some(6),
+            max_age: Some(Duration::from_secs(7)),
+            affinity: Some(true),
+            short_slots: Some(2),
+            max_jobs_per_client: Some(9),
+            weights: Some([("a".to_owned(), 10)].into()),
+            ..Layer::default()
+        };
+        let pool = resolve(layer, Layer::default(), Layer::default()).unwrap().pool_config(Vec::new());
+        assert_eq!((pool.hello_timeout.as_secs(), pool.hang_timeout.as_secs()), (3, 4));
+        assert_eq!((pool.max_jobs_per_worker, pool.max_rss), (Some(5), Some(6)));
+        assert_eq!((pool.max_age, pool.affinity), (Some(Duration::from_secs(7)), true));
+        assert_eq!((pool.short_slots, pool.max_jobs_per_client), (Some(2), Some(9)));
+        assert_eq!(pool.weights["a"], 10);
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl<W: Workload> Jobs<W> {
     pub(super) fn on_finished(&self, finished: &Finished, cx: &mut Context) {
         let report = &finished.report;
         if report.outcome != OutcomeCode::Ok {
-            let failure = Failure::Outcome { code: report.outcome, message: render::message(report) };
+            let failure = Failure::outcome(report.outcome, render::message(report));
             self.fail(failure, cx);
         } else if *finished.output != *self.exercise.output {
             self.fail(wrong(W::TASK), cx);

@@ -1,0 +1,131 @@
+//! `offload dead`: the dead letters, jobs whose every allowed attempt ended its worker.
+
+use super::attempts;
+use super::failure::Ended;
+use super::flags::Globals;
+use super::show::{show, show_answer};
+use super::table::Table;
+use super::text;
+use clap::{Args, Subcommand};
+use offload_protocol::messages::{DeadDeed, ToSupervisor, View};
+use offload_supervisor::views::DeadView;
+use serde_json::Value;
+
+const EXAMPLES: &str = "\
+Examples:
+  offload dead list                              what died, and of what
+  offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last words of its worker
+  offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
+
+A dead letter keeps its input, so that it can be tried again once the program is mended.";
+
+/// List, show, retry or drop the jobs whose every allowed attempt ended its worker
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Dead {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List them, the newest first
+    List,
+    /// Show everything that is known of how one died
+    Show {
+        /// The job's id
+        job: String,
+    },
+    /// Submit one again as a new job, print the new id, and forget the letter
+    Retry {
+        /// The job's id
+        job: String,
+    },
+    /// Forget one, with its input
+    Drop {
+        /// The job's id
+        job: String,
+    },
+}
+
+impl Dead {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let request = |deed, job| ToSupervisor::Dead { ticket: 1, deed, job };
+        match &self.verb {
+            Verb::List => show(globals, View::Dead, list),
+            Verb::Show { job } => show_answer(globals, &request(DeadDeed::Show, job), forensics),
+            Verb::Retry { job } => show_answer(globals, &request(DeadDeed::Retry, job), new_id),
+            Verb::Drop { job } => {
+                show_answer(globals, &request(DeadDeed::Drop, job), |_: &Value| format!("{job}: dropped\n"))
+            }
+        }
+    }
+}
+
+fn list(letters: &Vec<DeadView>) -> String {
+    let mut table = Table::new(&["JOB", "TASK", "#ATTEMPTS", "#DEAD FOR", "#INPUT", "CLIENT", "ERROR"]);
+    for letter in letters {
+        table.row([
+            letter.job.clone(),
+            letter.task.clone(),
+            letter.attempts.len().to_string(),
+            text::time(letter.dead_for_us),
+            text::bytes(letter.input_bytes),
+            letter.client.clone(),
+            letter.error.clone(),
+        ]);
+    }
+    table.render()
+}
+
+fn forensics(letter: &DeadView) -> String {
+    let DeadView { job, task, client, dead_for_us, input_bytes, error, attempts } = letter;
+    let (dead_for, input) = (text::time(*dead_for_us), text::bytes(*input_bytes));
+    let head = [
+        format!("{job}: poison; task {task}, input {input}, client {client}, dead for {dead_for}"),
+        format!("- {error}"),
+    ];
+    let head = head.iter().map(|line| format!("{}\n", text::printable(line)));
+    head.chain(attempts.iter().map(attempts::render)).collect()
+}
+
+fn new_id(answer: &Value) -> String {
+    let job = answer.get("job").and_then(Value::as_str).unwrap_or_default();
+    format!("{}\n", text::printable(job))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attempts::tests::an_attempt;
+    use super::*;
+
+    fn letter() -> DeadView {
+        DeadView {
+            job: "01J".to_owned(),
+            task: "act".to_owned(),
+            client: "cli".to_owned(),
+            dead_for_us: 5_000_000,
+            input_bytes: 5,
+            error: "worker_crashed: signal 11".to_owned(),
+            attempts: vec![an_attempt(), an_attempt()],
+        }
+    }
+
+    #[test]
+    fn the_list_has_a_line_for_each() {
+        let expected = "\
+JOB  TASK  ATTEMPTS  DEAD FOR  INPUT  CLIENT  ERROR
+01J  act          2     5.0 s    5 B  cli     worker_crashed: signal 11
+";
+        assert_eq!(list(&vec![letter()]), expected);
+    }
+
+    #[test]
+    fn one_is_shown_with_all_its_attempts() {
+        let text = forensics(&letter());
+        assert!(text.starts_with("01J: poison; task act, input 5 B, client cli, dead for 5.0 s\n- worker_"));
+        assert_eq!(text.matches("signal 11 (SIGSEGV)").count(), 2, "{text}");
+        assert_eq!(text.matches("    | about to").count(), 2, "{text}");
+    }
+}

@@ -1,0 +1,95 @@
+//! `offload explain`: why a job waits, is tried again, or is dead.
+
+use super::attempts;
+use super::failure::Ended;
+use super::flags::Globals;
+use super::show::show_answer;
+use super::text;
+use clap::Args;
+use offload_protocol::messages::ToSupervisor;
+use offload_supervisor::views::ExplanationView;
+
+const EXAMPLES: &str = "\
+Examples:
+  offload explain $(offload submit primes 1000000000 --detach)     where is it, and what does it wait for
+  offload explain 01JQ4W3M8Z5X9T2C7VB6NHKDEF --json                the same with every number
+
+Finished jobs are remembered for a while: those can be explained too.";
+
+/// Say why a job is where it is: what it waits for, where it runs, how it ended, which attempts were lost
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Explain {
+    /// The job's id
+    job: String,
+}
+
+impl Explain {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        show_answer(globals, &ToSupervisor::Explain { ticket: 1, job: &self.job }, render)
+    }
+}
+
+fn render(job: &ExplanationView) -> String {
+    let reasons = job.reasons.iter().map(|reason| format!("- {}\n", text::printable(reason)));
+    let lost = job.lost.iter().map(attempts::render);
+    std::iter::once(state_line(job)).chain(reasons).chain(lost).collect()
+}
+
+fn state_line(job: &ExplanationView) -> String {
+    let attempts = match (job.attempts, job.attempts_allowed) {
+        (0, _) => "not started yet".to_owned(),
+        (number, Some(allowed)) => {
+            let may = text::count(allowed.into(), "attempt");
+            format!("{}, {may} may end their worker", text::count(number.into(), "start"))
+        }
+        (number, None) => text::count(number.into(), "attempt"),
+    };
+    let line =
+        format!("{}: {}; task {}, {attempts}, {}", job.job, job.state, job.task, text::time(job.age_us));
+    format!("{}\n", text::printable(&line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attempts::tests::an_attempt;
+    use super::*;
+
+    fn explanation() -> ExplanationView {
+        ExplanationView {
+            job: "01J".to_owned(),
+            task: "primes".to_owned(),
+            client: "cli".to_owned(),
+            state: "running".to_owned(),
+            reasons: vec!["worker 7 (slot 0) has run it for 2 s".to_owned(), "a\u{1b}b".to_owned()],
+            age_us: 2_100_000,
+            attempts: 2,
+            attempts_allowed: Some(3),
+            expected_wait_us: None,
+            ahead: None,
+            class: None,
+            slot: Some(0),
+            worker_pid: Some(7),
+            progress: None,
+            checkpoint_bytes: 0,
+            lost: vec![an_attempt()],
+        }
+    }
+
+    #[test]
+    fn the_state_comes_first_then_the_reasons_then_what_was_lost() {
+        let text = render(&explanation());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "01J: running; task primes, 2 starts, 3 attempts may end their worker, 2.1 s");
+        assert_eq!(lines[1], "- worker 7 (slot 0) has run it for 2 s");
+        assert_eq!(lines[2], r"- a\u{1b}b");
+        assert!(lines[3].starts_with("attempt 1: "), "{text}");
+    }
+
+    #[test]
+    fn a_job_that_was_never_started_says_so() {
+        let waiting = ExplanationView { attempts: 0, ..explanation() };
+        assert!(state_line(&waiting).contains("not started yet"));
+    }
+}
