@@ -12,7 +12,7 @@ use tests::harness::{Daemon, PATIENCE, Ran, program, signal, until, wait_for_end
 const FOR_EVER: &str = "3600000";
 
 fn faulty(arguments: &[&str]) -> Daemon {
-    let worker = format!("{} boot:well", program("faultworker").display());
+    let worker = format!("{} boot:nothing", program("faultworker").display());
     Daemon::start(&[&["--workers", "1", "--worker", &worker], arguments].concat())
 }
 
@@ -52,13 +52,13 @@ fn a_job_that_kills_every_worker_is_a_dead_letter_that_can_be_shown_retried_and_
     for attempt in attempts {
         assert_eq!((&attempt["exit_code"], &attempt["blamed"]), (&json!(7), &json!(true)), "{attempt}");
         let said = attempt["last_lines"].as_array().unwrap();
-        assert!(said.iter().any(|line| line == "faultworker: boot:well"), "{attempt}");
+        assert!(said.iter().any(|line| line == "faultworker: boot:nothing"), "{attempt}");
     }
 
     let id = letter["job"].as_str().unwrap();
     let shown = daemon.run(&["dead", "show", id]).ok().text();
     assert!(shown.contains("attempt 3: ") && shown.contains("exit code 7"), "{shown}");
-    assert!(shown.contains("    | faultworker: boot:well"), "{shown}");
+    assert!(shown.contains("    | faultworker: boot:nothing"), "{shown}");
 
     let again = daemon.run(&["dead", "retry", id]).ok().text().trim().to_owned();
     assert_ne!(again, id);
