@@ -57,6 +57,10 @@ impl Coverage {
             let pair = match action {
                 Action::Rejected { error, .. } => ("rejected", error.code.as_str()),
                 Action::Finish(ended) => ("ended", ended.outcome.as_str()),
+                Action::Reloaded { rolled_back: None, .. } => ("reloaded", "new_version"),
+                Action::Reloaded { .. } => ("reloaded", "old_version"),
+                Action::Yield { .. } => ("asked", "to_yield"),
+                Action::Run { resume: true, .. } => ("run", "from_checkpoint"),
                 _ => continue,
             };
             *self.pairs.entry(pair).or_default() += 1;
@@ -123,6 +127,7 @@ fn slot_state(core: &Core, worker: WorkerId) -> &'static str {
         SlotState::Vacant => "vacant",
         SlotState::Starting { .. } => "starting",
         SlotState::Idle { .. } => "idle",
+        SlotState::Busy { load, .. } if load.suspended.is_some() => "busy_between",
         SlotState::Busy { load, .. } if load.running.is_some() => "busy_running",
         SlotState::Busy { .. } => "busy_assigned",
         SlotState::Leaving { cause, .. } => match cause {

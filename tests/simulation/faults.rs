@@ -81,6 +81,10 @@ faults! {
     StaysStopped,
     /// It tells its progress and gives a checkpoint. (No fault, but not all do it.)
     SaysMore,
+    /// It does not say any more how far its job is, as it promised.
+    GoesQuiet,
+    /// It is asked to give its job back, and does not.
+    IgnoresYield,
     /// It gives its job back, and nobody has asked for it.
     YieldsUnasked,
     /// The task returns an error.

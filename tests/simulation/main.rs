@@ -20,7 +20,7 @@
 //!
 //! New events and actions have one place each: what fake workers say in `process`, what clients and operators want in
 //! `script`, what the shell does in `world` (`apply`), what it means in `oracle` (`take_note`, `judge`), and the names in
-//! `coverage`. What is not simulated yet: reloads, tasks with steps that yield or let others in, promises of progress.
+//! `coverage`.
 //!
 //! A seed that fails is made smaller and printed as a list of events (`shrink`). The same seed gives the same run for
 //! as long as neither the core nor the simulator is changed.
@@ -33,6 +33,7 @@ mod ghost;
 mod oracle;
 mod planted;
 mod process;
+mod running;
 mod script;
 mod seeds;
 mod shrink;

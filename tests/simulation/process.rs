@@ -13,10 +13,10 @@
 //! exit is told: that is what the shell guarantees (`supervisor/crew.rs`). Nothing else is guaranteed.
 
 use crate::faults::Fault;
-use crate::oracle::Ran;
+use crate::running::Run;
 use crate::script::{TASKS, offered_by};
 use crate::world::{Outside, Thing};
-use offload_protocol::nouns::{FailureKind, TaskOffer, Usage};
+use offload_protocol::nouns::TaskOffer;
 use offload_supervisor::core::action::Kill;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, WorkerId};
@@ -49,6 +49,8 @@ pub(crate) enum ToFake {
     },
     /// A job is not wanted any more.
     Cancel(JobId),
+    /// A job is to be given back, if that can be done.
+    Yield(JobId),
     /// End when nothing is to do.
     Drain,
 }
@@ -60,7 +62,7 @@ pub(crate) enum Act {
     Boot,
     /// The next message of the supervisor arrives.
     Arrive,
-    /// The run of this number is at its end.
+    /// The run of this number, or a step of it, is at its end.
     RunEnds(u64),
     /// A signal arrives.
     Signal(Kill),
@@ -87,12 +89,27 @@ pub(crate) enum Misfortune {
     Stops,
 }
 
+/// What a version of a program is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(crate) enum Build {
+    /// As good as any other.
+    Works,
+    /// It cannot be started.
+    DoesNotStart,
+    /// It ends before its hello.
+    DiesAtOnce,
+    /// It ends a little later, whatever it does.
+    DiesSoon,
+    /// Its first jobs fail.
+    FailsFirst,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
     Booting,
     Waiting,
     Stuck,
-    Running { job: JobId, attempt: u32, began: Mono },
+    Running(Run),
     Dead(Exit),
 }
 
@@ -102,12 +119,16 @@ pub(crate) struct FakeProcess {
     pub(crate) id: WorkerId,
     offers: &'static [usize],
     pub(crate) tape: crate::choices::Tape,
-    stage: Stage,
+    pub(crate) stage: Stage,
+    /// The stepped run that goes on when the present one has ended.
+    pub(crate) suspended: Option<Run>,
+    /// So many of its jobs fail before the first one does not.
+    pub(crate) failing: u32,
     ignores_term: bool,
     arriving: VecDeque<ToFake>,
     last_arrival: Mono,
-    jobs: VecDeque<(JobId, u32, usize)>,
-    withdrawn: BTreeSet<JobId>,
+    pub(crate) jobs: VecDeque<(JobId, u32, usize)>,
+    pub(crate) withdrawn: BTreeSet<JobId>,
     is_told_to_drain: bool,
     has_closed_channel: bool,
     /// What it said and the core has not heard.
@@ -117,7 +138,7 @@ pub(crate) struct FakeProcess {
     pub(crate) is_unheard: bool,
     pub(crate) runs: u64,
     /// It has said what no honest worker says.
-    has_lied: bool,
+    pub(crate) has_lied: bool,
     is_stopped: bool,
     /// SIGTERM came while it was stopped.
     has_term_pending: bool,
@@ -137,6 +158,8 @@ impl FakeProcess {
             offers: offered_by(program, programs),
             tape: crate::choices::Tape::new(1000 + id.0),
             stage: Stage::Booting,
+            suspended: None,
+            failing: 0,
             ignores_term: false,
             arriving: VecDeque::new(),
             last_arrival: out.now,
@@ -157,15 +180,29 @@ impl FakeProcess {
         process
     }
 
+    /// Its program is not what it should be.
+    pub(crate) fn suffer_from(&mut self, build: Build, out: &mut Outside) {
+        let dies = Act::Misfortune(Misfortune::Dies(Exit::Code(1)));
+        match build {
+            Build::Works | Build::DoesNotStart => {}
+            Build::DiesAtOnce => self.later(MS / 4, dies, out),
+            Build::DiesSoon => {
+                let delay = self.delay(100 * MS, out);
+                self.later(delay, dies, out);
+            }
+            Build::FailsFirst => self.failing = 4,
+        }
+    }
+
     pub(crate) fn strikes(&mut self, fault: Fault, out: &mut Outside) -> bool {
         out.plan.strikes(fault, &mut out.choices, &mut self.tape)
     }
 
-    fn delay(&mut self, most: Duration, out: &mut Outside) -> Duration {
+    pub(crate) fn delay(&mut self, most: Duration, out: &mut Outside) -> Duration {
         out.choices.delay(&mut self.tape, most)
     }
 
-    fn later(&self, delay: Duration, act: Act, out: &mut Outside) {
+    pub(crate) fn later(&self, delay: Duration, act: Act, out: &mut Outside) {
         out.schedule(out.now + delay, Thing::Act(self.id, act));
     }
 
@@ -205,7 +242,7 @@ impl FakeProcess {
             (Stage::Booting, Act::Boot) => self.boot(out),
             (_, Act::Boot) => {}
             (_, Act::Arrive) => self.arrive(out),
-            (_, Act::RunEnds(run)) if run == self.runs => self.end_run(out),
+            (_, Act::RunEnds(run)) if run == self.runs => self.end_stretch(out),
             (_, Act::RunEnds(_)) => {}
             (_, Act::Signal(Kill::Kill)) => self.die(Exit::Signal(9), out),
             (_, Act::Continue) => self.go_on(out),
@@ -237,7 +274,7 @@ impl FakeProcess {
     }
 
     fn stop(&mut self, out: &mut Outside) {
-        if !matches!(self.stage, Stage::Waiting | Stage::Running { .. }) || self.is_stopped {
+        if !matches!(self.stage, Stage::Waiting | Stage::Running(_)) || self.is_stopped {
             return;
         }
         self.runs += 1;
@@ -256,7 +293,7 @@ impl FakeProcess {
         self.say(true, Event::Continued { worker: self.id }, out);
         match self.stage {
             _ if self.has_term_pending => self.die(Exit::Signal(15), out),
-            Stage::Running { .. } => self.later(MS, Act::RunEnds(self.runs), out),
+            Stage::Running(_) => self.later(MS, Act::RunEnds(self.runs), out),
             Stage::Waiting => self.take_next(out),
             _ => {}
         }
@@ -266,12 +303,10 @@ impl FakeProcess {
         let worker = self.id;
         let mut tasks: Vec<TaskOffer<'static>> = Vec::new();
         for &task in self.offers {
-            let (name, idempotent, _) = TASKS[task];
-            tasks.push(TaskOffer { idempotent, ..TaskOffer::new(name) });
+            tasks.push(TASKS[task].offer());
         }
         if self.strikes(Fault::BootOffersLess, out) {
-            // The first one is what two programs have in common: it stays.
-            tasks.remove(out.choices.range(&mut self.tape, 1, tasks.len() as u64 - 1) as usize);
+            tasks.remove(out.choices.range(&mut self.tape, 0, tasks.len() as u64 - 1) as usize);
         }
         if self.strikes(Fault::BootUnfit, out) {
             self.say(false, Event::Unfit { worker, message: "another version".into() }, out);
@@ -318,11 +353,15 @@ impl FakeProcess {
                 if self.jobs.iter().any(|(waiting, ..)| *waiting == job) {
                     self.withdrawn.insert(job);
                 }
-                let runs_it = matches!(self.stage, Stage::Running { job: running, .. } if running == job);
+                let runs_it = matches!(self.stage, Stage::Running(run) if run.job == job);
+                if let Some(outer) = self.suspended.as_mut().filter(|outer| outer.job == job) {
+                    outer.steps = 1;
+                }
                 if runs_it && !self.is_stopped && out.choices.chance(&mut self.tape, 500) {
                     self.end_run(out);
                 }
             }
+            Some(ToFake::Yield(job)) => self.hear_yield(job),
             Some(ToFake::Drain) => self.is_told_to_drain = true,
             None => {}
         }
@@ -331,7 +370,7 @@ impl FakeProcess {
         }
     }
 
-    fn take_next(&mut self, out: &mut Outside) {
+    pub(crate) fn take_next(&mut self, out: &mut Outside) {
         let worker = self.id;
         while let Some(&(job, attempt, task)) = self.jobs.front() {
             if self.withdrawn.remove(&job) {
@@ -355,78 +394,7 @@ impl FakeProcess {
         }
     }
 
-    fn start_run(&mut self, job: JobId, attempt: u32, task: usize, out: &mut Outside) {
-        let worker = self.id;
-        self.runs += 1;
-        self.stage = Stage::Running { job, attempt, began: out.now };
-        let started = Event::Started { worker, job, attempt };
-        if self.strikes(Fault::WrongJob, out) {
-            let job = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
-            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
-        } else if self.strikes(Fault::WrongAttempt, out) {
-            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
-        } else {
-            self.say(true, started.clone(), out);
-        }
-        out.started(job, self.has_lied);
-        if self.strikes(Fault::StartsTwice, out) {
-            self.say(false, started, out);
-        }
-        let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
-        let run = Duration::from_micros(1) + self.delay(TASKS[task].2 * slow, out);
-        if self.strikes(Fault::SaysMore, out) {
-            self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
-            let bytes = out.choices.range(&mut self.tape, 0, 100);
-            self.say(true, Event::Checkpoint { worker, job, attempt, bytes }, out);
-        }
-        if self.strikes(Fault::YieldsUnasked, out) {
-            self.say(false, Event::Yielded { worker, job, attempt, run: MS, bytes: 1 }, out);
-        }
-        if self.strikes(Fault::CrashRunning, out) {
-            self.later(run, Act::Misfortune(Misfortune::DiesRunning(self.runs)), out);
-        } else if !self.strikes(Fault::Hang, out) {
-            self.later(run, Act::RunEnds(self.runs), out);
-        }
-    }
-
-    fn end_run(&mut self, out: &mut Outside) {
-        let Stage::Running { job, attempt, began } = self.stage else { return };
-        let (worker, run) = (self.id, out.now - began);
-        self.runs += 1;
-        let how = if self.strikes(Fault::AppError, out) {
-            Ran::Failed(FailureKind::AppError)
-        } else if self.strikes(Fault::Panic, out) {
-            Ran::Failed(FailureKind::Panic)
-        } else {
-            Ran::Well
-        };
-        out.ended(worker, job, attempt, how);
-        let said = |job, attempt| match how {
-            Ran::Well => Event::Finished { worker, job, attempt, run, usage: Usage::default() },
-            Ran::Failed(kind) => {
-                let usage = Usage::default();
-                Event::Failed { worker, job, attempt, run, kind, message: "oh".into(), usage }
-            }
-        };
-        if self.strikes(Fault::WrongJob, out) {
-            let other = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
-            self.say(false, said(other, attempt + u32::from(other == job)), out);
-        } else if self.strikes(Fault::WrongAttempt, out) {
-            self.say(false, said(job, attempt + 1), out);
-        } else {
-            self.say(true, said(job, attempt), out);
-        }
-        if self.strikes(Fault::EndsTwice, out) {
-            self.say(false, said(job, attempt), out);
-        }
-        self.stage = Stage::Waiting;
-        match self.strikes(Fault::CrashAfterReply, out) {
-            true => self.crash(out),
-            false => self.take_next(out),
-        }
-    }
-
-    fn say(&mut self, is_honest: bool, event: Event, out: &mut Outside) {
+    pub(crate) fn say(&mut self, is_honest: bool, event: Event, out: &mut Outside) {
         if self.has_closed_channel {
             return;
         }
@@ -437,7 +405,7 @@ impl FakeProcess {
         out.schedule(self.last_delivery, Thing::Deliver(self.id));
     }
 
-    fn crash(&mut self, out: &mut Outside) {
+    pub(crate) fn crash(&mut self, out: &mut Outside) {
         let ways = [Exit::Signal(11), Exit::Code(1), Exit::Code(0), Exit::Signal(9), Exit::Unknown];
         let exit = out.choices.pick(&mut self.tape, &ways);
         self.die(exit, out);
@@ -464,10 +432,12 @@ impl FakeProcess {
     /// No fault strikes any more, and what was struck recovers.
     pub(crate) fn calm_down(&mut self, out: &mut Outside) {
         self.is_calm = true;
+        self.failing = 0;
+        self.calm_runs();
         match self.stage {
-            Stage::Waiting | Stage::Running { .. } if self.is_stopped => self.later(MS, Act::Continue, out),
+            Stage::Waiting | Stage::Running(_) if self.is_stopped => self.later(MS, Act::Continue, out),
             Stage::Booting => self.later(MS, Act::Boot, out),
-            Stage::Running { .. } => self.later(MS, Act::RunEnds(self.runs), out),
+            Stage::Running(_) => self.later(MS, Act::RunEnds(self.runs), out),
             Stage::Dead(_) => out.schedule(out.now + MS, Thing::Bury(self.id)),
             Stage::Stuck if !self.has_closed_channel => {
                 self.stage = Stage::Waiting;

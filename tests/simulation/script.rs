@@ -1,10 +1,11 @@
 //! What comes from outside: how the core is configured, and what its clients want of it and when.
 
 use crate::choices::{Choices, Tape};
-use offload_protocol::nouns::Lane;
+use offload_protocol::nouns::{Lane, TaskOffer};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{JobRequest, Key};
-use offload_supervisor::core::ids::Mono;
+use offload_supervisor::core::ids::{Mono, Version};
+use offload_supervisor::core::queue::HEAD_START;
 use std::time::Duration;
 
 /// Everything that is decided before the first event.
@@ -14,6 +15,8 @@ pub(crate) struct Script {
     pub(crate) config: CoreConfig,
     /// What comes from outside, in the order of time.
     pub(crate) wishes: Vec<(Mono, Wish)>,
+    /// Two clients contend, all is well, and each must get its share: but for so much that priorities are worth.
+    pub(crate) contention: Option<Duration>,
 }
 
 /// One thing that comes from outside.
@@ -31,6 +34,8 @@ pub(crate) enum Wish {
     Configure(Box<CoreConfig>),
     /// A worker is measured: the one of this number, if it lives.
     Measure(u64),
+    /// Another version of the programs.
+    Reload(Version),
     /// A tick that nobody needs.
     Tick,
     /// An end in good order.
@@ -41,21 +46,68 @@ pub(crate) enum Wish {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The tasks of the fake workers: name, whether it may be run twice, the longest run of it if all is well.
-pub(crate) const TASKS: [(&str, bool, Duration); 5] = [
-    ("echo", true, Duration::from_micros(30)),
-    ("sum", true, Duration::from_millis(4)),
-    ("charge", false, Duration::from_millis(4)),
-    ("note", false, Duration::from_micros(30)),
-    ("slow", false, Duration::from_millis(800)),
+/// One task of the fake workers.
+pub(crate) struct FakeTask {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// It may be run twice.
+    pub(crate) is_idempotent: bool,
+    /// It is done in steps.
+    pub(crate) is_stepped: bool,
+    /// It gives checkpoints.
+    pub(crate) checkpoints: bool,
+    /// It says how far it is at least so often, unless this is zero.
+    pub(crate) promise: Duration,
+    /// The longest run of it if all is well.
+    pub(crate) run: Duration,
+}
+
+impl FakeTask {
+    const fn at_a_stretch(name: &'static str, is_idempotent: bool, run: Duration) -> FakeTask {
+        let (is_stepped, checkpoints, promise) = (false, false, Duration::ZERO);
+        FakeTask { name, is_idempotent, is_stepped, checkpoints, promise, run }
+    }
+
+    const fn in_steps(name: &'static str, is_idempotent: bool, promise: Duration, run: Duration) -> FakeTask {
+        FakeTask { name, is_idempotent, is_stepped: true, checkpoints: true, promise, run }
+    }
+
+    /// As a worker offers it.
+    pub(crate) fn offer(&self) -> TaskOffer<'static> {
+        TaskOffer {
+            idempotent: self.is_idempotent,
+            stepped: self.is_stepped,
+            checkpoints: self.checkpoints,
+            progress_ms: self.promise.as_millis() as u32,
+            ..TaskOffer::new(self.name)
+        }
+    }
+
+    /// The task of this name.
+    pub(crate) fn find(name: &str) -> Option<&'static FakeTask> {
+        TASKS.iter().find(|task| task.name == name)
+    }
+}
+
+/// The tasks of the fake workers. A run of `climb` may be so short that it counts as tiny.
+pub(crate) const TASKS: &[FakeTask] = &[
+    FakeTask::at_a_stretch("echo", true, Duration::from_micros(30)),
+    FakeTask::at_a_stretch("sum", true, Duration::from_millis(4)),
+    FakeTask::at_a_stretch("charge", false, Duration::from_millis(4)),
+    FakeTask::at_a_stretch("note", false, Duration::from_micros(30)),
+    FakeTask::at_a_stretch("slow", false, Duration::from_millis(800)),
+    FakeTask::in_steps("climb", true, Duration::ZERO, Duration::from_millis(200)),
+    FakeTask::in_steps("stroll", true, Duration::from_millis(5), Duration::from_millis(40)),
+    FakeTask::in_steps("dig", false, Duration::from_millis(20), Duration::from_millis(100)),
+    FakeTask::in_steps("hop", false, Duration::ZERO, Duration::from_micros(60)),
 ];
 
 /// Which of [`TASKS`] a program offers. One of them is offered by both where there are two.
 pub(crate) fn offered_by(program: usize, programs: usize) -> &'static [usize] {
     match (programs, program) {
-        (1, _) => &[0, 1, 2, 3, 4],
-        (_, 0) => &[0, 1, 2],
-        (_, _) => &[0, 3, 4],
+        (1, _) => &[0, 1, 2, 3, 4, 5, 6, 7, 8],
+        (_, 0) => &[0, 1, 2, 5, 8],
+        (_, _) => &[0, 3, 4, 6, 7],
     }
 }
 
@@ -63,8 +115,40 @@ impl Script {
     /// The script of a seed.
     pub(crate) fn new(choices: &mut Choices, tape: &mut Tape) -> Script {
         let config = knobs(choices, tape);
+        if choices.chance(tape, 60) {
+            return Script::contended(choices, tape, config);
+        }
         let wishes = wishes(choices, tape, &config);
-        Script { config, wishes }
+        Script { config, wishes, contention: None }
+    }
+
+    /// Many jobs of one kind, from two clients, all at once.
+    fn contended(choices: &mut Choices, tape: &mut Tape, drawn: CoreConfig) -> Script {
+        let large = CoreConfig::default();
+        let config = CoreConfig {
+            programs: 1,
+            max_jobs: large.max_jobs,
+            max_bytes: large.max_bytes,
+            max_payload: large.max_payload,
+            max_jobs_per_client: None,
+            run_timeout: large.run_timeout,
+            hello_timeout: large.hello_timeout,
+            start_timeout: large.start_timeout,
+            window_max: 1,
+            short_slots: Some(0),
+            ..drawn
+        };
+        let task = choices.pick(tape, &["sum", "charge", "slow"]);
+        let levels = choices.pick(tape, &[0, 0, 1]);
+        let number = choices.pick(tape, &[40, 100, 200]);
+        let wish = |index| {
+            let priority = choices.range(tape, 0, levels) as i8;
+            let client = if index % 2 == 0 { "ann" } else { "bob" }.to_owned();
+            let request = JobRequest { task: task.to_owned(), client, priority, ..JobRequest::default() };
+            (Mono::default(), Wish::Submit(request))
+        };
+        let wishes = (0..number).map(wish).collect();
+        Script { config, wishes, contention: Some(levels as u32 * HEAD_START) }
     }
 }
 
@@ -110,6 +194,10 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         max_age: pick(&[0, 0, 0, 50, 1000]).checked_sub(1).map(|less| (less as u32 + 1) * MS),
         max_rss: pick(&[0, 1]).checked_sub(1).map(|_| 1000),
         seed: pick(&[0, 1, 2]) as u64,
+        weights: [("ann".to_owned(), pick(&[1, 1, 2, 5]) as u32), ("bob".to_owned(), pick(&[1, 1, 3]) as u32)].into(),
+        short_slots: pick(&[0, 0, 1, 2]).checked_sub(1).filter(|slots| *slots < workers),
+        trial_jobs: pick(&[3, 1, 2]) as u32,
+        trial_time: pick(&[2000, 50, 300]) as u32 * MS,
         ..CoreConfig::default()
     }
 }
@@ -132,18 +220,24 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
 
 fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usize, is_late: bool) -> Wish {
     match choices.range(tape, 0, 99) {
-        0..70 => Wish::Submit(request(choices, tape, config)),
-        70..86 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
-        86..87 => Wish::CancelUnknown,
-        87..88 => Wish::Measure(choices.range(tape, 1, 20)),
+        0..68 => Wish::Submit(request(choices, tape, config)),
+        68..82 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        82..83 => Wish::CancelUnknown,
+        83..85 => Wish::Measure(choices.range(tape, 1, 20)),
+        85..88 => {
+            let rising = index as u64 + 1;
+            Wish::Reload(choices.pick(tape, &[rising, rising, rising, 1]))
+        }
         88..90 => Wish::Refuse,
         90..92 => Wish::Tick,
         92..95 => {
             let fresh = knobs(choices, tape);
-            let is_scaled = choices.chance(tape, 300);
-            let workers = if is_scaled { fresh.workers } else { config.workers };
-            let (programs, spares) = (config.programs, config.spares);
-            Wish::Configure(Box::new(CoreConfig { workers, programs, spares, ..fresh }))
+            let is_scaled = choices.chance(tape, 400);
+            let (workers, spares) =
+                if is_scaled { (fresh.workers, fresh.spares) } else { (config.workers, config.spares) };
+            let short_slots = fresh.short_slots.filter(|slots| *slots < workers);
+            let programs = config.programs;
+            Wish::Configure(Box::new(CoreConfig { workers, programs, spares, short_slots, ..fresh }))
         }
         95..98 if is_late => Wish::Drain,
         98..100 if is_late => Wish::Stop,
@@ -151,10 +245,15 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
     }
 }
 
+/// Those with steps come twice as often.
+const NAMES: &[&str] = &[
+    "echo", "sum", "charge", "note", "slow", "climb", "stroll", "dig", "hop", "sum", "climb", "stroll", "climb",
+];
+
 fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRequest {
     let is_odd = choices.chance(tape, 60);
     let names: &[&str] =
-        if is_odd { &["unknown", "9bad", ""] } else { &["echo", "sum", "charge", "note", "slow"] };
+        if is_odd { &["unknown", "9bad", ""] } else { NAMES };
     let task = choices.pick(tape, names).to_owned();
     let most = config.max_payload;
     let is_large = choices.chance(tape, 150);

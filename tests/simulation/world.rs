@@ -4,11 +4,11 @@ use crate::choices::{Choice, Choices, Tape, mix};
 use crate::coverage::Coverage;
 use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
-use crate::process::{Act, FakeProcess, Said, ToFake};
+use crate::process::{Act, Build, FakeProcess, Said, ToFake};
 use crate::script::{Script, TASKS, Wish};
 use offload_supervisor::core::action::{Action, Actions};
 use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_supervisor::core::ids::{JobId, Mono, Ticket, Version, WorkerId};
 use offload_supervisor::core::{Core, Phase};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -158,6 +158,7 @@ pub(crate) struct World {
     wake: Option<(Mono, Mono)>,
     tape: Tape,
     moment: (Mono, u32),
+    is_calm: bool,
     verdict: Verdict,
     plan: Plan,
 }
@@ -182,13 +183,18 @@ impl World {
     fn new(plan: Plan) -> World {
         let mut choices = Choices::new(plan.seed, plan.harmless.clone());
         let script = Script::new(&mut choices, &mut Tape::new(1));
-        let faults = FaultPlan::swarm(&mut choices, &mut Tape::new(2));
+        let faults = match script.contention {
+            Some(_) => FaultPlan::none(),
+            None => FaultPlan::swarm(&mut choices, &mut Tape::new(2)),
+        };
+        let mut oracle = Oracle::new(&script.config);
+        script.contention.into_iter().for_each(|head_start| oracle.watch_shares(head_start));
         let core = Core::new(script.config.clone()).expect("the knobs are turned to valid places");
         let out = Outside {
             now: Mono::default(),
             choices,
             plan: faults,
-            oracle: Oracle::new(&script.config),
+            oracle,
             agenda: BinaryHeap::new(),
             scheduled: 0,
             seed: plan.seed,
@@ -206,6 +212,7 @@ impl World {
             wake: None,
             tape: Tape::new(3),
             moment: (Mono::default(), 0),
+            is_calm: false,
             verdict,
             plan,
         }
@@ -232,6 +239,7 @@ impl World {
     }
 
     fn calm_down(&mut self) {
+        self.is_calm = true;
         self.out.plan = FaultPlan::none();
         for process in self.processes.values_mut() {
             process.calm_down(&mut self.out);
@@ -321,6 +329,7 @@ impl World {
             Wish::Refuse => Event::Refused,
             Wish::Configure(config) => Event::Configure(config),
             Wish::Measure(worker) => Event::Measured { worker: WorkerId(worker), resident_bytes: 2000 },
+            Wish::Reload(version) => Event::Reload { version },
             Wish::Tick => Event::Tick,
             Wish::Drain => Event::Drain,
             Wish::Stop => Event::Stop,
@@ -396,12 +405,13 @@ impl World {
     /// What the shell would do.
     fn apply(&mut self, action: &Action) {
         match *action {
-            Action::Spawn { worker, program, .. } => self.spawn(worker, program),
+            Action::Spawn { worker, program, version, .. } => self.spawn(worker, program, version),
             Action::Run { worker, job, attempt, .. } => {
                 let task = self.task_of.get(&job).copied().unwrap_or(0);
                 self.send(worker, ToFake::Run { job, attempt, task });
             }
             Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
+            Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
             Action::Dismiss { worker } => self.send(worker, ToFake::Drain),
             Action::Kill { worker, how } => {
                 if let Some(process) = self.processes.get_mut(&worker) {
@@ -413,7 +423,6 @@ impl World {
             | Action::Finish(_)
             | Action::Log(_)
             | Action::Keep { .. }
-            | Action::Yield { .. }
             | Action::Reloaded { .. }
             | Action::Over => {}
         }
@@ -422,7 +431,7 @@ impl World {
     fn accept(&mut self, wish: usize, job: JobId) {
         self.job_of.insert(wish, job);
         if let Wish::Submit(request) = &self.script.wishes[wish].1 {
-            let task = TASKS.iter().position(|(name, ..)| *name == request.task);
+            let task = TASKS.iter().position(|task| task.name == request.task);
             self.task_of.insert(job, task.unwrap_or(0));
         }
     }
@@ -433,16 +442,30 @@ impl World {
         }
     }
 
-    fn spawn(&mut self, worker: WorkerId, program: usize) {
+    fn spawn(&mut self, worker: WorkerId, program: usize, version: Version) {
         let mut tape = Tape::new(1 << 40 | worker.0);
         let mut strikes = |fault| self.out.plan.strikes(fault, &mut self.out.choices, &mut tape);
         let fatal = strikes(Fault::SpawnFailsForEver);
-        if fatal || strikes(Fault::SpawnFails) {
+        let build = self.build_of(program, version);
+        let mut strikes = |fault| self.out.plan.strikes(fault, &mut self.out.choices, &mut tape);
+        if fatal || strikes(Fault::SpawnFails) || build == Build::DoesNotStart {
             let event = Event::SpawnFailed { worker, fatal, message: "no such file".to_owned() };
             return self.soon.push_back(Said { event, is_honest: true });
         }
-        let process = FakeProcess::start(worker, program, self.script.config.programs, &mut self.out);
+        let mut process = FakeProcess::start(worker, program, self.script.config.programs, &mut self.out);
+        process.suffer_from(build, &mut self.out);
         self.processes.insert(worker, process);
+    }
+
+    /// What a version of a program is like. None is bad any more when all faults are over.
+    fn build_of(&mut self, program: usize, version: Version) -> Build {
+        if version == Version::default() || self.is_calm {
+            return Build::Works;
+        }
+        let mut tape = Tape::new(1 << 41 | version << 4 | program as u64);
+        let builds =
+            [Build::Works, Build::Works, Build::DoesNotStart, Build::DiesAtOnce, Build::FailsFirst, Build::DiesSoon];
+        self.out.choices.pick(&mut tape, &builds)
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Task {
     pub idempotent: bool,
     /// Where it runs.
     pub lane: Lane,
+    /// It works in steps, and its worker starts whatever has come between two of them.
+    pub is_stepped: bool,
     /// Others may be run between its steps: it has steps, and no harm is done if one of the others ends the worker.
     pub lets_others_in: bool,
     /// It can be asked to give its place up.
@@ -42,6 +44,7 @@ impl Task {
             program,
             idempotent: false,
             lane: Lane::default(),
+            is_stepped: false,
             lets_others_in: false,
             yields: false,
             progress: None,
@@ -58,15 +61,17 @@ impl Task {
         self.program = program;
         self.idempotent = offer.idempotent;
         self.lane = offer.lane;
+        self.is_stepped = offer.stepped;
         self.lets_others_in = offer.stepped && offer.idempotent;
         self.yields = offer.stepped && offer.checkpoints;
         let promise = Duration::from_millis(offer.progress_ms.into());
         self.progress = (!promise.is_zero()).then_some(promise);
     }
 
-    /// Whether its runs have been so short that several may be given to one worker at a time.
+    /// Whether its runs have been so short that several may be given to one worker at a time. One with steps never is:
+    /// what is given behind it may be started between them.
     pub fn is_tiny(&self) -> bool {
-        self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
+        !self.is_stepped && self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
     }
 
     /// What is to be expected of a run with an input of so many bytes. What never ran counts as long.

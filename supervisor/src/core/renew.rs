@@ -394,14 +394,20 @@ impl Core {
         while self.count(Role::Work) > self.config.workers {
             let program = self.program_with(|counts| counts.iter().max().copied());
             let Some(slot) = self.most_dispensable(program) else { break };
-            self.slot_mut(slot).role = Role::Surplus;
+            self.make_surplus(slot);
         }
         match (self.spare(), self.config.spares) {
             (None, 1..) => self.add_place(0, Role::Spare),
-            (Some(spare), 0) => self.slot_mut(spare).role = Role::Surplus,
+            (Some(spare), 0) => self.make_surplus(spare),
             _ => {}
         }
         (0..self.programs.len()).for_each(|program| self.reserve(program));
+    }
+
+    /// Nothing follows it, so the others of its program do not wait for its replacement.
+    fn make_surplus(&mut self, slot: SlotIndex) {
+        let place = self.slot_mut(slot);
+        (place.role, place.is_closing) = (Role::Surplus, false);
     }
 
     pub(super) fn count(&self, role: Role) -> usize {

@@ -55,6 +55,7 @@ impl Core {
         let job = self.jobs.get(id);
         let task = job.and_then(|job| job.task).map(|task| self.registry.task(task));
         let promise = task.and_then(|task| task.progress);
+        let may_be_lost = job.is_some_and(|job| self.attempts_allowed(job) > 1);
         Running {
             job: id,
             attempt,
@@ -64,7 +65,7 @@ impl Core {
                     .filter(|_| !self.sabotage.is(Bug::RunHasNoLimit))
                     .map_or_else(|| self.grace_of_unwanted(), |job| job.run_timeout),
             progress_by: promise.map(|promise| (now, promise)),
-            lets_others_in: task.is_some_and(|task| task.lets_others_in),
+            lets_others_in: may_be_lost && task.is_some_and(|task| task.lets_others_in),
             asked_to_yield: false,
             suspended_at: None,
             stood_still: Duration::ZERO,

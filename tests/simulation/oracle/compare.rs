@@ -2,6 +2,7 @@
 
 use super::{Failure, Oracle, demand};
 use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::core::action::Action;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::Mono;
 use offload_supervisor::core::slots::Role;
@@ -9,7 +10,15 @@ use offload_supervisor::core::{Core, Phase};
 use offload_supervisor::limits::RETURNS_MAX;
 
 impl Oracle {
-    pub(super) fn compare(&mut self, now: Mono, event: &Event, core: &Core) -> Result<(), Failure> {
+    pub(super) fn compare(
+        &mut self,
+        now: Mono,
+        event: &Event,
+        actions: &[Action],
+        core: &Core,
+    ) -> Result<(), Failure> {
+        compare_places(actions, core)?;
+        self.compare_shares(now)?;
         self.compare_books(core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(core)?;
@@ -55,14 +64,19 @@ impl Oracle {
             let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);
             let is_overdue = matches!(event, Event::Tick) && book.has_run_too_long(now);
             demand(!is_overdue || is_leaving || book.is_doubtful, "O2", || format!("{id} runs too long"))?;
+            let hangs = matches!(event, Event::Tick) && book.is_silent(now, self.config.hang_timeout);
+            demand(!hangs || is_leaving || book.is_doubtful, "O2", || format!("{id} hangs: {book:?}"))?;
         }
         demand(!self.is_stopping || self.live.is_empty(), "O1", || "jobs live on after a stop".to_owned())
     }
 
     /// With one program: work and idle workers, beside the spare, do not exist at the same time.
     fn demand_no_idleness(&self, core: &Core) -> Result<(), Failure> {
-        let is_renewed = self.config.max_jobs_per_worker.is_some() || self.config.max_age.is_some();
-        let is_scaled = self.most_workers > self.config.workers;
+        let is_renewed = self.config.max_jobs_per_worker.is_some()
+            || self.config.max_age.is_some()
+            || self.config.max_rss.is_some()
+            || self.reloads.has_been_asked();
+        let is_scaled = self.is_resized;
         if self.programs.len() > 1 || core.phase() == Phase::Over || is_renewed || is_scaled {
             return Ok(());
         }
@@ -98,7 +112,10 @@ impl Oracle {
         let ages = self.config.max_age.is_some();
         let is_hopeless = ages || self.programs.iter().any(|program| program.may_be_broken);
         demand(due.is_none() || is_hopeless, "O8", || format!("something is due at {due:?}, it is {now:?}"))?;
-        demand(self.live.is_empty() && core.jobs().is_empty(), "O8", || "jobs are left".to_owned())
+        demand(self.live.is_empty() && core.jobs().is_empty(), "O8", || "jobs are left".to_owned())?;
+        // Where no worker can be had any more, the old ones stay, and the answer does not come.
+        let is_broken = self.programs.iter().any(|program| program.may_be_broken);
+        demand(is_broken || self.reloads.are_answered(), "O16", || "a reload is not answered".to_owned())
     }
 
     /// After the end.
@@ -121,4 +138,20 @@ impl Oracle {
         }
         Ok(())
     }
+}
+
+/// Nothing is given to, or started in, a place that is about to be empty.
+fn compare_places(actions: &[Action], core: &Core) -> Result<(), Failure> {
+    for action in actions {
+        let (worker, is_job) = match action {
+            Action::Run { worker, .. } => (worker, true),
+            Action::Spawn { worker, .. } => (worker, false),
+            _ => continue,
+        };
+        let Some(slot) = core.slot_of(*worker).map(|slot| &core.slots()[slot]) else { continue };
+        let is_open = !slot.is_closing && slot.role == Role::Work;
+        demand(is_open || !is_job, "O5", || format!("{worker} is on its way out and gets a job"))?;
+        demand(slot.role != Role::Surplus, "O5", || format!("{worker} is started and not needed"))?;
+    }
+    Ok(())
 }

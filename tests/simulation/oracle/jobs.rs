@@ -1,7 +1,7 @@
 //! The books about jobs: what each was promised, what was done about it, and which outcomes that allows.
 
 use super::{Failure, Oracle, demand};
-use crate::script::TASKS;
+use crate::script::FakeTask;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
 use offload_supervisor::core::action::Ended;
 use offload_supervisor::core::event::{Event, JobRequest, Key};
@@ -24,12 +24,12 @@ pub(super) struct JobBook {
     pub(super) task: String,
     pub(super) bytes: u64,
     /// Length of its checkpoint.
-    checkpoint: u64,
-    client: String,
+    pub(super) checkpoint: u64,
+    pub(super) client: String,
     key: Option<Key>,
     pub(super) deadline: Option<Mono>,
     timeout: Duration,
-    allowed: u32,
+    pub(super) allowed: u32,
     accepted_at: Mono,
     /// Starts that the core was told of by workers that it trusts.
     pub(super) starts: u32,
@@ -40,6 +40,16 @@ pub(super) struct JobBook {
     pub(super) holder: Option<WorkerId>,
     pub(super) running_since: Option<Mono>,
     pub(super) returns: u32,
+    /// Since when another one runs between its steps.
+    pub(super) suspended_since: Option<Mono>,
+    /// How long others ran, in this attempt.
+    pub(super) stood_still: Duration,
+    /// When it was started, or last said how far it is, or later by the time in which others ran since.
+    pub(super) heard_at: Mono,
+    /// How often it was given back in the middle, as was wanted.
+    pub(super) yields: u32,
+    /// How often a worker ended while it ran there and was not suspended.
+    pub(super) crashes: u32,
     /// A worker that breaks rules had it: what was said of it since is not known to be true.
     pub(super) is_doubtful: bool,
     outcome: Option<OutcomeCode>,
@@ -51,7 +61,47 @@ impl JobBook {
     }
 
     pub(super) fn has_run_too_long(&self, now: Mono) -> bool {
-        self.running_since.is_some_and(|since| since + self.timeout <= now)
+        let now = self.suspended_since.unwrap_or(now);
+        self.running_since.is_some_and(|since| since + self.timeout + self.stood_still <= now)
+    }
+
+    /// Whether it runs and has been silent for so long, and had promised not to be.
+    pub(super) fn is_silent(&self, now: Mono, hang_timeout: Duration) -> bool {
+        let promise = FakeTask::find(&self.task).map_or(Duration::ZERO, |task| task.promise);
+        let is_running = self.running_since.is_some() && self.suspended_since.is_none();
+        is_running && !promise.is_zero() && self.heard_at + promise + hang_timeout <= now
+    }
+
+    /// Others may be run between its steps.
+    pub(super) fn lets_others_in(&self) -> bool {
+        self.allowed > 1 && FakeTask::find(&self.task).is_some_and(|task| task.is_stepped && task.is_idempotent)
+    }
+
+    pub(super) fn is_stepped(&self) -> bool {
+        FakeTask::find(&self.task).is_some_and(|task| task.is_stepped)
+    }
+
+    pub(super) fn suspend(&mut self, now: Mono) {
+        self.suspended_since = self.running_since.map(|_| now);
+    }
+
+    pub(super) fn resume(&mut self, now: Mono) {
+        if let Some(since) = self.suspended_since.take() {
+            self.stood_still += now - since;
+            self.heard_at = self.heard_at + (now - since);
+        }
+    }
+
+    /// How long it has run in this attempt.
+    pub(super) fn ran(&self, now: Mono) -> Duration {
+        let until = self.suspended_since.unwrap_or(now);
+        self.running_since.map_or(Duration::ZERO, |since| (until - since).saturating_sub(self.stood_still))
+    }
+
+    /// Its attempt is over, and it is not.
+    pub(super) fn stop_running(&mut self) {
+        self.holder = None;
+        (self.running_since, self.suspended_since) = (None, None);
     }
 }
 
@@ -64,7 +114,7 @@ impl Oracle {
         let Some(book) = self.jobs.get_mut(&job).filter(|_| !is_liar) else { return Ok(()) };
         book.executions += 1;
         // One that may be tried again may also be given back without blame.
-        let allowed = if book.allowed == 1 { 1 } else { book.allowed + RETURNS_MAX };
+        let allowed = if book.allowed == 1 { 1 } else { book.allowed + RETURNS_MAX } + book.yields;
         demand(book.executions <= allowed, "O3", || {
             format!("{job} was run {} times, {allowed} are allowed", book.executions)
         })
@@ -83,7 +133,12 @@ impl Oracle {
             return Err(Failure { rule: "O2", what: format!("no checkpoint of {id} came") });
         };
         demand(*job == id && self.live.contains(&id), "O2", || format!("a checkpoint of {job} for {id}"))?;
-        self.jobs.entry(id).and_modify(|book| book.checkpoint = *bytes);
+        let Some(book) = self.jobs.get_mut(&id) else { return Ok(()) };
+        book.checkpoint = *bytes;
+        if matches!(event, Event::Yielded { .. }) {
+            book.yields += 1;
+            book.stop_running();
+        }
         Ok(())
     }
 
@@ -125,7 +180,7 @@ impl Oracle {
     }
 
     fn open_book(&self, now: Mono, request: JobRequest) -> JobBook {
-        let idempotent = TASKS.iter().any(|(name, idempotent, _)| *name == request.task && *idempotent);
+        let idempotent = FakeTask::find(&request.task).is_some_and(|task| task.is_idempotent);
         let unasked = if idempotent { self.config.max_attempts } else { 1 };
         JobBook {
             bytes: request.input_bytes,
@@ -143,6 +198,11 @@ impl Oracle {
             holder: None,
             running_since: None,
             returns: 0,
+            suspended_since: None,
+            stood_still: Duration::ZERO,
+            heard_at: now,
+            yields: 0,
+            crashes: 0,
             is_doubtful: false,
             outcome: None,
         }
@@ -153,7 +213,7 @@ impl Oracle {
         waiting >= self.config.max_jobs
     }
 
-    fn waiting_of(&self, client: &str) -> usize {
+    pub(super) fn waiting_of(&self, client: &str) -> usize {
         let waits = |book: &JobBook| book.holder.is_none() && book.client == client;
         self.live.iter().filter(|id| waits(&self.jobs[id])).count()
     }
@@ -237,20 +297,24 @@ impl Oracle {
                 *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::Panic))
             }
             (OutcomeCode::Timeout, _) => {
-                let was_stopped = is_its_exit && holder.is_some_and(|holder| holder.was_stopped);
+                let was_stopped =
+                    is_its_exit && holder.is_some_and(|holder| holder.was_stopped || holder.has_hung);
                 book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped
             }
             (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
             (OutcomeCode::Cancelled, _) => self.is_stopping,
             (OutcomeCode::WorkerCrashed, _) => {
                 let was_given_back_often = book.returns + book.starts + 1 >= RETURNS_MAX;
-                is_its_exit && ((was_lost && book.allowed == 1) || was_given_back_often)
+                let is_innocent = book.suspended_since.is_some();
+                is_its_exit && ((was_lost && book.allowed == 1 && !is_innocent) || was_given_back_often)
             }
             (OutcomeCode::WorkerProtocol, _) => {
                 is_its_exit && book.allowed == 1 && holder.is_some_and(|holder| holder.is_liar)
             }
             (OutcomeCode::Poison, _) => {
-                is_its_exit && was_lost && book.allowed > 1 && ended.attempts >= book.allowed
+                let is_blamed = book.suspended_since.is_none() && book.crashes + 1 >= book.allowed;
+                let is_often = ended.attempts >= book.allowed && (is_blamed || book.is_doubtful);
+                is_its_exit && was_lost && book.allowed > 1 && is_often
             }
             (OutcomeCode::Unavailable, _) => {
                 is_free && self.programs.iter().any(|program| program.may_refuse(self.least_restarts))

@@ -16,10 +16,13 @@
 //! | O11 | one event causes a bounded number of actions, one moment a bounded number of events |
 //! | O12 | a refusal has a reason and no effect |
 //! | O13 | the tally is right |
+//! | O16 | each reload is answered once, when all have the version that they should; nobody's job is harmed by it |
 //! | O15 | nobody is accused of what he has not done, and who has done it is ended |
 
 mod compare;
 mod jobs;
+mod reloads;
+mod shares;
 mod starts;
 mod workers;
 
@@ -32,6 +35,8 @@ use offload_supervisor::core::action::{Action, Notice};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use reloads::ReloadBook;
+use shares::ShareBook;
 use starts::StartBook;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -74,6 +79,12 @@ pub(crate) struct Oracle {
     gone: BTreeSet<WorkerId>,
     /// The most workers that were ever configured.
     most_workers: usize,
+    /// The number of workers, or of spares, was changed.
+    is_resized: bool,
+    /// The least `window` that was ever configured.
+    least_window: Duration,
+    reloads: ReloadBook,
+    shares: ShareBook,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
     /// The least first pause and the least longest pause that were ever configured.
@@ -102,10 +113,19 @@ impl Oracle {
             ticks_in_vain: 0,
             gone: BTreeSet::new(),
             most_workers: config.workers,
+            is_resized: false,
+            least_window: config.window,
+            reloads: ReloadBook::new(config.programs),
+            shares: ShareBook::default(),
             least_restarts: config.max_restarts,
             least_backoff: (config.backoff_min, config.backoff_max),
             least_patience: (config.hello_timeout, config.start_timeout),
         }
+    }
+
+    /// From now on clients must get their shares, but for so much that priorities are worth.
+    pub(crate) fn watch_shares(&mut self, head_start: Duration) {
+        self.shares = ShareBook::watched(head_start);
     }
 
     /// Looks at one event and at what the core made of it.
@@ -126,6 +146,7 @@ impl Oracle {
             self.gone.insert(*worker);
         }
         let must = self.take_note(now, event, is_honest);
+        self.begin_reload(event);
         for action in actions {
             // What was lost with a worker is decided before anything is given out or started again.
             if matches!(action, Action::Spawn { .. } | Action::Run { .. }) {
@@ -140,7 +161,7 @@ impl Oracle {
         if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
             self.workers.remove(worker);
         }
-        self.compare(now, event, core)
+        self.compare(now, event, actions, core)
     }
 
     /// K: each job can be ended and its worker be told; each place can be left, killed, filled and logged.
@@ -155,14 +176,21 @@ impl Oracle {
             }
             Action::Rejected { ticket, error } => self.judge_refusal(*ticket, error.code),
             Action::Finish(ended) => self.judge_outcome(now, event, ended),
-            Action::Spawn { worker, program, .. } => self.judge_spawn(now, *worker, *program),
-            Action::Run { worker, job, attempt, .. } => self.judge_run(now, *worker, *job, *attempt),
+            Action::Spawn { worker, program, version, .. } => {
+                self.judge_spawn(now, *worker, *program, *version)
+            }
+            Action::Run { worker, job, attempt, resume } => {
+                self.judge_run(now, *worker, *job, (*attempt, *resume))
+            }
             Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
             Action::Dismiss { worker } => self.judge_end_of_worker(*worker),
             Action::Kill { worker, .. } => self.judge_end_of_worker(*worker),
             Action::Log(notice) => self.judge_notice(now, notice),
             Action::Keep { job } => self.keep(*job, event),
-            Action::Yield { .. } | Action::Reloaded { .. } => Ok(()),
+            Action::Yield { worker, job } => self.judge_yield(*worker, *job),
+            Action::Reloaded { version, rolled_back } => {
+                self.judge_reloaded(event, *version, rolled_back.is_none())
+            }
             Action::Over => self.judge_over(),
         }
     }
@@ -172,13 +200,23 @@ impl Oracle {
             self.gone.insert(*worker);
             self.hangs(now, *worker);
         }
+        if let Notice::TrialPassed { program } | Notice::RolledBack { program, .. } = notice {
+            return self.judge_trial(*program, matches!(notice, Notice::TrialPassed { .. }));
+        }
         let Notice::WorkerKilled { worker, why, .. } = notice else { return Ok(()) };
         let is_accusation = why.starts_with("it broke") || why.starts_with("it is not a worker");
-        let Some(book) = self.workers.get(worker) else { return Ok(()) };
+        let Some(book) = self.workers.get_mut(worker) else { return Ok(()) };
         let silence = now - book.heard_at;
+        let running = book.started.last().and_then(|job| self.jobs.get(job));
+        let hangs = running.is_some_and(|job| job.is_silent(now, self.config.hang_timeout));
+        book.is_accused = true;
         let is_right = match why.as_str() {
             "it did not say hello in time" => silence >= self.least_patience.0,
             "it had a job and did not start it" => book.is_liar || silence >= self.least_patience.1,
+            "it did not say how far its job was, as it had promised" => {
+                book.has_hung = true;
+                book.is_liar || hangs
+            }
             _ => book.is_liar || !is_accusation,
         };
         demand(is_right, "O15", || format!("{worker} is accused: {why}"))

@@ -6,7 +6,7 @@
 
 use super::workers::WorkerBook;
 use super::{Failure, Oracle, demand};
-use offload_supervisor::core::ids::{Mono, ProgramIndex, WorkerId};
+use offload_supervisor::core::ids::{Mono, ProgramIndex, Version, WorkerId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ struct Starts {
     /// Jobs that may have ended a time of failing starts.
     resets: VecDeque<Mono>,
     is_good_since: bool,
+    /// Some of them failed after their hello, which had let others be started meanwhile.
+    after_hello: bool,
 }
 
 impl StartBook {
@@ -36,10 +38,16 @@ impl StartBook {
         self.programs.entry(program).or_default().is_good_since = true;
     }
 
-    pub(super) fn died(&mut self, now: Mono, program: ProgramIndex, is_failed_start: bool) {
+    /// The past of all programs is forgotten.
+    pub(super) fn forget(&mut self, programs: usize) {
+        (0..programs).for_each(|program| self.did_a_job(program));
+    }
+
+    pub(super) fn died(&mut self, now: Mono, program: ProgramIndex, is_failed_start: bool, after_hello: bool) {
         let starts = self.programs.entry(program).or_default();
         if is_failed_start {
             starts.failed.push_back(now);
+            starts.after_hello |= after_hello;
             let is_reset = std::mem::take(&mut starts.is_good_since);
             starts.resets.extend(is_reset.then_some(now));
         }
@@ -52,23 +60,16 @@ impl Oracle {
         now: Mono,
         worker: WorkerId,
         program: ProgramIndex,
+        version: Version,
     ) -> Result<(), Failure> {
         let places = self.most_workers + 1;
-        let living = self.workers.values().filter(|book| !book.is_gone).count();
+        // A place that was given up keeps its process until that is gone.
+        let counts = |book: &&WorkerBook| !book.is_gone && !(self.is_resized && book.is_leaving);
+        let living = self.workers.values().filter(counts).count();
         demand(living < places, "O5", || format!("{worker} is one too many"))?;
         demand(!self.is_stopping && !self.is_over, "O5", || format!("{worker} is started at the end"))?;
-        let book = WorkerBook {
-            program,
-            hello_at: None,
-            heard_at: now,
-            is_leaving: false,
-            is_gone: false,
-            is_stopped: false,
-            was_stopped: false,
-            is_liar: false,
-            unnoticed_lie: None,
-            given: VecDeque::new(),
-        };
+        self.judge_version(program, version)?;
+        let book = WorkerBook::new(now, program, version);
         demand(self.workers.insert(worker, book).is_none(), "O5", || format!("{worker} exists"))?;
         self.starts.total += 1;
         let by_backoff = self.starts_by_backoff();
@@ -78,7 +79,8 @@ impl Oracle {
                 queue.pop_front();
             }
         }
-        let budget = (1 + starts.resets.len()) * (places + by_backoff);
+        let at_a_time = if starts.after_hello { places } else { 1 };
+        let budget = (1 + starts.resets.len()) * (places + by_backoff * at_a_time);
         demand(starts.failed.len() <= budget, "O6", || {
             format!("{} failed starts in 10 s, {budget} are allowed", starts.failed.len())
         })

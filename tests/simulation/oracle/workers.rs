@@ -2,9 +2,9 @@
 
 use super::{Failure, Oracle, demand};
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::core::action::{Action, Kill};
+use offload_supervisor::core::action::{Action, Kill, Notice};
 use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, WorkerId};
+use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
 use offload_supervisor::exit::Exit;
 use std::collections::VecDeque;
 
@@ -28,9 +28,54 @@ pub(super) struct WorkerBook {
     pub(super) unnoticed_lie: Option<JobId>,
     /// What it was given and has not started, or not ended.
     pub(super) given: VecDeque<JobId>,
+    /// What it has said that it started and not that it ended; the last one runs.
+    pub(super) started: Vec<JobId>,
+    pub(super) version: Version,
+    /// The core told it to end.
+    pub(super) is_asked: bool,
+    /// The core said why it ends it.
+    pub(super) is_accused: bool,
+    /// It was ended because its job did not say how far it is.
+    pub(super) has_hung: bool,
+    /// It was ended because it lied.
+    is_punished: bool,
+    jobs_done: u64,
+    /// The job that it was asked to give back.
+    wanted_back: Option<JobId>,
 }
 
 impl WorkerBook {
+    /// A process that was started now.
+    pub(super) fn new(now: Mono, program: ProgramIndex, version: Version) -> WorkerBook {
+        WorkerBook {
+            program,
+            version,
+            hello_at: None,
+            heard_at: now,
+            is_leaving: false,
+            is_gone: false,
+            is_stopped: false,
+            was_stopped: false,
+            is_liar: false,
+            unnoticed_lie: None,
+            given: VecDeque::new(),
+            started: Vec::new(),
+            is_asked: false,
+            is_accused: false,
+            has_hung: false,
+            is_punished: false,
+            jobs_done: 0,
+            wanted_back: None,
+        }
+    }
+
+    /// It does not have this job any more.
+    fn drop_job(&mut self, now: Mono, id: JobId) {
+        self.heard_at = now;
+        self.given.retain(|given| *given != id);
+        self.started.retain(|started| *started != id);
+    }
+
     pub(super) fn is_well(&self) -> bool {
         self.hello_at.is_some() && !self.is_leaving && !self.is_stopped && !self.is_gone
     }
@@ -68,6 +113,10 @@ pub(super) enum Duty {
     End(JobId, OutcomeCode),
     /// Kill this worker.
     Punish(WorkerId),
+    /// Keep what came with this job.
+    Keep(JobId),
+    /// Take back the version of this program that is on trial.
+    TakeBack(ProgramIndex),
 }
 
 impl Oracle {
@@ -98,9 +147,9 @@ impl Oracle {
                     book.is_leaving = true;
                 }
             }
-            Event::SpawnFailed { worker, fatal, .. } => self.died(now, *worker, *fatal, false),
+            Event::SpawnFailed { worker, fatal, .. } => return self.died(now, *worker, *fatal, false),
             Event::Exited { worker, exit, .. } => {
-                self.died(now, *worker, *exit == Exit::Code(64), *exit == Exit::Signal(9));
+                return self.died(now, *worker, *exit == Exit::Code(64), *exit == Exit::Signal(9));
             }
             Event::Tick => self.is_stopping |= self.drain_ends.is_some_and(|end| end <= now),
             Event::Drain => {
@@ -112,12 +161,14 @@ impl Oracle {
             Event::Stopped { worker } => self.set_stopped(*worker, true),
             Event::Continued { worker } => self.set_stopped(*worker, false),
             Event::Yielded { worker, .. } if !is_honest => return self.lied(*worker),
-            Event::Progress { .. }
-            | Event::Checkpoint { .. }
-            | Event::Yielded { .. }
-            | Event::Measured { .. }
-            | Event::Reload { .. }
-            | Event::Cancel { .. } => {}
+            Event::Yielded { worker, job, .. } => return self.yielded(now, *worker, *job),
+            Event::Progress { worker, job, .. } => {
+                if let Some(book) = self.jobs.get_mut(job).filter(|book| book.holder == Some(*worker)) {
+                    book.heard_at = now;
+                }
+            }
+            Event::Reload { version } => self.reloads.asked(*version),
+            Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
         }
         Duty::Nothing
     }
@@ -140,6 +191,8 @@ impl Oracle {
         let programs = self.config.programs;
         let workers = config.workers.max(programs);
         self.most_workers = self.most_workers.max(workers);
+        self.is_resized |= (workers, config.spares) != (self.config.workers, self.config.spares);
+        self.least_window = self.least_window.min(config.window);
         self.config = offload_supervisor::core::config::CoreConfig { workers, programs, ..config.clone() };
         self.least_restarts = self.least_restarts.min(config.max_restarts);
         let (hello, start) = self.least_patience;
@@ -178,6 +231,11 @@ impl Oracle {
             return Duty::Nothing;
         }
         let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
+        let outer = book.started.last().copied();
+        book.started.push(id);
+        if let Some(outer) = outer.and_then(|outer| self.jobs.get_mut(&outer)) {
+            outer.suspend(now);
+        }
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.holder == Some(worker)) else {
             return Duty::Nothing;
         };
@@ -185,6 +243,7 @@ impl Oracle {
         if self.live.contains(&id) {
             job.starts += 1;
             job.running_since = Some(now);
+            (job.suspended_since, job.stood_still, job.heard_at) = (None, std::time::Duration::ZERO, now);
         }
         Duty::Nothing
     }
@@ -195,15 +254,14 @@ impl Oracle {
             let unnoticed = self.workers.get_mut(&worker).and_then(|book| book.unnoticed_lie.take());
             return if unnoticed == Some(id) { Duty::Nothing } else { duty };
         }
-        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
-        book.heard_at = now;
-        if book.given.front() == Some(&id) {
-            book.given.pop_front();
-        }
+        self.dropped(now, worker, id);
+        let Some(book) = self.workers.get(&worker) else { return Duty::Nothing };
         let is_its_own = self.live.contains(&id) && self.jobs[&id].holder == Some(worker);
         if !is_its_own || book.is_liar {
             return Duty::Nothing;
         }
+        let run = self.jobs[&id].ran(now);
+        self.shares.used(&self.jobs[&id].client, run);
         let program = &mut self.programs[book.program];
         if book.is_well() && book.hello_at.is_some_and(|hello| hello > program.failed_at) {
             program.failures = 0;
@@ -213,12 +271,30 @@ impl Oracle {
         Duty::End(id, code)
     }
 
+    /// A worker has ended a job: the one that was suspended, if there is one, goes on.
+    fn dropped(&mut self, now: Mono, worker: WorkerId, id: JobId) {
+        let Some(book) = self.workers.get_mut(&worker) else { return };
+        book.drop_job(now, id);
+        book.jobs_done += 1;
+        if let Some(outer) = book.started.last().and_then(|outer| self.jobs.get_mut(outer)) {
+            outer.resume(now);
+        }
+    }
+
+    fn yielded(&mut self, now: Mono, worker: WorkerId, id: JobId) -> Duty {
+        let is_its_own = self.live.contains(&id) && self.jobs[&id].holder == Some(worker);
+        self.dropped(now, worker, id);
+        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
+        book.wanted_back = None;
+        if is_its_own && !book.is_liar { Duty::Keep(id) } else { Duty::Nothing }
+    }
+
     fn skipped(&mut self, now: Mono, worker: WorkerId, id: JobId, is_honest: bool) -> Duty {
         if let Some(book) = self.workers.get_mut(&worker)
-            && book.given.front() == Some(&id)
+            && book.given.contains(&id)
+            && !book.started.contains(&id)
         {
-            book.heard_at = now;
-            book.given.pop_front();
+            book.drop_job(now, id);
         }
         let is_wanted = self.live.contains(&id);
         if is_honest || !is_wanted {
@@ -237,15 +313,27 @@ impl Oracle {
         for job in &book.given {
             self.jobs.entry(*job).and_modify(|job| job.is_doubtful = true);
         }
-        if book.is_leaving { Duty::Nothing } else { Duty::Punish(worker) }
+        if book.is_leaving {
+            return Duty::Nothing;
+        }
+        book.is_punished = true;
+        Duty::Punish(worker)
     }
 
-    fn died(&mut self, now: Mono, worker: WorkerId, is_fatal: bool, is_killed: bool) {
-        let Some(book) = self.workers.get(&worker) else { return };
+    fn died(&mut self, now: Mono, worker: WorkerId, is_fatal: bool, is_killed: bool) -> Duty {
+        let Some(book) = self.workers.get(&worker) else { return Duty::Nothing };
+        let (program, version) = (book.program, book.version);
         let is_start = book.hello_at.is_none();
-        self.programs[book.program].fail(now, is_start && (is_fatal || book.is_liar));
+        self.programs[program].fail(now, is_start && (is_fatal || book.is_liar));
+        // One that breaks a rule right after its hello is as bad as one that never said it.
+        let is_young = book.hello_at.is_some_and(|hello| now - hello < self.least_window);
+        let is_of_no_use = book.is_punished && is_young && book.jobs_done == 0 && book.given.is_empty();
+        let is_on_trial = self.reloads.is_on_trial(program, version);
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
-        self.starts.died(now, book.program, is_failed_start);
+        let has_failed = (is_failed_start || is_of_no_use) && !is_on_trial;
+        self.starts.died(now, program, has_failed, is_of_no_use);
+        let is_unasked = !book.is_asked && !(is_start && is_killed) && !book.is_gone;
+        if is_on_trial && is_unasked { Duty::TakeBack(program) } else { Duty::Nothing }
     }
 
     pub(super) fn demand_duty(&self, duty: &Duty, actions: &[Action]) -> Result<(), Failure> {
@@ -254,6 +342,14 @@ impl Oracle {
             Duty::End(id, code) => {
                 let is_done = |action: &Action| matches!(action, Action::Finish(ended) if ended.job == id && ended.outcome == code);
                 demand(actions.iter().any(is_done), "O2", || format!("{id} should have ended with {code}"))
+            }
+            Duty::Keep(id) => {
+                let is_done = |action: &Action| matches!(action, Action::Keep { job } if *job == id);
+                demand(actions.iter().any(is_done), "O2", || format!("the state of {id} is not kept"))
+            }
+            Duty::TakeBack(of) => {
+                let is_done = |action: &Action| matches!(action, Action::Log(Notice::RolledBack { program, .. }) if *program == of);
+                demand(actions.iter().any(is_done), "O16", || format!("the trial of program {of} goes on"))
             }
             Duty::Punish(id) => {
                 let is_done = |action: &Action| matches!(action, Action::Kill { worker, how: Kill::Kill } if *worker == id);
@@ -271,8 +367,10 @@ impl Oracle {
             let is_lost =
                 |job: &&mut super::JobBook| job.holder.is_some_and(|worker| self.gone.contains(&worker));
             let Some(job) = self.jobs.get_mut(id).filter(is_lost) else { continue };
-            job.holder = None;
-            job.returns += u32::from(job.running_since.take().is_none());
+            let is_running = job.running_since.is_some() && job.suspended_since.is_none();
+            job.crashes += u32::from(is_running);
+            job.returns += u32::from(!is_running);
+            job.stop_running();
         }
     }
 
@@ -281,8 +379,9 @@ impl Oracle {
         now: Mono,
         worker: WorkerId,
         id: JobId,
-        attempt: u32,
+        (attempt, resume): (u32, bool),
     ) -> Result<(), Failure> {
+        let between = self.may_run_between(worker, id);
         let book = self.workers.get_mut(&worker).filter(|book| book.is_well());
         let book = book.ok_or(Failure { rule: "O5", what: format!("{worker} cannot take {id}") })?;
         let job = self.jobs.get_mut(&id).filter(|_| self.live.contains(&id));
@@ -292,16 +391,50 @@ impl Oracle {
         demand(job.is_doubtful || attempt == job.starts + 1, "O3", || {
             format!("{id} gets attempt {attempt} after {} starts", job.starts)
         })?;
+        demand(resume == (job.checkpoint > 0), "O3", || {
+            format!("{id} has a checkpoint of {} bytes; to go on from there: {resume}", job.checkpoint)
+        })?;
         demand(!job.is_late(now), "O2", || format!("{id} is given out when its time is up"))?;
         if book.given.is_empty() {
             book.heard_at = now;
         }
         book.given.push_back(id);
-        demand(book.is_liar || book.given.len() <= self.config.window_max, "O5", || {
+        let most = if between == Some(true) { 2 } else { self.config.window_max };
+        demand(book.is_liar || book.given.len() <= most, "O5", || {
             format!("{worker} has {} jobs", book.given.len())
+        })?;
+        demand(book.is_liar || between != Some(false), "O5", || {
+            format!("{worker} may start {id} between the steps of another job: {:?}", book.given)
         })?;
         job.holder = Some(worker);
         Ok(())
+    }
+
+    /// Whether the job may be run between the steps of one that the worker has; nothing if it has none with steps.
+    fn may_run_between(&self, worker: WorkerId, id: JobId) -> Option<bool> {
+        let book = self.workers.get(&worker)?;
+        let first = *book.given.front()?;
+        let is_stepped = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.is_stepped());
+        if !book.given.iter().any(is_stepped) && !is_stepped(&id) {
+            return None;
+        }
+        let is_alone = book.given.len() == 1 && book.started == [first];
+        let both = self.jobs.get(&first)?.lets_others_in() && self.jobs.get(&id)?.allowed > 1;
+        Some(is_alone && both)
+    }
+
+    /// A worker is asked to give a job back.
+    pub(super) fn judge_yield(&mut self, worker: WorkerId, id: JobId) -> Result<(), Failure> {
+        let is_live = self.live.contains(&id);
+        let is_stepped = self.jobs.get(&id).is_some_and(|job| job.is_stepped());
+        let book = self.workers.get_mut(&worker).filter(|book| book.started.contains(&id));
+        let is_first = |book: &WorkerBook| {
+            let is_running = book.started.last() == Some(&id) || book.is_leaving;
+            is_running && book.wanted_back != Some(id)
+        };
+        let is_right = is_live && is_stepped && book.as_deref().is_some_and(is_first);
+        book.into_iter().for_each(|book| book.wanted_back = Some(id));
+        demand(is_right, "O5", || format!("{worker} is asked to give {id} back"))
     }
 
     pub(super) fn judge_cancel_run(&self, worker: WorkerId, id: JobId) -> Result<(), Failure> {
@@ -311,11 +444,17 @@ impl Oracle {
         demand(is_right, "O2", || format!("{worker} is told to forget {id}"))
     }
 
+    /// A worker is told to end: unless there is a reason, it has no job that is wanted.
     pub(super) fn judge_end_of_worker(&mut self, worker: WorkerId) -> Result<(), Failure> {
         let book = self.workers.get_mut(&worker);
         let book =
             book.ok_or(Failure { rule: "O5", what: format!("{worker} is told to end and is gone") })?;
+        let is_first = !std::mem::replace(&mut book.is_asked, true);
+        let is_for_no_reason = is_first && !book.is_leaving && !book.is_accused;
         book.is_leaving = true;
-        Ok(())
+        let harmed = book.given.iter().find(|job| {
+            self.live.contains(job) && self.jobs[job].holder == Some(worker) && is_for_no_reason
+        });
+        demand(harmed.is_none(), "O16", || format!("{worker} is told to end and has {harmed:?}"))
     }
 }

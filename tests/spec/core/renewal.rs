@@ -235,3 +235,18 @@ fn a_process_that_survives_sigkill_loses_its_place_and_only_two_may() {
     pool.wait(MS);
     assert_eq!((ready(&pool), pool.core.process_count()), (4, 4));
 }
+
+#[test]
+fn a_closing_place_that_is_not_needed_any_more_does_not_hold_the_others_up() {
+    let mut pool = pool(2, 0, |config| config.max_rss = Some(1000));
+    let jobs = [pool.submit("sum"), pool.submit("sum")];
+    let workers = jobs.map(|job| pool.start(job));
+    pool.event(Event::Measured { worker: workers[1], resident_bytes: 1001 });
+    assert!(pool.core.slots().iter().any(|slot| slot.is_closing));
+    configure(&mut pool, |config| config.workers = 1);
+    assert!(!pool.core.slots().iter().any(|slot| slot.is_closing), "nothing follows it");
+    jobs.into_iter().for_each(|job| pool.finish(job));
+    pool.event(Event::Reload { version: 1 });
+    pool.wait(Duration::from_secs(5));
+    assert_eq!(versions(&pool), [1]);
+}

@@ -216,3 +216,28 @@ fn a_resumed_run_says_that_it_is_one() {
         |action: &Action| matches!(action, Action::Run { job, attempt: 2, resume: true, .. } if *job == long);
     assert!(actions.iter().any(is_resumed), "{actions:?}");
 }
+
+#[test]
+fn nothing_waits_behind_a_job_with_steps_however_short_it_should_be() {
+    let mut pool = pool();
+    for _ in 0..3 {
+        let job = pool.submit("climb");
+        pool.start(job);
+        pool.finish_after(job, Duration::from_micros(1));
+        let job = pool.submit("charge");
+        pool.start(job);
+        pool.finish_after(job, Duration::from_micros(1));
+    }
+    started(&mut pool, "climb");
+    let charge = pool.submit("charge");
+    assert_eq!(pool.worker_with(charge), None, "it would be started between the steps, and must not be lost");
+}
+
+#[test]
+fn a_job_that_asks_for_one_attempt_lets_nothing_in() {
+    let mut pool = pool();
+    let long = pool.submit_with("climb", |request| request.attempts = Some(1));
+    pool.start(long);
+    let short = pool.submit("sum");
+    assert_eq!(pool.worker_with(short), None, "if it ended the worker, the other one would be lost");
+}

@@ -1,0 +1,231 @@
+//! How a fake worker runs a job: at one stretch, or in steps, with others between them.
+//!
+//! ```text
+//!   Run ---> steps ---- the last one is done ----------------------------------> answered
+//!              ^  '---- it is wanted back, and gives checkpoints --------------> given back
+//!              |  '---- another job has come, and this one is not in between --> suspended
+//!              '------------------------ that one has ended ---------------------------'
+//! ```
+
+use crate::faults::Fault;
+use crate::oracle::Ran;
+use crate::process::{Act, FakeProcess, Misfortune, Stage};
+use crate::script::TASKS;
+use crate::world::Outside;
+use offload_protocol::nouns::{FailureKind, Usage};
+use offload_supervisor::core::event::Event;
+use offload_supervisor::core::ids::{JobId, Mono};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// One attempt that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) job: JobId,
+    attempt: u32,
+    task: usize,
+    began: Mono,
+    /// Steps that are left; 0 if it is done at one stretch.
+    pub(crate) steps: u64,
+    step: Duration,
+    /// Since when another one runs.
+    suspended_at: Option<Mono>,
+    stood_still: Duration,
+    is_wanted_back: bool,
+    /// It does not say any more how far it is.
+    is_quiet: bool,
+    is_hanging: bool,
+}
+
+impl FakeProcess {
+    pub(crate) fn start_run(&mut self, job: JobId, attempt: u32, task: usize, out: &mut Outside) {
+        let worker = self.id;
+        self.runs += 1;
+        let started = Event::Started { worker, job, attempt };
+        if self.strikes(Fault::WrongJob, out) {
+            let job = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
+            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
+        } else if self.strikes(Fault::WrongAttempt, out) {
+            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
+        } else {
+            self.say(true, started.clone(), out);
+        }
+        out.started(job, self.has_lied);
+        if self.strikes(Fault::StartsTwice, out) {
+            self.say(false, started, out);
+        }
+        let run = self.plan_run(job, attempt, task, out);
+        self.stage = Stage::Running(run);
+        if self.strikes(Fault::SaysMore, out) {
+            self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
+            self.give_checkpoint(run, out);
+        }
+        // One that may have been asked meanwhile tells no lie.
+        if !TASKS[task].checkpoints && self.strikes(Fault::YieldsUnasked, out) {
+            self.say(false, Event::Yielded { worker, job, attempt, run: MS, bytes: 1 }, out);
+        }
+        if run.steps == 0 && self.strikes(Fault::CrashRunning, out) {
+            self.later(run.step, Act::Misfortune(Misfortune::DiesRunning(self.runs)), out);
+        } else {
+            self.go_on_running(out);
+        }
+    }
+
+    fn plan_run(&mut self, job: JobId, attempt: u32, task: usize, out: &mut Outside) -> Run {
+        let fake = &TASKS[task];
+        let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
+        let time = Duration::from_micros(1) + self.delay(fake.run, out);
+        let promised = if fake.promise.is_zero() { 1 } else { time.div_duration_f64(fake.promise).ceil() as u64 };
+        let steps = match fake.is_stepped {
+            true => out.choices.range(&mut self.tape, 1, 6).max(promised),
+            false => 0,
+        };
+        let is_hanging = self.strikes(Fault::Hang, out);
+        Run {
+            job,
+            attempt,
+            task,
+            began: out.now,
+            steps,
+            step: time * slow / u32::try_from(steps.max(1)).unwrap_or(1),
+            suspended_at: None,
+            stood_still: Duration::ZERO,
+            is_wanted_back: false,
+            is_quiet: false,
+            is_hanging,
+        }
+    }
+
+    fn go_on_running(&mut self, out: &mut Outside) {
+        if let Stage::Running(run) = self.stage
+            && !run.is_hanging
+        {
+            self.later(run.step, Act::RunEnds(self.runs), out);
+        }
+    }
+
+    /// What is running is at its end, or at the end of a step.
+    pub(crate) fn end_stretch(&mut self, out: &mut Outside) {
+        let Stage::Running(mut run) = self.stage else { return };
+        if run.steps <= 1 {
+            return self.end_run(out);
+        }
+        self.runs += 1;
+        run.steps -= 1;
+        if self.strikes(Fault::CrashRunning, out) {
+            return self.crash(out);
+        }
+        if run.is_wanted_back && TASKS[run.task].checkpoints && !self.strikes(Fault::IgnoresYield, out) {
+            return self.give_back(run, out);
+        }
+        run.is_quiet |= self.strikes(Fault::GoesQuiet, out);
+        let promises = !TASKS[run.task].promise.is_zero();
+        if !run.is_quiet && (promises || out.choices.chance(&mut self.tape, 300)) {
+            let (worker, job, attempt) = (self.id, run.job, run.attempt);
+            self.say(true, Event::Progress { worker, job, attempt, done: 1, total: run.steps }, out);
+        }
+        if TASKS[run.task].checkpoints && out.choices.chance(&mut self.tape, 300) {
+            self.give_checkpoint(run, out);
+        }
+        self.stage = Stage::Running(run);
+        if self.suspended.is_some() || !self.start_between(run, out) {
+            self.go_on_running(out);
+        }
+    }
+
+    fn give_checkpoint(&mut self, run: Run, out: &mut Outside) {
+        let bytes = out.choices.range(&mut self.tape, 0, 100);
+        let (worker, job, attempt) = (self.id, run.job, run.attempt);
+        self.say(true, Event::Checkpoint { worker, job, attempt, bytes }, out);
+    }
+
+    /// Runs a job that has come, if there is one, before the next step.
+    fn start_between(&mut self, outer: Run, out: &mut Outside) -> bool {
+        let worker = self.id;
+        while let Some((job, attempt, task)) = self.jobs.pop_front() {
+            if !self.withdrawn.remove(&job) {
+                self.suspended = Some(Run { suspended_at: Some(out.now), ..outer });
+                self.start_run(job, attempt, task, out);
+                return true;
+            }
+            self.say(true, Event::Skipped { worker, job }, out);
+        }
+        false
+    }
+
+    fn all_runs(&mut self) -> impl Iterator<Item = &mut Run> {
+        let running = match &mut self.stage {
+            Stage::Running(run) => Some(run),
+            _ => None,
+        };
+        running.into_iter().chain(&mut self.suspended)
+    }
+
+    pub(crate) fn hear_yield(&mut self, wanted: JobId) {
+        self.all_runs().for_each(|run| run.is_wanted_back |= run.job == wanted);
+    }
+
+    /// None hangs any more.
+    pub(crate) fn calm_runs(&mut self) {
+        self.all_runs().for_each(|run| (run.is_hanging, run.is_quiet) = (false, false));
+    }
+
+    fn give_back(&mut self, run: Run, out: &mut Outside) {
+        let bytes = out.choices.range(&mut self.tape, 0, 100);
+        let (worker, job, attempt) = (self.id, run.job, run.attempt);
+        let time = (out.now - run.began).saturating_sub(run.stood_still);
+        self.say(true, Event::Yielded { worker, job, attempt, run: time, bytes }, out);
+        self.take_up_again(out);
+    }
+
+    /// The suspended run, if there is one; otherwise the next job.
+    fn take_up_again(&mut self, out: &mut Outside) {
+        let Some(mut outer) = self.suspended.take() else {
+            self.stage = Stage::Waiting;
+            return self.take_next(out);
+        };
+        outer.stood_still += outer.suspended_at.take().map_or(Duration::ZERO, |since| out.now - since);
+        self.runs += 1;
+        self.stage = Stage::Running(outer);
+        self.go_on_running(out);
+    }
+
+    pub(crate) fn end_run(&mut self, out: &mut Outside) {
+        let Stage::Running(Run { job, attempt, began, stood_still, .. }) = self.stage else { return };
+        let (worker, run) = (self.id, (out.now - began).saturating_sub(stood_still));
+        self.runs += 1;
+        let is_failing = self.failing > 0;
+        self.failing = self.failing.saturating_sub(1);
+        let how = if is_failing || self.strikes(Fault::AppError, out) {
+            Ran::Failed(FailureKind::AppError)
+        } else if self.strikes(Fault::Panic, out) {
+            Ran::Failed(FailureKind::Panic)
+        } else {
+            Ran::Well
+        };
+        out.ended(worker, job, attempt, how);
+        let said = |job, attempt| match how {
+            Ran::Well => Event::Finished { worker, job, attempt, run, usage: Usage::default() },
+            Ran::Failed(kind) => {
+                let usage = Usage::default();
+                Event::Failed { worker, job, attempt, run, kind, message: "oh".into(), usage }
+            }
+        };
+        if self.strikes(Fault::WrongJob, out) {
+            let other = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
+            self.say(false, said(other, attempt + u32::from(other == job)), out);
+        } else if self.strikes(Fault::WrongAttempt, out) {
+            self.say(false, said(job, attempt + 1), out);
+        } else {
+            self.say(true, said(job, attempt), out);
+        }
+        if self.strikes(Fault::EndsTwice, out) {
+            self.say(false, said(job, attempt), out);
+        }
+        match self.strikes(Fault::CrashAfterReply, out) {
+            true => self.crash(out),
+            false => self.take_up_again(out),
+        }
+    }
+}
