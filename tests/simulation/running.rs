@@ -76,7 +76,8 @@ impl FakeProcess {
         let fake = &TASKS[task];
         let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
         let time = Duration::from_micros(1) + self.delay(fake.run, out);
-        let promised = if fake.promise.is_zero() { 1 } else { time.div_duration_f64(fake.promise).ceil() as u64 };
+        let promised =
+            if fake.promise.is_zero() { 1 } else { time.div_duration_f64(fake.promise).ceil() as u64 };
         let steps = match fake.is_stepped {
             true => out.choices.range(&mut self.tape, 1, 6).max(promised),
             false => 0,

@@ -194,7 +194,11 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         max_age: pick(&[0, 0, 0, 50, 1000]).checked_sub(1).map(|less| (less as u32 + 1) * MS),
         max_rss: pick(&[0, 1]).checked_sub(1).map(|_| 1000),
         seed: pick(&[0, 1, 2]) as u64,
-        weights: [("ann".to_owned(), pick(&[1, 1, 2, 5]) as u32), ("bob".to_owned(), pick(&[1, 1, 3]) as u32)].into(),
+        weights: [
+            ("ann".to_owned(), pick(&[1, 1, 2, 5]) as u32),
+            ("bob".to_owned(), pick(&[1, 1, 3]) as u32),
+        ]
+        .into(),
         short_slots: pick(&[0, 0, 1, 2]).checked_sub(1).filter(|slots| *slots < workers),
         trial_jobs: pick(&[3, 1, 2]) as u32,
         trial_time: pick(&[2000, 50, 300]) as u32 * MS,
@@ -247,13 +251,13 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
 
 /// Those with steps come twice as often.
 const NAMES: &[&str] = &[
-    "echo", "sum", "charge", "note", "slow", "climb", "stroll", "dig", "hop", "sum", "climb", "stroll", "climb",
+    "echo", "sum", "charge", "note", "slow", "climb", "stroll", "dig", "hop", "sum", "climb", "stroll",
+    "climb",
 ];
 
 fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRequest {
     let is_odd = choices.chance(tape, 60);
-    let names: &[&str] =
-        if is_odd { &["unknown", "9bad", ""] } else { NAMES };
+    let names: &[&str] = if is_odd { &["unknown", "9bad", ""] } else { NAMES };
     let task = choices.pick(tape, names).to_owned();
     let most = config.max_payload;
     let is_large = choices.chance(tape, 150);
