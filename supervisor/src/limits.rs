@@ -52,6 +52,15 @@ pub const FINISHED_JOBS_MAX: usize = 10_000;
 /// Bytes of output kept for detached jobs; the oldest are forgotten first (64 MiB).
 pub const FINISHED_BYTES_MAX: usize = 64 << 20;
 
+/// Lost attempts of one job that are remembered: the first one and the last ones.
+pub const LOST_ATTEMPTS_KEPT: usize = 8;
+
+/// Of so many of them, the last ones, all that the process printed last is kept.
+pub const LAST_LINES_KEPT: usize = 3;
+
+/// Most who can wait for the end of one job.
+pub const LISTENERS_MAX: usize = 1024;
+
 /// Dead letters that are kept; the oldest are dropped first.
 pub const DEAD_LETTERS_MAX: usize = 1000;
 

@@ -91,6 +91,8 @@ pub(crate) struct Hub {
     sweeper: Option<Sweeper>,
     is_sweeping: bool,
     last_measured: Option<WorkerId>,
+    /// When stalled workers were last looked for.
+    looked_at: Instant,
     child_signals: Option<HandleId>,
 }
 
@@ -184,6 +186,7 @@ impl Hub {
                 sweeper: sweep.then(Sweeper::new),
                 is_sweeping: false,
                 last_measured: None,
+                looked_at: Instant::now(),
                 child_signals: None,
             })
         });
@@ -220,8 +223,14 @@ impl Hub {
             (Ok(submitted), Some(listener)) => match self.listen(submitted.job, listener) {
                 Ok(()) => Ok(submitted),
                 Err(listener) => {
-                    let message = "the job of this key has ended and its output is not kept any more";
-                    let error = ErrorDetail::new(OutcomeCode::Conflict, message);
+                    let (code, message) = match self.is_live(submitted.job) {
+                        true => (OutcomeCode::Overloaded, "too many wait for the job of this key"),
+                        false => (
+                            OutcomeCode::Conflict,
+                            "the job of this key has ended and its output is not kept any more",
+                        ),
+                    };
+                    let error = ErrorDetail::new(code, message);
                     Err(Refused { error, listener: Some(listener) })
                 }
             },
@@ -445,6 +454,8 @@ impl Hub {
     }
 
     fn on_time(&mut self) {
+        // A gap is seen by what was due, so the clock is read before that is forgotten.
+        let _ = self.now();
         self.wake = None;
         self.tell(Event::Tick);
     }

@@ -92,7 +92,7 @@ impl Session {
 
         let progress = Progress::new(self.tasks[index].promise(), Instant::now());
         let mut attempt = Attempt { job: id, number, meter: Meter::start(), progress };
-        let ended = self.run_task(index, Given { input, checkpoint }, &mut attempt)?;
+        let ended = self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?;
         let spent = attempt.meter.stop();
 
         self.answer(&attempt, ended, spent);

@@ -16,6 +16,8 @@ type Run = dyn FnMut(Given, &mut TaskContext<'_>) -> Result<Ran, TaskError>;
 pub(crate) struct Given {
     pub(crate) input: Input,
     pub(crate) checkpoint: Option<Bytes>,
+    /// Whether the job may be done from the start although it was begun before.
+    pub(crate) may_start_anew: bool,
 }
 
 /// What became of a task that was run: it is done, or it has only begun.
@@ -122,7 +124,8 @@ impl Task {
         F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
     {
         let run = move |given: Given, context: &mut TaskContext<'_>| {
-            let state = match keeping.and_then(|keeping| kept_state(keeping, &given, context.job())) {
+            let kept = keeping.map_or(Ok(None), |keeping| kept_state(keeping, &given, context.job()))?;
+            let state = match kept {
                 Some(state) => state,
                 None => start(given.input.json()?, context).map_err(TaskError::new)?,
             };
@@ -188,18 +191,23 @@ impl Task {
     }
 
     pub(crate) fn run(&mut self, given: Given, context: &mut TaskContext<'_>) -> Result<Ran, TaskError> {
-        (self.run)(given, context)
+        (self.run)(Given { may_start_anew: self.idempotent, ..given }, context)
     }
 }
 
-/// A checkpoint that cannot be used costs the work since the start, not the job.
-fn kept_state<S>(keeping: Keeping<S>, given: &Given, job: u64) -> Option<S> {
-    match (keeping.decode)(given.checkpoint.as_ref()?) {
-        Ok(state) => Some(state),
-        Err(error) => {
+/// A checkpoint that cannot be used costs the work since the start, not the job; but what must not be done twice is not
+/// begun again.
+fn kept_state<S>(keeping: Keeping<S>, given: &Given, job: u64) -> Result<Option<S>, TaskError> {
+    let Some(checkpoint) = &given.checkpoint else { return Ok(None) };
+    match (keeping.decode)(checkpoint) {
+        Ok(state) => Ok(Some(state)),
+        Err(error) if given.may_start_anew => {
             complain(format_args!("job {job} starts anew, its checkpoint is not of this program: {error}"));
-            None
+            Ok(None)
         }
+        Err(error) => Err(TaskError::new(format_args!(
+            "the checkpoint is not of this program ({error}), and the task must not be begun again"
+        ))),
     }
 }
 

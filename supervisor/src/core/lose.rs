@@ -5,12 +5,13 @@
 
 use super::action::{Actions, LostAttempt};
 use super::ids::{JobId, Mono, Place};
+use super::jobs::Job;
 use super::outcome::{self, human};
 use super::sabotage::Bug;
 use super::slots::{Cause, Load, Running, Worker};
 use super::{Core, Ending};
 use crate::exit::{Exit, ExitUsage};
-use crate::limits::RETURNS_MAX;
+use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT, RETURNS_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ impl Core {
         job.crashes += u32::from(is_blamed);
         job.returns += u32::from(!is_blamed);
         job.progress = None;
-        job.lost.push(lost.clone());
+        remember(job, lost.clone());
         let (crashes, returns) = (job.crashes, job.returns);
         let Some(job) = self.jobs.get(id) else { return };
         let allowed = self.attempts_allowed(job);
@@ -118,8 +119,13 @@ impl Core {
         }
         let error = error_of(&lost, crashes, allowed, &self.innocent(is_blamed));
         let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { code };
-        let ending =
-            Ending { outcome, error: Some(error), run: None, place: end.place, usage: used(end.usage) };
+        let ending = Ending {
+            outcome,
+            error: Some(error),
+            run: Some(running.ran(now)),
+            place: end.place,
+            usage: used(end.usage),
+        };
         self.finish(now, id, ending, actions);
     }
 
@@ -129,9 +135,11 @@ impl Core {
 
     fn give_back(&mut self, now: Mono, id: JobId, end: &End, actions: &mut Actions) {
         let lost = end.attempt(OutcomeCode::WorkerCrashed, end.exit.to_string(), 0, Duration::ZERO, false);
+        // It never began: its client pays nothing.
+        self.charge(id, Duration::ZERO);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.returns += u32::from(!self.sabotage.is(Bug::ReturnsNotCounted));
-        job.lost.push(lost);
+        remember(job, lost);
         let returns = job.returns;
         if end.is_of_a_liar() && !self.may_be_tried_twice(id) {
             let message =
@@ -160,6 +168,17 @@ impl Core {
             self.enqueue(id);
         }
     }
+}
+
+/// Keeps the first lost attempt and the last ones, and what the process printed only of the last ones: a job may have a
+/// hundred attempts, and there may be many such jobs.
+fn remember(job: &mut Job, lost: LostAttempt) {
+    if job.lost.len() >= LOST_ATTEMPTS_KEPT {
+        job.lost.remove(1);
+    }
+    job.lost.push(lost);
+    let old = job.lost.len().saturating_sub(LAST_LINES_KEPT);
+    job.lost.iter_mut().take(old).for_each(|lost| lost.last_lines.truncate(1));
 }
 
 /// The error of a job that is given up.

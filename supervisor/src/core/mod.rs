@@ -58,10 +58,10 @@ use action::{Action, Actions, Ended};
 use clients::Clients;
 use config::CoreConfig;
 use event::Event;
-use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, WorkerId};
+use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs};
 use keys::Keys;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
 use queue::FairQueue;
 use registry::Registry;
 use renew::Renewal;
@@ -142,6 +142,10 @@ struct Program {
     restarts: Restarts,
     /// Its tasks are known.
     has_said_hello: bool,
+    /// What each version offers of which there may be a worker.
+    offers: BTreeMap<Version, Vec<TaskOffer<'static>>>,
+    /// Not all of these offer the same: it matters which worker a job is given to.
+    offers_differ: bool,
 }
 
 impl Core {

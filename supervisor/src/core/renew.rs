@@ -182,7 +182,7 @@ impl Core {
     }
 
     /// Answers the reload once nothing of another version than the good one is left.
-    fn conclude_reload(&mut self, actions: &mut Actions) {
+    fn conclude_reload(&mut self, now: Mono, actions: &mut Actions) {
         let is_done = |(program, versions): (ProgramIndex, &Versions)| {
             let is_old = |slot: &Slot| slot.version().is_some_and(|version| version != versions.good);
             versions.trial.is_none() && !self.slots.iter().any(|slot| slot.program == program && is_old(slot))
@@ -194,6 +194,9 @@ impl Core {
         if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
             let why = || is_ending.then(|| "the supervisor is ending".to_owned());
             actions.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
+            // What only the other version offered is offered no more.
+            (0..self.programs.len()).for_each(|program| self.settle_offers(program));
+            self.place_parked(now, actions);
         }
     }
 }
@@ -239,7 +242,7 @@ impl Core {
                 Role::Spare => {}
             }
         }
-        self.conclude_reload(actions);
+        self.conclude_reload(now, actions);
         let is_busy = |slot: &Slot| slot.retire.is_some() || slot.is_closing || is_leftover(slot);
         self.renewal.is_active = self.renewal.reload.is_some() || self.slots.iter().any(is_busy);
     }

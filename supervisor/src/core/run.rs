@@ -11,6 +11,9 @@ use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, Usage, cut};
 use std::time::Duration;
 
+/// After so many attempts that were lost with another job of their worker, a job lets no others in between its steps.
+const LOST_WITH_OTHERS_MAX: u32 = 1;
+
 /// What a worker says at the end of a job.
 pub(super) struct Answer {
     pub(super) job: JobId,
@@ -55,7 +58,9 @@ impl Core {
         let job = self.jobs.get(id);
         let task = job.and_then(|job| job.task).map(|task| self.registry.task(task));
         let promise = task.and_then(|task| task.progress);
-        let may_be_lost = job.is_some_and(|job| self.attempts_allowed(job) > 1);
+        // One that has been lost with others is left alone.
+        let may_be_lost =
+            job.is_some_and(|job| self.attempts_allowed(job) > 1 && job.returns <= LOST_WITH_OTHERS_MAX);
         Running {
             job: id,
             attempt,
@@ -102,7 +107,7 @@ impl Core {
         else {
             return;
         };
-        let has_failed = failure.is_some();
+        let (has_failed, is_wanted) = (failure.is_some(), self.jobs.get(id).is_some());
         let (outcome, error) = match failure {
             None => (OutcomeCode::Ok, None),
             Some((kind, message)) => {
@@ -116,7 +121,9 @@ impl Core {
         self.learn(slot, id, run.min(running.ran(now)));
         self.finish(now, id, Ending { outcome, error, run: Some(run), place: None, usage }, actions);
         self.take_next(now, slot, id);
-        self.note_trial_job(slot, has_failed, actions);
+        if is_wanted {
+            self.note_trial_job(slot, has_failed, actions);
+        }
     }
 
     fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration) {
@@ -240,6 +247,7 @@ impl Core {
         match self.jobs.get(id) {
             Some(job) => {
                 let message = format!("ran longer than {}", human(job.run_timeout));
+                self.note_trial_job(slot, true, actions);
                 self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
             }
             None => {

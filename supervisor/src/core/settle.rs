@@ -74,7 +74,7 @@ impl Core {
     }
 
     /// Sends parked jobs where they belong, once that is known.
-    fn place_parked(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn place_parked(&mut self, now: Mono, actions: &mut Actions) {
         if self.jobs.parked_count() == 0 {
             return;
         }
@@ -141,11 +141,16 @@ impl Core {
     /// the steps of a long job.
     fn slot_for_short(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
         let slots = &self.programs[program];
-        let open = [slots.open_reserved.first(), slots.open.first()].into_iter().flatten().copied();
+        let offers = |slot: &SlotIndex| self.offers_task_of(program, *slot, job);
+        let first = |open: &std::collections::BTreeSet<(usize, SlotIndex)>| {
+            open.iter().find(|(_, slot)| offers(slot)).copied()
+        };
+        let open = [first(&slots.open_reserved), first(&slots.open)].into_iter().flatten();
         let idle = open.clone().find(|(load, _)| *load == 0);
         let least = || open.min_by_key(|(load, _)| *load).filter(|_| self.is_tiny(job));
         let (_, slot) = idle.or_else(least).or_else(|| {
-            let between = slots.between_steps.first().filter(|_| self.may_run_between_steps(job));
+            let between = slots.between_steps.iter().find(|slot| offers(slot));
+            let between = between.filter(|_| self.may_run_between_steps(job));
             between.map(|&slot| (0, slot))
         })?;
         Some(slot)
@@ -155,12 +160,26 @@ impl Core {
     /// between the steps of this job.
     fn slot_for_long(&self, now: Mono, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
         let slots = &self.programs[program];
-        let open = slots.open.first().filter(|(load, _)| *load == 0 || self.is_tiny(job));
+        let offers = |(_, slot): &&(usize, SlotIndex)| self.offers_task_of(program, *slot, job);
+        let open = slots.open.iter().find(offers).filter(|(load, _)| *load == 0 || self.is_tiny(job));
         let borrowed = || {
-            let reserved = slots.open_reserved.first().filter(|(load, _)| *load == 0);
+            let reserved = slots.open_reserved.iter().find(offers).filter(|(load, _)| *load == 0);
             reserved.filter(|_| self.may_borrow(now, program, job))
         };
         open.or_else(borrowed).map(|&(_, slot)| slot)
+    }
+
+    /// Whether the worker there has the task of this job. Only in the middle of a reload may it not.
+    fn offers_task_of(&self, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
+        let program = &self.programs[program];
+        let offers = self.slots[slot].version().and_then(|version| program.offers.get(&version));
+        let task = self.jobs.get(job).map(|job| &job.task_name);
+        let has_it = || {
+            offers.is_some_and(|offers| {
+                task.is_some_and(|task| offers.iter().any(|offer| *offer.name == **task))
+            })
+        };
+        !program.offers_differ || has_it()
     }
 
     fn may_borrow(&self, now: Mono, program: ProgramIndex, job: JobId) -> bool {

@@ -11,6 +11,7 @@ use crate::exit::{Exit, ExitUsage};
 use crate::limits::{HANGING_MAX, RECENT_JOBS};
 use offload_protocol::limits::TASKS_OFFERED_MAX;
 use offload_protocol::nouns::{TaskOffer, is_task_name};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The exit code with which a worker says that starting it again is pointless.
@@ -40,7 +41,7 @@ impl Core {
         self.places_changed = true;
         actions.push(Action::Log(Notice::WorkerReady { worker: id, slot }));
         self.note_trial_hello(now, slot);
-        self.learn_tasks(self.slots[slot].program, tasks, actions);
+        self.learn_tasks(slot, tasks, actions);
     }
 
     /// One that has just said hello. Workers that were started together do not retire together.
@@ -79,12 +80,36 @@ impl Core {
         }
     }
 
-    fn learn_tasks(&mut self, program: ProgramIndex, tasks: &[TaskOffer<'static>], actions: &mut Actions) {
+    fn learn_tasks(&mut self, slot: SlotIndex, tasks: &[TaskOffer<'static>], actions: &mut Actions) {
+        let (program, version) = (self.slots[slot].program, self.slots[slot].version());
         if self.programs[program].restarts.said_hello() {
             actions.push(Action::Log(Notice::Recovered { program }));
         }
         self.programs[program].has_said_hello = true;
-        let changes = self.registry.offer(program, tasks);
+        self.programs[program].offers.insert(version.unwrap_or_default(), tasks.to_vec());
+        self.settle_offers(program);
+    }
+
+    /// A program offers what any of its versions offers that has a worker, or may get one. What a newer one promises of
+    /// a task counts.
+    pub(super) fn settle_offers(&mut self, program: ProgramIndex) {
+        let versions: Vec<Version> = self.programs[program].offers.keys().copied().collect();
+        let has_worker = |version| {
+            self.slots.iter().any(|slot| slot.program == program && slot.version() == Some(version))
+        };
+        let gone = versions
+            .into_iter()
+            .filter(|&version| !self.may_start_version(program, version) && !has_worker(version));
+        for version in gone.collect::<Vec<_>>() {
+            self.programs[program].offers.remove(&version);
+        }
+        let offers = &self.programs[program].offers;
+        let all: BTreeMap<&str, &TaskOffer<'static>> =
+            offers.values().flatten().map(|offer| (&*offer.name, offer)).collect();
+        let differ = offers.values().any(|version| version.len() != all.len());
+        let all: Vec<TaskOffer<'static>> = all.into_values().cloned().collect();
+        self.programs[program].offers_differ = differ;
+        let changes = self.registry.offer(program, &all);
         if changes.has_moved || !changes.gone.is_empty() {
             self.queue_anew();
         }
@@ -179,7 +204,7 @@ impl Core {
             SlotState::Vacant | SlotState::Starting { .. } => (None, Load::default()),
             leaving @ SlotState::Leaving { .. } => {
                 self.slots[slot].state = leaving;
-                return;
+                return self.note_lie(now, slot, cause, actions);
             }
         };
         if let Some(why) = why(&cause) {
@@ -191,6 +216,19 @@ impl Core {
         self.places_changed = true;
     }
 
+    /// A worker on its way out broke a rule: from now on nothing counts that it says, or did not say.
+    fn note_lie(&mut self, now: Mono, slot: SlotIndex, lie: Cause, actions: &mut Actions) {
+        let reap_by = now + self.config.reap_timeout;
+        if !self.slots[slot].is_trusted() || !matches!(lie, Cause::Violation(_) | Cause::Unfit(_)) {
+            return;
+        }
+        if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {
+            *cause = lie;
+            *going = Going::Killed { reap_by };
+            actions.push(Action::Kill { worker: place.worker, how: Kill::Kill });
+        }
+    }
+
     /// A process does not go although it was killed: it hangs in the kernel, on a dead file system for example. Its
     /// jobs are lost, since it will never do anything again, and its place is filled, unless too many hang already.
     pub(super) fn give_up(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
@@ -198,11 +236,8 @@ impl Core {
         // At the end nobody waits for them.
         let is_ending = self.phase == super::Phase::Stopping;
         let full = self.hanging.len() >= HANGING_MAX && !is_ending;
-        if let SlotState::Leaving { going, .. } = &mut self.slot_mut(slot).state
-            && full
-        {
-            *going = Going::Killed { reap_by };
-            return;
+        if full {
+            return self.give_up_jobs_only(now, slot, reap_by, actions);
         }
         let SlotState::Leaving { place, version, was, load, cause, .. } =
             std::mem::take(&mut self.slot_mut(slot).state)
@@ -216,6 +251,18 @@ impl Core {
         if was.is_none() {
             self.blame_start(now, self.slots[slot].program, version, Some(&cause), KILLED, "", actions);
         }
+        let (last_lines, usage) = (Vec::new(), None);
+        let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
+        self.lose(now, load, &end, actions);
+    }
+
+    /// Too many hang already: its place is not filled, but its jobs do not wait for it.
+    fn give_up_jobs_only(&mut self, now: Mono, slot: SlotIndex, reap_by: Mono, actions: &mut Actions) {
+        let SlotState::Leaving { place, was, load, cause, going, .. } = &mut self.slot_mut(slot).state else {
+            return;
+        };
+        *going = Going::Killed { reap_by };
+        let (place, was, cause, load) = (*place, *was, cause.clone(), std::mem::take(load));
         let (last_lines, usage) = (Vec::new(), None);
         let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
         self.lose(now, load, &end, actions);

@@ -183,7 +183,12 @@ impl Front {
                 client.waits += 1;
                 let listener = self.waiter_for(id, ticket);
                 let listens = self.hub.borrow_mut().listen(job, listener);
-                debug_assert!(listens.is_ok(), "a living job can be listened to");
+                if listens.is_err() {
+                    if let Some(client) = self.clients.get_mut(&id) {
+                        client.waits -= 1;
+                    }
+                    self.reject(id, ticket, OutcomeCode::Overloaded, "too many wait for this job");
+                }
             }
             Some(_) => self.result(id, ticket, name),
             None => {}
@@ -325,14 +330,17 @@ impl Front {
         }
     }
 
-    /// A client is gone. Of the jobs that it submitted and did not detach those that wait are cancelled, whoever else asked
-    /// about them; those that run are let finish.
+    /// A client is gone. Of the jobs that it submitted and did not detach those that wait are cancelled, unless somebody
+    /// else waits for them or they have a key, by which the client may come back; those that run are let finish.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.granted -= client.connection.granted() as u64;
         for &job in &client.jobs {
-            let is_waiting = self.hub.borrow().is_waiting(job);
-            if is_waiting {
+            let is_unwanted = {
+                let hub = self.hub.borrow();
+                hub.is_waiting(job) && !hub.is_shared(job)
+            };
+            if is_unwanted {
                 self.hub.borrow_mut().cancel(job);
             }
         }

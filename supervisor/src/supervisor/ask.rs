@@ -5,6 +5,7 @@ use super::orders::{self, Listener};
 use crate::core::config::CoreConfig;
 use crate::core::ids::{JobId, ProgramIndex, WorkerId};
 use crate::job::Finished;
+use crate::limits::LISTENERS_MAX;
 use crate::log::Log;
 use offload_protocol::nouns::ErrorDetail;
 use std::time::Duration;
@@ -36,6 +37,9 @@ impl Hub {
     /// The listener, if there is nothing to tell it.
     pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
         if let Some(order) = self.orders.get_mut(&job) {
+            if order.listeners.len() >= LISTENERS_MAX {
+                return Err(listener);
+            }
             order.listeners.push(listener);
             return Ok(());
         }
@@ -47,6 +51,13 @@ impl Hub {
             }
             _ => Err(listener),
         }
+    }
+
+    /// Whether somebody else may want the job: it was submitted under a key, or others wait for it as well.
+    pub(crate) fn is_shared(&self, job: JobId) -> bool {
+        self.orders
+            .get(&job)
+            .is_some_and(|order| order.options.idempotency.is_some() || order.listeners.len() > 1)
     }
 
     /// The process id of a worker that lives, or has just ended.

@@ -1,5 +1,6 @@
 //! Dead letters: jobs whose every allowed attempt ended its worker, with their inputs and with all that is known of
-//! how that went, until somebody drops them or has them done again. The oldest make room for the youngest.
+//! how that went, until somebody drops them or has them done again. The oldest make room for the youngest; one whose input alone is over
+//! the limit is not kept.
 
 use super::orders::{Order, micros};
 use super::{Hub, Refused, Submitted};
@@ -9,13 +10,15 @@ use crate::job::Job;
 use crate::limits::{DEAD_BYTES_MAX, DEAD_LETTERS_MAX};
 use crate::views::{AttemptView, DeadView, UsageView};
 use offload_protocol::nouns::Report;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetters {
     letters: BTreeMap<JobId, Letter>,
+    /// In the order in which they died.
+    order: VecDeque<JobId>,
     input_bytes: usize,
 }
 
@@ -29,10 +32,14 @@ struct Letter {
 
 impl DeadLetters {
     fn insert(&mut self, id: JobId, letter: Letter) {
+        if letter.job.input.len() > DEAD_BYTES_MAX {
+            return;
+        }
         self.input_bytes += letter.job.input.len();
         self.letters.insert(id, letter);
+        self.order.push_back(id);
         while self.letters.len() > DEAD_LETTERS_MAX || self.input_bytes > DEAD_BYTES_MAX {
-            let Some(&oldest) = self.letters.keys().next() else { return };
+            let Some(oldest) = self.order.pop_front() else { return };
             self.remove(oldest);
         }
     }
@@ -40,6 +47,7 @@ impl DeadLetters {
     fn remove(&mut self, id: JobId) -> Option<Letter> {
         let letter = self.letters.remove(&id)?;
         self.input_bytes -= letter.job.input.len();
+        self.order.retain(|other| *other != id);
         Some(letter)
     }
 }
@@ -140,6 +148,8 @@ mod tests {
         (1..=DEAD_LETTERS_MAX as u64 + 2).for_each(|job| dead.insert(JobId(job), letter(1)));
         assert_eq!(dead.letters.len(), DEAD_LETTERS_MAX);
         assert!(!dead.letters.contains_key(&JobId(2)) && dead.letters.contains_key(&JobId(3)));
+        dead.insert(JobId(4999), letter(DEAD_BYTES_MAX + 1));
+        assert_eq!(dead.letters.len(), DEAD_LETTERS_MAX, "one that can never fit costs no other its place");
         dead.insert(JobId(5000), letter(DEAD_BYTES_MAX));
         assert_eq!((dead.letters.len(), dead.input_bytes), (1, DEAD_BYTES_MAX));
         assert!(dead.remove(JobId(5000)).is_some() && dead.remove(JobId(5000)).is_none());

@@ -30,6 +30,11 @@ impl Hub {
 
     fn look_for_stalls(&mut self) {
         let now = Instant::now();
+        let since = now.saturating_duration_since(std::mem::replace(&mut self.looked_at, now));
+        // This process did not run: what has come meanwhile is not read yet.
+        if since > 4 * LOOK_EVERY {
+            return;
+        }
         let is_silent =
             |member: &Member| now.saturating_duration_since(member.progress_at) >= WORKER_STALL_TIMEOUT;
         let stalled: Vec<WorkerId> = self
