@@ -75,8 +75,14 @@ impl FakeProcess {
     fn plan_run(&mut self, job: JobId, attempt: u32, task: usize, out: &mut Outside) -> Run {
         let fake = &TASKS[task];
         let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
-        let time = Duration::from_micros(1) + self.delay(fake.run, out);
-        let promised = if fake.promise.is_zero() { 1 } else { time.div_duration_f64(fake.promise).ceil() as u64 };
+        let micros = u64::try_from(fake.run.as_micros()).unwrap_or(u64::MAX);
+        let time = match fake.is_stepped {
+            // Long enough for others to come.
+            true => Duration::from_micros(out.choices.range(&mut self.tape, 1, micros)),
+            false => Duration::from_micros(1) + self.delay(fake.run, out),
+        };
+        let promised =
+            if fake.promise.is_zero() { 1 } else { time.div_duration_f64(fake.promise).ceil() as u64 };
         let steps = match fake.is_stepped {
             true => out.choices.range(&mut self.tape, 1, 6).max(promised),
             false => 0,

@@ -118,7 +118,12 @@ impl Script {
         if choices.chance(tape, 60) {
             return Script::contended(choices, tape, config);
         }
-        let wishes = wishes(choices, tape, &config);
+        let is_crowded = choices.chance(tape, 150);
+        let config = if is_crowded { few_workers(choices, tape, config) } else { config };
+        let mut wishes = wishes(choices, tape, &config);
+        if is_crowded {
+            crowd(choices, tape, &mut wishes);
+        }
         Script { config, wishes, contention: None }
     }
 
@@ -149,6 +154,45 @@ impl Script {
         };
         let wishes = (0..number).map(wish).collect();
         Script { config, wishes, contention: Some(levels as u32 * HEAD_START) }
+    }
+}
+
+/// So few workers that short jobs have to be run between the steps of long ones.
+fn few_workers(choices: &mut Choices, tape: &mut Tape, drawn: CoreConfig) -> CoreConfig {
+    let CoreConfig { max_jobs, max_bytes, max_payload, run_timeout, hello_timeout, start_timeout, .. } =
+        CoreConfig::default();
+    let CoreConfig { max_attempts, max_jobs_per_client, backoff_min, max_age, .. } = CoreConfig::default();
+    let (workers, programs, short_slots) = (choices.pick(tape, &[1, 2]), 1, Some(0));
+    CoreConfig {
+        workers,
+        programs,
+        short_slots,
+        max_jobs,
+        max_bytes,
+        max_payload,
+        run_timeout,
+        hello_timeout,
+        start_timeout,
+        max_attempts,
+        max_jobs_per_client,
+        backoff_min: backoff_min.min(drawn.backoff_max),
+        max_age,
+        ..drawn
+    }
+}
+
+/// Jobs with steps, and short ones that come while they run. The first ones show that they are short.
+fn crowd(choices: &mut Choices, tape: &mut Tape, wishes: &mut [(Mono, Wish)]) {
+    for (index, (at, wish)) in wishes.iter_mut().enumerate() {
+        let Wish::Submit(request) = wish else { continue };
+        let task = match index {
+            0..6 => "sum",
+            _ => choices.pick(tape, &["climb", "sum", "sum", "stroll", "echo", "charge"]),
+        };
+        request.task = task.to_owned();
+        (request.deadline, request.lane) = (None, None);
+        request.timeout = request.timeout.filter(|_| index % 3 == 0);
+        *at = *at + Duration::from_millis(5 * index as u64);
     }
 }
 
@@ -194,7 +238,11 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         max_age: pick(&[0, 0, 0, 50, 1000]).checked_sub(1).map(|less| (less as u32 + 1) * MS),
         max_rss: pick(&[0, 1]).checked_sub(1).map(|_| 1000),
         seed: pick(&[0, 1, 2]) as u64,
-        weights: [("ann".to_owned(), pick(&[1, 1, 2, 5]) as u32), ("bob".to_owned(), pick(&[1, 1, 3]) as u32)].into(),
+        weights: [
+            ("ann".to_owned(), pick(&[1, 1, 2, 5]) as u32),
+            ("bob".to_owned(), pick(&[1, 1, 3]) as u32),
+        ]
+        .into(),
         short_slots: pick(&[0, 0, 1, 2]).checked_sub(1).filter(|slots| *slots < workers),
         trial_jobs: pick(&[3, 1, 2]) as u32,
         trial_time: pick(&[2000, 50, 300]) as u32 * MS,
@@ -226,7 +274,7 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
         83..85 => Wish::Measure(choices.range(tape, 1, 20)),
         85..88 => {
             let rising = index as u64 + 1;
-            Wish::Reload(choices.pick(tape, &[rising, rising, rising, 1]))
+            Wish::Reload(choices.pick(tape, &[rising, rising, rising, 0]))
         }
         88..90 => Wish::Refuse,
         90..92 => Wish::Tick,
@@ -247,13 +295,13 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
 
 /// Those with steps come twice as often.
 const NAMES: &[&str] = &[
-    "echo", "sum", "charge", "note", "slow", "climb", "stroll", "dig", "hop", "sum", "climb", "stroll", "climb",
+    "echo", "sum", "charge", "note", "slow", "climb", "stroll", "dig", "hop", "sum", "climb", "stroll",
+    "climb",
 ];
 
 fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRequest {
     let is_odd = choices.chance(tape, 60);
-    let names: &[&str] =
-        if is_odd { &["unknown", "9bad", ""] } else { NAMES };
+    let names: &[&str] = if is_odd { &["unknown", "9bad", ""] } else { NAMES };
     let task = choices.pick(tape, names).to_owned();
     let most = config.max_payload;
     let is_large = choices.chance(tape, 150);

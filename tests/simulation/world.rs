@@ -463,8 +463,14 @@ impl World {
             return Build::Works;
         }
         let mut tape = Tape::new(1 << 41 | version << 4 | program as u64);
-        let builds =
-            [Build::Works, Build::Works, Build::DoesNotStart, Build::DiesAtOnce, Build::FailsFirst, Build::DiesSoon];
+        let builds = [
+            Build::Works,
+            Build::Works,
+            Build::DoesNotStart,
+            Build::DiesAtOnce,
+            Build::FailsFirst,
+            Build::DiesSoon,
+        ];
         self.out.choices.pick(&mut tape, &builds)
     }
 }

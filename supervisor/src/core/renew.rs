@@ -14,6 +14,7 @@
 use super::action::{Action, Actions, Kill, Notice};
 use super::config::CoreConfig;
 use super::ids::{Mono, ProgramIndex, SlotIndex, Version};
+use super::sabotage::Bug;
 use super::slots::{Cause, Retire, Role, Slot, SlotState, Worker};
 use super::{Core, Phase};
 
@@ -170,7 +171,7 @@ impl Core {
         why: &str,
         actions: &mut Actions,
     ) -> bool {
-        if self.trial_of(program, version).is_none() {
+        if self.trial_of(program, version).is_none() || self.sabotage.is(Bug::TrialNeverTakenBack) {
             return false;
         }
         self.renewal.programs[program].trial = None;
@@ -194,6 +195,7 @@ impl Core {
         if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
             let why = || is_ending.then(|| "the supervisor is ending".to_owned());
             actions.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
+            actions.extend(self.sabotage.is(Bug::ReloadToldTwice).then(|| actions.last().cloned()).flatten());
         }
     }
 }

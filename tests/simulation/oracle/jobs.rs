@@ -74,7 +74,8 @@ impl JobBook {
 
     /// Others may be run between its steps.
     pub(super) fn lets_others_in(&self) -> bool {
-        self.allowed > 1 && FakeTask::find(&self.task).is_some_and(|task| task.is_stepped && task.is_idempotent)
+        self.allowed > 1
+            && FakeTask::find(&self.task).is_some_and(|task| task.is_stepped && task.is_idempotent)
     }
 
     pub(super) fn is_stepped(&self) -> bool {

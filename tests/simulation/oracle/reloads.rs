@@ -90,8 +90,8 @@ impl Oracle {
         is_done: bool,
     ) -> Result<(), Failure> {
         let index = self.reloads.open.iter().position(|open| *open == version);
-        let index = index
-            .ok_or(Failure { rule: "O16", what: format!("nobody waits for a reload to {version}") })?;
+        let index =
+            index.ok_or(Failure { rule: "O16", what: format!("nobody waits for a reload to {version}") })?;
         self.reloads.open.swap_remove(index);
         if self.is_ending() || matches!(event, Event::Reload { .. }) {
             return demand(!is_done, "O16", || format!("the reload to {version} cannot be done"));

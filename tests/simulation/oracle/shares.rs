@@ -31,7 +31,8 @@ impl ShareBook {
 
 impl Oracle {
     pub(super) fn compare_shares(&mut self, now: Mono) -> Result<(), Failure> {
-        let Some(head_start) = self.shares.head_start.filter(|_| !self.shares.is_over && now > Mono::default())
+        let Some(head_start) =
+            self.shares.head_start.filter(|_| !self.shares.is_over && now > Mono::default())
         else {
             return Ok(());
         };
@@ -47,6 +48,8 @@ impl Oracle {
         };
         let (ann, bob) = (share("ann"), share("bob"));
         let most = longest * (self.config.workers as u32 + 1) + head_start;
-        demand(ann.abs_diff(bob) <= most, "O9", || format!("ann has used {ann:?}, bob {bob:?}, over {most:?}"))
+        demand(ann.abs_diff(bob) <= most, "O9", || {
+            format!("ann has used {ann:?}, bob {bob:?}, over {most:?}")
+        })
     }
 }

@@ -43,7 +43,13 @@ impl StartBook {
         (0..programs).for_each(|program| self.did_a_job(program));
     }
 
-    pub(super) fn died(&mut self, now: Mono, program: ProgramIndex, is_failed_start: bool, after_hello: bool) {
+    pub(super) fn died(
+        &mut self,
+        now: Mono,
+        program: ProgramIndex,
+        is_failed_start: bool,
+        after_hello: bool,
+    ) {
         let starts = self.programs.entry(program).or_default();
         if is_failed_start {
             starts.failed.push_back(now);

@@ -452,9 +452,10 @@ impl Oracle {
         let is_first = !std::mem::replace(&mut book.is_asked, true);
         let is_for_no_reason = is_first && !book.is_leaving && !book.is_accused;
         book.is_leaving = true;
-        let harmed = book.given.iter().find(|job| {
-            self.live.contains(job) && self.jobs[job].holder == Some(worker) && is_for_no_reason
-        });
+        let harmed = book
+            .given
+            .iter()
+            .find(|job| self.live.contains(job) && self.jobs[job].holder == Some(worker) && is_for_no_reason);
         demand(harmed.is_none(), "O16", || format!("{worker} is told to end and has {harmed:?}"))
     }
 }
