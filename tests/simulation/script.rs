@@ -17,6 +17,8 @@ pub(crate) struct Script {
     pub(crate) wishes: Vec<(Mono, Wish)>,
     /// Two clients contend, all is well, and each must get its share: but for so much that priorities are worth.
     pub(crate) contention: Option<Duration>,
+    /// Workers start without trouble, so that there is much to do for them.
+    pub(crate) is_crowded: bool,
 }
 
 /// One thing that comes from outside.
@@ -118,13 +120,13 @@ impl Script {
         if choices.chance(tape, 60) {
             return Script::contended(choices, tape, config);
         }
-        let is_crowded = choices.chance(tape, 150);
+        let is_crowded = choices.chance(tape, 250);
         let config = if is_crowded { few_workers(choices, tape, config) } else { config };
         let mut wishes = wishes(choices, tape, &config);
         if is_crowded {
             crowd(choices, tape, &mut wishes);
         }
-        Script { config, wishes, contention: None }
+        Script { config, wishes, contention: None, is_crowded }
     }
 
     /// Many jobs of one kind, from two clients, all at once.
@@ -153,7 +155,7 @@ impl Script {
             (Mono::default(), Wish::Submit(request))
         };
         let wishes = (0..number).map(wish).collect();
-        Script { config, wishes, contention: Some(levels as u32 * HEAD_START) }
+        Script { config, wishes, contention: Some(levels as u32 * HEAD_START), is_crowded: false }
     }
 }
 

@@ -310,7 +310,8 @@ impl Oracle {
                 is_its_exit && ((was_lost && book.allowed == 1 && !is_innocent) || was_given_back_often)
             }
             (OutcomeCode::WorkerProtocol, _) => {
-                is_its_exit && book.allowed == 1 && holder.is_some_and(|holder| holder.is_liar)
+                let is_too_often = book.allowed == 1 || book.returns + book.starts + 1 >= RETURNS_MAX;
+                is_its_exit && is_too_often && holder.is_some_and(|holder| holder.is_liar)
             }
             (OutcomeCode::Poison, _) => {
                 let is_blamed = book.suspended_since.is_none() && book.crashes + 1 >= book.allowed;
