@@ -70,7 +70,7 @@ impl Oracle {
     ) -> Result<(), Failure> {
         let places = self.most_workers + 1;
         // A place that was given up keeps its process until that is gone.
-        let counts = |book: &&WorkerBook| !book.is_gone && !(self.is_resized && book.is_leaving);
+        let counts = |book: &&WorkerBook| !(book.is_gone || self.is_resized && book.is_leaving);
         let living = self.workers.values().filter(counts).count();
         demand(living < places, "O5", || format!("{worker} is one too many"))?;
         demand(!self.is_stopping && !self.is_over, "O5", || format!("{worker} is started at the end"))?;

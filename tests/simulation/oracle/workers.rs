@@ -332,7 +332,7 @@ impl Oracle {
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
         let has_failed = (is_failed_start || is_of_no_use) && !is_on_trial;
         self.starts.died(now, program, has_failed, is_of_no_use);
-        let is_unasked = !book.is_asked && !(is_start && is_killed) && !book.is_gone;
+        let is_unasked = !(book.is_asked || book.is_gone || is_start && is_killed);
         if is_on_trial && is_unasked { Duty::TakeBack(program) } else { Duty::Nothing }
     }
 
