@@ -21,8 +21,10 @@ pub struct Status {
     /// The worker processes.
     pub workers: WorkerCounts,
     /// How well the waits of jobs are foretold.
+    #[serde(default)]
     pub wait_estimate: WaitEstimate,
     /// Who has jobs, those that have used most first; at most [`crate::limits::CLIENTS_SHOWN_MAX`].
+    #[serde(default)]
     pub clients: Vec<ClientView>,
     /// What waits.
     pub queue: QueueCounts,

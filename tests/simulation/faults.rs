@@ -112,6 +112,12 @@ impl FaultPlan {
         FaultPlan { per_mille: Fault::ALL.iter().map(&mut draw).collect() }
     }
 
+    /// The same, but each process starts as it should.
+    pub(crate) fn with_good_starts(mut self) -> FaultPlan {
+        self.per_mille[..=Fault::BootOffersLess as usize].fill(0);
+        self
+    }
+
     /// No faults.
     pub(crate) fn none() -> FaultPlan {
         FaultPlan { per_mille: vec![0; Fault::ALL.len()] }

@@ -75,7 +75,12 @@ impl FakeProcess {
     fn plan_run(&mut self, job: JobId, attempt: u32, task: usize, out: &mut Outside) -> Run {
         let fake = &TASKS[task];
         let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
-        let time = Duration::from_micros(1) + self.delay(fake.run, out);
+        let micros = u64::try_from(fake.run.as_micros()).unwrap_or(u64::MAX);
+        let time = match fake.is_stepped {
+            // Long enough for others to come.
+            true => Duration::from_micros(out.choices.range(&mut self.tape, 1, micros)),
+            false => Duration::from_micros(1) + self.delay(fake.run, out),
+        };
         let promised =
             if fake.promise.is_zero() { 1 } else { time.div_duration_f64(fake.promise).ceil() as u64 };
         let steps = match fake.is_stepped {
@@ -173,7 +178,7 @@ impl FakeProcess {
     }
 
     fn give_back(&mut self, run: Run, out: &mut Outside) {
-        let bytes = out.choices.range(&mut self.tape, 0, 100);
+        let bytes = out.choices.range(&mut self.tape, 1, 100);
         let (worker, job, attempt) = (self.id, run.job, run.attempt);
         let time = (out.now - run.began).saturating_sub(run.stood_still);
         self.say(true, Event::Yielded { worker, job, attempt, run: time, bytes }, out);

@@ -17,6 +17,8 @@ pub(crate) struct Script {
     pub(crate) wishes: Vec<(Mono, Wish)>,
     /// Two clients contend, all is well, and each must get its share: but for so much that priorities are worth.
     pub(crate) contention: Option<Duration>,
+    /// Workers start without trouble, so that there is much to do for them.
+    pub(crate) is_crowded: bool,
 }
 
 /// One thing that comes from outside.
@@ -118,8 +120,13 @@ impl Script {
         if choices.chance(tape, 60) {
             return Script::contended(choices, tape, config);
         }
-        let wishes = wishes(choices, tape, &config);
-        Script { config, wishes, contention: None }
+        let is_crowded = choices.chance(tape, 250);
+        let config = if is_crowded { few_workers(choices, tape, config) } else { config };
+        let mut wishes = wishes(choices, tape, &config);
+        if is_crowded {
+            crowd(choices, tape, &mut wishes);
+        }
+        Script { config, wishes, contention: None, is_crowded }
     }
 
     /// Many jobs of one kind, from two clients, all at once.
@@ -148,7 +155,46 @@ impl Script {
             (Mono::default(), Wish::Submit(request))
         };
         let wishes = (0..number).map(wish).collect();
-        Script { config, wishes, contention: Some(levels as u32 * HEAD_START) }
+        Script { config, wishes, contention: Some(levels as u32 * HEAD_START), is_crowded: false }
+    }
+}
+
+/// So few workers that short jobs have to be run between the steps of long ones.
+fn few_workers(choices: &mut Choices, tape: &mut Tape, drawn: CoreConfig) -> CoreConfig {
+    let CoreConfig { max_jobs, max_bytes, max_payload, run_timeout, hello_timeout, start_timeout, .. } =
+        CoreConfig::default();
+    let CoreConfig { max_attempts, max_jobs_per_client, backoff_min, max_age, .. } = CoreConfig::default();
+    let (workers, programs, short_slots) = (choices.pick(tape, &[1, 2]), 1, Some(0));
+    CoreConfig {
+        workers,
+        programs,
+        short_slots,
+        max_jobs,
+        max_bytes,
+        max_payload,
+        run_timeout,
+        hello_timeout,
+        start_timeout,
+        max_attempts,
+        max_jobs_per_client,
+        backoff_min: backoff_min.min(drawn.backoff_max),
+        max_age,
+        ..drawn
+    }
+}
+
+/// Jobs with steps, and short ones that come while they run. The first ones show that they are short.
+fn crowd(choices: &mut Choices, tape: &mut Tape, wishes: &mut [(Mono, Wish)]) {
+    for (index, (at, wish)) in wishes.iter_mut().enumerate() {
+        let Wish::Submit(request) = wish else { continue };
+        let task = match index {
+            0..6 => "sum",
+            _ => choices.pick(tape, &["climb", "sum", "sum", "stroll", "echo", "charge"]),
+        };
+        request.task = task.to_owned();
+        (request.deadline, request.lane) = (None, None);
+        request.timeout = request.timeout.filter(|_| index % 3 == 0);
+        *at = *at + Duration::from_millis(5 * index as u64);
     }
 }
 
@@ -229,7 +275,7 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
         83..85 => Wish::Measure(choices.range(tape, 1, 20)),
         85..88 => {
             let rising = index as u64 + 1;
-            Wish::Reload(choices.pick(tape, &[rising, rising, rising, 1]))
+            Wish::Reload(choices.pick(tape, &[rising, rising, rising, 0]))
         }
         88..90 => Wish::Refuse,
         90..92 => Wish::Tick,

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// As many as take a few seconds in a build for development.
-const SEEDS: u64 = 8000;
+const SEEDS: u64 = 6000;
 
 /// One seed of so many is run twice, and must be the same.
 const TWICE: u64 = 16;

@@ -185,6 +185,7 @@ impl World {
         let script = Script::new(&mut choices, &mut Tape::new(1));
         let faults = match script.contention {
             Some(_) => FaultPlan::none(),
+            None if script.is_crowded => FaultPlan::swarm(&mut choices, &mut Tape::new(2)).with_good_starts(),
             None => FaultPlan::swarm(&mut choices, &mut Tape::new(2)),
         };
         let mut oracle = Oracle::new(&script.config);

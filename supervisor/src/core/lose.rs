@@ -82,7 +82,7 @@ impl Core {
             self.lose_started(now, running, end, !is_job_ended, actions);
         }
         if let Some(suspended) = load.suspended {
-            self.lose_started(now, suspended, end, false, actions);
+            self.lose_started(now, suspended, end, self.sabotage.is(Bug::SuspendedBlamed), actions);
         }
         for job in load.waiting {
             self.give_back(now, job, end, actions);

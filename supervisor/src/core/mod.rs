@@ -213,7 +213,7 @@ impl Core {
                 self.on_yielded(now, worker, (job, attempt), run, bytes, actions);
             }
             Event::Skipped { worker, job } => self.on_skipped(now, worker, job, actions),
-            Event::Violation { worker, message } => self.on_violation(now, worker, message, actions),
+            Event::Violation { worker, message } => self.on_nonsense(now, worker, message, actions),
             Event::Closed { worker } => self.on_closed(now, worker, actions),
             Event::Exited { worker, exit, last_lines, usage } => {
                 self.on_exited(now, worker, exit, last_lines, usage, actions);

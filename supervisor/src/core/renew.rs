@@ -14,6 +14,7 @@
 use super::action::{Action, Actions, Kill, Notice};
 use super::config::CoreConfig;
 use super::ids::{Mono, ProgramIndex, SlotIndex, Version};
+use super::sabotage::Bug;
 use super::slots::{Cause, Retire, Role, Slot, SlotState, Worker};
 use super::{Core, Phase};
 
@@ -31,6 +32,8 @@ struct Versions {
     /// The one that has shown that it works.
     good: Version,
     trial: Option<Trial>,
+    /// The reload under way does not wait for its old workers any more.
+    is_given_up: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,7 @@ impl Core {
         self.renewal.reload = Some(Reload { version, rolled_back: None });
         self.renewal.is_active = true;
         for (versions, program) in self.renewal.programs.iter_mut().zip(&mut self.programs) {
+            versions.is_given_up = false;
             versions.trial = Some(Trial { version, ready_at: None, jobs_ok: 0, jobs_failed: 0 });
             program.restarts.forget();
         }
@@ -170,7 +174,7 @@ impl Core {
         why: &str,
         actions: &mut Actions,
     ) -> bool {
-        if self.trial_of(program, version).is_none() {
+        if self.trial_of(program, version).is_none() || self.sabotage.is(Bug::TrialNeverTakenBack) {
             return false;
         }
         self.renewal.programs[program].trial = None;
@@ -181,11 +185,25 @@ impl Core {
         true
     }
 
+    /// Where no worker can be started any more, the old ones are not replaced: they stay.
+    fn give_up_reload_if_stuck(&mut self) {
+        let Some(reload) = &mut self.renewal.reload else { return };
+        for (versions, program) in self.renewal.programs.iter_mut().zip(&self.programs) {
+            if versions.trial.is_none() && program.restarts.is_refusing() {
+                let why = || format!("no worker can be started: {}", program.restarts.why());
+                reload.rolled_back.get_or_insert_with(why);
+                versions.is_given_up = true;
+            }
+        }
+    }
+
     /// Answers the reload once nothing of another version than the good one is left.
     fn conclude_reload(&mut self, now: Mono, actions: &mut Actions) {
+        self.give_up_reload_if_stuck();
         let is_done = |(program, versions): (ProgramIndex, &Versions)| {
             let is_old = |slot: &Slot| slot.version().is_some_and(|version| version != versions.good);
-            versions.trial.is_none() && !self.slots.iter().any(|slot| slot.program == program && is_old(slot))
+            let has_old = || self.slots.iter().any(|slot| slot.program == program && is_old(slot));
+            versions.trial.is_none() && (versions.is_given_up || !has_old())
         };
         let is_ending = self.phase != Phase::Running;
         if !is_ending && !self.renewal.programs.iter().enumerate().all(is_done) {
@@ -194,6 +212,7 @@ impl Core {
         if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
             let why = || is_ending.then(|| "the supervisor is ending".to_owned());
             actions.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
+            actions.extend(self.sabotage.is(Bug::ReloadToldTwice).then(|| actions.last().cloned()).flatten());
             // What only the other version offered is offered no more.
             (0..self.programs.len()).for_each(|program| self.settle_offers(program));
             self.place_parked(now, actions);

@@ -57,7 +57,7 @@ impl Core {
     fn running(&self, now: Mono, id: JobId, attempt: u32) -> Running {
         let job = self.jobs.get(id);
         let task = job.and_then(|job| job.task).map(|task| self.registry.task(task));
-        let promise = task.and_then(|task| task.progress);
+        let promise = task.and_then(|task| task.progress).filter(|_| !self.sabotage.is(Bug::HangUnnoticed));
         // One that has been lost with others is left alone.
         let may_be_lost =
             job.is_some_and(|job| self.attempts_allowed(job) > 1 && job.returns <= LOST_WITH_OTHERS_MAX);
@@ -143,12 +143,13 @@ impl Core {
         let patience = now + self.config.start_timeout;
         let home = self.slots[slot].worker().and_then(|worker| self.home_of(worker)).unwrap_or(slot);
         self.slots[home].jobs_done += 1;
+        let resumed_at = if self.sabotage.is(Bug::SuspendedClockRuns) { Mono::default() } else { now };
         let place = self.slot_mut(slot);
         if let Some(worker) = place.worker_mut() {
             worker.did(done);
         }
         if let Some(load) = place.load_mut() {
-            load.take_running(now);
+            load.take_running(resumed_at);
         }
         self.expect_start(slot, patience);
         self.retire_if_worn(slot);

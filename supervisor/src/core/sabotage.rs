@@ -70,6 +70,26 @@ bugs! {
     StopIgnored,
     /// A stop does not end what runs.
     StopForgetsRunning,
+    /// The time in which others ran counts as run time of a suspended job.
+    SuspendedClockRuns,
+    /// A suspended job is blamed for the end of its worker.
+    SuspendedBlamed,
+    /// A job that must not be lost with another is run between its steps.
+    AnyoneLetIn,
+    /// A job does not go on from its checkpoint.
+    ResumeForgotten,
+    /// A worker need not say how far its job is, whatever it promised.
+    HangUnnoticed,
+    /// A reload is answered twice.
+    ReloadToldTwice,
+    /// A version that does not start stays on trial.
+    TrialNeverTakenBack,
+    /// A worker whose replacement is ready is given jobs.
+    ClosingTakesJobs,
+    /// A place that is one too many is filled again.
+    SurplusRefilled,
+    /// Clients pay nothing.
+    ChargeForgotten,
 }
 
 /// The mistake that is planted, if one is.

@@ -210,7 +210,9 @@ impl Core {
     /// If it ends the worker, the job whose steps it runs between is lost as well, and it may itself be lost with
     /// that job: both must be ones that can be done again.
     fn may_run_between_steps(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| self.attempts_allowed(job) > 1)
+        self.jobs
+            .get(id)
+            .is_some_and(|job| self.attempts_allowed(job) > 1 || self.sabotage.is(Bug::AnyoneLetIn))
     }
 
     fn assign(&mut self, now: Mono, id: JobId, slot: SlotIndex, actions: &mut Actions) {
@@ -232,7 +234,7 @@ impl Core {
         };
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker };
-            let resume = job.checkpoint_bytes > 0;
+            let resume = job.checkpoint_bytes > 0 && !self.sabotage.is(Bug::ResumeForgotten);
             actions.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
         }
     }
@@ -274,7 +276,8 @@ impl Core {
             self.due.remove(&(due, slot));
         }
         self.due.extend(fresh.due.map(|due| (due, slot)));
-        match matches!(place.state, SlotState::Vacant) && place.role != Role::Surplus {
+        let is_wanted = place.role != Role::Surplus || self.sabotage.is(Bug::SurplusRefilled);
+        match matches!(place.state, SlotState::Vacant) && is_wanted {
             true => self.vacant.insert(slot),
             false => self.vacant.remove(&slot),
         };
@@ -283,7 +286,8 @@ impl Core {
     /// Whether the slot can be given anything.
     fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
-        (slot.role == Role::Work || self.sabotage.is(Bug::SpareWorks)) && slot.is_ready() && !slot.is_closing
+        let is_closing = slot.is_closing && !self.sabotage.is(Bug::ClosingTakesJobs);
+        (slot.role == Role::Work || self.sabotage.is(Bug::SpareWorks)) && slot.is_ready() && !is_closing
     }
 
     /// How many jobs the slot has, if it can take one more.

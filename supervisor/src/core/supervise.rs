@@ -109,6 +109,8 @@ impl Core {
         let differ = offers.values().any(|version| version.len() != all.len());
         let all: Vec<TaskOffer<'static>> = all.into_values().cloned().collect();
         self.programs[program].offers_differ = differ;
+        // All that said hello was taken back: what the program offers is unknown again.
+        self.programs[program].has_said_hello = !self.programs[program].offers.is_empty();
         let changes = self.registry.offer(program, &all);
         if changes.has_moved || !changes.gone.is_empty() {
             self.queue_anew();
@@ -204,7 +206,7 @@ impl Core {
             SlotState::Vacant | SlotState::Starting { .. } => (None, Load::default()),
             leaving @ SlotState::Leaving { .. } => {
                 self.slots[slot].state = leaving;
-                return self.note_lie(now, slot, cause, actions);
+                return;
             }
         };
         if let Some(why) = why(&cause) {
@@ -216,17 +218,26 @@ impl Core {
         self.places_changed = true;
     }
 
-    /// A worker on its way out broke a rule: from now on nothing counts that it says, or did not say.
-    fn note_lie(&mut self, now: Mono, slot: SlotIndex, lie: Cause, actions: &mut Actions) {
+    /// A worker sent what is no message. Of one on its way out nothing counts from now on that it says, or did not say;
+    /// that what it says comes out of turn is no such thing there: the answer to a job that was withdrawn does.
+    pub(super) fn on_nonsense(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        message: String,
+        actions: &mut Actions,
+    ) {
+        let Some(&slot) = self.places.get(&worker) else { return };
         let reap_by = now + self.config.reap_timeout;
-        if !self.slots[slot].is_trusted() || !matches!(lie, Cause::Violation(_) | Cause::Unfit(_)) {
+        if !self.slots[slot].is_trusted() {
             return;
         }
-        if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {
-            *cause = lie;
+        if let SlotState::Leaving { cause, going, .. } = &mut self.slot_mut(slot).state {
+            *cause = Cause::Violation(message);
             *going = Going::Killed { reap_by };
-            actions.push(Action::Kill { worker: place.worker, how: Kill::Kill });
+            return actions.push(Action::Kill { worker, how: Kill::Kill });
         }
+        self.on_violation(now, worker, message, actions);
     }
 
     /// A process does not go although it was killed: it hangs in the kernel, on a dead file system for example. Its
@@ -262,7 +273,11 @@ impl Core {
             return;
         };
         *going = Going::Killed { reap_by };
+        if load.is_empty() {
+            return;
+        }
         let (place, was, cause, load) = (*place, *was, cause.clone(), std::mem::take(load));
+        actions.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
         let (last_lines, usage) = (Vec::new(), None);
         let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
         self.lose(now, load, &end, actions);

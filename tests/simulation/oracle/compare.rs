@@ -62,7 +62,8 @@ impl Oracle {
             let is_held = core.jobs().get(*id).map(|job| job.state.is_with_a_worker());
             demand(is_held == Some(book.holder.is_some()), "O1", || format!("{id} is not with {book:?}"))?;
             let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);
-            let is_overdue = matches!(event, Event::Tick) && book.has_run_too_long(now);
+            let is_running = matches!(event, Event::Tick) && book.suspended_since.is_none();
+            let is_overdue = is_running && book.has_run_too_long(now);
             demand(!is_overdue || is_leaving || book.is_doubtful, "O2", || format!("{id} runs too long"))?;
             let hangs = matches!(event, Event::Tick) && book.is_silent(now, self.config.hang_timeout);
             demand(!hangs || is_leaving || book.is_doubtful, "O2", || format!("{id} hangs: {book:?}"))?;

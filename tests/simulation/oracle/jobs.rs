@@ -255,7 +255,10 @@ impl Oracle {
     fn is_unknown(&self, task: &str) -> bool {
         let is_offered = self.programs.iter().any(|program| program.offers.iter().any(|name| name == task));
         let all_known = self.programs.iter().all(|program| program.has_said_hello);
-        !is_task_name(task) || (all_known && !is_offered)
+        // When a version is taken back, what the one before it offered last counts again.
+        let was_dropped = self.programs.iter().any(|program| program.dropped.iter().any(|name| name == task));
+        let is_gone = !is_offered || (self.reloads.has_been_asked() && was_dropped);
+        !is_task_name(task) || (all_known && is_gone)
     }
 
     pub(super) fn judge_outcome(&mut self, now: Mono, event: &Event, ended: &Ended) -> Result<(), Failure> {
@@ -310,7 +313,8 @@ impl Oracle {
                 is_its_exit && ((was_lost && book.allowed == 1 && !is_innocent) || was_given_back_often)
             }
             (OutcomeCode::WorkerProtocol, _) => {
-                is_its_exit && book.allowed == 1 && holder.is_some_and(|holder| holder.is_liar)
+                let is_too_often = book.allowed == 1 || book.returns + book.starts + 1 >= RETURNS_MAX;
+                is_its_exit && is_too_often && holder.is_some_and(|holder| holder.is_liar)
             }
             (OutcomeCode::Poison, _) => {
                 let is_blamed = book.suspended_since.is_none() && book.crashes + 1 >= book.allowed;

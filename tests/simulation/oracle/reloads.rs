@@ -96,6 +96,11 @@ impl Oracle {
         if self.is_ending() || matches!(event, Event::Reload { .. }) {
             return demand(!is_done, "O16", || format!("the reload to {version} cannot be done"));
         }
+        // Where no worker can be started any more, the rest of the old ones stays.
+        let may_be_given_up = self.programs.iter().any(|program| program.may_refuse(self.least_restarts));
+        if !is_done && may_be_given_up {
+            return Ok(());
+        }
         demand(is_done != self.reloads.is_taken_back, "O16", || format!("{:?}: {is_done}", self.reloads))?;
         let good = |program: ProgramIndex| &self.reloads.programs[program];
         let is_there = |(id, book): &(&_, &super::WorkerBook)| !book.is_gone && !self.gone.contains(*id);

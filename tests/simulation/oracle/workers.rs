@@ -85,6 +85,8 @@ impl WorkerBook {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramBook {
     pub(super) offers: Vec<String>,
+    /// What some worker offered and the one before or after it did not.
+    pub(super) dropped: Vec<String>,
     pub(super) has_said_hello: bool,
     /// Ends of processes, since one was last proved to be good, that may count as failed starts.
     failures: u32,
@@ -218,7 +220,12 @@ impl Oracle {
         let program = &mut self.programs[book.program];
         program.has_said_hello = true;
         program.may_be_broken = false;
-        program.offers = tasks.iter().map(|task| task.name.to_string()).collect();
+        let offers: Vec<String> = tasks.iter().map(|task| task.name.to_string()).collect();
+        let of_one_only = |name: &&String| offers.contains(name) != program.offers.contains(name);
+        let dropped: Vec<String> =
+            offers.iter().chain(&program.offers).filter(of_one_only).cloned().collect();
+        program.dropped.extend(dropped);
+        program.offers = offers;
         Duty::Nothing
     }
 
