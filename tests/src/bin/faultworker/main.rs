@@ -36,7 +36,7 @@ const TASKS: &[(&str, bool)] = &[
     ("charge", false),
     ("pid", true),
     ("deaf", true),
-    ("canary", false),
+    ("canary", true),
     ("canary.slow", false),
 ];
 
