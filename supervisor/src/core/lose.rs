@@ -45,11 +45,6 @@ impl End {
         }
     }
 
-    /// Whether it broke the protocol, so that nothing counts that it said, or did not say, afterwards.
-    fn is_of_a_liar(&self) -> bool {
-        matches!(self.cause, Some(Cause::Violation(_) | Cause::Unfit(_)))
-    }
-
     fn attempt(
         &self,
         code: OutcomeCode,
@@ -141,22 +136,12 @@ impl Core {
         job.returns += u32::from(!self.sabotage.is(Bug::ReturnsNotCounted));
         remember(job, lost);
         let returns = job.returns;
-        if end.is_of_a_liar() && !self.may_be_tried_twice(id) {
-            let message =
-                "its worker broke the protocol before it said that it had started it; it may have run";
-            let error = outcome::error(OutcomeCode::WorkerProtocol, message);
-            return self.finish(now, id, Ending::of(error), actions);
-        }
         if returns < RETURNS_MAX {
             return self.try_again(id);
         }
         let message =
             format!("{RETURNS_MAX} workers ended before they started it, the last with {}", end.exit);
         self.finish(now, id, Ending::of(outcome::error(OutcomeCode::WorkerCrashed, message)), actions);
-    }
-
-    fn may_be_tried_twice(&self, id: JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| self.attempts_allowed(job) > 1)
     }
 
     /// The job waits again, in its old place. What its client paid for the attempt stays paid.
