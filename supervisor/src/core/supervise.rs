@@ -303,6 +303,10 @@ impl Core {
         let program = self.slots[slot].program;
         let state = std::mem::take(&mut self.slot_mut(slot).state);
         self.slots[slot].retire = None;
+        if self.programs[program].offers_differ {
+            // It may have been the last one of its version.
+            self.settle_offers(program);
+        }
         self.slots[home].ended += 1;
         self.slots[home].last_exit = Some(exit.to_string());
         let words = last_lines.last().map_or(String::new(), |words| format!("; it printed last: {words}"));
