@@ -112,7 +112,7 @@ impl Core {
         if may_run_again {
             return self.try_again(id);
         }
-        let error = error_of(&lost, crashes, allowed, &self.innocent(is_blamed));
+        let error = error_of(&lost, crashes, allowed, is_blamed);
         let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { code };
         let ending = Ending {
             outcome,
@@ -122,10 +122,6 @@ impl Core {
             usage: used(end.usage),
         };
         self.finish(now, id, ending, actions);
-    }
-
-    fn innocent(&self, is_blamed: bool) -> String {
-        if is_blamed { String::new() } else { " because of another job of that worker".to_owned() }
     }
 
     fn give_back(&mut self, now: Mono, id: JobId, end: &End, actions: &mut Actions) {
@@ -167,10 +163,10 @@ fn remember(job: &mut Job, lost: LostAttempt) {
 }
 
 /// The error of a job that is given up.
-fn error_of(lost: &LostAttempt, attempts: u32, allowed: u32, innocent: &str) -> ErrorDetail {
-    let message = match innocent {
-        "" => format!("{} in attempt {attempts} of {allowed}", lost.what),
-        because => format!("{}{because}", lost.what),
+fn error_of(lost: &LostAttempt, attempts: u32, allowed: u32, is_blamed: bool) -> ErrorDetail {
+    let message = match is_blamed {
+        true => format!("{} in attempt {attempts} of {allowed}", lost.what),
+        false => format!("{} because of another job of that worker", lost.what),
     };
     let (signal, exit_code) = (lost.exit.signal(), lost.exit.code());
     ErrorDetail { signal, exit_code, ..outcome::error(lost.code, message) }

@@ -63,7 +63,7 @@ impl Core {
         self.slot_mut(slot).state = of_spare;
         self.slots[slot].incarnation += 1;
         self.slots[spare].incarnation += u64::from(self.slots[spare].worker().is_some());
-        // Whether the one that comes is worn as well is seen when its time is looked at again.
+        // Whether the one that comes is to be replaced as well comes along with it.
         self.slots[slot].retire = self.slots[spare].retire.take();
         for place in [slot, spare] {
             if let Some(worker) = self.slots[place].worker() {

@@ -49,8 +49,8 @@ impl Core {
         }
     }
 
-    /// Whether the job may go on from there later. One that must not be done twice may not: what it did after the
-    /// checkpoint would be.
+    /// The job goes on from there when it is given out again. One that must not be done twice is so only after it has
+    /// yielded: a crash ends it, since what it did after the checkpoint would be done twice.
     fn keep(&mut self, id: JobId, bytes: u64, actions: &mut Actions) {
         if self.jobs.get(id).is_some() {
             self.jobs.set_checkpoint(id, bytes);
