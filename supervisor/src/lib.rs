@@ -41,6 +41,7 @@ mod pool;
 mod public_id;
 mod server;
 mod supervisor;
+mod sys;
 pub mod views;
 pub mod workers;
 

@@ -16,6 +16,7 @@ mod crew;
 mod dead;
 mod explain;
 mod finished;
+mod launches;
 mod orders;
 mod stalls;
 mod strays;
@@ -25,17 +26,17 @@ use crate::core::Core;
 use crate::core::action::{Action, Actions, Kill, Notice};
 use crate::core::config::CoreConfig;
 use crate::core::event::Event;
-use crate::core::ids::{JobId, Mono, ProgramIndex, SlotIndex, Ticket, Version, WorkerId};
+use crate::core::ids::{JobId, Mono, Ticket, Version, WorkerId};
 use crate::event_loop::{Context, HandleId, LoopHandle, TimerId};
 use crate::job::Job;
 use crate::log::Log;
 use crate::public_id::PublicIds;
-use crate::workers::sweep::Sweeper;
-use crate::workers::{Process, Program};
+use crate::workers::{Launcher, Program};
 use bytes::Bytes;
 use crew::Crew;
 use dead::DeadLetters;
 use finished::FinishedJobs;
+use launches::Launch;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
 use orders::Order;
@@ -44,6 +45,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
+use strays::Sweeps;
 
 pub(crate) use orders::Listener;
 
@@ -87,9 +89,10 @@ pub(crate) struct Hub {
     on_over: Vec<Then>,
     on_reloaded: BTreeMap<Version, OnReloaded>,
     dead: DeadLetters,
-    /// For what escapes from workers, where that is ours to end.
-    sweeper: Option<Sweeper>,
-    is_sweeping: bool,
+    launcher: Launcher,
+    /// Processes that are being started.
+    launches: BTreeMap<WorkerId, Launch>,
+    sweeps: Sweeps,
     last_measured: Option<WorkerId>,
     /// When stalled workers were last looked for.
     looked_at: Instant,
@@ -155,6 +158,7 @@ impl Hub {
         handle: LoopHandle,
     ) -> Result<HubRef, String> {
         let core = Core::new(config)?;
+        let launcher = Launcher::start().map_err(|error| format!("cannot start a thread: {error}"))?;
         let HubConfig { programs, affinity, sweep } = hub;
         let cores = if affinity { usable_cores() } else { Vec::new() };
         let hub = Rc::new_cyclic(|me| {
@@ -183,8 +187,9 @@ impl Hub {
                 on_over: Vec::new(),
                 on_reloaded: BTreeMap::new(),
                 dead: DeadLetters::default(),
-                sweeper: sweep.then(Sweeper::new),
-                is_sweeping: false,
+                launcher,
+                launches: BTreeMap::new(),
+                sweeps: Sweeps::new(sweep),
                 last_measured: None,
                 looked_at: Instant::now(),
                 child_signals: None,
@@ -351,28 +356,9 @@ impl Hub {
             Action::Finish(ended) => self.finish(&ended),
             Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
             Action::Log(notice) => self.note(&notice),
-            Action::Over => self.on_over.drain(..).for_each(|then| self.handle.set_pending(then)),
-        }
-    }
-
-    fn spawn(&mut self, worker: WorkerId, program: ProgramIndex, version: Version, slot: SlotIndex) {
-        let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
-        let command =
-            self.programs[program].get(&version).expect("a version is kept while it may be started");
-        let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
-        let started = match core {
-            Some(core) => {
-                let bound = command.clone().with_variable(AFFINITY_VARIABLE, &core.to_string());
-                Process::spawn(&bound, payload_max)
-            }
-            None => Process::spawn(command, payload_max),
-        };
-        let joined = started.and_then(|process| self.enlist(worker, process));
-        match joined {
-            Ok(pid) => self.log.info(format_args!("slot {slot}: started worker process {pid}")),
-            Err(error) => {
-                let event = Event::SpawnFailed { worker, fatal: error.fatal, message: error.message };
-                self.inbox.push_back(event.into());
+            Action::Over => {
+                self.give_up_launches();
+                self.on_over.drain(..).for_each(|then| self.handle.set_pending(then));
             }
         }
     }
@@ -398,6 +384,9 @@ impl Hub {
     }
 
     fn kill(&mut self, worker: WorkerId, how: Kill) {
+        if self.kill_launch(worker, how) {
+            return;
+        }
         let Some(member) = self.crew.get_mut(worker) else { return };
         let signal = match how {
             Kill::Term => Signal::TERM,

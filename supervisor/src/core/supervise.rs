@@ -141,6 +141,10 @@ impl Core {
         message: &str,
         actions: &mut Actions,
     ) {
+        if self.hanging.remove(&worker).is_some() {
+            self.places_changed = true;
+            return;
+        }
         let Some(&slot) = self.places.get(&worker) else { return };
         let (version, is_leaving) = match self.slots[slot].state {
             SlotState::Starting { version, .. } => (version, false),

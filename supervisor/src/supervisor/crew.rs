@@ -66,11 +66,6 @@ impl Crew {
         self.members.get(&worker)?.process.resident_bytes()
     }
 
-    /// Whether this is the process of a worker that has not been collected.
-    pub(super) fn has_process(&self, pid: u32) -> bool {
-        self.members.values().any(|member| member.process.pid() == pid)
-    }
-
     /// Asks the kernel what a worker gave up before its hello.
     pub(super) fn look_at_confinement(&mut self, worker: WorkerId) {
         if let Some(member) = self.members.get_mut(&worker) {
@@ -209,6 +204,7 @@ impl Hub {
             self.crew.past_pids.insert(worker, member.process.pid());
             member.unwatch(&self.handle);
         }
+        self.launcher.forget(worker.0);
         self.sweep();
         while self.crew.past_pids.len() > PAST_PIDS_MAX {
             self.crew.past_pids.pop_first();
@@ -348,6 +344,7 @@ impl Drop for Hub {
     /// The processes are killed with their owner. Who awaits a job is told.
     fn drop(&mut self) {
         self.give_up_orders();
+        self.give_up_launches();
         if let Some(watcher) = self.child_signals.take() {
             let _ = self.handle.close(watcher, |_| ());
         }

@@ -5,7 +5,7 @@ use super::Hub;
 use crate::core::event::Event;
 use crate::core::ids::WorkerId;
 use crate::workers::StopState;
-use crate::workers::sweep::SWEEP_PAUSE;
+use crate::workers::sweep::{SWEEP_PAUSE, Swept};
 use rustix::process::Signal;
 
 impl Hub {
@@ -38,22 +38,68 @@ impl Hub {
         self.sweep();
     }
 
-    /// Ends what escaped from workers, as far as that goes now; goes on a moment later if there is more.
+    /// Has what escaped from workers ended, as far as that goes now; goes on a moment later if there is more.
     pub(super) fn sweep(&mut self) {
-        let Some(sweeper) = &mut self.sweeper else { return };
-        let crew = &self.crew;
-        let swept = sweeper.sweep(&|pid| crew.has_process(pid));
+        if !self.sweeps.may_begin() {
+            return;
+        }
+        let me = self.me.clone();
+        let request = self.handle.request(move |_, swept| Hub::with(&me, |hub| hub.swept(swept)));
+        self.launcher.sweep(move |swept| {
+            // Without a loop nobody wants to know.
+            let _ = request.complete(swept);
+        });
+    }
+
+    fn swept(&mut self, swept: Swept) {
         if swept.killed > 0 {
             self.log.warn(format_args!("{} processes that escaped from workers are ended", swept.killed));
         }
-        if swept.more && !std::mem::replace(&mut self.is_sweeping, true) {
+        let is_wanted_again = self.sweeps.ended();
+        if is_wanted_again {
+            self.sweep();
+        } else if swept.more && self.sweeps.may_pause() {
             let me = self.me.clone();
             let again = move |hub: &mut Hub| {
-                hub.is_sweeping = false;
+                hub.sweeps.is_paused = false;
                 hub.sweep();
             };
             let timer = self.handle.set_timeout(SWEEP_PAUSE, move |_| Hub::with(&me, again));
             self.handle.unref(timer);
         }
+    }
+}
+
+/// One sweep at a time, and one more for all that was asked for meanwhile.
+pub(super) struct Sweeps {
+    /// The children of this process that are no workers are ours to end.
+    is_ours_to_do: bool,
+    is_under_way: bool,
+    is_wanted_again: bool,
+    /// A timer will ask for the next one.
+    is_paused: bool,
+}
+
+impl Sweeps {
+    pub(super) fn new(is_ours_to_do: bool) -> Sweeps {
+        Sweeps { is_ours_to_do, is_under_way: false, is_wanted_again: false, is_paused: false }
+    }
+
+    fn may_begin(&mut self) -> bool {
+        if !self.is_ours_to_do {
+            return false;
+        }
+        self.is_wanted_again = self.is_under_way;
+        !std::mem::replace(&mut self.is_under_way, true)
+    }
+
+    /// Whether another one was asked for.
+    fn ended(&mut self) -> bool {
+        self.is_under_way = false;
+        std::mem::take(&mut self.is_wanted_again)
+    }
+
+    fn may_pause(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_paused, true)
     }
 }

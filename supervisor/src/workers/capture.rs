@@ -11,7 +11,7 @@ use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes that one call reads at the most.
@@ -87,10 +87,10 @@ impl Capture {
         Ok(Capture { stdout: Pipe::new(stdout)?, stderr: Pipe::new(stderr)?, lines: Lines::default() })
     }
 
-    pub(super) fn source(&self, stream: Stream) -> Rc<OwnedFd> {
+    pub(super) fn source(&self, stream: Stream) -> Arc<OwnedFd> {
         match stream {
-            Stream::Stdout => Rc::clone(&self.stdout.source),
-            Stream::Stderr => Rc::clone(&self.stderr.source),
+            Stream::Stdout => Arc::clone(&self.stdout.source),
+            Stream::Stderr => Arc::clone(&self.stderr.source),
         }
     }
 
@@ -173,7 +173,7 @@ impl Lines {
 /// One stream, and the start of a line that is not complete.
 #[derive(Debug)]
 struct Pipe {
-    source: Rc<OwnedFd>,
+    source: Arc<OwnedFd>,
     /// At most [`RAW_LINE_MAX`] bytes; what goes beyond them is let go.
     line: Vec<u8>,
 }
@@ -181,7 +181,7 @@ struct Pipe {
 impl Pipe {
     fn new(source: OwnedFd) -> io::Result<Pipe> {
         ioctl_fionbio(&source, true)?;
-        Ok(Pipe { source: Rc::new(source), line: Vec::new() })
+        Ok(Pipe { source: Arc::new(source), line: Vec::new() })
     }
 
     /// `on_line` gets each line that is complete and leaves an empty one in its place.

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Bytes that one flush writes at the most (1 MiB), so that one large job does not hold up the loop.
 pub const FLUSH_MAX: usize = 1 << 20;
@@ -69,7 +69,7 @@ impl std::error::Error for LinkError {}
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Link {
-    socket: Rc<UnixStream>,
+    socket: Arc<UnixStream>,
     decoder: FrameDecoder,
     outbox: Outbox,
 }
@@ -78,11 +78,11 @@ impl Link {
     /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
         socket.set_nonblocking(true)?;
-        Ok(Link { socket: Rc::new(socket), decoder: FrameDecoder::new(payload_max), outbox: Outbox::new() })
+        Ok(Link { socket: Arc::new(socket), decoder: FrameDecoder::new(payload_max), outbox: Outbox::new() })
     }
 
-    pub(super) fn socket(&self) -> Rc<UnixStream> {
-        Rc::clone(&self.socket)
+    pub(super) fn socket(&self) -> Arc<UnixStream> {
+        Arc::clone(&self.socket)
     }
 
     pub(super) fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) -> Result<(), EncodeError> {

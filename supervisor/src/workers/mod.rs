@@ -1,8 +1,8 @@
 //! Worker processes: how one is started, spoken to, listened to, signalled and buried.
 //!
-//! Nothing here knows of slots or jobs, and nothing here waits, unless a living [`Process`] is dropped: it is an
-//! object over descriptors that do not block. The hub watches them, calls when one is ready, and carries what comes
-//! out to the core.
+//! Nothing here knows of slots or jobs. A [`Process`] is an object over descriptors that do not block, and waits only
+//! when it is started, which the [`Launcher`] does on a thread of its own, and when it is dropped while it lives. The
+//! hub watches the descriptors, calls when one is ready, and carries what comes out to the core.
 //!
 //! ```text
 //!                       hub                                          child process (leader of its own group)
@@ -13,14 +13,15 @@
 //!   try_reap    <------ pidfd   <---- the kernel                        it has ended, and how
 //! ```
 //!
-//! `program.rs` says what is started and in which environment, `process.rs` is the child as a whole, `link.rs` the
-//! socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory, `confinement.rs` what it gave up,
-//! `wait.rs` the one bounded wait. Two files are about processes that nobody owns: `sweep.rs` for those that escaped
+//! `program.rs` says what is started and in which environment, `launcher.rs` is the thread that starts it, `process.rs`
+//! the child as a whole, `link.rs` the socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory,
+//! `confinement.rs` what it gave up, `wait.rs` the one bounded wait. Two files are about processes that nobody owns: `sweep.rs` for those that escaped
 //! from a worker of ours, `orphans.rs` for those of a supervisor that was killed.
 
 mod capture;
 mod confinement;
 mod escape;
+mod launcher;
 mod link;
 pub mod orphans;
 mod process;
@@ -34,6 +35,7 @@ pub use capture::{
 };
 pub use confinement::{Confinement, OPEN_FILES_HIGHEST, Scheduler};
 pub use escape::{LINE_MAX, escape_line};
+pub use launcher::Launcher;
 pub use link::{FLUSH_MAX, Flushed, LinkError, Received};
 pub use process::{Process, SpawnError, StopState};
 pub use program::Program;

@@ -17,9 +17,10 @@ use super::capture::{Capture, Captured, Stream};
 use super::confinement::Confinement;
 use super::link::{Flushed, Link, LinkError, Received};
 use super::program::Program;
-use super::usage::{self, CpuTime, ProcessUsage};
+use super::usage::{self, ProcessUsage};
 use super::wait::wait_for;
 use crate::exit::Exit;
+use crate::sys::{self, CpuTime};
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::limits::PAYLOAD_MAX_VARIABLE;
@@ -35,9 +36,9 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
-use std::rc::Rc;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long dropping a process waits for it to be gone after SIGKILL.
@@ -87,7 +88,7 @@ fn is_fatal(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
-    pidfd: Rc<OwnedFd>,
+    pidfd: Arc<OwnedFd>,
     link: Link,
     capture: Capture,
     life: Life,
@@ -121,8 +122,9 @@ impl Process {
     /// Nothing else that is opened here reaches it. What this process was itself given without close-on-exec does;
     /// to close that is up to `main`, the shim or the worker.
     ///
-    /// Must be called on a thread that lives as long as the worker may: the parent-death signal that workers ask for
-    /// is bound to the thread that started them.
+    /// The calling thread waits until the program is loaded. It has to live as long as the worker may: the
+    /// parent-death signal that workers ask for is bound to the thread that started them. [`super::Launcher`] is such
+    /// a thread.
     ///
     /// # Errors
     /// [`SpawnError`], which says whether trying again can help.
@@ -142,7 +144,7 @@ impl Process {
 
     fn adopt(child: &mut Child, link: Link) -> io::Result<Process> {
         let pid = Pid::from_child(child);
-        let pidfd = Rc::new(pidfd_open(pid, PidfdFlags::empty())?);
+        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(io::Error::other("the child has no pipes"));
         };
@@ -156,22 +158,22 @@ impl Process {
     }
 
     /// Our end of the socket: readable for [`Process::receive`], writable for [`Process::flush`].
-    pub fn socket(&self) -> Rc<UnixStream> {
+    pub fn socket(&self) -> Arc<UnixStream> {
         self.link.socket()
     }
 
     /// Readable once the process has ended: call [`Process::try_reap`].
-    pub fn pidfd(&self) -> Rc<OwnedFd> {
-        Rc::clone(&self.pidfd)
+    pub fn pidfd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.pidfd)
     }
 
     /// Readable for [`Process::capture`] of [`Stream::Stdout`].
-    pub fn stdout(&self) -> Rc<OwnedFd> {
+    pub fn stdout(&self) -> Arc<OwnedFd> {
         self.capture.source(Stream::Stdout)
     }
 
     /// Readable for [`Process::capture`] of [`Stream::Stderr`].
-    pub fn stderr(&self) -> Rc<OwnedFd> {
+    pub fn stderr(&self) -> Arc<OwnedFd> {
         self.capture.source(Stream::Stderr)
     }
 
@@ -262,8 +264,7 @@ impl Process {
         if let Life::Reaped { exit, .. } = self.life {
             return Ok(Some(exit));
         }
-        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        match self.wait(exited | WaitIdOptions::NOWAIT) {
+        match self.wait(WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT) {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(None),
             // Somebody in this process waits for any child, or ignores SIGCHLD. The number may be reused: hands off.
@@ -272,13 +273,10 @@ impl Process {
         }
         // As long as the zombie is there, nobody else can have its number: kill before it is collected.
         let _ = kill_process_group(self.pid, Signal::KILL);
-        let before = usage::cpu_time_of_collected_children();
-        let exit = match self.wait(exited) {
-            Ok(Some(status)) => exit_of(&status),
-            Ok(None) | Err(_) => Exit::Unknown,
-        };
-        let cpu_time = usage::cpu_time_of_collected_children().since(before);
-        Ok(Some(self.bury(exit, Some(cpu_time))))
+        Ok(Some(match sys::collect(self.pid)? {
+            Some(collected) => self.bury(exit_of(collected.status), Some(collected.cpu_time)),
+            None => self.bury(Exit::Unknown, None),
+        }))
     }
 
     /// Whether it was stopped or continued since this was last asked for: only the latest change is told, and told
@@ -297,7 +295,7 @@ impl Process {
     }
 
     /// User and system time that it has used, with the children that it has waited for: of a living process in steps
-    /// of usually 10 ms, of a reaped one exactly, if nobody else collects children in this process.
+    /// of usually 10 ms, of a reaped one exactly.
     pub fn cpu_time(&self) -> Option<Duration> {
         self.cpu().map(CpuTime::total)
     }
@@ -376,8 +374,8 @@ impl Drop for Process {
     }
 }
 
-fn exit_of(status: &WaitIdStatus) -> Exit {
-    match (status.exit_status(), status.terminating_signal()) {
+fn exit_of(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),
         (None, None) => Exit::Unknown,

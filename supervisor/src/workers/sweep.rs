@@ -65,8 +65,8 @@ impl Sweeper {
     /// [`super::Process`] that has not been reaped, also of an ended one, and is asked about no other numbers than
     /// those of children. Does not wait, and is bounded by [`SWEEP_ROUNDS_MAX`] and [`SWEEP_KILLS_MAX`].
     ///
-    /// To be called by the thread that spawns and reaps the workers, so that no worker is a child before it is known
-    /// to be ours. Where the kernel does not list children (CONFIG_PROC_CHILDREN) nothing is swept.
+    /// To be called by the thread that starts the workers, so that no worker is a child before it is known to be ours.
+    /// Where the kernel does not list children (CONFIG_PROC_CHILDREN) nothing is swept.
     pub fn sweep(&mut self, is_ours: &dyn Fn(u32) -> bool) -> Swept {
         let mut swept = Swept::default();
         let mut kills_left = SWEEP_KILLS_MAX;
@@ -134,7 +134,7 @@ fn parse(list: &str) -> Vec<u32> {
 
 /// A sweep takes every child of a process: the tests start this test program once more to have one for themselves.
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::process::{Child, Command};
     use std::time::Instant;
@@ -142,14 +142,18 @@ mod tests {
     const ALONE: &str = "OFFLOAD_TEST_ALONE";
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    /// Runs `body` in a process of its own, which is a subreaper, as the test of this name.
     fn alone(name: &str, body: impl FnOnce()) {
+        alone_as(&format!("workers::sweep::tests::{name}"), body);
+    }
+
+    /// Runs `body` in a process of its own, which is a subreaper, as the test of this name.
+    pub(in super::super) fn alone_as(test: &str, body: impl FnOnce()) {
         if std::env::var_os(ALONE).is_some() {
             become_subreaper().unwrap();
             return body();
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", &format!("workers::sweep::tests::{name}"), "--nocapture"]);
+        command.args(["--exact", test, "--nocapture"]);
         let output = command.env(ALONE, "1").output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("1 passed"), "{output:?}");

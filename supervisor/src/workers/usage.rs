@@ -1,8 +1,7 @@
 //! What a process has used, as the kernel counts it: facts, whatever the worker says of itself.
 
 use super::confinement::{stat_field, status_field};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::{TimeVal, TimeValLike};
+use crate::sys::CpuTime;
 use serde::Serialize;
 use std::fs;
 use std::time::Duration;
@@ -19,26 +18,6 @@ pub struct ProcessUsage {
     pub peak_rss: Option<u64>,
 }
 
-/// CPU time, apart for user and kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CpuTime {
-    pub(super) user: Duration,
-    pub(super) system: Duration,
-}
-
-impl CpuTime {
-    pub(super) fn total(self) -> Duration {
-        self.user.saturating_add(self.system)
-    }
-
-    pub(super) fn since(self, before: CpuTime) -> CpuTime {
-        CpuTime {
-            user: self.user.saturating_sub(before.user),
-            system: self.system.saturating_sub(before.system),
-        }
-    }
-}
-
 /// From `/proc/PID/stat`, which a process has until it is reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
@@ -47,22 +26,6 @@ pub(super) struct Usage {
     pub(super) cpu_time: CpuTime,
     /// Resident memory in bytes; 0 for a process that has ended.
     pub(super) resident_bytes: u64,
-}
-
-/// CPU time of all children that this process has collected so far, to the microsecond.
-///
-/// Their memory cannot be had like this: the kernel keeps only the largest of all, and counts towards a child's what
-/// this process had itself when it started the child.
-pub(super) fn cpu_time_of_collected_children() -> CpuTime {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN);
-    usage.map_or_else(
-        |_| CpuTime::default(),
-        |usage| CpuTime { user: to_duration(usage.user_time()), system: to_duration(usage.system_time()) },
-    )
-}
-
-fn to_duration(time: TimeVal) -> Duration {
-    Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or(0))
 }
 
 /// Reads the usage of a process that is not reaped yet: afterwards the number may be somebody else's.
