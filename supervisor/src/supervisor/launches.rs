@@ -25,7 +25,8 @@ impl Hub {
         slot: SlotIndex,
     ) {
         let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
-        let program = self.programs[program].get(&version).expect("a version is kept while it may be started");
+        let program =
+            self.programs[program].get(&version).expect("a version is kept while it may be started");
         let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
         let program = match core {
             Some(core) => program.clone().with_variable(AFFINITY_VARIABLE, &core.to_string()),

@@ -1,7 +1,7 @@
 //! Faults in numbers, against the real supervisor:
 //!
 //! ```text
-//! chaos [--seed N] [--for 60s] [--kill-every 50ms] [--stops 10] [--clients 16] [--workers 2] [--report FILE]
+//! chaos [--seed N] [--for 60s] [--kill-every 50ms] [--stops 1] [--clients 16] [--workers 2] [--report FILE]
 //!       [--never-refuse] [--strict]
 //! chaos --storm [--for 60s] [--workers 2] [--report FILE]
 //! chaos --soak [--jobs 1000000] [--workers 2] [--report FILE]

@@ -19,13 +19,13 @@ pub struct KnownJob {
 const LARGE: usize = 100_000;
 
 impl KnownJob {
-    /// Some job: echoes, checksums and averages in equal parts. The averages take up to a millisecond or so each, so that
+    /// Some job: echoes, checksums and averages in equal parts. The averages take up to half a millisecond or so each, so that
     /// it is the workers that keep the cores busy and not the loop.
     pub fn some(seed: &mut Seed) -> KnownJob {
         match seed.below(3) {
             0 => KnownJob::echo(bytes(seed)),
             1 => KnownJob::sha256(bytes(seed)),
-            _ => KnownJob::average(1000 + seed.below(2_000_000) as u64),
+            _ => KnownJob::average(1000 + seed.below(1_000_000) as u64),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a worker that is only held up is stopped: a start that takes its time, mostly.
-const HELD_UP: Duration = Duration::from_millis(100);
+pub const HELD_UP: Duration = Duration::from_millis(100);
 /// The killer looks so often whether it is over.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -33,42 +33,61 @@ pub struct Deeds {
     pub pauses: u64,
 }
 
-/// Does it to the children of this process until it is over.
-pub fn kill_until(supervisor: u32, mut seed: Seed, habits: Habits, is_over: &AtomicBool) -> Deeds {
-    let mut deeds = Deeds::default();
-    let mut held_up = Vec::new();
-    let mut next = Instant::now() + seed.pause(habits.every);
-    while !is_over.load(Ordering::Relaxed) {
-        let now = Instant::now();
-        let_go(&mut held_up, |until| until <= now);
-        if now < next {
-            std::thread::park_timeout(GLANCE.min(next - now));
-            continue;
-        }
-        next += seed.pause(habits.every);
-        let workers = children_of(supervisor);
-        if workers.is_empty() {
-            continue;
-        }
-        let victim = workers[seed.below(workers.len())];
-        match seed.below(100) {
-            dice if dice < habits.stops => {
-                signal(victim, Signal::STOP);
-                deeds.stops += 1;
-            }
-            dice if dice < habits.stops + habits.pauses => {
-                signal(victim, Signal::STOP);
-                held_up.push((now + HELD_UP, victim));
-                deeds.pauses += 1;
-            }
-            _ => {
-                signal(victim, Signal::KILL);
-                deeds.kills += 1;
-            }
-        }
+/// Who does it, to the children of one process.
+#[derive(Debug)]
+pub struct Killer {
+    supervisor: u32,
+    seed: Seed,
+    habits: Habits,
+    deeds: Deeds,
+}
+
+impl Killer {
+    /// Has done nothing yet.
+    pub fn new(supervisor: u32, seed: Seed, habits: Habits) -> Killer {
+        Killer { supervisor, seed, habits, deeds: Deeds::default() }
     }
-    let_go(&mut held_up, |_| true);
-    deeds
+
+    /// All that was done.
+    pub fn deeds(&self) -> Deeds {
+        self.deeds
+    }
+
+    /// Goes on until it is over. Who is held up then is let go.
+    pub fn kill_until(&mut self, is_over: &AtomicBool) {
+        let mut held_up = Vec::new();
+        let mut next = Instant::now() + self.seed.pause(self.habits.every);
+        while !is_over.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            let_go(&mut held_up, |until| until <= now);
+            if now < next {
+                std::thread::park_timeout(GLANCE.min(next - now));
+                continue;
+            }
+            next += self.seed.pause(self.habits.every);
+            held_up.extend(self.do_something().map(|worker| (now + HELD_UP, worker)));
+        }
+        let_go(&mut held_up, |_| true);
+    }
+
+    /// Returns whom it has held up.
+    fn do_something(&mut self) -> Option<u32> {
+        let workers = children_of(self.supervisor);
+        if workers.is_empty() {
+            return None;
+        }
+        let victim = workers[self.seed.below(workers.len())];
+        let (how, count, is_held_up) = match self.seed.below(100) {
+            dice if dice < self.habits.stops => (Signal::STOP, &mut self.deeds.stops, false),
+            dice if dice < self.habits.stops + self.habits.pauses => {
+                (Signal::STOP, &mut self.deeds.pauses, true)
+            }
+            _ => (Signal::KILL, &mut self.deeds.kills, false),
+        };
+        signal(victim, how);
+        *count += 1;
+        is_held_up.then_some(victim)
+    }
 }
 
 /// A number may have become somebody else's meanwhile; to be told to go on harms nobody who is not stopped.

@@ -8,5 +8,6 @@ pub mod prober;
 pub mod process;
 pub mod run;
 pub mod seed;
+pub mod sleeper;
 pub mod soak;
 pub mod storm;

@@ -1,25 +1,39 @@
 //! Chaos itself: clients who know every right answer, somebody who ends workers at random, and the books in the end.
 //!
 //! ```text
-//!   ready -> baseline -> calm: what can be done without faults, and how soon a worker is replaced
-//!                          -> faults, for as long as was asked
-//!                               -> no more faults, no more jobs: everything that is due has to come
-//!                                    -> the books of the clients, of the supervisor and of the kernel are compared
+//!   ready -> baseline -> warm -> [ faults -> whole again -> calm ] -> ... -> [ faults -> whole again -> calm ]
+//!                                  -> no more faults, no more jobs: everything that is due has to come
+//!                                       -> the books of the clients, of the supervisor and of the kernel are compared
 //! ```
+//!
+//! What can be done without faults is measured between them, again and again, because a machine is not equally fast
+//! from one minute to the next.
 
 use super::client::{self, Ledger, Work};
-use super::killer::{self, Deeds, Habits};
+use super::killer::{Deeds, HELD_UP, Habits, Killer};
 use super::prober::{Prober, percentile};
 use super::process::{Holdings, is_stopped};
 use super::seed::Seed;
+use super::sleeper::Sleeper;
 use crate::harness::{Daemon, children_of, signal};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long everything may take to be as it was, once the faults are over.
 const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
+/// How often the loop is asked something.
+const PROBE_EVERY: Duration = Duration::from_millis(1);
+/// How long jobs are done before anything is measured.
+const WARMING_UP: Duration = Duration::from_secs(1);
+/// So long there are faults at a stretch, and then a quarter as long there are none.
+const ROUND: Duration = Duration::from_secs(4);
+/// How long a round waits until all workers are there again.
+const WHOLE_MAX: Duration = Duration::from_secs(5);
+/// After this time a stopped worker is taken for dead: `hang_timeout` of the configuration.
+const STOPPED_MAX: Duration = Duration::from_secs(1);
 /// Workers that are killed one by one to see how soon they are replaced.
 const SAMPLES_OF_RESPAWN: u32 = 5;
 
@@ -45,7 +59,7 @@ pub struct Chaos {
 impl Chaos {
     /// As much as a machine with two cores takes, for so long.
     pub fn lasting(length: Duration) -> Chaos {
-        let habits = Habits { every: Duration::from_millis(50), stops: 10, pauses: 5 };
+        let habits = Habits { every: Duration::from_millis(50), stops: 1, pauses: 5 };
         Chaos { seed: 1, length, habits, clients: 16, in_flight: 16, workers: 2, never_refuse: false }
     }
 
@@ -61,7 +75,8 @@ impl Chaos {
         }
         let daemon = Daemon::start(&flags);
         daemon.wait_until_whole();
-        let prober = Prober::start(&daemon.socket, Duration::from_millis(1));
+        let prober = Prober::start(&daemon.socket, PROBE_EVERY);
+        let sleeper = Sleeper::start(PROBE_EVERY);
         let before = Holdings::of(daemon.pid());
         let work = Work::endless();
         let (calm, deeds, faulted, ledger) = self.clients_and_killer(&daemon, &work);
@@ -69,40 +84,61 @@ impl Chaos {
         // Before anybody asks for the status, which takes a connection.
         let after = Holdings::of(daemon.pid());
         let status = daemon.status();
-        let lag = prober.finish();
-        Told { chaos: self, calm, deeds, faulted, ledger, converged, status, before, after, lag: sorted(lag) }
+        let lag = prober.finish().map(|samples| sorted(samples.into_iter().map(|sample| sample.took)));
+        let lateness = sorted(sleeper.finish().into_iter());
+        Told { chaos: self, calm, deeds, faulted, ledger, converged, status, before, after, lag, lateness }
     }
 
-    fn clients_and_killer(&self, daemon: &Daemon, work: &Work) -> (Calm, Deeds, Faulted, Ledger) {
+    fn clients_and_killer(&self, daemon: &Daemon, work: &Work) -> (Calm, Deeds, Measured, Ledger) {
         std::thread::scope(|scope| {
             let serve = |number| {
                 let seed = Seed::new(self.seed.wrapping_add(1 + number as u64));
                 scope.spawn(move || client::serve(&daemon.socket, seed, self.in_flight, work))
             };
             let clients: Vec<_> = (0..self.clients).map(serve).collect();
-            let calm = self.calm(daemon, work);
-            let is_over = AtomicBool::new(false);
-            let (deeds, faulted) = std::thread::scope(|scope| {
-                let killer = || killer::kill_until(daemon.pid(), Seed::new(self.seed), self.habits, &is_over);
-                let killer = scope.spawn(killer);
-                let faulted = Faulted::measure(self.length, work);
-                is_over.store(true, Ordering::Relaxed);
-                (killer.join().expect("the killer does not panic"), faulted)
-            });
+            Measured::over(WARMING_UP, work);
+            let respawn = usual_respawn(daemon);
+            let mut killer = Killer::new(daemon.pid(), Seed::new(self.seed), self.habits);
+            let (mut calm, mut faulted) = (Measured::default(), Measured::default());
+            while faulted.took < self.length {
+                let round = ROUND.min(self.length - faulted.took);
+                let is_over = AtomicBool::new(false);
+                faulted += std::thread::scope(|scope| {
+                    scope.spawn(|| killer.kill_until(&is_over));
+                    let measured = Measured::over(round, work);
+                    is_over.store(true, Ordering::Relaxed);
+                    measured
+                });
+                until_whole(daemon);
+                calm += Measured::over(round / 4, work);
+            }
             work.is_over.store(true, Ordering::Relaxed);
             let ledgers = clients.into_iter().map(|client| client.join().expect("a client does not panic"));
-            (calm, deeds, faulted, ledgers.fold(Ledger::default(), Ledger::and))
+            let ledger = ledgers.fold(Ledger::default(), Ledger::and);
+            (Calm { measured: calm, respawn }, killer.deeds(), faulted, ledger)
         })
     }
+}
 
-    /// A fifth of the time of the faults, at most ten seconds.
-    fn calm(&self, daemon: &Daemon, work: &Work) -> Calm {
-        let length = (self.length / 5).clamp(Duration::from_secs(1), Duration::from_secs(10));
-        Faulted::measure(length / 4, work); // until everything is warm
-        let unfaulted = Faulted::measure(length, work);
-        let mut times: Vec<_> = (0..SAMPLES_OF_RESPAWN).map(|_| respawn(daemon)).collect();
-        times.sort_unstable();
-        Calm { jobs_per_second: unfaulted.jobs_per_second(), respawn: percentile(&times, 0.5) }
+/// How long it usually takes until a worker that was killed is replaced.
+fn usual_respawn(daemon: &Daemon) -> Duration {
+    let mut times: Vec<_> = (0..SAMPLES_OF_RESPAWN).map(|_| respawn(daemon)).collect();
+    times.sort_unstable();
+    percentile(&times, 0.5)
+}
+
+/// Waits until every slot has a worker that is awake, and the spare is there. That it never comes is found out later.
+fn until_whole(daemon: &Daemon) {
+    let moment = Instant::now() + WHOLE_MAX;
+    while Instant::now() < moment {
+        let status = daemon.status();
+        let workers = children_of(daemon.pid());
+        let is_whole = status["workers"]["ready"] == status["workers"]["configured"]
+            && workers.len() as u64 > status["workers"]["configured"].as_u64().unwrap_or(u64::MAX);
+        if is_whole && !workers.into_iter().any(is_stopped) {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 
@@ -141,37 +177,44 @@ fn comes_to(daemon: &Daemon, before: &Holdings) -> bool {
         .any(|now| now.has_as_many_as(before))
 }
 
-fn sorted(lag: Result<Vec<super::prober::Sample>, String>) -> Result<Vec<Duration>, String> {
-    let mut lag: Vec<Duration> = lag?.into_iter().map(|sample| sample.took).collect();
-    lag.sort_unstable();
-    Ok(lag)
+fn sorted(durations: impl Iterator<Item = Duration>) -> Vec<Duration> {
+    let mut durations: Vec<Duration> = durations.collect();
+    durations.sort_unstable();
+    durations
 }
 
 /// What is possible without faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Calm {
-    jobs_per_second: f64,
+    measured: Measured,
     respawn: Duration,
 }
 
 /// What was done in some time.
-#[derive(Clone, Copy, Debug)]
-pub struct Faulted {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
     jobs: u64,
     took: Duration,
 }
 
-impl Faulted {
-    fn measure(length: Duration, work: &Work) -> Faulted {
+impl Measured {
+    fn over(length: Duration, work: &Work) -> Measured {
         let (began, jobs) = (Instant::now(), work.answered.load(Ordering::Relaxed));
         while let Some(left) = length.checked_sub(began.elapsed()) {
             std::thread::park_timeout(left);
         }
-        Faulted { jobs: work.answered.load(Ordering::Relaxed) - jobs, took: began.elapsed() }
+        Measured { jobs: work.answered.load(Ordering::Relaxed) - jobs, took: began.elapsed() }
     }
 
     fn jobs_per_second(&self) -> f64 {
         self.jobs as f64 / self.took.as_secs_f64()
+    }
+}
+
+impl AddAssign for Measured {
+    fn add_assign(&mut self, other: Measured) {
+        self.jobs += other.jobs;
+        self.took += other.took;
     }
 }
 
@@ -181,13 +224,15 @@ pub struct Told {
     chaos: Chaos,
     calm: Calm,
     deeds: Deeds,
-    faulted: Faulted,
+    faulted: Measured,
     ledger: Ledger,
     converged: Option<Duration>,
     status: Value,
     before: Holdings,
     after: Holdings,
     lag: Result<Vec<Duration>, String>,
+    /// Of a thread that had nothing to do.
+    lateness: Vec<Duration>,
 }
 
 impl Told {
@@ -220,16 +265,24 @@ impl Told {
 
     /// Throughput under faults, as a share of that without.
     fn share(&self) -> f64 {
-        self.faulted.jobs_per_second() / self.calm.jobs_per_second
+        self.faulted.jobs_per_second() / self.calm.measured.jobs_per_second()
     }
 
-    /// That share as it should be: each death costs a slot the time until it is filled and half a job.
+    /// That share as it should be: each death costs a slot the time until it is filled and half a job. A worker that
+    /// is stopped costs its slot the time until that is taken for its end as well, one that is held up the time until
+    /// it goes on, or either until somebody kills it.
     fn predicted(&self) -> f64 {
-        let Deeds { kills, stops, .. } = self.deeds;
-        let deaths_per_second = (kills + stops) as f64 / self.faulted.took.as_secs_f64();
+        let Deeds { kills, stops, pauses } = self.deeds;
+        let Habits { every, .. } = self.chaos.habits;
+        let slots = self.chaos.workers as f64;
+        // All slots and the spare are killed equally often.
+        let until_killed = every.as_secs_f64() * (slots + 1.0);
+        let lost_in = |time: Duration| until_killed * (1.0 - (-time.as_secs_f64() / until_killed).exp());
         let job = self.ledger.run_us as f64 / 1e6 / (self.ledger.right.max(1)) as f64;
-        let cost = self.calm.respawn.as_secs_f64() + job / 2.0;
-        (1.0 - deaths_per_second * cost / self.chaos.workers as f64).max(0.0)
+        let lost = (kills + stops) as f64 * (self.calm.respawn.as_secs_f64() + job / 2.0)
+            + stops as f64 * lost_in(STOPPED_MAX)
+            + pauses as f64 * lost_in(HELD_UP);
+        (1.0 - lost / self.faulted.took.as_secs_f64() / slots).max(0.0)
     }
 
     fn lag_at(&self, share: f64) -> Duration {
@@ -240,24 +293,30 @@ impl Told {
     pub fn summary(&self) -> String {
         let Ledger { submitted, lost, doubled, wrong, stuck, attempts, longest, .. } = &self.ledger;
         let Deeds { kills, stops, pauses } = self.deeds;
-        let Calm { jobs_per_second, respawn } = self.calm;
+        let Calm { measured, respawn } = self.calm;
         let samples = self.lag.as_ref().map_or(0, Vec::len);
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| self.lag_at(share).as_secs_f64() * 1e3);
+        let idle = [0.5, 0.99, 1.0].map(|share| percentile(&self.lateness, share).as_secs_f64() * 1e3);
         format!(
             "chaos: {submitted} jobs, {attempts} attempts, {kills} killed, {stops} stopped, {pauses} held up in {:.1} s (seed {})\n\
              lost {lost}, doubled {doubled}, wrong {wrong}, stuck {stuck} (0 of n says: less than 3/n = {:.1e})\n\
-             throughput: {jobs_per_second:.0} jobs/s without faults, {:.0} with: {:.1} % (target: 90 % of the {:.1} % predicted)\n\
+             throughput: {:.0} jobs/s without faults, {:.0} with: {:.1} % (target: 90 % of the {:.1} % predicted)\n\
              a worker is replaced in {respawn:.1?}, the longest job took {longest:.1?}, converged in {:.1?}\n\
              lag of {samples} probes: p50 {p50:.2} ms, p99 {p99:.2} ms (target 2), max {max:.2} ms (target 50)\n\
+             a thread that only slept was late by: p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms\n\
              the loop's own lag: {} us, slowest callback {}\n\
              before {:?}\nafter  {:?}",
             self.faulted.took.as_secs_f64(),
             self.chaos.seed,
             3.0 / (*submitted).max(1) as f64,
+            measured.jobs_per_second(),
             self.faulted.jobs_per_second(),
             100.0 * self.share(),
             100.0 * self.predicted(),
             self.converged.unwrap_or(CONVERGENCE_MAX),
+            idle[0],
+            idle[1],
+            idle[2],
             self.status["event_loop"]["lag_us"],
             self.status["event_loop"]["slowest_callback"],
             self.before,
@@ -275,12 +334,14 @@ impl Told {
             "kills": self.deeds.kills, "stops": self.deeds.stops, "pauses": self.deeds.pauses,
             "jobs": ledger.submitted, "attempts": ledger.attempts, "lost": ledger.lost,
             "doubled": ledger.doubled, "wrong": ledger.wrong, "stuck": ledger.stuck,
-            "jobs_per_second": { "calm": self.calm.jobs_per_second, "faulted": self.faulted.jobs_per_second() },
+            "jobs_per_second": { "calm": self.calm.measured.jobs_per_second(), "faulted": self.faulted.jobs_per_second() },
             "share": self.share(), "share_predicted": self.predicted(),
             "respawn_us": micros(self.calm.respawn), "longest_us": micros(ledger.longest),
             "converged_us": self.converged.map(micros),
             "lag_us": { "p50": micros(self.lag_at(0.5)), "p99": micros(self.lag_at(0.99)),
                 "max": micros(self.lag_at(1.0)), "probes": self.lag.as_ref().map_or(0, Vec::len) },
+            "lateness_us": { "p50": micros(percentile(&self.lateness, 0.5)),
+                "p99": micros(percentile(&self.lateness, 0.99)), "max": micros(percentile(&self.lateness, 1.0)) },
             "event_loop": self.status["event_loop"],
             "before": self.before.json(), "after": self.after.json(),
             "violations": self.violations(), "missed_targets": self.missed_targets(),
