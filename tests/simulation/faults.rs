@@ -19,6 +19,8 @@ faults! {
     SpawnFails,
     /// ... and will never be.
     SpawnFailsForEver,
+    /// It takes long to find out that it cannot be started.
+    SpawnFailsLate,
     /// It starts and says nothing.
     BootSilent,
     /// It says hello late.

@@ -34,6 +34,8 @@ pub(crate) enum Thing {
     Deliver(WorkerId),
     /// A process that has ended is collected.
     Bury(WorkerId),
+    /// The core is told that a process could not be started.
+    NotStarted(Event),
     /// The core is told of a process that is gone.
     Haunt(Event),
 }
@@ -309,6 +311,7 @@ impl World {
             Thing::Wish(index) => self.wish(index),
             Thing::Deliver(worker) => self.deliver(worker),
             Thing::Bury(worker) => self.bury(worker),
+            Thing::NotStarted(event) => self.tell(event, true),
             Thing::Haunt(event) => self.tell(event, false),
             Thing::Act(worker, act) => {
                 if let Some(process) = self.processes.get_mut(&worker) {
@@ -451,7 +454,9 @@ impl World {
         let mut strikes = |fault| self.out.plan.strikes(fault, &mut self.out.choices, &mut tape);
         if fatal || strikes(Fault::SpawnFails) || build == Build::DoesNotStart {
             let event = Event::SpawnFailed { worker, fatal, message: "no such file".to_owned() };
-            return self.soon.push_back(Said { event, is_honest: true });
+            let slow = if strikes(Fault::SpawnFailsLate) { 15_000 } else { 2 };
+            let delay = self.out.choices.delay(&mut tape, slow * Duration::from_millis(1));
+            return self.out.schedule(self.out.now + delay, Thing::NotStarted(event));
         }
         let mut process = FakeProcess::start(worker, program, self.script.config.programs, &mut self.out);
         process.suffer_from(build, &mut self.out);
