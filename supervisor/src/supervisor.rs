@@ -17,16 +17,17 @@ mod dead;
 mod explain;
 mod finished;
 mod launches;
+mod notices;
 mod orders;
 mod stalls;
 mod strays;
 mod view;
 
 use crate::core::Core;
-use crate::core::action::{Action, Actions, Kill, Notice};
+use crate::core::action::{Action, Actions, Kill};
 use crate::core::config::CoreConfig;
 use crate::core::event::Event;
-use crate::core::ids::{JobId, Mono, Ticket, Version, WorkerId};
+use crate::core::ids::{JobId, Mono, ProgramIndex, Ticket, Version, WorkerId};
 use crate::event_loop::{Context, HandleId, LoopHandle, TimerId};
 use crate::job::Job;
 use crate::log::Log;
@@ -89,6 +90,8 @@ pub(crate) struct Hub {
     on_over: Vec<Then>,
     on_reloaded: BTreeMap<Version, OnReloaded>,
     dead: DeadLetters,
+    /// When the log was last told of a failed start of each program.
+    start_failed_at: BTreeMap<ProgramIndex, Instant>,
     launcher: Launcher,
     /// Processes that are being started.
     launches: BTreeMap<WorkerId, Launch>,
@@ -187,6 +190,7 @@ impl Hub {
                 on_over: Vec::new(),
                 on_reloaded: BTreeMap::new(),
                 dead: DeadLetters::default(),
+                start_failed_at: BTreeMap::new(),
                 launcher,
                 launches: BTreeMap::new(),
                 sweeps: Sweeps::new(sweep),
@@ -447,21 +451,6 @@ impl Hub {
         let _ = self.now();
         self.wake = None;
         self.tell(Event::Tick);
-    }
-
-    fn note(&mut self, notice: &Notice) {
-        if let Notice::WorkerReady { worker, .. } = notice {
-            self.crew.look_at_confinement(*worker);
-            self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
-        }
-        let line = self.describe(notice);
-        match notice {
-            Notice::WorkerReady { .. } | Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
-                self.log.info(format_args!("{line}"));
-            }
-            Notice::Degraded { .. } => self.log.error(format_args!("{line}")),
-            _ => self.log.warn(format_args!("{line}")),
-        }
     }
 }
 

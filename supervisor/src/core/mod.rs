@@ -412,6 +412,12 @@ impl Core {
         self.place(worker).map(|place| place.slot)
     }
 
+    /// Whether this worker has not said hello, after the start before it had failed.
+    pub fn is_starting_again(&self, worker: WorkerId) -> bool {
+        let slot = self.slot_of(worker).map(|slot| &self.slots[slot]);
+        slot.is_some_and(|slot| slot.is_starting() && self.programs[slot.program].restarts.failures() > 0)
+    }
+
     /// Why no worker of some program can be had, if so.
     pub fn degraded(&self) -> Option<String> {
         (0..self.programs.len()).find_map(|program| Some(self.unavailable(program)?.message))

@@ -377,6 +377,11 @@ impl Slot {
         }
     }
 
+    /// Whether its process has not said hello, and perhaps never will.
+    pub fn is_starting(&self) -> bool {
+        matches!(self.state, SlotState::Starting { .. } | SlotState::Leaving { was: None, .. })
+    }
+
     /// Whether it is there for work, or waits to be.
     pub fn is_there(&self) -> bool {
         self.role != Role::Surplus || !matches!(self.state, SlotState::Vacant)

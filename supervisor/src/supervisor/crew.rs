@@ -5,9 +5,7 @@ use crate::core::event::Event;
 use crate::core::ids::{JobId, WorkerId};
 use crate::event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
 use crate::exit::{Exit, ExitUsage};
-use crate::workers::{
-    Captured, Confinement, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line,
-};
+use crate::workers::{Confinement, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
 use offload_protocol::nouns::{ContentType, TaskOffer};
@@ -232,19 +230,6 @@ impl Hub {
             let _ = handle.set_interest(watcher, Interest::READ);
         });
         self.handle.unref(timer);
-    }
-
-    fn log_output(&self, worker: WorkerId, captured: &Captured) {
-        if captured.lines.is_empty() && captured.dropped == 0 {
-            return;
-        }
-        let tag = self.tag(worker);
-        for line in &captured.lines {
-            self.log.warn(format_args!("{tag} {line}"));
-        }
-        if captured.dropped > 0 {
-            self.log.warn(format_args!("{tag} ({} lines dropped, it prints too fast)", captured.dropped));
-        }
     }
 
     /// Writes every outbox that has something in it, once.

@@ -3,9 +3,8 @@
 use super::Hub;
 use super::orders::micros;
 use crate::core::Phase;
-use crate::core::action::Notice;
 use crate::core::clients::Account;
-use crate::core::ids::{JobId, SlotIndex, WorkerId};
+use crate::core::ids::{JobId, SlotIndex};
 use crate::core::jobs::{Job, JobState};
 use crate::core::slots::{Retire, Role, Slot, SlotState};
 use crate::limits::{CLIENTS_SHOWN_MAX, JOBS_SHOWN_MAX};
@@ -202,69 +201,6 @@ impl Hub {
                 program: self.program_name(task.program).to_owned(),
             })
             .collect()
-    }
-
-    /// Who printed a line: slot, process and job.
-    pub(super) fn tag(&self, worker: WorkerId) -> String {
-        let pid = self.crew.pid(worker).unwrap_or(0);
-        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
-        match (self.core.home_of(worker), load.and_then(|load| load.running_job())) {
-            (Some(slot), Some(job)) => format!("[slot {slot} pid {pid} job {}]", self.name(job)),
-            (Some(slot), None) => format!("[slot {slot} pid {pid}]"),
-            (None, _) => format!("[pid {pid}]"),
-        }
-    }
-
-    /// A notice as a line for the log.
-    pub(super) fn describe(&self, notice: &Notice) -> String {
-        let pid = |worker: &WorkerId| self.crew.pid(*worker).unwrap_or(0);
-        match notice {
-            Notice::WorkerReady { worker, slot } => {
-                format!("slot {slot}: worker process {} is ready", pid(worker))
-            }
-            Notice::WorkerDied { worker, slot, how, job } => {
-                let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
-                format!("slot {slot}: worker process {} ended with {how}{job}", pid(worker))
-            }
-            Notice::WorkerKilled { worker, slot, why } => {
-                format!("slot {slot}: worker process {} is ended: {why}", pid(worker))
-            }
-            Notice::StartFailed { program, failures, why, again_in } => {
-                let name = self.program_name(*program);
-                let again = match again_in {
-                    Some(wait) => format!("next start in {}", crate::core::outcome::human(*wait)),
-                    None => "it is not started again".to_owned(),
-                };
-                format!("program `{name}`: {why} ({failures} failed starts in a row; {again})")
-            }
-            Notice::Degraded { program, why } => {
-                format!(
-                    "program `{}`: no worker can be had, its jobs are refused: {why}",
-                    self.program_name(*program)
-                )
-            }
-            Notice::WorkerRetires { worker, slot, why } => {
-                format!("slot {slot}: worker process {} is replaced: {why}", pid(worker))
-            }
-            Notice::WorkerHangs { worker, slot } => {
-                format!(
-                    "slot {slot}: worker process {} was killed and is not gone: it hangs in the kernel",
-                    pid(worker)
-                )
-            }
-            Notice::TrialPassed { program } => {
-                format!(
-                    "program `{}`: the new version works, the other workers follow",
-                    self.program_name(*program)
-                )
-            }
-            Notice::RolledBack { program, why } => {
-                format!("program `{}`: the new version is taken back: {why}", self.program_name(*program))
-            }
-            Notice::Recovered { program } => {
-                format!("program `{}`: a worker is ready, jobs are taken again", self.program_name(*program))
-            }
-        }
     }
 }
 

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 /// The first part of a storm, in which a start may be tried soon after the one before.
 const FIRST: Duration = Duration::from_secs(10);
-/// Starts beyond one a slot that are fine in the first part, and lines of the log.
+/// Starts beyond one a slot that are fine in the first part.
 const EXTRA: f64 = 5.0;
 /// Starts a second and slot that are fine after it.
 const RATE: f64 = 0.2;
+/// Lines of the log that are fine.
+const LINES_PER_SECOND: f64 = 1.0;
 /// The share of one core that it may take.
 const CPU_SHARE: f64 = 0.05;
 
@@ -54,7 +56,7 @@ impl Storm {
         let starts_max = self.workers as f64 + EXTRA;
         // One may fall on either side of the border.
         let later_max = RATE * seconds_later * self.workers as f64 + 1.0;
-        let lines_max = self.length.as_secs_f64() + EXTRA + self.workers as f64;
+        let lines_max = LINES_PER_SECOND * self.length.as_secs_f64();
         let checks = [
             (first > 0, "nothing was ever started".to_owned()),
             (first as f64 <= starts_max, format!("{first} starts in the first 10 s, at most {starts_max}")),
