@@ -8,6 +8,7 @@
 //! | no new privileges | no set-user-id program gives any | does not serve |
 //! | core files | none (limit 0) | does not serve |
 //! | open files | at most 128, or as `OFFLOAD_LIMIT_NOFILE` says | does not serve |
+//! | stack of the main thread | at most 8 MiB, or as `OFFLOAD_LIMIT_STACK` says | does not serve |
 //! | size of a file | only if `OFFLOAD_LIMIT_FSIZE` says so | does not serve |
 //! | address space | only if `OFFLOAD_MAX_MEMORY` says so | does not serve |
 //! | descriptors | those above 2 that came through exec are closed | serves |
@@ -44,6 +45,8 @@ use std::os::fd::{AsFd, RawFd};
 
 /// The environment variable for [`Limits::open_files`].
 pub const OPEN_FILES_VARIABLE: &str = "OFFLOAD_LIMIT_NOFILE";
+/// The environment variable for [`Limits::stack`], in bytes.
+pub const STACK_VARIABLE: &str = "OFFLOAD_LIMIT_STACK";
 /// The environment variable for [`Limits::file_size`], in bytes.
 pub const FILE_SIZE_VARIABLE: &str = "OFFLOAD_LIMIT_FSIZE";
 /// The environment variable for [`Limits::memory`], in bytes.
@@ -57,6 +60,10 @@ pub const OPEN_FILES_DEFAULT: u64 = 128;
 pub const OPEN_FILES_LOWEST: u64 = 16;
 /// No worker may have more files open, whatever somebody says.
 pub const OPEN_FILES_HIGHEST: u64 = 4096;
+/// Bytes that the stack of a worker's main thread may have unless somebody says otherwise: what Linux gives by itself.
+pub const STACK_DEFAULT: u64 = 8 << 20;
+/// With less than this many programs end before they have begun, as arguments and environment are on the stack too.
+pub const STACK_LOWEST: u64 = 1 << 20;
 /// How much nicer than its supervisor a worker is: the loop that feeds all workers gets the core first.
 pub const NICER: i32 = 5;
 /// Of a worker's `oom_score_adj`: when memory runs out the kernel takes workers before anybody else.
@@ -104,6 +111,9 @@ impl std::error::Error for ConfineError {}
 pub struct Limits {
     /// Files open at a time, from [`OPEN_FILES_LOWEST`] to [`OPEN_FILES_HIGHEST`].
     pub open_files: u64,
+    /// Bytes of the main thread's stack, at least [`STACK_LOWEST`]; one that recurses without end meets SIGSEGV here
+    /// and does not eat up all memory first.
+    pub stack: u64,
     /// Bytes of a file that is written; one more is SIGXFSZ.
     pub file_size: Option<u64>,
     /// Bytes of address space. An allocation beyond it fails in the worker, long before the kernel's OOM killer looks
@@ -124,6 +134,7 @@ impl Limits {
         let open_files = number(OPEN_FILES_VARIABLE).unwrap_or(OPEN_FILES_DEFAULT);
         Limits {
             open_files: open_files.clamp(OPEN_FILES_LOWEST, OPEN_FILES_HIGHEST),
+            stack: number(STACK_VARIABLE).unwrap_or(STACK_DEFAULT).max(STACK_LOWEST),
             file_size: number(FILE_SIZE_VARIABLE),
             memory: number(MEMORY_VARIABLE),
             core: number(CORE_VARIABLE).and_then(|core| usize::try_from(core).ok()),
@@ -157,6 +168,7 @@ pub fn confine(limits: &Limits) -> Result<(), ConfineError> {
     prctl::set_no_new_privs().map_err(cannot("give up new privileges"))?;
     lower(Resource::RLIMIT_CORE, Some(0)).map_err(cannot("switch core files off"))?;
     lower(Resource::RLIMIT_NOFILE, Some(limits.open_files)).map_err(cannot("limit open files"))?;
+    lower(Resource::RLIMIT_STACK, Some(limits.stack)).map_err(cannot("limit the stack"))?;
     lower(Resource::RLIMIT_FSIZE, limits.file_size).map_err(cannot("limit the size of files"))?;
     lower(Resource::RLIMIT_AS, limits.memory).map_err(cannot("limit memory"))?;
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
@@ -243,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_only_open_files_are_limited() {
-        let expected = Limits { open_files: 128, file_size: None, memory: None, core: None };
+    fn without_a_word_only_open_files_and_the_stack_are_limited() {
+        let expected = Limits { open_files: 128, stack: 8 << 20, file_size: None, memory: None, core: None };
         assert_eq!(limits(&[]), expected);
         let nonsense = [(OPEN_FILES_VARIABLE, "many"), (MEMORY_VARIABLE, "-1"), (CORE_VARIABLE, "")];
         assert_eq!(limits(&nonsense), expected);
@@ -254,19 +266,26 @@ mod tests {
     fn the_environment_says_how_much_a_worker_may_have() {
         let told = [
             (OPEN_FILES_VARIABLE, "300"),
+            (STACK_VARIABLE, "16777216"),
             (FILE_SIZE_VARIABLE, "67108864"),
             (MEMORY_VARIABLE, "1073741824"),
             (CORE_VARIABLE, "1"),
         ];
-        let expected =
-            Limits { open_files: 300, file_size: Some(64 << 20), memory: Some(1 << 30), core: Some(1) };
+        let expected = Limits {
+            open_files: 300,
+            stack: 16 << 20,
+            file_size: Some(64 << 20),
+            memory: Some(1 << 30),
+            core: Some(1),
+        };
         assert_eq!(limits(&told), expected);
     }
 
     #[test]
-    fn open_files_are_limited_to_what_makes_sense() {
+    fn what_makes_no_sense_is_not_done() {
         assert_eq!(limits(&[(OPEN_FILES_VARIABLE, "0")]).open_files, OPEN_FILES_LOWEST);
         assert_eq!(limits(&[(OPEN_FILES_VARIABLE, "1000000")]).open_files, OPEN_FILES_HIGHEST);
+        assert_eq!(limits(&[(STACK_VARIABLE, "1")]).stack, STACK_LOWEST);
     }
 
     #[test]

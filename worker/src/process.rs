@@ -117,6 +117,7 @@ mod tests {
             "is dumpable": prctl::get_dumpable()?,
             "core": getrlimit(Resource::RLIMIT_CORE)?,
             "open files": getrlimit(Resource::RLIMIT_NOFILE)?,
+            "stack": getrlimit(Resource::RLIMIT_STACK)?,
             "file size": getrlimit(Resource::RLIMIT_FSIZE)?,
             "memory": getrlimit(Resource::RLIMIT_AS)?,
             "niceness": getpriority_process(None)?,
@@ -234,6 +235,8 @@ mod tests {
         assert_eq!(seen["is dumpable"], false);
         assert_eq!(seen["core"], json!([0, 0]));
         assert_eq!(seen["open files"], json!([128, 128]));
+        let (soft, hard) = getrlimit(Resource::RLIMIT_STACK).unwrap();
+        assert_eq!(seen["stack"], json!([soft.min(8 << 20), hard.min(8 << 20)]));
         assert_eq!(seen["niceness"], nicer_than_us());
         assert!(seen["oom_score_adj"].as_str().unwrap().parse::<i32>().unwrap() >= 900);
         assert_eq!(seen["mask"], 0o077);

@@ -94,9 +94,8 @@ mod tests {
         if let Some(script) = std::env::var_os(SCRIPT) {
             be_the_shim(&script);
         }
-        let script =
-            "ulimit -Hn; ulimit -Hc; umask; cat /proc/$$/oom_score_adj; grep NoNewPrivs /proc/$$/status";
-        assert_eq!(printed("", script), ["128", "0", "0077", "900", "NoNewPrivs:\t1"]);
+        let script = "ulimit -Hn; ulimit -Hc; ulimit -Hs; umask; cat /proc/$$/oom_score_adj; grep NoNewPrivs /proc/$$/status";
+        assert_eq!(printed("", script), ["128", "0", "8192", "0077", "900", "NoNewPrivs:\t1"]);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Confinement {
     pub core_limit: Option<u64>,
     /// Open files at a time.
     pub open_files_limit: Option<u64>,
+    /// Bytes of its main thread's stack.
+    pub stack_limit: Option<u64>,
     /// Bytes of a file that it writes.
     pub file_size_limit: Option<u64>,
     /// Bytes of address space.
@@ -97,6 +99,7 @@ fn parse(status: &str, limits: &str, stat: &str, oom_score_adj: &str) -> Option<
         oom_score_adj: oom_score_adj.trim().parse().ok()?,
         core_limit: hard_limit(limits, "Max core file size")?,
         open_files_limit: hard_limit(limits, "Max open files")?,
+        stack_limit: hard_limit(limits, "Max stack size")?,
         file_size_limit: hard_limit(limits, "Max file size")?,
         memory_limit: hard_limit(limits, "Max address space")?,
         file_mode_mask: u32::from_str_radix(status_field(status, "Umask")?, 8).ok()?,
@@ -139,6 +142,7 @@ mod tests {
     const LIMITS: &str = "\
 Limit                     Soft Limit           Hard Limit           Units     
 Max file size             unlimited            unlimited            bytes     
+Max stack size            1048576              8388608              bytes     
 Max core file size        0                    0                    bytes     
 Max open files            64                   128                  files     
 Max address space         1073741824           2147483648           bytes     
@@ -159,6 +163,7 @@ Max address space         1073741824           2147483648           bytes
             oom_score_adj: 900,
             core_limit: Some(0),
             open_files_limit: Some(128),
+            stack_limit: Some(8 << 20),
             file_size_limit: None,
             memory_limit: Some(2 << 30),
             file_mode_mask: 0o077,
