@@ -14,7 +14,7 @@ const MAY_USE: [(&str, &[&str]); 6] = [
     ("front", &[]),
     ("config", &["pool", "log", "workers"]),
 ];
-const EVERYBODYS: [&str; 3] = ["exit", "limits", "views"];
+const EVERYBODYS: [&str; 4] = ["exit", "limits", "sys", "views"];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
