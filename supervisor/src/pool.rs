@@ -6,7 +6,7 @@ use crate::job::{Finished, Job};
 use crate::log::{Level, Log};
 use crate::supervisor::{Hub, HubConfig, HubRef, Listener};
 use crate::views::{IoPoolView, Status, WorkerView};
-use crate::workers::Program;
+use crate::workers::{Launcher, Program};
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -120,8 +120,13 @@ impl PoolConfig {
     }
 
     /// What the hub needs beside the core's part.
-    pub(crate) fn into_hub(self) -> HubConfig {
-        HubConfig { programs: self.programs, affinity: self.affinity, sweep: self.sweep }
+    ///
+    /// # Errors
+    /// [`StartError::Launcher`].
+    pub(crate) fn into_hub(self) -> Result<HubConfig, StartError> {
+        let PoolConfig { programs, affinity, sweep, .. } = self;
+        let launcher = Launcher::start().map_err(StartError::Launcher)?;
+        Ok(HubConfig { programs, affinity, sweep, launcher })
     }
 
     pub(crate) fn core(&self) -> CoreConfig {
@@ -169,6 +174,8 @@ pub enum StartError {
     Bind(crate::front::BindError),
     /// The loop refused to watch something.
     Loop(crate::event_loop::LoopError),
+    /// The thread that starts workers could not be started.
+    Launcher(std::io::Error),
     /// The threads for blocking work could not be started.
     Threads(crate::io_pool::IoError),
 }
@@ -179,6 +186,9 @@ impl fmt::Display for StartError {
             StartError::Config(sentence) => formatter.write_str(sentence),
             StartError::Bind(error) => write!(formatter, "{error}"),
             StartError::Loop(error) => write!(formatter, "{error}"),
+            StartError::Launcher(error) => {
+                write!(formatter, "cannot start the thread that starts workers: {error}")
+            }
             StartError::Threads(error) => write!(formatter, "cannot start threads: {error}"),
         }
     }
@@ -213,11 +223,11 @@ impl ComputePool {
     /// Starts the workers. Jobs may be submitted at once; they wait for the first worker to be ready.
     ///
     /// # Errors
-    /// [`StartError::Config`]. That a program cannot be started is told by the jobs' outcomes.
+    /// [`StartError::Config`] and [`StartError::Launcher`]. That a program cannot be started is told by the jobs' outcomes.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Log::to_stderr(config.log);
         let core = config.core();
-        let hub = Hub::start(core, config.into_hub(), log, handle.clone()).map_err(StartError::Config)?;
+        let hub = Hub::start(core, config.into_hub()?, log, handle.clone()).map_err(StartError::Config)?;
         Ok(ComputePool { hub, handle: handle.clone() })
     }
 

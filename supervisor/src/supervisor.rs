@@ -108,6 +108,8 @@ pub(crate) struct HubConfig {
     pub(crate) programs: Vec<Program>,
     /// Each worker is bound to one core.
     pub(crate) affinity: bool,
+    /// Starts them.
+    pub(crate) launcher: Launcher,
     /// All children of this process that are no workers have escaped from one, and are to be killed.
     pub(crate) sweep: bool,
 }
@@ -161,8 +163,7 @@ impl Hub {
         handle: LoopHandle,
     ) -> Result<HubRef, String> {
         let core = Core::new(config)?;
-        let launcher = Launcher::start().map_err(|error| format!("cannot start a thread: {error}"))?;
-        let HubConfig { programs, affinity, sweep } = hub;
+        let HubConfig { programs, affinity, sweep, launcher } = hub;
         let cores = if affinity { usable_cores() } else { Vec::new() };
         let hub = Rc::new_cyclic(|me| {
             RefCell::new(Hub {

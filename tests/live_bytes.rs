@@ -1,0 +1,96 @@
+//! Very many jobs leave not one byte behind: all that this process allocates is counted, and it is the supervisor.
+//!
+//! A pool lives and does `OFFLOAD_SOAK_JOBS` jobs (100,000 unless said). While it lives it remembers the last 10,000 in a
+//! tree whose nodes are now fuller and now less full, so from round to round there is a little more or less, and no more
+//! from half to half. When it is gone there is exactly as much as before it came.
+
+use offload_supervisor::{ComputePool, Context, EventLoop, Job, Level, PoolConfig, Program};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use tests::chaos::jobs::KnownJob;
+use tests::chaos::seed::Seed;
+use tests::harness::{program, until};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Jobs of a round: as many as are remembered.
+const ROUND: u64 = 10_000;
+/// Jobs under way.
+const IN_FLIGHT: u64 = 128;
+/// So much more may be there in one round than in another, in bytes.
+const BREATH: usize = 128 << 10;
+
+/// Bytes that are allocated now.
+fn live_bytes() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+/// Somebody who always has some jobs under way.
+struct Client {
+    pool: ComputePool,
+    seed: RefCell<Seed>,
+    left: Cell<u64>,
+    right: Cell<u64>,
+}
+
+impl Client {
+    /// Returns when a round of jobs is done, the same ones each time.
+    fn run(self: &Rc<Self>, event_loop: &mut EventLoop) {
+        self.seed.replace(Seed::new(1));
+        self.left.set(ROUND);
+        (0..IN_FLIGHT).for_each(|_| self.submit());
+        event_loop.run().unwrap();
+    }
+
+    fn submit(self: &Rc<Self>) {
+        let Some(left) = self.left.get().checked_sub(1) else { return };
+        self.left.set(left);
+        let job = KnownJob::some(&mut self.seed.borrow_mut());
+        let me = Rc::clone(self);
+        let call = Job::new(job.task).input(job.input.clone());
+        self.pool.submit(call, move |finished, _: &mut Context| {
+            assert!(job.is_answered_by(&finished.into_output().unwrap()));
+            me.right.set(me.right.get() + 1);
+            me.submit();
+        });
+    }
+}
+
+/// A pool does so many rounds and is dropped. What was allocated after each.
+fn live(rounds: u64) -> Vec<usize> {
+    let mut event_loop = EventLoop::new().unwrap();
+    let words = vec![program("offload").display().to_string(), "worker".to_owned()];
+    let config = PoolConfig { workers: 2, log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    let pool = ComputePool::start(config, &event_loop).unwrap();
+    let seed = RefCell::new(Seed::new(1));
+    let client = Rc::new(Client { pool, seed, left: Cell::new(0), right: Cell::new(0) });
+    let mut after_each = Vec::with_capacity(rounds as usize);
+    for _ in 0..rounds {
+        client.run(&mut event_loop);
+        after_each.push(live_bytes());
+    }
+    assert_eq!(client.right.get(), rounds * ROUND);
+    after_each
+}
+
+#[test]
+fn very_many_jobs_leave_not_one_byte_behind() {
+    let jobs = std::env::var("OFFLOAD_SOAK_JOBS").map_or(100_000, |jobs| jobs.parse::<u64>().unwrap());
+    // What a process allocates once and keeps is there after this.
+    live(1);
+    let before = live_bytes();
+    let after_each = live(jobs.div_ceil(ROUND).max(4));
+    let (first, second) = after_each.split_at(after_each.len() / 2);
+    let [first, second] = [first, second].map(|half| half.iter().max().copied().unwrap());
+    drop(after_each);
+    println!(
+        "{jobs} jobs: {before} bytes before, at most {first} in the first half and {second} in the second"
+    );
+    assert!(second <= first + BREATH, "it grows");
+    // Threads free what is theirs when they end, which they do by themselves.
+    until("as many bytes as before", || (live_bytes() == before).then_some(()));
+}
