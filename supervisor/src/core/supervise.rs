@@ -250,38 +250,27 @@ impl Core {
         let reap_by = now + self.config.reap_timeout;
         // At the end nobody waits for them.
         let is_ending = self.phase == super::Phase::Stopping;
-        let full = self.hanging.len() >= HANGING_MAX && !is_ending;
-        if full {
-            return self.give_up_jobs_only(now, slot, reap_by, actions);
-        }
-        let SlotState::Leaving { place, version, was, load, cause, .. } =
-            std::mem::take(&mut self.slot_mut(slot).state)
+        let is_filled = self.hanging.len() < HANGING_MAX || is_ending;
+        let SlotState::Leaving { place, version, was, load, cause, going } = &mut self.slot_mut(slot).state
         else {
             return;
         };
-        self.places.remove(&place.worker);
-        self.hanging.insert(place.worker, place);
-        self.places_changed = true;
+        *going = Going::Killed { reap_by };
+        if !is_filled && load.is_empty() {
+            return;
+        }
+        let (place, version, was, cause) = (*place, *version, *was, cause.clone());
+        let load = std::mem::take(load);
         actions.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
-        if was.is_none() {
+        if is_filled {
+            self.slot_mut(slot).state = SlotState::Vacant;
+            self.places.remove(&place.worker);
+            self.hanging.insert(place.worker, place);
+            self.places_changed = true;
+        }
+        if is_filled && was.is_none() {
             self.blame_start(now, self.slots[slot].program, version, Some(&cause), KILLED, "", actions);
         }
-        let (last_lines, usage) = (Vec::new(), None);
-        let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
-        self.lose(now, load, &end, actions);
-    }
-
-    /// Too many hang already: its place is not filled, but its jobs do not wait for it.
-    fn give_up_jobs_only(&mut self, now: Mono, slot: SlotIndex, reap_by: Mono, actions: &mut Actions) {
-        let SlotState::Leaving { place, was, load, cause, going, .. } = &mut self.slot_mut(slot).state else {
-            return;
-        };
-        *going = Going::Killed { reap_by };
-        if load.is_empty() {
-            return;
-        }
-        let (place, was, cause, load) = (*place, *was, cause.clone(), std::mem::take(load));
-        actions.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
         let (last_lines, usage) = (Vec::new(), None);
         let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
         self.lose(now, load, &end, actions);

@@ -48,6 +48,30 @@ pub fn is_stopped(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
 }
 
+/// What the cores of this machine did since it began, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Cores {
+    stolen: u64,
+    all: u64,
+}
+
+impl Cores {
+    /// Until now.
+    pub fn now() -> Cores {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let ticks = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+        // Of those that follow, the time of guests is counted among the others as well.
+        let ticks: Vec<u64> = ticks.take(8).filter_map(|tick| tick.parse().ok()).collect();
+        Cores { stolen: ticks.get(7).copied().unwrap_or(0), all: ticks.iter().sum() }
+    }
+
+    /// The share of their time since then that was given to other machines of the same host.
+    pub fn stolen_since(self, then: Cores) -> f64 {
+        let all = self.all.saturating_sub(then.all).max(1);
+        self.stolen.saturating_sub(then.stolen) as f64 / all as f64
+    }
+}
+
 /// CPU time of all threads that a process has now, without its children, exact to the nanosecond.
 pub fn cpu_time(pid: u32) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -69,6 +93,13 @@ mod tests {
         crate::harness::until("it to go on", || (!is_stopped(child.id())).then_some(()));
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn time_that_was_stolen_is_a_share_of_all_time() {
+        let then = Cores { stolen: 10, all: 1000 };
+        assert!((Cores { stolen: 30, all: 1200 }.stolen_since(then) - 0.1).abs() < 1e-9);
+        assert!(Cores::now().all > 0);
     }
 
     #[test]

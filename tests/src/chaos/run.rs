@@ -12,7 +12,7 @@
 use super::client::{self, Ledger, Work};
 use super::killer::{Deeds, HELD_UP, Habits, Killer};
 use super::prober::{Prober, percentile};
-use super::process::{Holdings, is_stopped};
+use super::process::{Cores, Holdings, is_stopped};
 use super::seed::Seed;
 use super::sleeper::Sleeper;
 use crate::harness::{Daemon, children_of, signal};
@@ -77,6 +77,7 @@ impl Chaos {
         daemon.wait_until_whole();
         let prober = Prober::start(&daemon.socket, PROBE_EVERY);
         let sleeper = Sleeper::start(PROBE_EVERY);
+        let cores = Cores::now();
         let before = Holdings::of(daemon.pid());
         let work = Work::endless();
         let (calm, deeds, faulted, ledger) = self.clients_and_killer(&daemon, &work);
@@ -85,8 +86,22 @@ impl Chaos {
         let after = Holdings::of(daemon.pid());
         let status = daemon.status();
         let lag = prober.finish().map(|samples| sorted(samples.into_iter().map(|sample| sample.took)));
+        let stolen = Cores::now().stolen_since(cores);
         let lateness = sorted(sleeper.finish().into_iter());
-        Told { chaos: self, calm, deeds, faulted, ledger, converged, status, before, after, lag, lateness }
+        Told {
+            chaos: self,
+            calm,
+            deeds,
+            faulted,
+            ledger,
+            converged,
+            status,
+            before,
+            after,
+            lag,
+            lateness,
+            stolen,
+        }
     }
 
     fn clients_and_killer(&self, daemon: &Daemon, work: &Work) -> (Calm, Deeds, Measured, Ledger) {
@@ -233,6 +248,8 @@ pub struct Told {
     lag: Result<Vec<Duration>, String>,
     /// Of a thread that had nothing to do.
     lateness: Vec<Duration>,
+    /// The share of the cores' time that others on the same host had.
+    stolen: f64,
 }
 
 impl Told {
@@ -303,7 +320,7 @@ impl Told {
              throughput: {:.0} jobs/s without faults, {:.0} with: {:.1} % (target: 90 % of the {:.1} % predicted)\n\
              a worker is replaced in {respawn:.1?}, the longest job took {longest:.1?}, converged in {:.1?}\n\
              lag of {samples} probes: p50 {p50:.2} ms, p99 {p99:.2} ms (target 2), max {max:.2} ms (target 50)\n\
-             a thread that only slept was late by: p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms\n\
+             a thread that only slept was late by: p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms; the host gave {:.1} % of the cores to others\n\
              the loop's own lag: {} us, slowest callback {}\n\
              before {:?}\nafter  {:?}",
             self.faulted.took.as_secs_f64(),
@@ -317,6 +334,7 @@ impl Told {
             idle[0],
             idle[1],
             idle[2],
+            100.0 * self.stolen,
             self.status["event_loop"]["lag_us"],
             self.status["event_loop"]["slowest_callback"],
             self.before,
@@ -342,6 +360,7 @@ impl Told {
                 "max": micros(self.lag_at(1.0)), "probes": self.lag.as_ref().map_or(0, Vec::len) },
             "lateness_us": { "p50": micros(percentile(&self.lateness, 0.5)),
                 "p99": micros(percentile(&self.lateness, 0.99)), "max": micros(percentile(&self.lateness, 1.0)) },
+            "stolen": self.stolen,
             "event_loop": self.status["event_loop"],
             "before": self.before.json(), "after": self.after.json(),
             "violations": self.violations(), "missed_targets": self.missed_targets(),
