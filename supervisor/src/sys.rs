@@ -27,12 +27,12 @@ pub(crate) struct Collected {
     pub(crate) status: ExitStatus,
     /// Its own and that of the children that it has waited for, to the microsecond.
     pub(crate) cpu_time: CpuTime,
+    /// The most resident memory of it and of each of those children, in bytes; but at least what this process itself
+    /// had when it started the child, as the two share their memory up to the exec.
+    pub(crate) peak_rss: u64,
 }
 
 /// Collects a child that has ended; none if there is no such child, or it has not ended. Does not wait (wait4(2)).
-///
-/// The peak of memory that comes with it is left: the kernel counts towards it what this process had at the start of
-/// the child.
 ///
 /// # Errors
 /// What the kernel says.
@@ -52,7 +52,8 @@ pub(crate) fn collect(pid: Pid) -> io::Result<Option<Collected>> {
         },
         _ => {
             let cpu_time = CpuTime { user: duration(usage.ru_utime), system: duration(usage.ru_stime) };
-            Ok(Some(Collected { status: ExitStatus::from_raw(status), cpu_time }))
+            let peak_rss = u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024);
+            Ok(Some(Collected { status: ExitStatus::from_raw(status), cpu_time, peak_rss }))
         }
     }
 }
@@ -96,5 +97,6 @@ mod tests {
         let [busy, lazy] = [busy, lazy].map(collect_when_ended);
         assert_eq!((busy.status.code(), lazy.status.code()), (Some(0), Some(3)));
         assert!(busy.cpu_time.total() > 2 * lazy.cpu_time.total(), "{busy:?} {lazy:?}");
+        assert!(lazy.peak_rss > 0);
     }
 }

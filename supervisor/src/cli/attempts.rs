@@ -41,11 +41,14 @@ fn end(attempt: &AttemptView) -> String {
 }
 
 fn usage(usage: &UsageView) -> String {
+    let peak = match usage.peak_rss_bytes {
+        0 => "not known".to_owned(),
+        bytes => text::bytes(bytes),
+    };
     format!(
-        "    the process used CPU {} user, {} system, peak memory {}",
+        "    the process used CPU {} user, {} system, peak memory {peak}",
         text::time(usage.cpu_user_us),
-        text::time(usage.cpu_system_us),
-        text::bytes(usage.peak_rss_bytes)
+        text::time(usage.cpu_system_us)
     )
 }
 

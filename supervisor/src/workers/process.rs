@@ -41,6 +41,10 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The kernel counts pages for each core apart and adds them up now and then: two of its sums that should be the same
+/// can differ by so much, in bytes.
+const NOISE_OF_RSS: u64 = 4 << 20;
+
 /// How long dropping a process waits for it to be gone after SIGKILL.
 const BURIAL_MAX: Duration = Duration::from_secs(1);
 
@@ -92,8 +96,10 @@ pub struct Process {
     link: Link,
     capture: Capture,
     life: Life,
-    /// The most resident memory that was seen, in bytes; the kernel forgets it at the end.
+    /// The most resident memory that is known, in bytes.
     peak_rss: Cell<Option<u64>>,
+    /// The most that this process had had when it started that one. The kernel counts it as that one's.
+    own_peak_rss: u64,
 }
 
 /// What has happened to a process since it was last asked for.
@@ -149,7 +155,15 @@ impl Process {
             return Err(io::Error::other("the child has no pipes"));
         };
         let capture = Capture::new(stdout.into(), stderr.into())?;
-        Ok(Process { pid, pidfd, link, capture, life: Life::Unreaped, peak_rss: Cell::new(None) })
+        Ok(Process {
+            pid,
+            pidfd,
+            link,
+            capture,
+            life: Life::Unreaped,
+            peak_rss: Cell::new(None),
+            own_peak_rss: usage::own_peak_rss(),
+        })
     }
 
     /// Its process id, which is also that of its group.
@@ -274,7 +288,13 @@ impl Process {
         // As long as the zombie is there, nobody else can have its number: kill before it is collected.
         let _ = kill_process_group(self.pid, Signal::KILL);
         Ok(Some(match sys::collect(self.pid)? {
-            Some(collected) => self.bury(exit_of(collected.status), Some(collected.cpu_time)),
+            Some(collected) => {
+                self.saw_memory(
+                    Some(collected.peak_rss)
+                        .filter(|peak| *peak > self.own_peak_rss.saturating_add(NOISE_OF_RSS)),
+                );
+                self.bury(exit_of(collected.status), Some(collected.cpu_time))
+            }
             None => self.bury(Exit::Unknown, None),
         }))
     }
@@ -300,8 +320,9 @@ impl Process {
         self.cpu().map(CpuTime::total)
     }
 
-    /// What it has used so far, or in all once it is reaped. Its peak of memory outlives it only as far as somebody
-    /// has looked: this does, [`Process::resident_bytes`] does, and [`Process::signal`] does before it kills.
+    /// What it has used so far, or in all once it is reaped. If it had less memory than this process, the peak of that
+    /// is known only as far as somebody has looked: this does, [`Process::resident_bytes`] does, and
+    /// [`Process::signal`] does before it kills.
     pub fn usage(&self) -> Option<ProcessUsage> {
         self.look_at_memory();
         let cpu = self.cpu()?;

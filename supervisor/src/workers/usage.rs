@@ -2,6 +2,7 @@
 
 use super::confinement::{stat_field, status_field};
 use crate::sys::CpuTime;
+use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 use std::fs;
 use std::time::Duration;
@@ -13,8 +14,8 @@ pub struct ProcessUsage {
     pub cpu_user: Duration,
     /// Time in the kernel on its behalf.
     pub cpu_system: Duration,
-    /// The most resident memory that it was seen to have, in bytes. The kernel forgets it when the process ends, so
-    /// of a reaped one this is what was seen when it was last looked at; none if nobody had looked.
+    /// The most resident memory that it is known to have had, in bytes. Of a reaped process that had more than this one
+    /// itself it is exact; of another it is what was seen when it was last looked at, none if nobody had looked.
     pub peak_rss: Option<u64>,
 }
 
@@ -36,6 +37,13 @@ pub(super) fn read(pid: u32) -> Option<Usage> {
 /// The most resident memory that a process ever had, in bytes, since its exec. None for one that has ended.
 pub(super) fn peak_rss(pid: u32) -> Option<u64> {
     parse_peak(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// The most resident memory that this process ever had, in bytes.
+pub(super) fn own_peak_rss() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF);
+    // Without an answer nothing is known of children either.
+    usage.map_or(u64::MAX, |usage| u64::try_from(usage.max_rss()).unwrap_or(0).saturating_mul(1024))
 }
 
 /// How many descriptors a process has open. None if it has ended, or hides them from us.
