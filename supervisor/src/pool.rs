@@ -223,11 +223,12 @@ impl ComputePool {
     /// Starts the workers. Jobs may be submitted at once; they wait for the first worker to be ready.
     ///
     /// # Errors
-    /// [`StartError::Config`] and [`StartError::Launcher`]. That a program cannot be started is told by the jobs' outcomes.
+    /// [`StartError::Config`], [`StartError::Launcher`] and [`StartError::Loop`]. That a program cannot be started is
+    /// told by the jobs' outcomes.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Log::to_stderr(config.log);
         let core = config.core();
-        let hub = Hub::start(core, config.into_hub()?, log, handle.clone()).map_err(StartError::Config)?;
+        let hub = Hub::start(core, config.into_hub()?, log, handle.clone())?;
         Ok(ComputePool { hub, handle: handle.clone() })
     }
 

@@ -128,8 +128,7 @@ impl Server {
         let watchdog =
             handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
         let programs = config.pool.programs.clone();
-        let hub = Hub::start(config.pool.core(), config.pool.into_hub()?, log, handle.clone())
-            .map_err(StartError::Config)?;
+        let hub = Hub::start(config.pool.core(), config.pool.into_hub()?, log, handle.clone())?;
         hub.borrow_mut().when_ready(Box::new(move |cx| on_ready(&ready, cx)));
         let front = Rc::new_cyclic(|me| {
             RefCell::new(Front {

@@ -1,8 +1,9 @@
 //! The hub: it carries what happened to the core, and carries out what the core wants. It decides nothing.
 //!
 //! ```text
-//!   worker socket readable ---> crew: messages --.                           .--> Spawn:  a process, watched
+//!   worker socket readable ---> crew: messages --.                           .--> Spawn:  an order to the launcher
 //!   worker process ended   ---> crew: exit ------|                           |--> Run:    into the worker's outbox
+//!   launcher has a process ---> Launched --------|                           |
 //!   time is up             ---> Tick ------------|---> inbox ---> core ------|--> Kill:   a signal
 //!   submit, cancel, drain  ----------------------'                           '--> Finish: the listeners are called
 //!
@@ -27,10 +28,11 @@ use crate::core::Core;
 use crate::core::action::{Action, Actions, Kill};
 use crate::core::config::CoreConfig;
 use crate::core::event::Event;
-use crate::core::ids::{JobId, Mono, ProgramIndex, Ticket, Version, WorkerId};
+use crate::core::ids::{JobId, Mono, Ticket, Version, WorkerId};
 use crate::event_loop::{Context, HandleId, LoopHandle, TimerId};
 use crate::job::Job;
 use crate::log::Log;
+use crate::pool::StartError;
 use crate::public_id::PublicIds;
 use crate::workers::{Launcher, Program};
 use bytes::Bytes;
@@ -38,6 +40,7 @@ use crew::Crew;
 use dead::DeadLetters;
 use finished::FinishedJobs;
 use launches::Launch;
+use notices::Rows;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
 use orders::Order;
@@ -90,11 +93,12 @@ pub(crate) struct Hub {
     on_over: Vec<Then>,
     on_reloaded: BTreeMap<Version, OnReloaded>,
     dead: DeadLetters,
-    /// When the log was last told of a failed start of each program.
-    start_failed_at: BTreeMap<ProgramIndex, Instant>,
+    /// What the log was told of failed starts.
+    rows: Rows,
     launcher: Launcher,
     /// Processes that are being started.
     launches: BTreeMap<WorkerId, Launch>,
+    bell: Option<HandleId>,
     sweeps: Sweeps,
     last_measured: Option<WorkerId>,
     /// When stalled workers were last looked for.
@@ -155,14 +159,14 @@ impl Hub {
     /// Starts the workers.
     ///
     /// # Errors
-    /// What is wrong with the configuration, for people.
+    /// [`StartError::Config`] and [`StartError::Loop`].
     pub(crate) fn start(
         config: CoreConfig,
         hub: HubConfig,
         log: Log,
         handle: LoopHandle,
-    ) -> Result<HubRef, String> {
-        let core = Core::new(config)?;
+    ) -> Result<HubRef, StartError> {
+        let core = Core::new(config).map_err(StartError::Config)?;
         let HubConfig { programs, affinity, sweep, launcher } = hub;
         let cores = if affinity { usable_cores() } else { Vec::new() };
         let hub = Rc::new_cyclic(|me| {
@@ -191,15 +195,17 @@ impl Hub {
                 on_over: Vec::new(),
                 on_reloaded: BTreeMap::new(),
                 dead: DeadLetters::default(),
-                start_failed_at: BTreeMap::new(),
+                rows: Rows::default(),
                 launcher,
                 launches: BTreeMap::new(),
+                bell: None,
                 sweeps: Sweeps::new(sweep),
                 last_measured: None,
                 looked_at: Instant::now(),
                 child_signals: None,
             })
         });
+        hub.borrow_mut().listen_to_the_launcher()?;
         hub.borrow_mut().tell(Event::Tick);
         hub.borrow_mut().watch_for_stalls();
         hub.borrow_mut().watch_for_stops();
@@ -362,7 +368,8 @@ impl Hub {
             Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
             Action::Log(notice) => self.note(&notice),
             Action::Over => {
-                self.give_up_launches();
+                // Nobody waits any more for those that have not come.
+                self.launches.clear();
                 self.on_over.drain(..).for_each(|then| self.handle.set_pending(then));
             }
         }

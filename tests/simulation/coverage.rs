@@ -30,6 +30,7 @@ impl Coverage {
             Event::Stop => (phase(core), "stop"),
             Event::Configure(_) => (phase(core), "configure"),
             Event::Cancel { job } => (job_state(core, *job), "cancel"),
+            Event::Launched { worker } => (slot_state(core, *worker), "launched"),
             Event::SpawnFailed { worker, .. } => (slot_state(core, *worker), "spawn_failed"),
             Event::Hello { worker, .. } => (slot_state(core, *worker), "hello"),
             Event::Unfit { worker, .. } => (slot_state(core, *worker), "unfit"),

@@ -19,8 +19,8 @@ faults! {
     SpawnFails,
     /// ... and will never be.
     SpawnFailsForEver,
-    /// It takes long to find out that it cannot be started.
-    SpawnFailsLate,
+    /// It takes long to start it, or to find out that it cannot be started.
+    SpawnSlow,
     /// It starts and says nothing.
     BootSilent,
     /// It says hello late.

@@ -40,6 +40,7 @@ impl FakeProcess {
             Event::Skipped { worker, job },
             Event::Unfit { worker, message: String::new() },
             Event::Violation { worker, message: String::new() },
+            Event::Launched { worker },
             Event::SpawnFailed { worker, fatal: true, message: String::new() },
         ];
         self.strikes(Fault::Ghost, out).then(|| out.choices.pick(&mut self.tape, &events))

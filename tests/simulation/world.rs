@@ -4,15 +4,18 @@ use crate::choices::{Choice, Choices, Tape, mix};
 use crate::coverage::Coverage;
 use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
-use crate::process::{Act, Build, FakeProcess, Said, ToFake};
+use crate::process::{Act, FakeProcess, Said, ToFake};
 use crate::script::{Script, TASKS, Wish};
+use launches::Launch;
 use offload_supervisor::core::action::{Action, Actions};
 use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Mono, Ticket, Version, WorkerId};
+use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
 use offload_supervisor::core::{Core, Phase};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
+
+mod launches;
 
 /// When all faults are over, everything has to be well again after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,8 +37,8 @@ pub(crate) enum Thing {
     Deliver(WorkerId),
     /// A process that has ended is collected.
     Bury(WorkerId),
-    /// The core is told that a process could not be started.
-    NotStarted(Event),
+    /// A process has started, or could not be.
+    Arrive(WorkerId),
     /// The core is told of a process that is gone.
     Haunt(Event),
 }
@@ -150,6 +153,8 @@ impl Verdict {
 pub(crate) struct World {
     out: Outside,
     core: Core,
+    /// Processes that are being started.
+    launches: BTreeMap<WorkerId, Launch>,
     processes: BTreeMap<WorkerId, FakeProcess>,
     script: Script,
     /// The job of each wish that is one.
@@ -207,6 +212,7 @@ impl World {
         World {
             out,
             core,
+            launches: BTreeMap::new(),
             processes: BTreeMap::new(),
             script,
             job_of: BTreeMap::new(),
@@ -311,7 +317,7 @@ impl World {
             Thing::Wish(index) => self.wish(index),
             Thing::Deliver(worker) => self.deliver(worker),
             Thing::Bury(worker) => self.bury(worker),
-            Thing::NotStarted(event) => self.tell(event, true),
+            Thing::Arrive(worker) => self.arrive(worker),
             Thing::Haunt(event) => self.tell(event, false),
             Thing::Act(worker, act) => {
                 if let Some(process) = self.processes.get_mut(&worker) {
@@ -418,6 +424,9 @@ impl World {
             Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
             Action::Dismiss { worker } => self.send(worker, ToFake::Drain),
             Action::Kill { worker, how } => {
+                if let Some(launch) = self.launches.get_mut(&worker) {
+                    launch.kill = Some(how);
+                }
                 if let Some(process) = self.processes.get_mut(&worker) {
                     process.signal(how, &mut self.out);
                 }
@@ -444,40 +453,6 @@ impl World {
         if let Some(process) = self.processes.get_mut(&worker) {
             process.send(message, &mut self.out);
         }
-    }
-
-    fn spawn(&mut self, worker: WorkerId, program: usize, version: Version) {
-        let mut tape = Tape::new(1 << 40 | worker.0);
-        let mut strikes = |fault| self.out.plan.strikes(fault, &mut self.out.choices, &mut tape);
-        let fatal = strikes(Fault::SpawnFailsForEver);
-        let build = self.build_of(program, version);
-        let mut strikes = |fault| self.out.plan.strikes(fault, &mut self.out.choices, &mut tape);
-        if fatal || strikes(Fault::SpawnFails) || build == Build::DoesNotStart {
-            let event = Event::SpawnFailed { worker, fatal, message: "no such file".to_owned() };
-            let slow = if strikes(Fault::SpawnFailsLate) { 15_000 } else { 2 };
-            let delay = self.out.choices.delay(&mut tape, slow * Duration::from_millis(1));
-            return self.out.schedule(self.out.now + delay, Thing::NotStarted(event));
-        }
-        let mut process = FakeProcess::start(worker, program, self.script.config.programs, &mut self.out);
-        process.suffer_from(build, &mut self.out);
-        self.processes.insert(worker, process);
-    }
-
-    /// What a version of a program is like. None is bad any more when all faults are over.
-    fn build_of(&mut self, program: usize, version: Version) -> Build {
-        if version == Version::default() || self.is_calm {
-            return Build::Works;
-        }
-        let mut tape = Tape::new(1 << 41 | version << 4 | program as u64);
-        let builds = [
-            Build::Works,
-            Build::Works,
-            Build::DoesNotStart,
-            Build::DiesAtOnce,
-            Build::FailsFirst,
-            Build::DiesSoon,
-        ];
-        self.out.choices.pick(&mut tape, &builds)
     }
 }
 

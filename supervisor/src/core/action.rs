@@ -11,7 +11,7 @@ pub type Actions = Vec<Action>;
 /// One deed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start a process. Answered by `Hello`, `SpawnFailed`, `Exited`...
+    /// Start a process. Answered by `Launched`, then `Hello`, `Exited`..., or by `SpawnFailed`.
     Spawn {
         /// Its name from now on.
         worker: WorkerId,

@@ -23,6 +23,11 @@ pub enum Event {
     },
     /// The shell itself refused a job: its input was too long, or there was no room for it.
     Refused,
+    /// The process of a worker is there: from now on it has time to say hello.
+    Launched {
+        /// Which.
+        worker: WorkerId,
+    },
     /// A worker could not be started.
     SpawnFailed {
         /// Which.

@@ -8,6 +8,7 @@
 //!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
+//!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
 //!              reload, retire, scale                renew.rs      Dismiss, Yield, Reloaded
@@ -48,6 +49,7 @@ pub mod run_times;
 pub mod sabotage;
 mod settle;
 pub mod slots;
+mod starts;
 mod steps;
 mod submit;
 mod supervise;
@@ -189,6 +191,7 @@ impl Core {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
             Event::Refused => self.tally.reject(),
+            Event::Launched { worker } => self.on_launched(now, worker),
             Event::SpawnFailed { worker, fatal, message } => {
                 self.on_spawn_failed(now, worker, fatal, &message, actions);
             }
@@ -410,12 +413,6 @@ impl Core {
     /// The slot for which a living process works or, on its way out, worked.
     pub fn home_of(&self, worker: WorkerId) -> Option<SlotIndex> {
         self.place(worker).map(|place| place.slot)
-    }
-
-    /// Whether this worker has not said hello, after the start before it had failed.
-    pub fn is_starting_again(&self, worker: WorkerId) -> bool {
-        let slot = self.slot_of(worker).map(|slot| &self.slots[slot]);
-        slot.is_some_and(|slot| slot.is_starting() && self.programs[slot.program].restarts.failures() > 0)
     }
 
     /// Why no worker of some program can be had, if so.

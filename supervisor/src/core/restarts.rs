@@ -16,7 +16,7 @@
 //! intensity as in OTP it never gives a slot up.
 
 use super::config::CoreConfig;
-use super::ids::Mono;
+use super::ids::{Mono, WorkerId};
 use super::rng::Rng;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ const KILLS_EXCUSED: u32 = 20;
 pub struct Restarts {
     failures: u32,
     failed_at: Mono,
+    /// The newest worker at the last failure that was counted.
+    counted_up_to: Option<WorkerId>,
     not_before: Mono,
     open: bool,
     broken: bool,
@@ -38,14 +40,23 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// A start failed; the next one may be tried after the duration that is returned.
-    pub(super) fn failed(&mut self, why: &str, now: Mono, config: &CoreConfig, rng: &mut Rng) -> Duration {
+    /// The start of a worker failed, when `newest` was the last one that had been ordered; the next one may be tried
+    /// after the duration that is returned.
+    pub(super) fn failed(
+        &mut self,
+        why: &str,
+        (worker, newest): (WorkerId, WorkerId),
+        now: Mono,
+        config: &CoreConfig,
+        rng: &mut Rng,
+    ) -> Duration {
         self.why = why.to_owned();
         self.failed_at = now;
-        // Processes that were started together fail together: that is one failure.
-        if self.failures > 0 && now < self.not_before {
+        // Workers that were ordered before the first of them failed are one decision, and one failure.
+        if self.failures > 0 && self.counted_up_to.is_some_and(|counted| worker <= counted) {
             return self.not_before - now;
         }
+        self.counted_up_to = Some(newest);
         self.failures = self.failures.saturating_add(1);
         self.open |= self.failures >= config.max_restarts;
         let wait = if self.open { config.backoff_max } else { backoff(self.failures, config) };
@@ -136,9 +147,11 @@ mod tests {
 
     /// So many failures, each as soon as it may come. Returns the waits in milliseconds.
     fn fail(restarts: &mut Restarts, times: usize, config: &CoreConfig) -> Vec<u128> {
-        (0..times)
-            .map(|_| restarts.failed("x", restarts.not_before, config, &mut Rng::new(1)).as_millis())
-            .collect()
+        let mut fail = || {
+            let worker = WorkerId(restarts.counted_up_to.map_or(0, |worker| worker.0) + 1);
+            restarts.failed("x", (worker, worker), restarts.not_before, config, &mut Rng::new(1)).as_millis()
+        };
+        (0..times).map(|_| fail()).collect()
     }
 
     /// Each wait is the one that is expected, or up to a quarter more.
@@ -162,11 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_fail_together_are_one_failure() {
+    fn workers_that_were_ordered_together_are_one_failure() {
         let config = CoreConfig::default();
         let mut restarts = Restarts::default();
-        for _ in 0..8 {
-            restarts.failed("x", Mono::default(), &config, &mut Rng::new(1));
+        for worker in 1..=8 {
+            let now = Mono::default() + Duration::from_secs(worker);
+            restarts.failed("x", (WorkerId(worker), WorkerId(8)), now, &config, &mut Rng::new(1));
         }
         assert_eq!(restarts.failures(), 1);
     }
@@ -193,7 +207,7 @@ mod tests {
     fn a_failing_program_is_started_one_at_a_time() {
         let config = CoreConfig::default();
         let mut restarts = Restarts::default();
-        restarts.failed("x", Mono::default(), &config, &mut Rng::new(1));
+        fail(&mut restarts, 1, &config);
         let later = Mono::default() + config.backoff_min * 2;
         assert!(!restarts.may_start(Mono::default(), 0));
         assert!(restarts.may_start(later, 0));

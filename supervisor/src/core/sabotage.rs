@@ -90,6 +90,10 @@ bugs! {
     SurplusRefilled,
     /// Clients pay nothing.
     ChargeForgotten,
+    /// A start that had to wait has no time left for its hello.
+    LaunchUnnoticed,
+    /// A start that fails when it was given up is waited for.
+    LateFailureUnnoticed,
 }
 
 /// The mistake that is planted, if one is.

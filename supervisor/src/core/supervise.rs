@@ -6,6 +6,7 @@ use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
 use super::sabotage::Bug;
 use super::slots::{Cause, Going, Load, Retire, SlotState, Worker};
+use super::starts::{Death, FailedStart};
 use super::waiting::planned;
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{HANGING_MAX, RECENT_JOBS};
@@ -14,11 +15,8 @@ use offload_protocol::nouns::{TaskOffer, is_task_name};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The exit code with which a worker says that starting it again is pointless.
-const EXIT_DO_NOT_RESTART: i32 = 64;
-
 /// No process does this to itself by mistake.
-const KILLED: Exit = Exit::Signal(9);
+pub(super) const KILLED: Exit = Exit::Signal(9);
 
 impl Core {
     pub(super) fn on_hello(
@@ -133,30 +131,17 @@ impl Core {
         }
     }
 
-    pub(super) fn on_spawn_failed(
-        &mut self,
-        now: Mono,
-        worker: WorkerId,
-        fatal: bool,
-        message: &str,
-        actions: &mut Actions,
-    ) {
-        if self.hanging.remove(&worker).is_some() {
-            self.places_changed = true;
-            return;
-        }
-        let Some(&slot) = self.places.get(&worker) else { return };
-        let (version, is_leaving) = match self.slots[slot].state {
-            SlotState::Starting { version, .. } => (version, false),
-            SlotState::Leaving { version, was: None, .. } => (version, true),
-            _ => return,
-        };
-        self.places.remove(&worker);
-        self.slot_mut(slot).state = SlotState::Vacant;
+    /// A place has no process any more. Returns what it was.
+    pub(super) fn vacate(&mut self, slot: SlotIndex) -> SlotState {
+        let state = std::mem::take(&mut self.slot_mut(slot).state);
         self.places_changed = true;
-        if !is_leaving {
-            self.start_failed(now, self.slots[slot].program, version, fatal, message, actions);
+        self.slots[slot].retire = None;
+        let program = self.slots[slot].program;
+        if self.programs[program].offers_differ {
+            // It may have been the last one of its version.
+            self.settle_offers(program);
         }
+        state
     }
 
     pub(super) fn on_unfit(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
@@ -263,13 +248,13 @@ impl Core {
         let load = std::mem::take(load);
         actions.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
         if is_filled {
-            self.slot_mut(slot).state = SlotState::Vacant;
             self.places.remove(&place.worker);
             self.hanging.insert(place.worker, place);
-            self.places_changed = true;
+            self.vacate(slot);
         }
         if is_filled && was.is_none() {
-            self.blame_start(now, self.slots[slot].program, version, Some(&cause), KILLED, "", actions);
+            let start = FailedStart { worker: place.worker, program: self.slots[slot].program, version };
+            self.blame_start(now, start, Some(&cause), KILLED, "", actions);
         }
         let (last_lines, usage) = (Vec::new(), None);
         let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
@@ -292,14 +277,8 @@ impl Core {
         }
         let Some(slot) = self.places.remove(&worker) else { return };
         let home = place.map_or(slot, |place| place.slot);
-        self.places_changed = true;
         let program = self.slots[slot].program;
-        let state = std::mem::take(&mut self.slot_mut(slot).state);
-        self.slots[slot].retire = None;
-        if self.programs[program].offers_differ {
-            // It may have been the last one of its version.
-            self.settle_offers(program);
-        }
+        let state = self.vacate(slot);
         self.slots[home].ended += 1;
         self.slots[home].last_exit = Some(exit.to_string());
         let words = last_lines.last().map_or(String::new(), |words| format!("; it printed last: {words}"));
@@ -314,7 +293,10 @@ impl Core {
             self.log_death(home, worker, exit, load.running_job(), actions);
         }
         match was {
-            None => self.blame_start(now, program, version, cause.as_ref(), exit, &words, actions),
+            None => {
+                let start = FailedStart { worker, program, version };
+                self.blame_start(now, start, cause.as_ref(), exit, &words, actions);
+            }
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 let had_jobs = !load.is_empty();
                 let death = Death { cause: cause.as_ref(), exit, had_jobs, words: &words };
@@ -329,41 +311,6 @@ impl Core {
         self.lose(now, load, &end, actions);
     }
 
-    /// A worker ended before it said hello.
-    #[expect(clippy::too_many_arguments, reason = "they are what is known of the end of a start")]
-    fn blame_start(
-        &mut self,
-        now: Mono,
-        program: ProgramIndex,
-        version: Version,
-        cause: Option<&Cause>,
-        exit: Exit,
-        words: &str,
-        actions: &mut Actions,
-    ) {
-        let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed));
-        let restarts = &mut self.programs[program].restarts;
-        if from_outside && restarts.has_proved_good() && restarts.excuses_kill() {
-            return;
-        }
-        let (fatal, message) = match cause {
-            Some(Cause::Dismissed) => return,
-            Some(Cause::Unfit(what)) => (true, format!("not a worker for this supervisor: {what}{words}")),
-            Some(Cause::Silent) => (false, format!("a worker did not say hello in time{words}")),
-            Some(Cause::Violation(what)) => {
-                (false, format!("a worker broke the protocol at start-up: {what}{words}"))
-            }
-            Some(Cause::ClosedAndLivedOn) => {
-                (false, format!("a worker closed its channel before its hello and was ended{words}"))
-            }
-            None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => (
-                exit == Exit::Code(EXIT_DO_NOT_RESTART),
-                format!("a worker ended at start-up with {exit}{words}"),
-            ),
-        };
-        self.start_failed(now, program, version, fatal, &message, actions);
-    }
-
     fn log_death(
         &self,
         slot: SlotIndex,
@@ -374,78 +321,6 @@ impl Core {
     ) {
         actions.push(Action::Log(Notice::WorkerDied { worker, slot, how: exit.to_string(), job }));
     }
-
-    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
-    /// SIGKILL that is not ours comes from outside: the start was good. So it was if the worker had been given a job,
-    /// and others have done jobs before: then it may be that job's doing.
-    fn on_idle_death(
-        &mut self,
-        now: Mono,
-        program: ProgramIndex,
-        worker: Worker,
-        death: &Death<'_>,
-        actions: &mut Actions,
-    ) {
-        let is_ours =
-            matches!(death.cause, Some(Cause::Violation(_) | Cause::Stuck | Cause::ClosedAndLivedOn));
-        let from_outside = death.exit == KILLED && !is_ours;
-        let others_work = self.programs[program].restarts.has_proved_good();
-        let is_excused = match from_outside {
-            true => self.programs[program].restarts.excuses_kill(),
-            false => death.had_jobs && others_work,
-        };
-        if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
-            let what = match death.cause {
-                Some(Cause::Violation(what)) => format!("broke the protocol ({what})"),
-                Some(Cause::Stuck) => "did not start the job that it was given".to_owned(),
-                Some(Cause::ClosedAndLivedOn) => "closed its channel".to_owned(),
-                _ => format!("ended with {}", death.exit),
-            };
-            let message = format!("a worker {what} before it had done a job{}", death.words);
-            self.start_failed(now, program, worker.version, false, &message, actions);
-        }
-    }
-
-    /// A version that is only tried is taken back; otherwise the program waits before it is started again.
-    fn start_failed(
-        &mut self,
-        now: Mono,
-        program: ProgramIndex,
-        version: Version,
-        fatal: bool,
-        why: &str,
-        actions: &mut Actions,
-    ) {
-        if self.take_back_trial(program, version, why, actions) {
-            return;
-        }
-        let restarts = &mut self.programs[program].restarts;
-        let was_refusing = restarts.is_refusing();
-        let again_in = match fatal {
-            true => {
-                restarts.broke(why);
-                None
-            }
-            false => Some(restarts.failed(why, now, &self.config, &mut self.rng)),
-        };
-        let failures = restarts.failures();
-        let is_refusing = restarts.is_refusing();
-        let why = why.to_owned();
-        actions.push(Action::Log(Notice::StartFailed { program, failures, why: why.clone(), again_in }));
-        if is_refusing && !was_refusing {
-            actions.push(Action::Log(Notice::Degraded { program, why }));
-        }
-    }
-}
-
-/// How a worker ended that ran no job.
-struct Death<'a> {
-    cause: Option<&'a Cause>,
-    exit: Exit,
-    /// It had been given jobs.
-    had_jobs: bool,
-    /// What it said, as the end of a sentence.
-    words: &'a str,
 }
 
 /// What to tell the log about a worker that is put on its way out; nothing where that is no news.

@@ -329,14 +329,17 @@ impl Drop for Hub {
     /// The processes are killed with their owner. Who awaits a job is told.
     fn drop(&mut self) {
         self.give_up_orders();
-        self.give_up_launches();
-        if let Some(watcher) = self.child_signals.take() {
+        self.launches.clear();
+        for watcher in [self.child_signals.take(), self.bell.take()].into_iter().flatten() {
             let _ = self.handle.close(watcher, |_| ());
         }
-        for (_, member) in std::mem::take(&mut self.crew.members) {
+        let members = std::mem::take(&mut self.crew.members);
+        for member in members.values() {
             let _ = member.process.signal(rustix::process::Signal::KILL);
-            member.unwatch(&self.handle);
         }
+        // Dropping one waits for its end; all are ending by now.
+        members.into_values().for_each(|member| member.unwatch(&self.handle));
+        self.sweep_at_the_end();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dead letters: jobs whose every allowed attempt ended its worker, with their inputs and with all that is known of
-//! how that went, until somebody drops them or has them done again. The oldest make room for the youngest; one whose input alone is over
-//! the limit is not kept.
+//! how that went, until somebody drops them or has them done again. The oldest make room for the youngest; one whose
+//! input alone is over the limit is not kept.
 
 use super::orders::{Order, micros};
 use super::{Hub, Refused, Submitted};

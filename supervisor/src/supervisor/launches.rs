@@ -1,22 +1,44 @@
-//! Processes in the making: ordered from the launcher, not arrived yet. What the core wants of one meanwhile is done
-//! when it arrives.
+//! Processes in the making: ordered from the launcher, not arrived yet. One that is not wanted any more is not started,
+//! or killed when it arrives.
 
 use super::{AFFINITY_VARIABLE, Hub};
 use crate::core::action::Kill;
 use crate::core::event::Event;
 use crate::core::ids::{ProgramIndex, SlotIndex, Version, WorkerId};
-use crate::event_loop::RequestId;
-use crate::workers::{Process, SpawnError};
+use crate::event_loop::{Interest, LoopError};
+use crate::workers::{Answer, Process, SpawnError, Wanted};
 
 /// See the module's documentation.
 pub(super) struct Launch {
     slot: SlotIndex,
-    request: RequestId,
-    /// It is not wanted any more.
+    /// None if it is not wanted any more.
+    wanted: Option<Wanted>,
+    /// How it is to be ended if it comes all the same.
     kill: Option<Kill>,
 }
 
 impl Hub {
+    /// Who waits for a process does not keep the loop alive, hence unreferenced: somebody waits for its job, or nobody
+    /// does.
+    pub(super) fn listen_to_the_launcher(&mut self) -> Result<(), LoopError> {
+        let me = self.me.clone();
+        let bell = self.launcher.bell();
+        let watcher =
+            self.handle.watch(bell, Interest::READ, move |_, _| Hub::with(&me, Hub::hear_the_launcher))?;
+        self.handle.unref(watcher);
+        self.bell = Some(watcher);
+        Ok(())
+    }
+
+    fn hear_the_launcher(&mut self) {
+        for answer in self.launcher.answers() {
+            match answer {
+                Answer::Launched { key, process } => self.launched(WorkerId(key), process),
+                Answer::Swept(swept) => self.swept(swept),
+            }
+        }
+    }
+
     pub(super) fn spawn(
         &mut self,
         worker: WorkerId,
@@ -32,41 +54,47 @@ impl Hub {
             Some(core) => program.clone().with_variable(AFFINITY_VARIABLE, &core.to_string()),
             None => program.clone(),
         };
-        let me = self.me.clone();
-        let request =
-            self.handle.request(move |_, process| Hub::with(&me, |hub| hub.launched(worker, process)));
-        self.launches.insert(worker, Launch { slot, request: request.id(), kill: None });
-        self.launcher.launch(worker.0, program, payload_max, move |process| {
-            // Without a loop the process is dropped, which kills it.
-            let _ = request.complete(process);
-        });
+        match self.launcher.launch(worker.0, program, payload_max) {
+            Ok(wanted) => {
+                self.launches.insert(worker, Launch { slot, wanted: Some(wanted), kill: None });
+            }
+            Err(error) => self.inbox.push_back(failed(worker, error).into()),
+        }
     }
 
     /// A process has arrived, or there will be none.
-    fn launched(&mut self, worker: WorkerId, process: Result<Process, SpawnError>) {
+    fn launched(&mut self, worker: WorkerId, process: Result<Box<Process>, SpawnError>) {
         let Some(Launch { slot, kill, .. }) = self.launches.remove(&worker) else { return };
-        match process.and_then(|process| self.enlist(worker, process)) {
+        match process.and_then(|process| self.enlist(worker, *process)) {
             Ok(pid) => {
                 self.log.info(format_args!("slot {slot}: started worker process {pid}"));
-                kill.into_iter().for_each(|how| self.kill(worker, how));
+                match kill {
+                    Some(how) => self.kill(worker, how),
+                    None => self.tell(Event::Launched { worker }),
+                }
             }
             Err(error) => {
                 self.launcher.forget(worker.0);
-                let SpawnError { fatal, message } = error;
-                self.tell(Event::SpawnFailed { worker, fatal, message });
+                self.tell(failed(worker, error));
             }
         }
     }
 
     /// Of a process that has not arrived. Whether it is one.
     pub(super) fn kill_launch(&mut self, worker: WorkerId, how: Kill) -> bool {
-        self.launches.get_mut(&worker).map(|launch| launch.kill = Some(how)).is_some()
+        let Some(launch) = self.launches.get_mut(&worker) else { return false };
+        launch.wanted = None;
+        launch.kill = Some(how);
+        true
     }
 
-    /// What still arrives is killed by whoever drops it.
-    pub(super) fn give_up_launches(&mut self) {
-        for launch in std::mem::take(&mut self.launches).into_values() {
-            self.handle.withdraw(launch.request);
-        }
+    /// Whether this worker's process has not arrived.
+    pub(super) fn is_launching(&self, worker: WorkerId) -> bool {
+        self.launches.contains_key(&worker)
     }
+}
+
+fn failed(worker: WorkerId, error: SpawnError) -> Event {
+    let SpawnError { fatal, message } = error;
+    Event::SpawnFailed { worker, fatal, message }
 }

@@ -1,26 +1,75 @@
 //! What the log is told: what the core finds worth a line, and what workers print.
 //!
 //! A program that cannot be started is tried again and again, and says the same each time. So of failed starts in a row
-//! there is a line a second at the most, which tells how many there were; the rest is for who wants everything.
+//! there is a line a second at the most, which tells how many there were, and what a start prints is not told again
+//! that an earlier one of the row has printed. All of it is there for who wants everything.
 
 use super::Hub;
 use crate::core::action::Notice;
 use crate::core::ids::{ProgramIndex, WorkerId};
 use crate::workers::Captured;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Arguments;
 use std::time::{Duration, Instant};
 
 /// The log is told of failed starts of one program no more often.
 const START_FAILED_EVERY: Duration = Duration::from_secs(1);
 
+/// So many lines of starts that failed are remembered for each program.
+const SAID_MAX: usize = 64;
+
+/// What the log was told of starts of one program that failed in a row.
+#[derive(Default)]
+struct Row {
+    /// When it was last told of one, and whether that one was for good.
+    told: Option<(Instant, bool)>,
+    /// Lines that these starts have printed.
+    said: BTreeSet<String>,
+}
+
+/// By program.
+#[derive(Default)]
+pub(super) struct Rows(BTreeMap<ProgramIndex, Row>);
+
+impl Rows {
+    /// True if the log should be told of this failed start, and then it is.
+    fn tell(&mut self, program: ProgramIndex, is_for_good: bool) -> bool {
+        let now = Instant::now();
+        let row = self.0.entry(program).or_default();
+        let is_repeated = row.told.is_some_and(|(when, was_for_good)| {
+            now.saturating_duration_since(when) < START_FAILED_EVERY && was_for_good >= is_for_good
+        });
+        if !is_repeated {
+            row.told = Some((now, is_for_good));
+        }
+        !is_repeated
+    }
+
+    /// True if no start of the row has printed this line before.
+    fn say(&mut self, program: ProgramIndex, line: &str) -> bool {
+        let said = &mut self.0.entry(program).or_default().said;
+        let is_new = !said.contains(line);
+        if is_new && said.len() < SAID_MAX {
+            said.insert(line.to_owned());
+        }
+        is_new
+    }
+
+    fn end(&mut self, program: ProgramIndex) {
+        self.0.remove(&program);
+    }
+}
+
 impl Hub {
     pub(super) fn note(&mut self, notice: &Notice) {
-        if let Notice::WorkerReady { worker, .. } = notice {
+        if let Notice::WorkerReady { worker, slot } = notice {
             self.crew.look_at_confinement(*worker);
+            self.rows.end(self.core.slots()[*slot].program);
             self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
         }
         let line = self.describe(notice);
         let is_repeated = match notice {
-            Notice::StartFailed { program, again_in: Some(_), .. } => self.is_repeated(*program),
+            Notice::StartFailed { program, again_in, .. } => !self.rows.tell(*program, again_in.is_none()),
             _ => false,
         };
         match notice {
@@ -33,37 +82,39 @@ impl Hub {
         }
     }
 
-    /// Whether there was a line about a failed start of this program just now.
-    fn is_repeated(&mut self, program: ProgramIndex) -> bool {
-        let now = Instant::now();
-        let last = self.start_failed_at.get(&program);
-        let is_repeated = last.is_some_and(|last| now.saturating_duration_since(*last) < START_FAILED_EVERY);
-        if !is_repeated {
-            self.start_failed_at.insert(program, now);
-        }
-        is_repeated
-    }
-
-    pub(super) fn log_output(&self, worker: WorkerId, captured: &Captured) {
+    pub(super) fn log_output(&mut self, worker: WorkerId, captured: &Captured) {
         if captured.lines.is_empty() && captured.dropped == 0 {
             return;
         }
         let tag = self.tag(worker);
-        // The line about its end repeats what a worker that fails to start printed last.
-        let is_repeated = self.core.is_starting_again(worker);
-        let say = |line: std::fmt::Arguments<'_>| match is_repeated {
-            true => self.log.info(line),
-            false => self.log.warn(line),
-        };
+        let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
+        let starting = slot.filter(|slot| slot.is_starting()).map(|slot| slot.program);
         for line in &captured.lines {
-            say(format_args!("{tag} {line}"));
+            let is_repeated = starting.is_some_and(|program| !self.rows.say(program, line));
+            self.log_line(is_repeated, format_args!("{tag} {line}"));
         }
         if captured.dropped > 0 {
-            say(format_args!("{tag} ({} lines dropped, it prints too fast)", captured.dropped));
+            let line = format_args!("{tag} ({} lines dropped, it prints too fast)", captured.dropped);
+            self.log_line(starting.is_some(), line);
         }
     }
 
-    /// Who printed a line: slot, process and job.
+    fn log_line(&self, is_repeated: bool, line: Arguments<'_>) {
+        match is_repeated {
+            true => self.log.info(line),
+            false => self.log.warn(line),
+        }
+    }
+
+    /// A worker, for people.
+    fn who(&self, worker: WorkerId) -> String {
+        match self.crew.pid(worker) {
+            Some(pid) => format!("worker process {pid}"),
+            None if self.is_launching(worker) => "a worker whose start has not come back".to_owned(),
+            None => "a worker".to_owned(),
+        }
+    }
+
     fn tag(&self, worker: WorkerId) -> String {
         let pid = self.crew.pid(worker).unwrap_or(0);
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
@@ -76,17 +127,16 @@ impl Hub {
 
     /// A notice as a line for the log.
     fn describe(&self, notice: &Notice) -> String {
-        let pid = |worker: &WorkerId| self.crew.pid(*worker).unwrap_or(0);
         match notice {
             Notice::WorkerReady { worker, slot } => {
-                format!("slot {slot}: worker process {} is ready", pid(worker))
+                format!("slot {slot}: {} is ready", self.who(*worker))
             }
             Notice::WorkerDied { worker, slot, how, job } => {
                 let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
-                format!("slot {slot}: worker process {} ended with {how}{job}", pid(worker))
+                format!("slot {slot}: {} ended with {how}{job}", self.who(*worker))
             }
             Notice::WorkerKilled { worker, slot, why } => {
-                format!("slot {slot}: worker process {} is ended: {why}", pid(worker))
+                format!("slot {slot}: {} is ended: {why}", self.who(*worker))
             }
             Notice::StartFailed { program, failures, why, again_in } => {
                 let name = self.program_name(*program);
@@ -104,12 +154,12 @@ impl Hub {
                 )
             }
             Notice::WorkerRetires { worker, slot, why } => {
-                format!("slot {slot}: worker process {} is replaced: {why}", pid(worker))
+                format!("slot {slot}: {} is replaced: {why}", self.who(*worker))
             }
             Notice::WorkerHangs { worker, slot } => {
                 format!(
-                    "slot {slot}: worker process {} was killed and is not gone: it hangs in the kernel",
-                    pid(worker)
+                    "slot {slot}: {} was killed and is not gone: it hangs in the kernel",
+                    self.who(*worker)
                 )
             }
             Notice::TrialPassed { program } => {

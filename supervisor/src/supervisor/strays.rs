@@ -40,25 +40,19 @@ impl Hub {
 
     /// Has what escaped from workers ended, as far as that goes now; goes on a moment later if there is more.
     pub(super) fn sweep(&mut self) {
-        if !self.sweeps.may_begin() {
-            return;
+        if self.sweeps.begin() {
+            self.launcher.sweep();
         }
-        let me = self.me.clone();
-        let request = self.handle.request(move |_, swept| Hub::with(&me, |hub| hub.swept(swept)));
-        self.launcher.sweep(move |swept| {
-            // Without a loop nobody wants to know.
-            let _ = request.complete(swept);
-        });
     }
 
-    fn swept(&mut self, swept: Swept) {
+    pub(super) fn swept(&mut self, swept: Swept) {
         if swept.killed > 0 {
             self.log.warn(format_args!("{} processes that escaped from workers are ended", swept.killed));
         }
-        let is_wanted_again = self.sweeps.ended();
+        let is_wanted_again = self.sweeps.end();
         if is_wanted_again {
             self.sweep();
-        } else if swept.more && self.sweeps.may_pause() {
+        } else if swept.more && self.sweeps.pause() {
             let me = self.me.clone();
             let again = move |hub: &mut Hub| {
                 hub.sweeps.is_paused = false;
@@ -66,6 +60,13 @@ impl Hub {
             };
             let timer = self.handle.set_timeout(SWEEP_PAUSE, move |_| Hub::with(&me, again));
             self.handle.unref(timer);
+        }
+    }
+
+    /// What escaped from the last workers. The launcher does it before it ends.
+    pub(super) fn sweep_at_the_end(&self) {
+        if self.sweeps.is_ours_to_do {
+            self.launcher.sweep();
         }
     }
 }
@@ -85,7 +86,8 @@ impl Sweeps {
         Sweeps { is_ours_to_do, is_under_way: false, is_wanted_again: false, is_paused: false }
     }
 
-    fn may_begin(&mut self) -> bool {
+    /// True if a sweep is to be ordered now.
+    fn begin(&mut self) -> bool {
         if !self.is_ours_to_do {
             return false;
         }
@@ -93,13 +95,14 @@ impl Sweeps {
         !std::mem::replace(&mut self.is_under_way, true)
     }
 
-    /// Whether another one was asked for.
-    fn ended(&mut self) -> bool {
+    /// True if another one was asked for meanwhile.
+    fn end(&mut self) -> bool {
         self.is_under_way = false;
         std::mem::take(&mut self.is_wanted_again)
     }
 
-    fn may_pause(&mut self) -> bool {
+    /// True if a timer is to be set.
+    fn pause(&mut self) -> bool {
         !std::mem::replace(&mut self.is_paused, true)
     }
 }

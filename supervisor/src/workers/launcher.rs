@@ -3,10 +3,10 @@
 //! ```text
 //!   loop                      launcher
 //!     |---- launch -------->    vfork, exec: whoever starts a process waits until its program is loaded
-//!     |<--- the process ----
 //!     |---- forget -------->    it is reaped, its number may be anybody's
 //!     |---- sweep --------->    children of whom nobody was told are killed and collected
-//!     |<--- what was found -
+//!     |
+//!     |<--- bell -----------    an answer is there: the process, or what was swept
 //! ```
 //!
 //! Both are done by one thread, so that no child is found by a sweep before it is known to be a worker. It lives as
@@ -16,9 +16,14 @@
 use super::process::{Process, SpawnError};
 use super::program::Program;
 use super::sweep::{Sweeper, Swept};
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -26,56 +31,101 @@ use std::time::Duration;
 /// How long dropping a launcher waits for what it is just doing.
 const LAST_ORDER_MAX: Duration = Duration::from_secs(1);
 
-/// See the module's documentation. Nothing of this waits but dropping it, for at most one second.
+/// See the module's documentation. Nothing of this waits but dropping it, for at most one second: then what was
+/// ordered is done, but for launches that nobody wants.
 #[derive(Debug)]
 pub struct Launcher {
-    /// Not bounded here: its owner has no more than one launch and one forgetting under way for each of its workers,
-    /// whose number is bounded, and one sweep.
+    /// Neither of the two is bounded here: the owner has no more than one launch and one forgetting under way for each
+    /// of its workers, whose number is bounded, and one sweep.
     orders: Option<Sender<Order>>,
+    answers: Receiver<Answer>,
+    bell: Arc<OwnedFd>,
     is_over: Receiver<Infallible>,
 }
 
+/// What comes of an order.
+#[derive(Debug)]
+pub enum Answer {
+    /// Of [`Launcher::launch`].
+    Launched {
+        /// As in the order.
+        key: u64,
+        /// The process, or why there is none.
+        process: Result<Box<Process>, SpawnError>,
+    },
+    /// Of [`Launcher::sweep`].
+    Swept(Swept),
+}
+
+/// As long as this is there, a launch is wanted. What is not wanted any more is not started, or killed by the launcher
+/// before anybody sees it; it is answered all the same.
+#[derive(Debug)]
+pub struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
 enum Order {
-    Launch {
-        key: u64,
-        program: Box<Program>,
-        payload_max: usize,
-        then: Box<dyn FnOnce(Result<Process, SpawnError>) + Send>,
-    },
-    Forget {
-        key: u64,
-    },
-    Sweep {
-        then: Box<dyn FnOnce(Swept) + Send>,
-    },
+    Launch { key: u64, program: Box<Program>, payload_max: usize, is_wanted: Arc<AtomicBool> },
+    Forget { key: u64 },
+    Sweep,
 }
 
 impl Launcher {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If there can be no more threads.
+    /// If there can be no more threads or descriptors.
     pub fn start() -> io::Result<Launcher> {
         let (orders, inbox) = channel();
+        let (outbox, answers) = channel();
         let (alive, is_over) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let worker = Thread {
+            sweeper: Sweeper::new(),
+            launched: BTreeMap::new(),
+            answers: outbox,
+            bell: Arc::clone(&bell),
+        };
         thread::Builder::new().name("offload-launch".to_owned()).spawn(move || {
             let _alive = alive;
-            work_off(&inbox);
+            worker.work_off(&inbox);
         })?;
-        Ok(Launcher { orders: Some(orders), is_over })
+        Ok(Launcher { orders: Some(orders), answers, bell, is_over })
     }
 
-    /// Starts a process as [`Process::spawn`] does and hands it to `then`, on the launcher's thread. No sweep touches
-    /// it until the owner says [`Launcher::forget`], with the same key, which is to name one process at a time.
-    pub fn launch(
-        &self,
-        key: u64,
-        program: Program,
-        payload_max: usize,
-        then: impl FnOnce(Result<Process, SpawnError>) + Send + 'static,
-    ) {
-        let (program, then) = (Box::new(program), Box::new(then));
-        self.order(Order::Launch { key, program, payload_max, then });
+    /// Readable when there are answers.
+    pub fn bell(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.bell)
+    }
+
+    /// The answers that are there. Silences the bell.
+    pub fn answers(&self) -> Vec<Answer> {
+        // Silence comes first: who answers after that rings again. Nothing to silence is fine.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.answers.try_iter().collect()
+    }
+
+    /// Starts a process as [`Process::spawn`] does. No sweep touches it until the owner says [`Launcher::forget`], with
+    /// the same key, which is to name one process at a time.
+    ///
+    /// # Errors
+    /// If the thread has ended, which it does not.
+    pub fn launch(&self, key: u64, program: Program, payload_max: usize) -> Result<Wanted, SpawnError> {
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let wanted = Wanted(Arc::clone(&is_wanted));
+        let order = Order::Launch { key, program: Box::new(program), payload_max, is_wanted };
+        match self.order(order) {
+            true => Ok(wanted),
+            false => Err(SpawnError {
+                fatal: true,
+                message: "the thread that starts workers has ended".to_owned(),
+            }),
+        }
     }
 
     /// The process of this key was reaped.
@@ -84,14 +134,13 @@ impl Launcher {
     }
 
     /// Kills and collects, as [`Sweeper::sweep`] does, the children of this process that were not launched here.
-    pub fn sweep(&self, then: impl FnOnce(Swept) + Send + 'static) {
-        self.order(Order::Sweep { then: Box::new(then) });
+    pub fn sweep(&self) {
+        self.order(Order::Sweep);
     }
 
-    fn order(&self, order: Order) {
-        // The thread ends only after this end of the channel, unless it panics. Then no start is answered any more,
-        // which is a worker that does not say hello in time.
-        let _ = self.orders.as_ref().map(|orders| orders.send(order));
+    /// Whether somebody is there who will do it.
+    fn order(&self, order: Order) -> bool {
+        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
     }
 }
 
@@ -102,20 +151,58 @@ impl Drop for Launcher {
     }
 }
 
-/// Until nobody can give orders any more.
-fn work_off(inbox: &Receiver<Order>) {
-    let mut sweeper = Sweeper::new();
-    let mut launched = BTreeMap::new();
-    for order in inbox {
-        match order {
-            Order::Launch { key, program, payload_max, then } => {
-                let process = Process::spawn(&program, payload_max);
-                launched.extend(process.as_ref().ok().map(|process| (key, process.pid())));
-                then(process);
+/// What the thread has.
+struct Thread {
+    sweeper: Sweeper,
+    /// Process ids by the keys of their owner.
+    launched: BTreeMap<u64, u32>,
+    answers: Sender<Answer>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Thread {
+    /// Until nobody can give orders any more.
+    fn work_off(mut self, inbox: &Receiver<Order>) {
+        for order in inbox {
+            match order {
+                Order::Launch { key, program, payload_max, is_wanted } => {
+                    let process = launch(&program, payload_max, &is_wanted);
+                    self.launched.extend(process.as_ref().ok().map(|process| (key, process.pid())));
+                    self.answer(Answer::Launched { key, process: process.map(Box::new) });
+                }
+                Order::Forget { key } => drop(self.launched.remove(&key)),
+                Order::Sweep => {
+                    let launched = &self.launched;
+                    let swept = self.sweeper.sweep(&|pid| launched.values().any(|known| *known == pid));
+                    self.answer(Answer::Swept(swept));
+                }
             }
-            Order::Forget { key } => drop(launched.remove(&key)),
-            Order::Sweep { then } => then(sweeper.sweep(&|pid| launched.values().any(|known| *known == pid))),
         }
+    }
+
+    fn answer(&self, answer: Answer) {
+        // Without an owner a process is dropped here, which kills it.
+        let _ = self.answers.send(answer);
+        // It can only be full of rings that nobody has heard yet.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+fn launch(program: &Program, payload_max: usize, is_wanted: &AtomicBool) -> Result<Process, SpawnError> {
+    let ended = |message: &str| {
+        let message = format!("cannot start `{}`: {message}", program.name());
+        SpawnError { fatal: false, message }
+    };
+    let is_unwanted = || !is_wanted.load(Ordering::Relaxed);
+    if is_unwanted() {
+        return Err(ended("its turn did not come in time"));
+    }
+    // With this thread all workers would end.
+    let process = catch_unwind(AssertUnwindSafe(|| Process::spawn(program, payload_max)))
+        .unwrap_or_else(|_| Err(ended("a panic, which is a mistake of this program")))?;
+    match is_unwanted() {
+        false => Ok(process),
+        true => Err(ended("it took too long")),
     }
 }
 
@@ -134,16 +221,29 @@ mod tests {
         Program::command(["sh", "-c", script].map(str::to_owned).to_vec())
     }
 
-    fn launch(launcher: &Launcher, key: u64, program: Program) -> Result<Process, SpawnError> {
-        let (sender, receiver) = channel();
-        launcher.launch(key, program, PAYLOAD_MAX, move |process| sender.send(process).unwrap());
-        receiver.recv_timeout(DEADLINE).unwrap()
+    fn next_answer(launcher: &Launcher) -> Answer {
+        loop {
+            assert!(wait_for(&launcher.bell(), PollFlags::IN, DEADLINE), "no answer comes");
+            let mut answers = launcher.answers();
+            assert!(answers.len() <= 1, "one was ordered: {answers:?}");
+            if let Some(answer) = answers.pop() {
+                return answer;
+            }
+        }
+    }
+
+    fn launch(launcher: &Launcher, program: Program) -> Result<Process, SpawnError> {
+        let _wanted = launcher.launch(1, program, PAYLOAD_MAX).unwrap();
+        match next_answer(launcher) {
+            Answer::Launched { key: 1, process } => process.map(|process| *process),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn a_launched_process_is_the_callers() {
         let launcher = Launcher::start().unwrap();
-        let mut process = launch(&launcher, 1, shell("exit 3")).unwrap();
+        let mut process = launch(&launcher, shell("exit 3")).unwrap();
         assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
         assert_eq!(process.try_reap().unwrap(), Some(Exit::Code(3)));
     }
@@ -152,20 +252,36 @@ mod tests {
     fn what_cannot_be_started_is_told() {
         let launcher = Launcher::start().unwrap();
         let missing = Program::command(vec!["no-such-program".to_owned()]);
-        assert!(launch(&launcher, 1, missing).unwrap_err().fatal);
+        assert!(launch(&launcher, missing).unwrap_err().fatal);
     }
 
-    /// The process is handed over in the last moment, to nobody.
+    /// The file that a process would make is not there after all that was ordered is done.
     #[test]
-    fn a_process_that_nobody_takes_is_killed_before_the_launcher_is_gone() {
+    fn a_launch_that_is_not_wanted_any_more_is_not_carried_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("started");
+        let is_wanted = AtomicBool::new(false);
+        let program = shell(&format!("echo yes >{}", file.display()));
+        let error = super::launch(&program, PAYLOAD_MAX, &is_wanted).unwrap_err();
+        assert!(!error.fatal && error.message.ends_with("its turn did not come in time"), "{error}");
+        assert!(!file.exists());
+    }
+
+    /// A pipe that the process would hold for ten minutes ends: whether it was started or not, it is gone.
+    #[test]
+    fn what_nobody_wants_is_gone_with_the_launcher() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let keeper = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
         let launcher = Launcher::start().unwrap();
-        let (sender, receiver) = channel();
-        launcher.launch(1, shell("exec sleep 600"), PAYLOAD_MAX, move |process| {
-            sender.send(process.unwrap().pidfd()).unwrap();
-        });
-        drop(launcher);
-        let pidfd = receiver.try_recv().unwrap();
-        assert!(wait_for(&pidfd, PollFlags::IN, DEADLINE));
+        let program = shell(&format!("exec sleep 600 >{}", pipe.display()));
+        let wanted: Vec<Wanted> =
+            (0..8).map(|key| launcher.launch(key, program.clone(), PAYLOAD_MAX).unwrap()).collect();
+        drop((wanted, launcher));
+        let mut reader = std::fs::File::open(&pipe).unwrap();
+        drop(keeper);
+        assert_eq!(std::io::Read::read(&mut reader, &mut [0; 1]).unwrap(), 0);
     }
 
     #[test]
@@ -174,11 +290,13 @@ mod tests {
         alone_as(test, || {
             let launcher = Launcher::start().unwrap();
             let sweep = || {
-                let (sender, receiver) = channel();
-                launcher.sweep(move |swept| sender.send(swept).unwrap());
-                receiver.recv_timeout(DEADLINE).unwrap()
+                launcher.sweep();
+                match next_answer(&launcher) {
+                    Answer::Swept(swept) => swept,
+                    other => panic!("{other:?}"),
+                }
             };
-            let mut process = launch(&launcher, 1, shell("exec sleep 600")).unwrap();
+            let mut process = launch(&launcher, shell("exec sleep 600")).unwrap();
             assert_eq!(sweep(), Swept::default());
             assert_eq!(process.try_reap().unwrap(), None);
             launcher.forget(1);

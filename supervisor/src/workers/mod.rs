@@ -15,8 +15,8 @@
 //!
 //! `program.rs` says what is started and in which environment, `launcher.rs` is the thread that starts it, `process.rs`
 //! the child as a whole, `link.rs` the socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory,
-//! `confinement.rs` what it gave up, `wait.rs` the one bounded wait. Two files are about processes that nobody owns: `sweep.rs` for those that escaped
-//! from a worker of ours, `orphans.rs` for those of a supervisor that was killed.
+//! `confinement.rs` what it gave up, `wait.rs` the one bounded wait. Two files are about processes that nobody owns:
+//! `sweep.rs` for those that escaped from a worker of ours, `orphans.rs` for those of a supervisor that was killed.
 
 mod capture;
 mod confinement;
@@ -35,7 +35,7 @@ pub use capture::{
 };
 pub use confinement::{Confinement, OPEN_FILES_HIGHEST, Scheduler};
 pub use escape::{LINE_MAX, escape_line};
-pub use launcher::Launcher;
+pub use launcher::{Answer, Launcher, Wanted};
 pub use link::{FLUSH_MAX, Flushed, LinkError, Received};
 pub use process::{Process, SpawnError, StopState};
 pub use program::Program;

@@ -3,9 +3,9 @@
 //! ```text
 //!             spawn                        the kernel: pidfd readable
 //!   Program ---------> living, group leader -------------------------> zombie
-//!      `-> SpawnError     |                                              |  try_reap: note its CPU time,
-//!                         |  signal(TERM), later signal(KILL)            |  kill what is left of its group,
-//!                         v                                              v  collect its exit
+//!      `-> SpawnError     |                                              |  try_reap: kill what is left of
+//!                         |  signal(TERM), later signal(KILL)            |  its group, collect its exit with
+//!                         v                                              v  the CPU time that it used
 //!                      (as above, sooner)                              ended: the number may be anybody's now,
 //!                                                                      nothing is sent to it any more
 //! ```
@@ -273,7 +273,7 @@ impl Process {
     /// always the same.
     ///
     /// # Errors
-    /// What `waitid` reports, which does not happen in practice.
+    /// What `waitid` or `wait4` report, which does not happen in practice.
     pub fn try_reap(&mut self) -> io::Result<Option<Exit>> {
         if let Life::Reaped { exit, .. } = self.life {
             return Ok(Some(exit));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What is killed may fork faster than it is killed. So a sweep goes over the children a few times, each time gets
-//! what the last one has set free, and gives up after a while: the loop has other work, and calls again.
+//! what the last one has set free, and gives up after a while: whoever sweeps has other work, and is called again.
 
 use nix::sys::prctl;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};

@@ -14,8 +14,9 @@ pub struct ProcessUsage {
     pub cpu_user: Duration,
     /// Time in the kernel on its behalf.
     pub cpu_system: Duration,
-    /// The most resident memory that it is known to have had, in bytes. Of a reaped process that had more than this one
-    /// itself it is exact; of another it is what was seen when it was last looked at, none if nobody had looked.
+    /// The most resident memory that it is known to have had, in bytes. Of a reaped process that had clearly more
+    /// than this one itself it is that, or that of a larger child of its own; of another it is what was seen when it was
+    /// last looked at, none if nobody had looked.
     pub peak_rss: Option<u64>,
 }
 

@@ -170,6 +170,11 @@ impl Oracle {
                 }
             }
             Event::Reload { version } => self.reloads.asked(*version),
+            Event::Launched { worker } => {
+                if let Some(book) = self.workers.get_mut(worker) {
+                    book.heard_at = now;
+                }
+            }
             Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
         }
         Duty::Nothing

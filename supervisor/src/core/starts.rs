@@ -1,0 +1,177 @@
+//! Starts: a process that is there, one that cannot be had, and workers that are as bad as never started.
+//!
+//! ```text
+//!   ordered --- Launched ---> there --- Hello ---> ready
+//!      |                        |                    |
+//!      '- SpawnFailed           '- its end           '- its end, young and without a job done
+//!               '------------------------'------------------'---> blamed on the program, or on nobody
+//! ```
+
+use super::Core;
+use super::action::{Action, Actions, Notice};
+use super::ids::{Mono, ProgramIndex, Version, WorkerId};
+use super::sabotage::Bug;
+use super::slots::{Cause, SlotState, Worker};
+use super::supervise::KILLED;
+use crate::exit::Exit;
+
+/// The exit code with which a worker says that starting it again is pointless.
+const EXIT_DO_NOT_RESTART: i32 = 64;
+
+impl Core {
+    /// Patience begins anew: the start itself may have had to wait.
+    pub(super) fn on_launched(&mut self, now: Mono, worker: WorkerId) {
+        let ready_until = now + self.config.hello_timeout;
+        let Some(&slot) = self.places.get(&worker).filter(|_| !self.sabotage.is(Bug::LaunchUnnoticed)) else {
+            return;
+        };
+        if let SlotState::Starting { ready_by, .. } = &mut self.slot_mut(slot).state {
+            *ready_by = ready_until;
+        }
+    }
+
+    /// It may come late, when patience with the start has ended.
+    pub(super) fn on_spawn_failed(
+        &mut self,
+        now: Mono,
+        worker: WorkerId,
+        fatal: bool,
+        message: &str,
+        actions: &mut Actions,
+    ) {
+        if !self.sabotage.is(Bug::LateFailureUnnoticed) && self.hanging.remove(&worker).is_some() {
+            self.places_changed = true;
+            return;
+        }
+        let Some(&slot) = self.places.get(&worker) else { return };
+        let (version, is_dismissed) = match &self.slots[slot].state {
+            SlotState::Starting { version, .. } => (*version, false),
+            SlotState::Leaving { version, was: None, cause, .. } => {
+                (*version, matches!(cause, Cause::Dismissed))
+            }
+            _ => return,
+        };
+        self.places.remove(&worker);
+        self.vacate(slot);
+        if !is_dismissed {
+            let start = FailedStart { worker, program: self.slots[slot].program, version };
+            self.start_failed(now, start, fatal, message, actions);
+        }
+    }
+
+    /// A worker ended before it said hello.
+    pub(super) fn blame_start(
+        &mut self,
+        now: Mono,
+        start: FailedStart,
+        cause: Option<&Cause>,
+        exit: Exit,
+        words: &str,
+        actions: &mut Actions,
+    ) {
+        let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed));
+        let restarts = &mut self.programs[start.program].restarts;
+        if from_outside && restarts.has_proved_good() && restarts.excuses_kill() {
+            return;
+        }
+        let (fatal, message) = match cause {
+            Some(Cause::Dismissed) => return,
+            Some(Cause::Unfit(what)) => (true, format!("not a worker for this supervisor: {what}{words}")),
+            Some(Cause::Silent) => (false, format!("a worker did not say hello in time{words}")),
+            Some(Cause::Violation(what)) => {
+                (false, format!("a worker broke the protocol at start-up: {what}{words}"))
+            }
+            Some(Cause::ClosedAndLivedOn) => {
+                (false, format!("a worker closed its channel before its hello and was ended{words}"))
+            }
+            None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => (
+                exit == Exit::Code(EXIT_DO_NOT_RESTART),
+                format!("a worker ended at start-up with {exit}{words}"),
+            ),
+        };
+        self.start_failed(now, start, fatal, &message, actions);
+    }
+
+    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
+    /// SIGKILL that is not ours comes from outside: the start was good. So it was if the worker had been given a job,
+    /// and others have done jobs before: then it may be that job's doing.
+    pub(super) fn on_idle_death(
+        &mut self,
+        now: Mono,
+        program: ProgramIndex,
+        worker: Worker,
+        death: &Death<'_>,
+        actions: &mut Actions,
+    ) {
+        let is_ours =
+            matches!(death.cause, Some(Cause::Violation(_) | Cause::Stuck | Cause::ClosedAndLivedOn));
+        let from_outside = death.exit == KILLED && !is_ours;
+        let others_work = self.programs[program].restarts.has_proved_good();
+        let is_excused = match from_outside {
+            true => self.programs[program].restarts.excuses_kill(),
+            false => death.had_jobs && others_work,
+        };
+        if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
+            let what = match death.cause {
+                Some(Cause::Violation(what)) => format!("broke the protocol ({what})"),
+                Some(Cause::Stuck) => "did not start the job that it was given".to_owned(),
+                Some(Cause::ClosedAndLivedOn) => "closed its channel".to_owned(),
+                _ => format!("ended with {}", death.exit),
+            };
+            let message = format!("a worker {what} before it had done a job{}", death.words);
+            let start = FailedStart { worker: worker.id, program, version: worker.version };
+            self.start_failed(now, start, false, &message, actions);
+        }
+    }
+
+    /// A version that is only tried is taken back; otherwise the program waits before it is started again.
+    fn start_failed(
+        &mut self,
+        now: Mono,
+        FailedStart { worker, program, version }: FailedStart,
+        fatal: bool,
+        why: &str,
+        actions: &mut Actions,
+    ) {
+        if self.take_back_trial(program, version, why, actions) {
+            return;
+        }
+        let restarts = &mut self.programs[program].restarts;
+        let was_refusing = restarts.is_refusing();
+        let again_in = match fatal {
+            true => {
+                restarts.broke(why);
+                None
+            }
+            false => {
+                let newest = WorkerId(self.last_worker);
+                Some(restarts.failed(why, (worker, newest), now, &self.config, &mut self.rng))
+            }
+        };
+        let failures = restarts.failures();
+        let is_refusing = restarts.is_refusing();
+        let why = why.to_owned();
+        actions.push(Action::Log(Notice::StartFailed { program, failures, why: why.clone(), again_in }));
+        if is_refusing && !was_refusing {
+            actions.push(Action::Log(Notice::Degraded { program, why }));
+        }
+    }
+}
+
+/// A worker that never was ready, or was of no use from then on.
+#[derive(Clone, Copy)]
+pub(super) struct FailedStart {
+    pub(super) worker: WorkerId,
+    pub(super) program: ProgramIndex,
+    pub(super) version: Version,
+}
+
+/// How a worker ended that ran no job.
+pub(super) struct Death<'a> {
+    pub(super) cause: Option<&'a Cause>,
+    pub(super) exit: Exit,
+    /// It had been given jobs.
+    pub(super) had_jobs: bool,
+    /// What it said, as the end of a sentence.
+    pub(super) words: &'a str,
+}
