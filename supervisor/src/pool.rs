@@ -271,7 +271,8 @@ impl ComputePool {
         }
     }
 
-    /// Calls `ready` once a worker is ready for jobs; never if none ever is.
+    /// Calls `ready` once a worker is ready for jobs; never if none ever is. To wait for that does not keep the loop
+    /// alive; a job or a [`hold`](LoopHandle::hold) does.
     pub fn when_ready(&self, ready: impl FnOnce(&mut Context) + 'static) {
         self.hub.borrow_mut().when_ready(Box::new(ready));
     }

@@ -11,7 +11,8 @@ pub type Actions = Vec<Action>;
 /// One deed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start a process. Answered by `Launched`, then `Hello`, `Exited`..., or by `SpawnFailed`.
+    /// Start a process. Answered by `Launched`, then `Hello`, `Exited`..., or by `SpawnFailed`; if it is
+    /// killed before it is there, by `Exited` or `SpawnFailed` alone.
     Spawn {
         /// Its name from now on.
         worker: WorkerId,

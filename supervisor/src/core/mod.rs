@@ -415,6 +415,11 @@ impl Core {
         self.place(worker).map(|place| place.slot)
     }
 
+    /// Starts of a program that have failed in a row.
+    pub fn failed_starts(&self, program: ProgramIndex) -> u32 {
+        self.programs[program].restarts.failures()
+    }
+
     /// Why no worker of some program can be had, if so.
     pub fn degraded(&self) -> Option<String> {
         (0..self.programs.len()).find_map(|program| Some(self.unavailable(program)?.message))

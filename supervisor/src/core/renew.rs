@@ -166,6 +166,11 @@ impl Core {
         }
     }
 
+    /// Whether some version of this program is on trial.
+    pub(super) fn has_trial(&self, program: ProgramIndex) -> bool {
+        self.renewal.programs.get(program).is_some_and(|versions| versions.trial.is_some())
+    }
+
     /// True if that version was on trial: then the old one stays.
     pub(super) fn take_back_trial(
         &mut self,

@@ -52,7 +52,8 @@ impl Restarts {
     ) -> Duration {
         self.why = why.to_owned();
         self.failed_at = now;
-        // Workers that were ordered before the first of them failed are one decision, and one failure.
+        // What a worker does that was ordered before the last failure that was counted says nothing new: usually they
+        // were ordered together, and fail together.
         if self.failures > 0 && self.counted_up_to.is_some_and(|counted| worker <= counted) {
             return self.not_before - now;
         }

@@ -136,6 +136,8 @@ impl Core {
         if self.take_back_trial(program, version, why, actions) {
             return;
         }
+        // What no retry mends in one version is no reason not to try another one.
+        let fatal = fatal && !self.has_trial(program);
         let restarts = &mut self.programs[program].restarts;
         let was_refusing = restarts.is_refusing();
         let again_in = match fatal {

@@ -339,6 +339,7 @@ impl Drop for Hub {
         }
         // Dropping one waits for its end; all are ending by now.
         members.into_values().for_each(|member| member.unwatch(&self.handle));
+        self.kill_arrivals();
         self.sweep_at_the_end();
     }
 }

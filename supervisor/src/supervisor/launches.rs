@@ -18,8 +18,7 @@ pub(super) struct Launch {
 }
 
 impl Hub {
-    /// Who waits for a process does not keep the loop alive, hence unreferenced: somebody waits for its job, or nobody
-    /// does.
+    /// A process that is awaited does not keep the loop alive, hence unreferenced: jobs do that, and whoever holds it.
     pub(super) fn listen_to_the_launcher(&mut self) -> Result<(), LoopError> {
         let me = self.me.clone();
         let bell = self.launcher.bell();
@@ -64,7 +63,9 @@ impl Hub {
 
     /// A process has arrived, or there will be none.
     fn launched(&mut self, worker: WorkerId, process: Result<Box<Process>, SpawnError>) {
-        let Some(Launch { slot, kill, .. }) = self.launches.remove(&worker) else { return };
+        let Some(Launch { slot, kill, .. }) = self.launches.remove(&worker) else {
+            return self.launcher.forget(worker.0);
+        };
         match process.and_then(|process| self.enlist(worker, *process)) {
             Ok(pid) => {
                 self.log.info(format_args!("slot {slot}: started worker process {pid}"));
@@ -76,6 +77,17 @@ impl Hub {
             Err(error) => {
                 self.launcher.forget(worker.0);
                 self.tell(failed(worker, error));
+            }
+        }
+    }
+
+    /// Ends what has arrived and was not heard of, as the hub itself ends.
+    pub(super) fn kill_arrivals(&mut self) {
+        for answer in self.launcher.answers() {
+            if let Answer::Launched { key, process } = answer {
+                // Dropping it kills it.
+                drop(process);
+                self.launcher.forget(key);
             }
         }
     }

@@ -89,13 +89,14 @@ impl Hub {
         let tag = self.tag(worker);
         let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
         let starting = slot.filter(|slot| slot.is_starting()).map(|slot| slot.program);
+        let is_in_a_row = starting.is_some_and(|program| self.core.failed_starts(program) > 0);
         for line in &captured.lines {
-            let is_repeated = starting.is_some_and(|program| !self.rows.say(program, line));
-            self.log_line(is_repeated, format_args!("{tag} {line}"));
+            let is_new = starting.is_none_or(|program| self.rows.say(program, line));
+            self.log_line(is_in_a_row && !is_new, format_args!("{tag} {line}"));
         }
         if captured.dropped > 0 {
             let line = format_args!("{tag} ({} lines dropped, it prints too fast)", captured.dropped);
-            self.log_line(starting.is_some(), line);
+            self.log_line(is_in_a_row, line);
         }
     }
 

@@ -66,7 +66,7 @@ impl Hub {
     /// What escaped from the last workers. The launcher does it before it ends.
     pub(super) fn sweep_at_the_end(&self) {
         if self.sweeps.is_ours_to_do {
-            self.launcher.sweep();
+            self.launcher.sweep_to_the_end();
         }
     }
 }

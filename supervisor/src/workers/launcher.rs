@@ -15,7 +15,7 @@
 
 use super::process::{Process, SpawnError};
 use super::program::Program;
-use super::sweep::{Sweeper, Swept};
+use super::sweep::{SWEEP_PAUSE, Sweeper, Swept};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,8 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// How long the last sweep goes on.
+const LAST_SWEEP_MAX: Duration = Duration::from_millis(500);
 /// How long dropping a launcher waits for what it is just doing.
 const LAST_ORDER_MAX: Duration = Duration::from_secs(1);
 
@@ -73,6 +75,7 @@ enum Order {
     Launch { key: u64, program: Box<Program>, payload_max: usize, is_wanted: Arc<AtomicBool> },
     Forget { key: u64 },
     Sweep,
+    SweepToTheEnd,
 }
 
 impl Launcher {
@@ -138,6 +141,11 @@ impl Launcher {
         self.order(Order::Sweep);
     }
 
+    /// Sweeps until nothing is left, for at most half a second. To be the last order; there is no answer.
+    pub fn sweep_to_the_end(&self) {
+        self.order(Order::SweepToTheEnd);
+    }
+
     /// Whether somebody is there who will do it.
     fn order(&self, order: Order) -> bool {
         self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
@@ -172,12 +180,22 @@ impl Thread {
                 }
                 Order::Forget { key } => drop(self.launched.remove(&key)),
                 Order::Sweep => {
-                    let launched = &self.launched;
-                    let swept = self.sweeper.sweep(&|pid| launched.values().any(|known| *known == pid));
+                    let swept = self.sweep();
                     self.answer(Answer::Swept(swept));
+                }
+                Order::SweepToTheEnd => {
+                    let deadline = Instant::now() + LAST_SWEEP_MAX;
+                    while self.sweep().more && Instant::now() < deadline {
+                        thread::sleep(SWEEP_PAUSE);
+                    }
                 }
             }
         }
+    }
+
+    fn sweep(&mut self) -> Swept {
+        let launched = &self.launched;
+        self.sweeper.sweep(&|pid| launched.values().any(|known| *known == pid))
     }
 
     fn answer(&self, answer: Answer) {
@@ -302,6 +320,24 @@ mod tests {
             launcher.forget(1);
             let swept = sweep();
             assert!(swept.killed == 1 || swept.more, "{swept:?}");
+        });
+    }
+
+    /// Each has a child of its own, which is set free only when it is dead.
+    #[test]
+    fn the_last_sweep_gets_what_others_set_free() {
+        alone_as("workers::launcher::tests::the_last_sweep_gets_what_others_set_free", || {
+            let script = "setsid -f sh -c 'setsid sh -c \"setsid sleep 600 & echo deep; wait\" & wait'";
+            let (mut reader, writer) = std::io::pipe().unwrap();
+            let mut worker = std::process::Command::new("sh");
+            worker.args(["-c", script]).stdout(writer).spawn().unwrap().wait().unwrap();
+            drop(worker);
+            let mut said = [0; 5];
+            std::io::Read::read_exact(&mut reader, &mut said).unwrap();
+            let launcher = Launcher::start().unwrap();
+            launcher.sweep_to_the_end();
+            drop(launcher);
+            assert_eq!(std::io::Read::read(&mut reader, &mut said).unwrap(), 0, "somebody holds the pipe");
         });
     }
 }

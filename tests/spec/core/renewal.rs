@@ -159,6 +159,19 @@ fn a_new_version_that_does_not_start_is_taken_back_and_counts_as_no_failure() {
 }
 
 #[test]
+fn that_the_old_version_cannot_be_started_is_no_reason_not_to_try_the_new_one() {
+    let config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Wait);
+    let old = *pool.workers.keys().next().unwrap();
+    pool.event(Event::Reload { version: 1 });
+    pool.workers_start_with(Start::Hello);
+    pool.exit(old, Exit::Code(64));
+    pool.wait(Duration::from_secs(10));
+    assert_eq!(versions(&pool), [1]);
+    assert_eq!(pool.reloads, [None]);
+}
+
+#[test]
 fn an_older_version_is_not_loaded() {
     let mut pool = pool(1, 0, |_| ());
     pool.event(Event::Reload { version: 0 });

@@ -1,7 +1,9 @@
 //! One client with its ledger: every job that it submitted, with the answer that it has to get, exactly once.
 
 use super::jobs::KnownJob;
+use super::process::Holdings;
 use super::seed::Seed;
+use crate::harness::{Daemon, until};
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
 use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a client waits for answers before it looks whether it is over.
 const GLANCE: Duration = Duration::from_millis(50);
+/// Twice as many as a supervisor remembers.
+const WARM_UP_JOBS: u64 = 20_000;
 /// Complaints that are kept word for word.
 const COMPLAINTS_MAX: usize = 5;
 
@@ -109,6 +113,29 @@ impl Ledger {
             self.complaints.push(complaint);
         }
     }
+}
+
+/// So many clients do the work, each with `in_flight` jobs under way.
+///
+/// # Panics
+/// Never: clients do not.
+pub fn serve_all(socket: &Path, seed: u64, clients: usize, in_flight: usize, work: &Work) -> Ledger {
+    std::thread::scope(|scope| {
+        let seeds = (0..clients as u64).map(|number| Seed::new(seed.wrapping_add(number)));
+        let clients: Vec<_> =
+            seeds.map(|seed| scope.spawn(move || serve(socket, seed, in_flight, work))).collect();
+        let ledgers = clients.into_iter().map(|client| client.join().expect("a client does not panic"));
+        ledgers.fold(Ledger::default(), Ledger::and)
+    })
+}
+
+/// Lets a supervisor that has just started fill what it keeps: buffers, and what it remembers of the last jobs. Then
+/// it holds what it will hold.
+pub fn warm_up(daemon: &Daemon, seed: u64, clients: usize, in_flight: usize) -> (Ledger, Holdings) {
+    let cold = Holdings::of(daemon.pid());
+    let ledger = serve_all(&daemon.socket, seed, clients, in_flight, &Work::of(WARM_UP_JOBS));
+    let is_alone = || Some(Holdings::of(daemon.pid())).filter(|now| now.has_as_many_as(&cold));
+    (ledger, until("the connections to be closed", is_alone))
 }
 
 /// Submits jobs, at most `in_flight` at a time, until there is no more work, and waits for what is due.

@@ -1,7 +1,7 @@
 //! Chaos itself: clients who know every right answer, somebody who ends workers at random, and the books in the end.
 //!
 //! ```text
-//!   ready -> baseline -> warm -> [ faults -> whole again -> calm ] -> ... -> [ faults -> whole again -> calm ]
+//!   ready -> warm: what is held now -> [ faults -> whole again -> calm ] -> ... -> [ faults -> whole again -> calm ]
 //!                                  -> no more faults, no more jobs: everything that is due has to come
 //!                                       -> the books of the clients, of the supervisor and of the kernel are compared
 //! ```
@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// How long everything may take to be as it was, once the faults are over.
 const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
+/// Resident memory may be more by so much: the allocator does not give everything back at once.
+const MEMORY_NOISE: u64 = 4 << 20;
 /// How often the loop is asked something.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
 /// How long jobs are done before anything is measured.
@@ -75,12 +77,14 @@ impl Chaos {
         }
         let daemon = Daemon::start(&flags);
         daemon.wait_until_whole();
+        let (warm, _) = client::warm_up(&daemon, !self.seed, self.clients, self.in_flight);
         let prober = Prober::start(&daemon.socket, PROBE_EVERY);
         let sleeper = Sleeper::start(PROBE_EVERY);
         let cores = Cores::now();
         let before = Holdings::of(daemon.pid());
         let work = Work::endless();
         let (calm, deeds, faulted, ledger) = self.clients_and_killer(&daemon, &work);
+        let ledger = ledger.and(warm);
         let converged = converge(&daemon, &before);
         // Before anybody asks for the status, which takes a connection.
         let after = Holdings::of(daemon.pid());
@@ -106,11 +110,10 @@ impl Chaos {
 
     fn clients_and_killer(&self, daemon: &Daemon, work: &Work) -> (Calm, Deeds, Measured, Ledger) {
         std::thread::scope(|scope| {
-            let serve = |number| {
-                let seed = Seed::new(self.seed.wrapping_add(1 + number as u64));
-                scope.spawn(move || client::serve(&daemon.socket, seed, self.in_flight, work))
-            };
-            let clients: Vec<_> = (0..self.clients).map(serve).collect();
+            let Chaos { seed, clients, in_flight, .. } = *self;
+            let clients = scope.spawn(move || {
+                client::serve_all(&daemon.socket, seed.wrapping_add(1), clients, in_flight, work)
+            });
             Measured::over(WARMING_UP, work);
             let respawn = usual_respawn(daemon);
             let mut killer = Killer::new(daemon.pid(), Seed::new(self.seed), self.habits);
@@ -128,8 +131,7 @@ impl Chaos {
                 calm += Measured::over(round / 4, work);
             }
             work.is_over.store(true, Ordering::Relaxed);
-            let ledgers = clients.into_iter().map(|client| client.join().expect("a client does not panic"));
-            let ledger = ledgers.fold(Ledger::default(), Ledger::and);
+            let ledger = clients.join().expect("clients do not panic");
             (Calm { measured: calm, respawn }, killer.deeds(), faulted, ledger)
         })
     }
@@ -276,6 +278,7 @@ impl Told {
             (self.share() >= 0.9 * self.predicted(), "throughput under faults below 90 % of the prediction"),
             (p99 < Duration::from_millis(2), "99th percentile of the lag over 2 ms"),
             (max < Duration::from_millis(50), "longest lag over 50 ms"),
+            (self.after.resident <= self.before.resident + MEMORY_NOISE, "more memory than before"),
         ];
         checks.into_iter().filter(|(holds, _)| !holds).map(|(_, sentence)| sentence.to_owned()).collect()
     }

@@ -2,14 +2,13 @@
 
 use super::client::{self, Ledger, Work};
 use super::process::Holdings;
-use super::seed::Seed;
 use crate::harness::{Daemon, until};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Connections, each with a thread.
-const CLIENTS: u64 = 4;
+const CLIENTS: usize = 4;
 /// Jobs that each of them has under way.
 const IN_FLIGHT: usize = 64;
 /// How often is looked on the way.
@@ -41,17 +40,12 @@ impl Soak {
     pub fn of(jobs: u64, seed: u64, workers: usize) -> Soak {
         let daemon = Daemon::start(&["--quiet", "--workers", &workers.to_string()]);
         daemon.wait_until_whole();
-        let before = Holdings::of(daemon.pid());
+        let (warm, before) = client::warm_up(&daemon, !seed, CLIENTS, IN_FLIGHT);
         let work = Work::of(jobs);
         let (points, ledger) = std::thread::scope(|scope| {
-            let serve = |number| {
-                let (daemon, work, seed) = (&daemon, &work, Seed::new(seed.wrapping_add(number)));
-                scope.spawn(move || client::serve(&daemon.socket, seed, IN_FLIGHT, work))
-            };
-            let clients: Vec<_> = (0..CLIENTS).map(serve).collect();
+            let clients = scope.spawn(|| client::serve_all(&daemon.socket, seed, CLIENTS, IN_FLIGHT, &work));
             let points = look_on(&daemon, &work, jobs);
-            let ledgers = clients.into_iter().map(|client| client.join().expect("a client does not panic"));
-            (points, ledgers.fold(Ledger::default(), Ledger::and))
+            (points, clients.join().expect("clients do not panic").and(warm))
         });
         until("descriptors and children as before", || {
             Holdings::of(daemon.pid()).has_as_many_as(&before).then_some(())
