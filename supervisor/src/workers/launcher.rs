@@ -11,12 +11,14 @@
 //!
 //! Both are done by one thread, so that no child is found by a sweep before it is known to be a worker. It lives as
 //! long as there may be workers, because their parent-death signal is bound to the thread that started them (prctl(2),
-//! PR_SET_PDEATHSIG).
+//! PR_SET_PDEATHSIG). It is nicer than the loop's thread, and so are the workers from their first moment on: loading a
+//! program does not take the core away from the loop.
 
 use super::process::{Process, SpawnError};
 use super::program::Program;
 use super::sweep::{SWEEP_PAUSE, Sweeper, Swept};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{getpriority_process, setpriority_process};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
@@ -28,6 +30,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How much nicer it is: as much as confined workers are.
+const NICER: i32 = 5;
+const NICENESS_HIGHEST: i32 = 19;
 /// How long the last sweep goes on.
 const LAST_SWEEP_MAX: Duration = Duration::from_millis(500);
 /// How long dropping a launcher waits for what it is just doing.
@@ -171,6 +176,8 @@ struct Thread {
 impl Thread {
     /// Until nobody can give orders any more.
     fn work_off(mut self, inbox: &Receiver<Order>) {
+        // Where it is refused, starts disturb the loop a little more.
+        let _ = be_nicer();
         for order in inbox {
             match order {
                 Order::Launch { key, program, payload_max, is_wanted } => {
@@ -204,6 +211,12 @@ impl Thread {
         // It can only be full of rings that nobody has heard yet.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
+}
+
+/// Of this thread alone: niceness is a thread's own in Linux, and is passed on to what it starts (setpriority(2)).
+fn be_nicer() -> rustix::io::Result<()> {
+    let niceness = getpriority_process(None)?;
+    setpriority_process(None, (niceness + NICER).min(NICENESS_HIGHEST))
 }
 
 fn launch(program: &Program, payload_max: usize, is_wanted: &AtomicBool) -> Result<Process, SpawnError> {
@@ -264,6 +277,14 @@ mod tests {
         let mut process = launch(&launcher, shell("exit 3")).unwrap();
         assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
         assert_eq!(process.try_reap().unwrap(), Some(Exit::Code(3)));
+    }
+
+    #[test]
+    fn a_process_is_nicer_from_its_first_moment_on() {
+        let launcher = Launcher::start().unwrap();
+        let process = launch(&launcher, shell("exec sleep 600")).unwrap();
+        let ours = getpriority_process(None).unwrap();
+        assert_eq!(process.confinement().unwrap().nice, (ours + NICER).min(NICENESS_HIGHEST));
     }
 
     #[test]
