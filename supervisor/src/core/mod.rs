@@ -142,12 +142,17 @@ struct Program {
     /// When short work last came.
     short_came_at: Option<Mono>,
     restarts: Restarts,
-    /// Its tasks are known.
-    has_said_hello: bool,
     /// What each version offers of which there may be a worker.
     offers: BTreeMap<Version, Vec<TaskOffer<'static>>>,
     /// Not all of these offer the same: it matters which worker a job is given to.
     offers_differ: bool,
+}
+
+impl Program {
+    /// Its tasks are known. They are not any more when all that said hello was taken back.
+    fn has_said_hello(&self) -> bool {
+        !self.offers.is_empty()
+    }
 }
 
 impl Core {
@@ -427,6 +432,6 @@ impl Core {
 
     /// Whether the tasks of all programs are known.
     pub fn knows_all_tasks(&self) -> bool {
-        self.programs.iter().all(|program| program.has_said_hello)
+        self.programs.iter().all(|program| program.has_said_hello())
     }
 }

@@ -89,7 +89,7 @@ impl Core {
         if !is_task_name(name) {
             return Err(self.unknown_task(name));
         }
-        let silent = || (0..self.programs.len()).filter(|&program| !self.programs[program].has_said_hello);
+        let silent = || (0..self.programs.len()).filter(|&program| !self.programs[program].has_said_hello());
         if silent().any(|program| self.unavailable(program).is_none()) {
             return Ok(());
         }

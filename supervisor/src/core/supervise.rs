@@ -83,7 +83,6 @@ impl Core {
         if self.programs[program].restarts.said_hello() {
             actions.push(Action::Log(Notice::Recovered { program }));
         }
-        self.programs[program].has_said_hello = true;
         self.programs[program].offers.insert(version.unwrap_or_default(), tasks.to_vec());
         self.settle_offers(program);
     }
@@ -107,8 +106,6 @@ impl Core {
         let differ = offers.values().any(|version| version.len() != all.len());
         let all: Vec<TaskOffer<'static>> = all.into_values().cloned().collect();
         self.programs[program].offers_differ = differ;
-        // All that said hello was taken back: what the program offers is unknown again.
-        self.programs[program].has_said_hello = !self.programs[program].offers.is_empty();
         let changes = self.registry.offer(program, &all);
         if changes.has_moved || !changes.gone.is_empty() {
             self.queue_anew();

@@ -35,7 +35,7 @@ const NICER: i32 = 5;
 const NICENESS_HIGHEST: i32 = 19;
 /// How long the last sweep goes on.
 const LAST_SWEEP_MAX: Duration = Duration::from_millis(500);
-/// How long dropping a launcher waits for what it is just doing.
+/// How long dropping a launcher waits for what was ordered.
 const LAST_ORDER_MAX: Duration = Duration::from_secs(1);
 
 /// See the module's documentation. Nothing of this waits but dropping it, for at most one second: then what was

@@ -19,8 +19,8 @@ pub struct KnownJob {
 const LARGE: usize = 100_000;
 
 impl KnownJob {
-    /// Some job: echoes, checksums and averages in equal parts. The averages take up to half a millisecond or so each, so that
-    /// it is the workers that keep the cores busy and not the loop.
+    /// Some job: echoes, checksums and averages in equal parts. The averages take up to half a millisecond or so each,
+    /// so that it is the workers that keep the cores busy and not the loop.
     pub fn some(seed: &mut Seed) -> KnownJob {
         match seed.below(3) {
             0 => KnownJob::echo(bytes(seed)),

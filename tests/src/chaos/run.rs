@@ -318,7 +318,7 @@ impl Told {
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| self.lag_at(share).as_secs_f64() * 1e3);
         let idle = [0.5, 0.99, 1.0].map(|share| percentile(&self.lateness, share).as_secs_f64() * 1e3);
         format!(
-            "chaos: {submitted} jobs, {attempts} attempts, {kills} killed, {stops} stopped, {pauses} held up in {:.1} s (seed {})\n\
+            "chaos: {submitted} jobs, {} of them under faults, {attempts} attempts, {kills} killed, {stops} stopped, {pauses} held up in {:.1} s (seed {})\n\
              lost {lost}, doubled {doubled}, wrong {wrong}, stuck {stuck} (0 of n says: less than 3/n = {:.1e})\n\
              throughput: {:.0} jobs/s without faults, {:.0} with: {:.1} % (target: 90 % of the {:.1} % predicted)\n\
              a worker is replaced in {respawn:.1?}, the longest job took {longest:.1?}, converged in {:.1?}\n\
@@ -326,6 +326,7 @@ impl Told {
              a thread that only slept was late by: p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms; the host gave {:.1} % of the cores to others\n\
              the loop's own lag: {} us, slowest callback {}\n\
              before {:?}\nafter  {:?}",
+            self.faulted.jobs,
             self.faulted.took.as_secs_f64(),
             self.chaos.seed,
             3.0 / (*submitted).max(1) as f64,
@@ -353,7 +354,7 @@ impl Told {
             "seed": self.chaos.seed, "clients": self.chaos.clients, "workers": self.chaos.workers,
             "seconds": self.faulted.took.as_secs_f64(),
             "kills": self.deeds.kills, "stops": self.deeds.stops, "pauses": self.deeds.pauses,
-            "jobs": ledger.submitted, "attempts": ledger.attempts, "lost": ledger.lost,
+            "jobs": ledger.submitted, "jobs_under_faults": self.faulted.jobs, "attempts": ledger.attempts, "lost": ledger.lost,
             "doubled": ledger.doubled, "wrong": ledger.wrong, "stuck": ledger.stuck,
             "jobs_per_second": { "calm": self.calm.measured.jobs_per_second(), "faulted": self.faulted.jobs_per_second() },
             "share": self.share(), "share_predicted": self.predicted(),
