@@ -50,6 +50,26 @@ fn a_full_queue_refuses_at_once() {
     assert_eq!(daemon.status()["jobs"]["rejected"], 1);
 }
 
+/// The name of a socket without a file would be one that every user of the machine can take.
+#[test]
+fn an_empty_path_of_the_socket_is_a_usage_error_wherever_it_comes_from() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    for path in ["", "\\u0000abstract"] {
+        std::fs::write(&file, format!("[supervisor]\nsocket = \"{path}\"\n")).unwrap();
+        for verb in [&["serve"][..], &["status"], &["submit", "echo", "x"], &["stop"]] {
+            let words = [&["--config", file.to_str().unwrap()], verb].concat();
+            let ran = run_offload(&words).code(2);
+            assert!(ran.stderr.contains("the path of the socket"), "{}", ran.stderr);
+        }
+    }
+    for verb in [&["serve"][..], &["status"], &["submit", "echo", "x"], &["map", "echo"], &["stop"]] {
+        run_offload(&[&["--socket", ""], verb].concat()).code(2);
+        let ran = run(command(verb).env("OFFLOAD_SOCKET", ""), b"").code(2);
+        assert!(ran.stderr.contains("OFFLOAD_SOCKET is empty"), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn without_a_supervisor_the_message_says_how_to_start_one() {
     let folder = private_folder();

@@ -9,14 +9,15 @@ use super::{ConfigError, Layer};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Reads the variables `OFFLOAD_*` through `variable`. An empty one counts as not set.
+/// Reads the variables `OFFLOAD_*` through `variable`. An empty one counts as not set, but for `OFFLOAD_SOCKET`: it comes
+/// from a script whose own variable is not set, and the default would be another supervisor than the one that is meant.
 ///
 /// # Errors
 /// [`ConfigError`] naming the variable that is not understood.
 pub fn read_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Layer, ConfigError> {
     let environment = Environment { variable: &variable };
     Ok(Layer {
-        socket: environment.get("OFFLOAD_SOCKET").map(PathBuf::from),
+        socket: variable("OFFLOAD_SOCKET").map(PathBuf::from),
         drain_timeout: environment.read("OFFLOAD_DRAIN_TIMEOUT", parse_duration)?,
         max_jobs: environment.read("OFFLOAD_MAX_JOBS", parse_number)?,
         max_bytes: environment.read("OFFLOAD_MAX_BYTES", parse_size)?,
@@ -110,6 +111,7 @@ mod tests {
             ("OFFLOAD_MAX_PAYLOAD", "2MiB"),
             ("OFFLOAD_RUN_TIMEOUT", "5m"),
             ("OFFLOAD_SOCKET", ""),
+            ("OFFLOAD_SPARES", ""),
             ("OFFLOAD_HELLO_TIMEOUT", "2s"),
             ("OFFLOAD_HANG_TIMEOUT", "3s"),
             ("OFFLOAD_MAX_JOBS_PER_WORKER", "4"),
@@ -121,6 +123,7 @@ mod tests {
             ("OFFLOAD_WEIGHTS", "a=2,b=3"),
         ]));
         let expected = Layer {
+            socket: Some(PathBuf::new()),
             workers: Some(3),
             commands: Some(vec![vec!["python3".to_owned(), "my worker.py".to_owned()]]),
             max_payload: Some(2 << 20),

@@ -28,6 +28,7 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::{show_duration, show_size};
@@ -245,13 +246,20 @@ impl Settings {
     /// The path of the local socket.
     ///
     /// # Errors
-    /// [`ConfigError`] if there is none, or it is too long for the kernel.
+    /// [`ConfigError`] if there is none, or it is empty, has a zero byte, or is too long for the kernel.
     pub fn socket(&self) -> Result<&Path, ConfigError> {
         let Some(socket) = &self.socket.value else {
             let hint = "no place for the socket: neither XDG_RUNTIME_DIR nor HOME is set; name one with --socket PATH";
             return Err(ConfigError(hint.to_owned()));
         };
+        if socket.as_os_str().as_bytes().contains(&0) {
+            return Err(ConfigError("the path of the socket has a zero byte".to_owned()));
+        }
         match socket.as_os_str().len() {
+            0 if self.socket.origin == Origin::Environment => Err(ConfigError(
+                "OFFLOAD_SOCKET is empty: unset it for the default, or name the socket, there or with --socket PATH"
+                    .to_owned(),
+            )),
             0 => Err(ConfigError("the path of the socket is empty; name one with --socket PATH".to_owned())),
             length if length > SOCKET_PATH_MAX => Err(ConfigError(format!(
                 "the path of the socket has {length} bytes, at most {SOCKET_PATH_MAX} are possible: {}",
@@ -505,6 +513,13 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_variable_for_the_socket_is_refused_by_its_name() {
+        let layer = Layer { socket: Some(PathBuf::new()), ..Layer::default() };
+        let settings = resolve(Layer::default(), layer, Layer::default()).unwrap();
+        assert!(settings.socket().unwrap_err().to_string().contains("OFFLOAD_SOCKET is empty"));
+    }
+
+    #[test]
     fn a_socket_path_that_the_kernel_cannot_take_is_refused() {
         let named = |length| {
             let layer = Layer { socket: Some("x".repeat(length).into()), ..Layer::default() };
@@ -513,6 +528,9 @@ mod tests {
         assert!(named(SOCKET_PATH_MAX).socket().is_ok());
         assert!(named(SOCKET_PATH_MAX + 1).socket().unwrap_err().to_string().contains("at most 107"));
         assert!(named(0).socket().is_err());
+        let layer = Layer { socket: Some("\0abstract".into()), ..Layer::default() };
+        let with_zero = resolve(layer, Layer::default(), Layer::default()).unwrap();
+        assert!(with_zero.socket().unwrap_err().to_string().contains("zero byte"));
     }
 
     #[test]

@@ -47,6 +47,7 @@ use rustix::net::{SendFlags, send};
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
@@ -324,6 +325,11 @@ const LONGEST_WAIT: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
 /// Connects without a time limit: with one, this crate reports success although the queue of the listener is full.
 fn open(path: &Path) -> io::Result<UnixStream> {
+    // Such a name would be one without a file, where no permissions say who listens.
+    if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
+        let reason = "the path of a socket must not be empty and must not have a zero byte";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
     let name = path.as_os_str().to_fs_name::<GenericFilePath>()?;
     let stream: uds::Stream = ConnectOptions::new().name(name).connect_sync_as()?;
     let socket = UnixStream::from(OwnedFd::from(stream));

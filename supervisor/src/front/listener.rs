@@ -221,6 +221,9 @@ fn name_of(path: &Path) -> Result<PathBuf, BindError> {
         let reason = format!("the path has {length} bytes; a socket's has at most {SOCKET_PATH_MAX}");
         return Err(BindError::unsuitable(path, reason));
     }
+    if path.as_os_str().as_bytes().contains(&0) {
+        return Err(BindError::unsuitable(path, "it has a zero byte"));
+    }
     match path.file_name() {
         Some(name) => Ok(PathBuf::from(name)),
         None => Err(BindError::unsuitable(path, "it does not end with a file name")),

@@ -13,7 +13,7 @@ use crate::event_loop::LoopError;
 pub enum SourceError {
     /// It was closed before, by its handle or with its loop.
     Closed,
-    /// It was closed while this was under way.
+    /// It was closed while this was under way, or the connection that it waited for has failed.
     Cancelled,
     /// It is not connected: not yet, or because connecting failed.
     NotConnected,
@@ -39,6 +39,8 @@ pub enum SourceError {
         /// The number that was asked for.
         signal: i32,
     },
+    /// The path of a Unix socket is empty, or has a zero byte.
+    UnusablePath,
     /// The child process has ended before.
     AlreadyExited,
     /// Anything else that the system reports, such as a refused connection.
@@ -54,7 +56,7 @@ impl SourceError {
             SourceError::WouldBlock | SourceError::QueueFull { .. } => io::ErrorKind::WouldBlock,
             SourceError::AlreadyShutDown => io::ErrorKind::BrokenPipe,
             SourceError::NotWatchable => io::ErrorKind::Unsupported,
-            SourceError::UnusableSignal { .. } => io::ErrorKind::InvalidInput,
+            SourceError::UnusableSignal { .. } | SourceError::UnusablePath => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::Other,
         }
     }
@@ -64,7 +66,9 @@ impl fmt::Display for SourceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SourceError::Closed => write!(formatter, "it was closed before"),
-            SourceError::Cancelled => write!(formatter, "it was closed while this was under way"),
+            SourceError::Cancelled => {
+                write!(formatter, "it was closed, or could not be connected, while this was under way")
+            }
             SourceError::NotConnected => write!(formatter, "it is not connected"),
             SourceError::AlreadyReading => write!(formatter, "somebody waits for what comes in already"),
             SourceError::AlreadyShutDown => write!(formatter, "its writing side was shut down before"),
@@ -79,6 +83,9 @@ impl fmt::Display for SourceError {
                 write!(formatter, "the descriptor cannot be watched (a regular file?): read it on a thread")
             }
             SourceError::UnusableSignal { signal } => write!(formatter, "signal {signal} cannot be sent"),
+            SourceError::UnusablePath => {
+                write!(formatter, "the path of a Unix socket must not be empty and must not have a zero byte")
+            }
             SourceError::AlreadyExited => write!(formatter, "the child process has ended before"),
             SourceError::Io(error) => error.fmt(formatter),
         }

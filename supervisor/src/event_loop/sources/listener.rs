@@ -76,7 +76,8 @@ impl Listener {
     /// Listens at the Unix socket `path`, which must not exist before.
     ///
     /// # Errors
-    /// As [`Listener::tcp`].
+    /// As [`Listener::tcp`], and [`SourceError::UnusablePath`]: there are no sockets without a file here, because only a
+    /// file has permissions.
     #[track_caller]
     pub fn unix(event_loop: &LoopHandle, path: impl AsRef<Path>) -> Result<Listener, SourceError> {
         Ok(Listener::new(event_loop, Location::caller(), transport::listen_unix(path.as_ref())?))

@@ -129,9 +129,19 @@ pub(super) fn connect_tcp(address: SocketAddr) -> Result<(OwnedFd, Connecting), 
     Ok((socket, connecting))
 }
 
+/// Only what has a file has permissions. An empty path and one that begins with a zero byte name sockets without a file,
+/// which every user of the machine can reach, and the empty one is another at each call.
+fn unix_address(path: &Path) -> Result<SocketAddrUnix, SourceError> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() || bytes.contains(&0) {
+        return Err(SourceError::UnusablePath);
+    }
+    Ok(SocketAddrUnix::new(path)?)
+}
+
 pub(super) fn connect_unix(path: &Path) -> Result<(OwnedFd, Connecting), SourceError> {
     let socket = unix_socket()?;
-    let connecting = progress(rustix::net::connect(&socket, &SocketAddrUnix::new(path)?))?;
+    let connecting = progress(rustix::net::connect(&socket, &unix_address(path)?))?;
     Ok((socket, connecting))
 }
 
@@ -158,7 +168,7 @@ pub(super) fn listen_tcp(address: SocketAddr) -> Result<OwnedFd, SourceError> {
 
 pub(super) fn listen_unix(path: &Path) -> Result<OwnedFd, SourceError> {
     let socket = unix_socket()?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::bind(&socket, &unix_address(path)?)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }

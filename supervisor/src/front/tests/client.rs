@@ -178,8 +178,10 @@ fn nobody_there_is_told_from_other_failures() {
         let error = Client::connect(path, "tester").unwrap_err();
         assert!(matches!(&error, ConnectError::NoSupervisor { socket } if socket == path), "{error}");
     }
-    let error = Client::connect(Path::new(&"x".repeat(200)), "tester").unwrap_err();
-    assert!(matches!(error, ConnectError::Io { .. }), "{error}");
+    for unusable in ["x".repeat(200), String::new(), "\0abstract".to_owned()] {
+        let error = Client::connect(Path::new(&unusable), "tester").unwrap_err();
+        assert!(matches!(error, ConnectError::Io { .. }), "{error}");
+    }
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn the_longest_path_that_the_kernel_takes_works_and_one_byte_more_is_refused() {
 
 #[test]
 fn a_path_without_a_file_name_is_refused() {
-    for path in ["/", "..", ""] {
+    for path in ["/", "..", "", "\0abstract"] {
         assert!(matches!(Listener::bind(Path::new(path)), Err(BindError::Unsuitable { .. })), "{path}");
     }
 }

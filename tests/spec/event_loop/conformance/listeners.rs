@@ -266,8 +266,14 @@ fn paths_that_are_no_sockets_are_refused_by_what_they_are_also_to_a_prepare_hook
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "no socket").unwrap();
-    let paths =
-        [folder.path().join("missing"), file, folder.path().to_owned(), folder.path().join("x".repeat(200))];
+    let paths = [
+        folder.path().join("missing"),
+        file,
+        folder.path().to_owned(),
+        folder.path().join("x".repeat(200)),
+        "".into(),
+        "\0abstract".into(),
+    ];
     let (own_name, name) = super::own_name();
     let log = order.clone();
     let hook = event_loop.prepare(move |context| {
@@ -277,7 +283,14 @@ fn paths_that_are_no_sockets_are_refused_by_what_they_are_also_to_a_prepare_hook
     });
     name.set(Some(hook));
     assert!(!event_loop.run().unwrap());
-    let kinds = ["NotFound", "ConnectionRefused", "ConnectionRefused", "InvalidFilename"];
+    let kinds = [
+        "NotFound",
+        "ConnectionRefused",
+        "ConnectionRefused",
+        "InvalidFilename",
+        "UnusablePath",
+        "UnusablePath",
+    ];
     let mut expected = vec!["prepare".to_owned()];
     expected.extend(kinds.map(|kind| format!("connect: {kind}")));
     assert_eq!(order.so_far(), expected);
@@ -351,3 +364,16 @@ fn a_listener_and_a_stream_without_a_reader_do_not_keep_the_loop_alive() {
     stream.ref_();
     assert!(event_loop.is_alive());
 }
+/// Without a path the kernel would choose a name that is no file, and names that begin with a zero byte are none either:
+/// anybody may connect to them.
+#[test]
+fn there_are_no_unix_sockets_without_a_file() {
+    let event_loop = source_loop();
+    for path in ["", "\0", "\0abstract", "a zero byte\0in between"] {
+        let refused = Listener::unix(&event_loop, path).err().unwrap();
+        assert!(matches!(refused, SourceError::UnusablePath), "{path:?}: {refused:?}");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+    assert!(!event_loop.is_alive());
+}
+
