@@ -36,7 +36,9 @@ pub struct Stream {
 /// Making.
 impl Stream {
     /// Connects to `address` and tells `done` how it went. Failures of every kind arrive in the pending phase, also
-    /// those that are known at once; so does a success that is known at once. Writes may be queued before.
+    /// those that are known at once; so does a success that is known at once. Reading may be started and writes may be
+    /// queued before: when connecting fails, writes are told [`SourceError::Cancelled`] and the reader
+    /// [`SourceError::NotConnected`].
     #[track_caller]
     pub fn connect_tcp(
         event_loop: &LoopHandle,
@@ -47,8 +49,8 @@ impl Stream {
         Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
     }
 
-    /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long is told to `done`, too, and so is a
-    /// listener whose backlog is full, by [`SourceError::WouldBlock`]: the kernel cannot wait for room there.
+    /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long, or empty, is told to `done`, too, and so is
+    /// a listener whose backlog is full, by [`SourceError::WouldBlock`]: the kernel cannot wait for room there.
     #[track_caller]
     pub fn connect_unix(
         event_loop: &LoopHandle,
@@ -135,18 +137,18 @@ impl Stream {
 /// Reading.
 impl Stream {
     /// Calls `callback` with what comes in, until the end, a failure, or [`Stream::read_stop`]. At most 32 times
-    /// for one event: then the other sources have their turn.
+    /// for one event: then the other sources have their turn. A stream that connects is read as soon as it is connected.
     ///
     /// # Errors
-    /// [`SourceError::AlreadyReading`]: one reader at a time, callback or future. [`SourceError::NotConnected`],
-    /// [`SourceError::Closed`], [`SourceError::OutOfDescriptors`].
+    /// [`SourceError::AlreadyReading`]: one reader at a time, callback or future. [`SourceError::NotConnected`] if
+    /// connecting has failed, [`SourceError::Closed`], [`SourceError::OutOfDescriptors`].
     #[track_caller]
     pub fn read_start(
         &self,
         callback: impl FnMut(&mut Context, &Stream, Incoming<'_>) + 'static,
     ) -> Result<(), SourceError> {
         let mut state = self.core.state.borrow_mut();
-        state.open()?;
+        state.open_or_connecting()?;
         let started = state.reader.start(Location::caller(), Box::new(callback));
         drop(state);
         if started.is_err() {
@@ -189,8 +191,8 @@ impl Stream {
     /// Writes as many of `bytes` as there is room for at once, and tells how many.
     ///
     /// # Errors
-    /// [`SourceError::WouldBlock`] if there is none, or if other writes wait; otherwise as [`Stream::write`], and
-    /// what the system says.
+    /// [`SourceError::WouldBlock`] if there is none, if other writes wait, or while it connects; otherwise as
+    /// [`Stream::write`], and what the system says.
     pub fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
         self.core.try_write(bytes)
     }
@@ -230,15 +232,16 @@ impl Stream {
     /// # Errors
     /// [`SourceError::Io`] if it is no TCP stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_nodelay(&self, is_set: bool) -> Result<(), SourceError> {
-        transport::set_no_delay(self.core.state.borrow().open()?, is_set)
+        transport::set_no_delay(self.core.state.borrow().socket()?, is_set)
     }
 
-    /// The address of this end.
+    /// The address of this end, also while it connects.
     ///
     /// # Errors
-    /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`], [`SourceError::Closed`].
+    /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`] if connecting has failed,
+    /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.core.state.borrow().open()?)
+        Address::local(self.core.state.borrow().socket()?)
     }
 
     /// The address of the other end.

@@ -6,6 +6,10 @@
 //!       |                      +--(close, or the loop is dropped)--> Gone: Closed
 //!       +--(failure)--> Gone: NotConnected --close--> Gone: Closed
 //! ```
+//!
+//! While it connects, a stream can be read and written to already: both wait for the connection. When that fails, the
+//! callback for connecting is told why, then writes and shutdowns that they are cancelled, then the reader that it is not
+//! connected.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -73,11 +77,21 @@ impl State {
     }
 
     pub(super) fn open(&self) -> Result<BorrowedFd<'_>, SourceError> {
+        self.open_or_connecting()?.ok_or(SourceError::NotConnected)
+    }
+
+    /// Nothing while it connects.
+    pub(super) fn open_or_connecting(&self) -> Result<Option<BorrowedFd<'_>>, SourceError> {
         match &self.link {
-            Link::Open(descriptor) => Ok(descriptor.as_fd()),
-            Link::Connecting { .. } => Err(SourceError::NotConnected),
+            Link::Open(descriptor) => Ok(Some(descriptor.as_fd())),
+            Link::Connecting { .. } => Ok(None),
             Link::Gone(gone) => Err((*gone).into()),
         }
+    }
+
+    /// The descriptor, also while it connects.
+    pub(super) fn socket(&self) -> Result<BorrowedFd<'_>, SourceError> {
+        self.descriptor().map_or_else(|| self.open(), Ok)
     }
 
     fn interest(&self) -> Interest {
@@ -191,12 +205,15 @@ impl Core {
         };
         match descriptor {
             Some(descriptor) if result.is_ok() => state.link = Link::Open(descriptor),
-            _ => state.writer.fail(|| SourceError::NotConnected),
+            _ => state.writer.fail(|| SourceError::Cancelled),
         }
         drop(state);
         self.update_writes();
         self.put_off_answers();
         self.tell_of_room();
+        if result.is_err() {
+            self.put_off_not_connected();
+        }
         Some((done, result))
     }
 }

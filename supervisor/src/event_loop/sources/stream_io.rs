@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::demand::{Demand, Next, Wanted};
 use super::stream::{Incoming, Stream};
-use super::stream_core::{Core, Gone, Link, State, errno_of};
+use super::stream_core::{Core, Gone, Link, ReadCallback, State, errno_of};
 use super::transport::Transport;
 use super::writer::{Done, Finished, SLICES_PER_CALL, Writer};
 use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
@@ -114,7 +114,7 @@ impl Core {
 
     fn read_into(&self, buffer: &mut [u8]) -> Result<usize, SourceError> {
         let state = self.state.borrow();
-        let descriptor = state.open()?;
+        let descriptor = state.open_or_connecting()?.ok_or(SourceError::WouldBlock)?;
         loop {
             match rustix::io::read(descriptor, &mut *buffer) {
                 Err(Errno::INTR) => {}
@@ -138,11 +138,33 @@ impl Core {
 
     /// Nothing comes in after this, so the callback is dropped when it returns.
     fn call_last(self: &Rc<Self>, context: &mut Context, incoming: Incoming<'_>) {
-        let wanted = self.state.borrow_mut().reader.stop();
-        let Demand::Callback { site, mut callback } = wanted else { return };
-        self.rest();
+        let Some((site, mut callback)) = self.take_last_callback() else { return };
         let stream = Stream::of(self);
         context.call(Phase::Poll, site, move |context| callback(context, &stream, incoming));
+    }
+
+    fn take_last_callback(&self) -> Option<(Site, ReadCallback)> {
+        let wanted = self.state.borrow_mut().reader.stop();
+        let Demand::Callback { site, callback } = wanted else { return None };
+        self.rest();
+        Some((site, callback))
+    }
+
+    /// The connection that a reader waits for has failed: the pending phase tells it so, after the answers that wait there.
+    pub(super) fn put_off_not_connected(self: &Rc<Self>) {
+        let site = match &self.state.borrow().reader {
+            Demand::Callback { site, .. } => Some(*site),
+            _ => None,
+        };
+        let Some(site) = site else { return self.wake_reader() };
+        let core = Rc::clone(self);
+        self.place.event_loop().set_pending_at(site, move |context| {
+            let has_failed = matches!(core.state.borrow().link, Link::Gone(Gone::NotConnected));
+            if has_failed && let Some((_, mut callback)) = core.take_last_callback() {
+                let stream = Stream::of(&core);
+                callback(context, &stream, Incoming::Failed(SourceError::NotConnected));
+            }
+        });
     }
 
     /// For a future: reads at once, or lets it wait.
@@ -158,7 +180,7 @@ impl Core {
         }
         let read = match self.has_turns() {
             true => self.read_into(buffer),
-            false => self.state.borrow().open().and(Err(SourceError::WouldBlock)),
+            false => self.state.borrow().open_or_connecting().and(Err(SourceError::WouldBlock)),
         };
         if !matches!(read, Err(SourceError::WouldBlock)) {
             self.leave_reader(ticket);
@@ -195,7 +217,6 @@ impl Core {
 impl Core {
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
         let state = self.state.borrow();
-        state.open()?;
         state.admit_write()?;
         Ok(state.write_now(bytes).ok_or(SourceError::WouldBlock)??)
     }

@@ -2,10 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketType};
 
 use super::*;
 
@@ -63,6 +67,15 @@ fn readable_pair() -> (UnixStream, UnixStream) {
     writer.write_all(b"x").expect("room for a byte");
     reader.set_nonblocking(true).expect("a live socket");
     (writer, reader)
+}
+
+/// A socket that has a port and does not listen: who connects to it is refused, as long as it is there.
+fn deaf_socket() -> (OwnedFd, SocketAddr) {
+    let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &address).unwrap();
+    let address = rustix::net::getsockname(&socket).unwrap();
+    (socket, address.try_into().unwrap())
 }
 
 fn tcp_listener(event_loop: &LoopHandle) -> (Listener, std::net::SocketAddr) {

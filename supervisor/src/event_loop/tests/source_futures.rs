@@ -189,9 +189,9 @@ fn a_future_that_waits_for_room_goes_on_when_short_writes_are_answered() {
 #[test]
 fn a_future_that_waits_for_room_is_told_with_the_connect_callback_that_connecting_has_failed() {
     let (mut event_loop, log) = (real_loop(), Log::default());
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_deaf, address) = deaf_socket();
     let (connected, written, told) = (log.clone(), log.clone(), log.clone());
-    let stream = Stream::connect_tcp(&event_loop, unused, move |_, _, result| {
+    let stream = Stream::connect_tcp(&event_loop, address, move |_, _, result| {
         connected.add(format!("connected {}", result.is_ok()));
     });
     stream.write(vec![7; FULL], move |_, result| written.add(format!("written {}", result.is_ok()))).unwrap();

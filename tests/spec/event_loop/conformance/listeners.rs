@@ -1,16 +1,18 @@
 //! Listening and connecting: addresses, backlogs, refusals, and what becomes of connections that are given up.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use offload_supervisor::event_loop::{Address, Incoming, Listener, LoopHandle, RunMode, SourceError, Stream};
+use offload_supervisor::event_loop::{
+    Address, EventLoop, Incoming, Listener, LoopHandle, RunMode, SourceError, Stream,
+};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 use super::{
-    LOCAL, connect_told, deaf_socket, incoming_told, milliseconds, port_of, source_loop, told, turn,
+    LOCAL, connect_told, deaf_socket, incoming_told, milliseconds, outcome, port_of, source_loop, told, turn,
 };
 use crate::stage::{Order, alone};
 
@@ -155,10 +157,7 @@ fn a_stream_that_was_refused_is_closed_by_its_owner_and_not_before() {
     stream.write("early", told(&order, "write")).unwrap();
     stream.shutdown(told(&order, "shutdown")).unwrap();
     assert!(!event_loop.run().unwrap());
-    assert_eq!(
-        order.so_far(),
-        ["connect: ConnectionRefused", "write: NotConnected", "shutdown: NotConnected"]
-    );
+    assert_eq!(order.so_far(), ["connect: ConnectionRefused", "write: Cancelled", "shutdown: Cancelled"]);
     assert!(!stream.is_closed());
     for refused in [
         stream.write("late", |_, _| ()),
@@ -172,6 +171,76 @@ fn a_stream_that_was_refused_is_closed_by_its_owner_and_not_before() {
     stream.close(order.add("closed".to_owned())).unwrap();
     event_loop.run().unwrap();
     assert_eq!(order.so_far().last().unwrap(), "closed");
+}
+
+#[test]
+fn a_stream_can_be_read_and_has_an_address_while_it_connects() {
+    let (mut event_loop, order) = (source_loop(), Order::new());
+    let server = TcpListener::bind(LOCAL).unwrap();
+    let stream =
+        Stream::connect_tcp(&event_loop, server.local_addr().unwrap(), connect_told(&order, "connect"));
+    stream.read_start(incoming_told(&order)).unwrap();
+    assert!(matches!(stream.read_start(|_, _, _| ()), Err(SourceError::AlreadyReading)));
+    stream.set_nodelay(true).unwrap();
+    let Address::Tcp(own) = stream.local_address().unwrap() else { panic!("it connects over TCP") };
+    assert!(matches!(stream.peer_address(), Err(SourceError::NotConnected)));
+    assert!(matches!(stream.try_write(b"x"), Err(SourceError::WouldBlock)));
+    let (mut peer, seen) = server.accept().unwrap();
+    assert_eq!(seen, own);
+    peer.write_all(b"hello").unwrap();
+    drop(peer);
+    assert!(!event_loop.run().unwrap());
+    assert_eq!(order.so_far(), ["connect: done", "hello", "end"]);
+}
+
+type Connect<'a> = &'a dyn Fn(&EventLoop, &Order<String>) -> Stream;
+
+#[test]
+fn a_reader_that_waits_for_a_refused_connection_is_told_after_the_writes() {
+    let (_deaf, address) = deaf_socket();
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let kinds: [(&str, Connect<'_>); 2] = [
+        ("ConnectionRefused", &|event_loop, order| {
+            Stream::connect_tcp(event_loop, address, connect_told(order, "connect"))
+        }),
+        ("NotFound", &|event_loop, order| {
+            Stream::connect_unix(event_loop, &missing, connect_told(order, "connect"))
+        }),
+    ];
+    for (kind, connect) in kinds {
+        let (mut event_loop, order) = (source_loop(), Order::new());
+        let stream = connect(&event_loop, &order);
+        stream.read_start(incoming_told(&order)).unwrap();
+        stream.write("early", told(&order, "write")).unwrap();
+        assert!(!event_loop.run().unwrap(), "a reader that was told waits no more");
+        assert_eq!(order.so_far(), [&format!("connect: {kind}"), "write: Cancelled", "NotConnected"]);
+        assert!(matches!(stream.local_address(), Err(SourceError::NotConnected)));
+
+        // Who stops reading is not told.
+        let (mut event_loop, order) = (source_loop(), Order::new());
+        let stream = connect(&event_loop, &order);
+        stream.read_start(incoming_told(&order)).unwrap();
+        stream.read_stop();
+        assert!(!event_loop.run().unwrap());
+        assert_eq!(order.so_far(), [format!("connect: {kind}")]);
+    }
+}
+
+#[test]
+fn a_future_that_reads_while_its_stream_connects_waits_for_how_that_ends() {
+    let (mut event_loop, order) = (source_loop(), Order::new());
+    let server = TcpListener::bind(LOCAL).unwrap();
+    let (_deaf, refused) = deaf_socket();
+    let ends = [server.local_addr().unwrap(), refused].map(|address| {
+        let stream = Stream::connect_tcp(&event_loop, address, connect_told(&order, "connect"));
+        event_loop.spawn(async move { outcome(stream.read(&mut [0; 16]).await) })
+    });
+    let (mut peer, _) = server.accept().unwrap();
+    peer.write_all(b"hello").unwrap();
+    event_loop.run().unwrap();
+    let ends = ends.map(|end| end.take_result().unwrap().unwrap());
+    assert_eq!(ends, ["done", "NotConnected"]);
 }
 
 #[test]
@@ -311,6 +380,19 @@ fn a_path_that_exists_is_too_long_or_in_no_folder_cannot_be_listened_at() {
     }
 }
 
+/// Without a path the kernel would choose a name that is no file, and names that begin with a zero byte are none either:
+/// anybody may connect to them.
+#[test]
+fn there_are_no_unix_sockets_without_a_file() {
+    let event_loop = source_loop();
+    for path in ["", "\0", "\0abstract", "a zero byte\0in between"] {
+        let refused = Listener::unix(&event_loop, path).err().unwrap();
+        assert!(matches!(refused, SourceError::UnusablePath), "{path:?}: {refused:?}");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+    assert!(!event_loop.is_alive());
+}
+
 #[test]
 fn several_connects_to_one_unix_socket_all_succeed_or_are_cancelled_together() {
     let (mut event_loop, order) = (source_loop(), Order::new());
@@ -364,16 +446,3 @@ fn a_listener_and_a_stream_without_a_reader_do_not_keep_the_loop_alive() {
     stream.ref_();
     assert!(event_loop.is_alive());
 }
-/// Without a path the kernel would choose a name that is no file, and names that begin with a zero byte are none either:
-/// anybody may connect to them.
-#[test]
-fn there_are_no_unix_sockets_without_a_file() {
-    let event_loop = source_loop();
-    for path in ["", "\0", "\0abstract", "a zero byte\0in between"] {
-        let refused = Listener::unix(&event_loop, path).err().unwrap();
-        assert!(matches!(refused, SourceError::UnusablePath), "{path:?}: {refused:?}");
-        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-    }
-    assert!(!event_loop.is_alive());
-}
-
