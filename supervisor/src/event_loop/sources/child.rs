@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::SourceError;
+use super::executable;
 use super::place::{Life, Place, Source};
 use super::reaper;
 use super::stream::Stream;
@@ -28,6 +29,7 @@ use super::stream_core::errno_of;
 use super::transport::Transport;
 use crate::event_loop::callback::Site;
 use crate::event_loop::{Context, Interest, LoopHandle, Phase, Readiness};
+use crate::sys;
 
 type ExitCallback = Box<dyn FnOnce(&mut Context, Result<ExitStatus, SourceError>)>;
 
@@ -77,15 +79,18 @@ struct StandardStreams {
 }
 
 impl Child {
-    /// Starts `command`. The standard streams that it wants piped are to be taken from the child.
+    /// Starts `command`. The standard streams that it wants piped are to be taken from the child. It begins with the
+    /// default action for every signal and none blocked, whatever this process ignores, catches or blocks.
     ///
     /// # Errors
-    /// At once, as from the standard library: [`SourceError::Io`] for a program that does not exist and the like,
+    /// At once, as from the standard library: [`SourceError::Io`] for a program that does not exist and the like, also for a
+    /// file that is neither a program for this machine nor a script that begins with `#!`;
     /// [`SourceError::OutOfDescriptors`]. No process is left over then: it is killed if it had begun.
     #[track_caller]
     pub fn spawn(event_loop: &LoopHandle, command: &mut Command) -> Result<Child, SourceError> {
         let site = Location::caller();
-        let mut process = command.spawn()?;
+        executable::check(command)?;
+        let mut process = sys::spawn_with_default_signals(command)?;
         match equip(event_loop, site, &mut process) {
             Ok((pidfd, streams)) => Child::watched(event_loop, site, process, pidfd, streams),
             Err(error) => {

@@ -22,6 +22,7 @@
 mod child;
 mod demand;
 mod error;
+mod executable;
 mod listener;
 mod place;
 mod reaper;

@@ -49,6 +49,58 @@ fn text(bytes: &Order<u8>) -> String {
     String::from_utf8(bytes.so_far()).unwrap()
 }
 
+/// What a process does about signals, as the kernel tells it: the blocked, the ignored and the caught ones. Signals 32 and
+/// 33 are the C library's own, which lets nobody else touch them.
+fn signal_masks(status: &str) -> Vec<u64> {
+    const OF_THE_C_LIBRARY: u64 = 0b11 << 31;
+    let lines = status.lines().filter_map(|line| line.split_once(':'));
+    let of_signals = lines.filter(|(name, _)| ["SigIgn", "SigBlk", "SigCgt"].contains(name));
+    of_signals.map(|(_, mask)| u64::from_str_radix(mask.trim(), 16).unwrap() & !OF_THE_C_LIBRARY).collect()
+}
+
+/// This program is started once more by somebody who ignores one signal and blocks another, and which catches a third.
+#[test]
+fn a_child_starts_with_every_signal_at_its_default_and_none_blocked() {
+    const INNER: &str = "OFFLOAD_TEST_SIGNALS";
+    const NAME: &str =
+        "conformance::children::a_child_starts_with_every_signal_at_its_default_and_none_blocked";
+    let _beside = beside_others();
+    if std::env::var_os(INNER).is_none() {
+        let inner = Command::new("env")
+            .args(["--ignore-signal=TERM,USR2", "--block-signal=USR1,INT"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(INNER, "1")
+            .output()
+            .unwrap();
+        let said = [inner.stdout, inner.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        assert!(inner.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let mut event_loop = source_loop();
+    let handler = event_loop.on_signal(&[signal_hook::consts::SIGHUP], |_, _| ()).unwrap();
+    let own = signal_masks(&std::fs::read_to_string("/proc/thread-self/status").unwrap());
+    assert!(own.len() == 3 && own.iter().all(|mask| *mask != 0), "{own:?}");
+    let mut command = Command::new("cat");
+    command.arg("/proc/self/status").stdin(Stdio::null()).stdout(Stdio::piped());
+    // Also when one command is started more than once.
+    for _ in 0..3 {
+        let child = Child::spawn(&event_loop, &mut command).unwrap();
+        let order = Order::new();
+        exit_told(&child, &order);
+        let said = collect(&child.take_stdout().unwrap());
+        while said.so_far().is_empty() || order.so_far().is_empty() {
+            turn(&mut event_loop);
+        }
+        assert_eq!(order.so_far(), ["code 0"]);
+        assert_eq!(signal_masks(&text(&said)), [0, 0, 0]);
+    }
+    let still = signal_masks(&std::fs::read_to_string("/proc/thread-self/status").unwrap());
+    assert_eq!(still, own, "starting a child changes nothing here");
+    event_loop.close(handler, |_| ()).unwrap();
+    event_loop.run().unwrap();
+}
+
 #[test]
 fn what_cannot_be_started_is_an_error_at_once_that_says_why() {
     let _beside = beside_others();
