@@ -19,7 +19,7 @@ use super::pulse::Pulse;
 use super::remote::{Post, Remote};
 use super::requests::Requests;
 use super::slab::Slab;
-use super::tasks::{LocalLoops, Tasks};
+use super::tasks::{Leftovers, LocalLoops, Tasks};
 use super::timers::Timers;
 
 /// The token of the eventfd by which other threads wake the loop. No handle has it: it would be the last slot in
@@ -44,6 +44,7 @@ pub(super) struct Shared {
     pub(super) timers: RefCell<Timers>,
     pub(super) handles: RefCell<Handles>,
     pub(super) tasks: RefCell<Tasks>,
+    pub(super) leftovers: Leftovers,
     pub(super) requests: RefCell<Requests>,
     pub(super) metrics: RefCell<Metrics>,
     /// How long the slowest callback took.
@@ -80,6 +81,7 @@ impl Shared {
             timers: RefCell::new(Timers::new(time == Time::Virtual)),
             handles: RefCell::new(Handles::new()),
             tasks: RefCell::new(Tasks::new()),
+            leftovers: Leftovers::new(),
             requests: RefCell::new(Requests::new()),
             metrics: RefCell::new(Metrics::new()),
             slowest: Cell::new(0),

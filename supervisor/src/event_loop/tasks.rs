@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
 use super::LoopHandle;
-use super::callback::{Microtask, Site};
+use super::callback::{Microtask, Queue, Site};
 use super::mailbox::WakeFlag;
 use super::remote::{Post, Remote};
 use super::slab::{Key, Slab};
@@ -83,6 +84,37 @@ impl Tasks {
 /// What is left of a task that was removed.
 pub(super) struct Leftover {
     _future: Option<BoxedFuture>,
+}
+
+/// The leftovers of cancelled tasks on their way out. A future may own the handle of another task, whose future may own
+/// the next: dropped from within each other, a long chain of them would overflow the stack. So the outermost call drops
+/// them all, one after the other.
+pub(super) struct Leftovers {
+    waiting: Queue<Leftover>,
+    are_being_dropped: Cell<bool>,
+}
+
+impl Leftovers {
+    pub(super) fn new() -> Leftovers {
+        Leftovers { waiting: Queue::new(), are_being_dropped: Cell::new(false) }
+    }
+
+    /// A panic leaves the outermost call, after all are dropped; of several panics, the first one.
+    fn drop_in_turn(&self, leftover: Leftover) {
+        self.waiting.push(leftover);
+        if self.are_being_dropped.replace(true) {
+            return;
+        }
+        let mut panic = None;
+        while let Some(leftover) = self.waiting.pop() {
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(leftover)));
+            panic = panic.or(dropped.err());
+        }
+        self.are_being_dropped.set(false);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
 }
 
 /// What wakes one task, from any thread. A task that is queued already is not queued again.
@@ -207,13 +239,17 @@ pub struct JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Drops the future at once, or when it returns if it runs right now. Nothing happens if it has ended.
+    /// Drops the future at once, or when it returns if it runs right now. Nothing happens if it has ended. From within the
+    /// drop of a task that is being cancelled itself, "at once" is right after that drop: so a chain of tasks that own each
+    /// other may be as long as it likes.
     pub fn cancel(&self) {
-        let leftover = self.event_loop.shared.tasks.borrow_mut().remove(self.key);
-        if leftover.is_some() && !self.join.is_finished.get() {
+        let shared = &self.event_loop.shared;
+        let leftover = shared.tasks.borrow_mut().remove(self.key);
+        let Some(leftover) = leftover else { return };
+        if !self.join.is_finished.get() {
             self.join.finish(Err(JoinError::Cancelled));
         }
-        drop(leftover);
+        shared.leftovers.drop_in_turn(leftover);
     }
 
     /// Ties the task to this handle: dropping the handle cancels it.

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{JoinError, LoopError};
+use offload_supervisor::event_loop::{JoinError, JoinHandle, LoopError, LoopHandle};
 
 use super::{connection, milliseconds, real_loop, receive, send_a_byte, virtual_loop};
 use crate::stage::Order;
@@ -285,4 +285,128 @@ fn a_future_is_woken_by_another_thread() {
     assert!(!event_loop.run().unwrap());
     waking.join().unwrap();
     assert_eq!(order.so_far(), ["woken"]);
+}
+
+/// Says when it is dropped, how often that has happened.
+struct Counted(Rc<Cell<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// Far more than a stack has room for, if each was dropped from within the one before.
+const LONG_CHAIN: usize = 50_000;
+
+/// Tasks of which each owns the next one. The first one and the count of those that were dropped.
+fn chain_of_tasks(event_loop: &LoopHandle) -> (JoinHandle<()>, Rc<Cell<usize>>) {
+    let dropped = Rc::new(Cell::new(0));
+    let mut next = None;
+    for _ in 0..LONG_CHAIN {
+        let (owned, counted) = (next.take(), Counted(Rc::clone(&dropped)));
+        let task = event_loop.spawn(async move {
+            let _owned = (owned, counted);
+            std::future::pending::<()>().await;
+        });
+        next = Some(task.cancel_on_drop());
+    }
+    (next.unwrap(), dropped)
+}
+
+/// Runs a test with as much stack as a thread gets where it gets little.
+fn in_a_small_stack(test: fn()) {
+    std::thread::Builder::new().stack_size(128 * 1_024).spawn(test).unwrap().join().unwrap();
+}
+
+#[test]
+fn cancelling_the_head_of_a_long_chain_of_tasks_drops_them_all_before_it_returns() {
+    in_a_small_stack(|| {
+        for is_polled in [false, true] {
+            let mut event_loop = virtual_loop();
+            let (head, dropped) = chain_of_tasks(&event_loop);
+            if is_polled {
+                event_loop.run().unwrap();
+            }
+            head.cancel();
+            assert_eq!(dropped.get(), LONG_CHAIN);
+            assert_eq!(head.take_result(), Some(Err(JoinError::Cancelled)));
+        }
+    });
+}
+
+#[test]
+fn a_long_chain_of_tasks_ends_with_its_handle_its_loop_or_the_task_that_owns_it() {
+    in_a_small_stack(|| {
+        let mut event_loop = virtual_loop();
+        let (head, dropped) = chain_of_tasks(&event_loop);
+        drop(head);
+        assert_eq!(dropped.get(), LONG_CHAIN);
+
+        let (head, dropped) = chain_of_tasks(&event_loop);
+        event_loop.spawn(async move { drop(head) });
+        event_loop.run().unwrap();
+        assert_eq!(dropped.get(), LONG_CHAIN);
+
+        let (head, dropped) = chain_of_tasks(&event_loop);
+        event_loop.set_immediate(move |_| {
+            let _owned = head;
+        });
+        event_loop.run().unwrap();
+        assert_eq!(dropped.get(), LONG_CHAIN);
+
+        let (_head, dropped) = chain_of_tasks(&event_loop);
+        drop(event_loop);
+        assert_eq!(dropped.get(), LONG_CHAIN);
+    });
+}
+
+#[test]
+fn a_chain_of_tasks_of_two_loops_is_as_long_as_it_likes() {
+    in_a_small_stack(|| {
+        let loops = [virtual_loop(), virtual_loop()];
+        let dropped = Rc::new(Cell::new(0));
+        let mut next = None;
+        for number in 0..LONG_CHAIN {
+            let owned = (next.take(), Counted(Rc::clone(&dropped)));
+            let task = loops[number % 2].spawn(async move {
+                let _owned = owned;
+                std::future::pending::<()>().await;
+            });
+            next = Some(task.cancel_on_drop());
+        }
+        drop(next);
+        assert_eq!(dropped.get(), LONG_CHAIN);
+    });
+}
+
+#[test]
+fn a_panic_while_a_chain_of_tasks_is_dropped_comes_out_after_all_are_dropped() {
+    struct Panicking;
+    impl Drop for Panicking {
+        fn drop(&mut self) {
+            panic!("in a drop");
+        }
+    }
+    let mut event_loop = virtual_loop();
+    let (chain, dropped) = chain_of_tasks(&event_loop);
+    let head = event_loop.spawn(async move {
+        let _owned = (chain, Panicking);
+        std::future::pending::<()>().await;
+    });
+    let order = Order::new();
+    let log = order.clone();
+    event_loop.set_panic_handler(move |_, panic| log.push(panic.message().to_owned()));
+    let count = Rc::clone(&dropped);
+    event_loop.set_immediate(move |_| {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| head.cancel()));
+        assert_eq!(count.get(), LONG_CHAIN);
+        std::panic::resume_unwind(caught.unwrap_err());
+    });
+    event_loop.run().unwrap();
+    assert_eq!(order.so_far(), ["in a drop"]);
+    // Cancelling goes on as before.
+    let (head, dropped) = chain_of_tasks(&event_loop);
+    drop(head);
+    assert_eq!(dropped.get(), LONG_CHAIN);
 }
