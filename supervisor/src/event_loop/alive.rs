@@ -80,7 +80,7 @@ impl LoopHandle {
         shared.requests.borrow().iter().for_each(|request| see(AliveKind::Request, request.site));
         shared.holds.borrow().iter().for_each(|&site| see(AliveKind::Hold, site));
         let mut see_waiting = |phase, site| see(AliveKind::Callback(phase), site);
-        shared.immediates.borrow().for_each(|callback| see_waiting(Phase::Check, callback.site));
+        shared.immediates.borrow().for_each_referenced(|callback| see_waiting(Phase::Check, callback.site));
         shared.pending.for_each(|callback| see_waiting(Phase::Pending, callback.site));
         shared.closing.for_each(|callback| see_waiting(Phase::Closing, callback.site));
         shared.ticks.for_each(|callback| see_waiting(Phase::Microtasks, callback.site));

@@ -7,8 +7,11 @@ use std::fmt;
 use std::panic::Location;
 
 use super::Context;
+use super::handles::HandleId;
+use super::immediates::ImmediateId;
 use super::slab::Key;
 use super::tasks::Tasks;
+use super::timers::TimerId;
 
 /// The source line that registered a callback.
 pub(super) type Site = &'static Location<'static>;
@@ -101,6 +104,40 @@ impl Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} phase", self.name())
+    }
+}
+
+/// The name of what a callback belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallbackId {
+    /// A timeout, which is over when its callback runs, or an interval.
+    Timer(TimerId),
+    /// An immediate, which is over when its callback runs.
+    Immediate(ImmediateId),
+    /// A hook, a watcher or a signal handler.
+    Handle(HandleId),
+}
+
+/// The callback that runs now. See [`Context::current`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Current {
+    /// The phase in which it runs.
+    pub phase: Phase,
+    /// Where it was registered.
+    pub site: Site,
+    /// What it belongs to. Ticks, microtasks, posts, answers, and callbacks that were put off or follow a closed handle
+    /// have no name; the callbacks of sources are given their source.
+    pub id: Option<CallbackId>,
+}
+
+impl Current {
+    pub(super) fn nameless(phase: Phase, site: Site) -> Current {
+        Current { phase, site, id: None }
+    }
+
+    pub(super) fn of(phase: Phase, site: Site, id: CallbackId) -> Current {
+        Current { phase, site, id: Some(id) }
     }
 }
 

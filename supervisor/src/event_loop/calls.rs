@@ -4,12 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{Context as TaskContext, Poll};
 
-use super::callback::{Callback, CallbackPanic, Microtask, Phase, Site};
+use super::Context;
+use super::callback::{Callback, CallbackPanic, Current, Microtask, Phase, Site};
 use super::clock::{Nanos, nanos};
 use super::config::OnStarvation;
 use super::metrics::Starving;
 use super::slab::Key;
-use super::{Context, Current};
 
 /// How many ticks and microtasks share one reading of the clock.
 const MICROTASKS_PER_READING: usize = 32;
@@ -40,7 +40,12 @@ impl Budget {
 impl Context {
     #[inline]
     pub(super) fn call(&mut self, phase: Phase, site: Site, callback: impl FnOnce(&mut Context)) {
-        let panic = self.call_guarded(phase, site, callback);
+        self.call_named(Current::nameless(phase, site), callback);
+    }
+
+    #[inline]
+    pub(super) fn call_named(&mut self, current: Current, callback: impl FnOnce(&mut Context)) {
+        let panic = self.call_named_guarded(current, callback);
         self.finish_call(panic);
     }
 
@@ -53,9 +58,18 @@ impl Context {
         site: Site,
         callback: impl FnOnce(&mut Context),
     ) -> Option<CaughtPanic> {
-        self.begin(phase, site);
+        self.call_named_guarded(Current::nameless(phase, site), callback)
+    }
+
+    #[inline]
+    fn call_named_guarded(
+        &mut self,
+        current: Current,
+        callback: impl FnOnce(&mut Context),
+    ) -> Option<CaughtPanic> {
+        self.begin(current);
         let result = catch_unwind(AssertUnwindSafe(|| callback(self)));
-        self.measure(site, phase);
+        self.measure(current.site, current.phase);
         result.err()
     }
 
@@ -64,13 +78,12 @@ impl Context {
     #[inline]
     pub(super) fn call_repeated<C>(
         &mut self,
-        phase: Phase,
-        site: Site,
+        current: Current,
         mut callback: C,
         call: impl FnOnce(&mut C, &mut Context),
         put_back: impl FnOnce(&Context, C) -> Option<C>,
     ) {
-        let panic = self.call_guarded(phase, site, |context| call(&mut callback, context));
+        let panic = self.call_named_guarded(current, |context| call(&mut callback, context));
         let closed = put_back(self, callback);
         let dropped = self.drop_guarded(closed);
         self.finish_call(panic.or(dropped));
@@ -84,9 +97,9 @@ impl Context {
     }
 
     #[inline]
-    fn begin(&mut self, phase: Phase, site: Site) {
-        self.current = Current { phase, site };
-        self.handle.shared.pulse.begin(site, phase);
+    fn begin(&mut self, current: Current) {
+        self.current = current;
+        self.handle.shared.pulse.begin(current.site, current.phase);
     }
 
     #[inline]
@@ -162,7 +175,7 @@ impl Context {
 
     fn run_microtask(&mut self, callback: Callback, first: &mut Option<Site>) {
         first.get_or_insert(callback.site);
-        self.begin(Phase::Microtasks, callback.site);
+        self.begin(Current::nameless(Phase::Microtasks, callback.site));
         (callback.run)(self);
     }
 
@@ -170,7 +183,7 @@ impl Context {
         let taken = self.handle.shared.tasks.borrow_mut().take(key);
         let Some(mut task) = taken else { return };
         first.get_or_insert(task.site);
-        self.begin(Phase::Microtasks, task.site);
+        self.begin(Current::nameless(Phase::Microtasks, task.site));
         let mut task_context = TaskContext::from_waker(&task.waker);
         let result = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut task_context)));
         if matches!(result, Ok(Poll::Pending)) {
@@ -188,7 +201,7 @@ impl Context {
     fn report_panic(&mut self, payload: CaughtPanic) {
         // Whoever leaves `run` this way puts everything in order in run_mode.
         let Some(mut handler) = self.panic_handler.take() else { resume_unwind(payload) };
-        let Current { site, phase } = self.current;
+        let Current { site, phase, .. } = self.current;
         let panic = CallbackPanic { site, phase, payload };
         let result = catch_unwind(AssertUnwindSafe(|| handler(self, panic)));
         // The handler may have set another one in its place.

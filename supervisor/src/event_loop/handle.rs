@@ -58,6 +58,8 @@ pub enum Referable {
     Timer(TimerId),
     /// A hook, a watcher or a signal handler.
     Handle(HandleId),
+    /// An immediate.
+    Immediate(ImmediateId),
 }
 
 impl From<TimerId> for Referable {
@@ -69,6 +71,12 @@ impl From<TimerId> for Referable {
 impl From<HandleId> for Referable {
     fn from(id: HandleId) -> Referable {
         Referable::Handle(id)
+    }
+}
+
+impl From<ImmediateId> for Referable {
+    fn from(id: ImmediateId) -> Referable {
+        Referable::Immediate(id)
     }
 }
 
@@ -345,7 +353,8 @@ impl LoopHandle {
 
 /// Life and death of the loop.
 impl LoopHandle {
-    /// Lets the loop end although this timer or handle is still there. Calling it twice changes nothing.
+    /// Lets the loop end although this timer, handle or immediate is still there. An immediate that is unreferenced does
+    /// not keep the poll from waiting either: it runs after it. Calling it twice changes nothing.
     pub fn unref(&self, id: impl Into<Referable>) {
         self.set_referenced(id.into(), false);
     }
@@ -362,6 +371,9 @@ impl LoopHandle {
             }
             Referable::Handle(id) => {
                 self.shared.handles.borrow_mut().change(id.0, |handle| handle.referenced = referenced);
+            }
+            Referable::Immediate(id) => {
+                self.shared.immediates.borrow_mut().set_referenced(id, referenced);
             }
         }
     }

@@ -4,39 +4,61 @@ use std::collections::VecDeque;
 
 use super::callback::Callback;
 
-/// Names an immediate of one loop, for [`clear`](super::LoopHandle::clear).
+/// Names an immediate of one loop, for [`clear`](super::LoopHandle::clear), `ref_` and `unref`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ImmediateId(u64);
+
+struct Waiting {
+    callback: Callback,
+    referenced: bool,
+}
 
 /// Immediates are numbered in the order of their start, so a number is also a place in the queue. One that was
 /// cleared leaves a gap until its turn has come.
 pub(super) struct Immediates {
-    queue: VecDeque<Option<Callback>>,
+    queue: VecDeque<Option<Waiting>>,
     first: u64,
-    waiting: usize,
+    referenced: usize,
 }
 
 impl Immediates {
     pub(super) fn new() -> Immediates {
-        Immediates { queue: VecDeque::new(), first: 0, waiting: 0 }
+        Immediates { queue: VecDeque::new(), first: 0, referenced: 0 }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting == 0
+    /// How many immediates keep the loop alive, and the poll from waiting.
+    pub(super) fn referenced(&self) -> usize {
+        self.referenced
     }
 
     pub(super) fn push(&mut self, callback: Callback) -> ImmediateId {
         let id = ImmediateId(self.end());
-        self.queue.push_back(Some(callback));
-        self.waiting += 1;
+        self.queue.push_back(Some(Waiting { callback, referenced: true }));
+        self.referenced += 1;
         id
     }
 
     pub(super) fn cancel(&mut self, id: ImmediateId) -> Option<Callback> {
+        let waiting = self.place_of(id)?.take()?;
+        Some(self.count_out(waiting))
+    }
+
+    /// Nothing happens if the immediate has run, or was cleared.
+    pub(super) fn set_referenced(&mut self, id: ImmediateId, referenced: bool) {
+        let Some(Some(waiting)) = self.place_of(id) else { return };
+        let was_referenced = std::mem::replace(&mut waiting.referenced, referenced);
+        self.referenced += usize::from(referenced);
+        self.referenced -= usize::from(was_referenced);
+    }
+
+    fn place_of(&mut self, id: ImmediateId) -> Option<&mut Option<Waiting>> {
         let place = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
-        let callback = self.queue.get_mut(place)?.take()?;
-        self.waiting -= 1;
-        Some(callback)
+        self.queue.get_mut(place)
+    }
+
+    fn count_out(&mut self, waiting: Waiting) -> Callback {
+        self.referenced -= usize::from(waiting.referenced);
+        waiting.callback
     }
 
     /// The number that the next immediate will get: those before it are of this iteration, the others are not.
@@ -45,25 +67,28 @@ impl Immediates {
     }
 
     /// The next immediate that was started before `end`.
-    pub(super) fn take_before(&mut self, end: u64) -> Option<Callback> {
+    pub(super) fn take_before(&mut self, end: u64) -> Option<(ImmediateId, Callback)> {
         while self.first < end {
-            let callback = self.queue.pop_front()?;
+            let id = ImmediateId(self.first);
+            let waiting = self.queue.pop_front()?;
             self.first += 1;
-            if callback.is_some() {
-                self.waiting -= 1;
-                return callback;
+            if let Some(waiting) = waiting {
+                return Some((id, self.count_out(waiting)));
             }
         }
         None
     }
 
-    pub(super) fn for_each(&self, see: impl FnMut(&Callback)) {
-        self.queue.iter().flatten().for_each(see);
+    pub(super) fn for_each_referenced(&self, mut see: impl FnMut(&Callback)) {
+        let referenced = self.queue.iter().flatten().filter(|waiting| waiting.referenced);
+        referenced.for_each(|waiting| see(&waiting.callback));
     }
 
-    pub(super) fn take_all(&mut self) -> VecDeque<Option<Callback>> {
+    /// What is returned may run anything when dropped, so it is dropped by who holds no borrow.
+    #[must_use]
+    pub(super) fn take_all(&mut self) -> Vec<Callback> {
         self.first = self.end();
-        self.waiting = 0;
-        std::mem::take(&mut self.queue)
+        self.referenced = 0;
+        std::mem::take(&mut self.queue).into_iter().flatten().map(|waiting| waiting.callback).collect()
     }
 }

@@ -42,7 +42,7 @@
 //! | `handle.rs` | what one can ask of it |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
-//! | `remote.rs`, `mailbox.rs`, `requests.rs` | other threads |
+//! | `remote.rs`, `mailbox.rs`, `wakeup.rs`, `requests.rs` | other threads |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
 //! | `sources/` | streams, listeners, datagrams, child processes |
 
@@ -74,6 +74,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod wakeup;
 mod watchdog;
 mod wheel;
 
@@ -87,7 +88,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 
 pub use alive::{Alive, AliveKind};
-pub use callback::{CallbackPanic, Phase};
+pub use callback::{CallbackId, CallbackPanic, Current, Phase};
 pub use config::{LoopConfig, OnStarvation, RunMode, Time};
 pub use error::{LoopError, LoopGone};
 pub use futures::{NextIteration, Sleep, YieldNow};
@@ -107,7 +108,6 @@ pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};
 
 pub(crate) use callback::message_of as panic_message;
 
-use callback::Site;
 use clock::Nanos;
 use metrics::PhaseTimes;
 use poller::EVENTS_PER_CALL;
@@ -139,12 +139,17 @@ impl EventLoop {
     }
 
     /// A descriptor that is readable when the loop has something to do before its
-    /// [`backend_timeout`](EventLoop::backend_timeout): for watching this loop in another one.
+    /// [`backend_timeout`](EventLoop::backend_timeout): for watching this loop in another one. When it is readable or that
+    /// time is over, [`RunMode::NoWait`] does what there is to do.
     pub fn backend_fd(&self) -> BorrowedFd<'_> {
         self.context.handle.shared.poller.as_fd()
     }
 
     /// How long the loop would wait for events; `None` is for ever.
+    ///
+    /// It counts in nanoseconds, as `ppoll` and `epoll_pwait2` do. Who waits in whole milliseconds, as with `poll(2)` or
+    /// `epoll_wait`, has to round up: rounded down, the last part of a millisecond before a timer is due would be spent going
+    /// around without waiting.
     pub fn backend_timeout(&self) -> Option<Duration> {
         if !self.context.ready.is_empty() {
             return Some(Duration::ZERO);
@@ -179,6 +184,8 @@ impl Drop for EventLoop {
 pub struct Context {
     handle: LoopHandle,
     config: LoopConfig,
+    /// The code outside of `run`.
+    entry: Current,
     /// The callback that runs now.
     current: Current,
     /// The last reading of the clock: when the last callback ended, or the poll phase began.
@@ -209,21 +216,17 @@ struct Buffers {
     incoming: Vec<u8>,
 }
 
-#[derive(Clone, Copy)]
-struct Current {
-    phase: Phase,
-    site: Site,
-}
-
 type PanicHandler = Box<dyn FnMut(&mut Context, CallbackPanic)>;
 
 impl Context {
     fn new(handle: LoopHandle, config: LoopConfig) -> Context {
+        let entry = Current::nameless(Phase::Entry, Location::caller());
         Context {
             clock_reading: handle.shared.clock.read(),
             handle,
             config,
-            current: Current { phase: Phase::Entry, site: Location::caller() },
+            entry,
+            current: entry,
             busy_since: 0,
             is_in_microtasks: false,
             lateness: 0,
@@ -266,6 +269,7 @@ impl Context {
             return Err(LoopError::NestedRun);
         }
         let result = catch_unwind(AssertUnwindSafe(|| self.go_around(mode)));
+        self.current = self.entry;
         shared.is_running.set(false);
         shared.pulse.rest();
         shared.stop_is_done();
@@ -297,12 +301,31 @@ impl Context {
                 break;
             }
         }
+        if !self.is_alive() {
+            self.hear_late_rings();
+        }
         Ok(())
+    }
+
+    /// A ring may come when its post was fetched long ago. In a loop that has ended nobody would look for it, and
+    /// [`backend_fd`](EventLoop::backend_fd) would be readable for nothing.
+    fn hear_late_rings(&self) {
+        let remote = &self.handle.shared.remote;
+        if remote.may_be_rung() {
+            remote.silence();
+        }
     }
 
     /// A handle for futures and structs on this thread.
     pub fn handle(&self) -> LoopHandle {
         self.handle.clone()
+    }
+
+    /// The callback that runs now: its phase, where it was registered, and the name of its timer, immediate or handle. So
+    /// a callback can clear, close or unreference itself without being told its own name. Outside of
+    /// [`run`](Context::run) it is the code of the owner, in [`Phase::Entry`].
+    pub fn current(&self) -> Current {
+        self.current
     }
 
     /// How long after its due time the timer's callback was called that runs now. The due time of a timeout is counted

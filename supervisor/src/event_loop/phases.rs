@@ -6,12 +6,12 @@ use std::rc::Rc;
 use rustix::event::epoll;
 
 use super::Context;
-use super::callback::{Callback, Microtask, Phase, Queue};
+use super::callback::{Callback, CallbackId, Current, Microtask, Phase, Queue};
 use super::clock::{Nanos, nanos};
 use super::config::RunMode;
 use super::error::LoopError;
 use super::handle::LoopHandle;
-use super::handles::{Called, HookPhase};
+use super::handles::{Called, HandleId, HookPhase};
 use super::metrics::Starving;
 use super::poller::Readiness;
 use super::readiness::Waiter;
@@ -79,8 +79,7 @@ impl Context {
         // A hook before it in the list may have closed it.
         let Some((site, hook)) = taken else { return };
         self.call_repeated(
-            phase.phase(),
-            site,
+            Current::of(phase.phase(), site, CallbackId::Handle(HandleId(key))),
             hook,
             |hook, context| hook(context),
             |context, hook| context.handle.shared.handles.borrow_mut().restore_hook(key, hook),
@@ -92,8 +91,11 @@ impl Context {
         let end = self.handle.shared.immediates.borrow().end();
         for _ in 0..self.callbacks_per_phase() {
             let next = self.handle.shared.immediates.borrow_mut().take_before(end);
-            let Some(callback) = next else { break };
-            self.call(Phase::Check, callback.site, callback.run);
+            let Some((id, callback)) = next else { break };
+            self.call_named(
+                Current::of(Phase::Check, callback.site, CallbackId::Immediate(id)),
+                callback.run,
+            );
         }
     }
 
@@ -113,18 +115,18 @@ impl Context {
     fn run_timer(&mut self, timer: DueTimer) {
         self.lateness = self.clock_reading.saturating_sub(timer.due);
         self.handle.shared.metrics.borrow_mut().timer_was_late(self.lateness);
+        let current = Current::of(Phase::Timers, timer.site, CallbackId::Timer(timer.id));
         match timer.call {
-            DueCall::Once(callback) => self.call(Phase::Timers, timer.site, callback),
-            DueCall::Every(id, interval) => {
+            DueCall::Once(callback) => self.call_named(current, callback),
+            DueCall::Every(interval) => {
                 let begun = self.clock_reading;
                 self.call_repeated(
-                    Phase::Timers,
-                    timer.site,
+                    current,
                     interval,
                     |interval, context| (interval.callback)(context),
                     |context, interval| {
                         let now = context.clock_reading;
-                        context.handle.shared.timers.borrow_mut().rearm(id, interval, begun, now)
+                        context.handle.shared.timers.borrow_mut().rearm(timer.id, interval, begun, now)
                     },
                 );
             }
@@ -144,8 +146,12 @@ impl Context {
     pub(super) fn poll(&mut self, mode: RunMode) -> Result<(), LoopError> {
         self.measure_turn(1);
         if self.ready.is_empty() {
-            self.handle.shared.take_posts_without_ring();
+            self.begin_turn();
+        }
+        self.handle.shared.take_posts();
+        if self.ready.is_empty() {
             self.wait_for_events(mode == RunMode::NoWait)?;
+            self.handle.shared.take_posts();
         }
         let time_is_up = self.clock_reading.saturating_add(nanos(self.config.poll_budget));
         for handled in 1.. {
@@ -230,16 +236,11 @@ impl Context {
         let Some(event) = self.ready.pop_front() else { return false };
         self.measure_wait();
         match event.data.u64() {
-            WAKE_TOKEN => self.receive_posts(),
+            // What it was rung for was taken when this phase began, or is when the next one does.
+            WAKE_TOKEN => self.handle.shared.remote.silence(),
             token => self.run_ready(Key::from_bits(token), event.flags),
         }
         true
-    }
-
-    fn receive_posts(&mut self) {
-        let shared = &self.handle.shared;
-        shared.remote.silence();
-        shared.posts.append(shared.remote.take(Vec::new()));
     }
 
     fn run_post(&mut self, post: Post) {
@@ -283,17 +284,16 @@ impl Context {
         let taken = self.handle.shared.handles.borrow_mut().take_for_event(key, readiness);
         // A callback before it in the batch may have closed it.
         let Some((site, called)) = taken else { return };
+        let current = Current::of(Phase::Poll, site, CallbackId::Handle(HandleId(key)));
         match called {
             Called::Watch(watch, readiness) => self.call_repeated(
-                Phase::Poll,
-                site,
+                current,
                 watch,
                 |watch, context| watch(context, readiness),
                 |context, watch| context.handle.shared.handles.borrow_mut().restore_watch(key, watch),
             ),
             Called::Signal(callback, signal) => self.call_repeated(
-                Phase::Poll,
-                site,
+                current,
                 callback,
                 |callback, context| callback(context, signal),
                 |context, callback| context.handle.shared.handles.borrow_mut().restore_signals(key, callback),

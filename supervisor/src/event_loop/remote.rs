@@ -1,19 +1,19 @@
-//! What other threads may do to the loop: post a callback, wake a future, stop it. An eventfd rings for the loop when
-//! the first post lies in its mailbox.
+//! What other threads may do to the loop: post a callback, wake a future, stop it. Who leaves the first post in the loop's
+//! mailbox rings for it.
 
 use std::any::Any;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::Context;
 use super::callback::Site;
 use super::error::{LoopError, LoopGone};
 use super::mailbox::{Mailbox, Ring, WakeFlag};
 use super::slab::Key;
+use super::sync::EventCounter;
 use super::tasks::Tasks;
+use super::wakeup::Wakeup;
 
 pub(super) enum Post {
     Run {
@@ -48,9 +48,7 @@ struct Shared {
     loop_number: u64,
     posts: Mailbox<Post>,
     stopping: AtomicBool,
-    /// The eventfd was written to and not read since.
-    is_rung: AtomicBool,
-    wake: OwnedFd,
+    wakeup: Wakeup,
 }
 
 /// A way into the loop from any thread.
@@ -61,13 +59,11 @@ pub struct Remote {
 
 impl Remote {
     pub(super) fn new(loop_number: u64) -> Result<Remote, LoopError> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Shared {
             loop_number,
             posts: Mailbox::new(),
             stopping: AtomicBool::new(false),
-            is_rung: AtomicBool::new(false),
-            wake,
+            wakeup: Wakeup::new(EventCounter::new()?),
         };
         Ok(Remote { shared: Arc::new(shared) })
     }
@@ -89,7 +85,7 @@ impl Remote {
     /// Makes `run` return after the current iteration, waking it if it waits.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.ring();
+        self.shared.wakeup.ring();
     }
 
     /// A bell for `callback`: however often it is rung before the loop gets there, the callback runs once.
@@ -106,7 +102,7 @@ impl Remote {
     /// Gives the post back when the loop is gone.
     pub(super) fn try_push(&self, post: Post) -> Result<(), Post> {
         if self.shared.posts.push(post)? == Ring::Needed {
-            self.ring();
+            self.shared.wakeup.ring();
         }
         Ok(())
     }
@@ -121,9 +117,9 @@ impl Remote {
         self.shared.loop_number
     }
 
-    /// The bell was rung; what for will be seen when it is silenced.
-    pub(super) fn is_rung(&self) -> bool {
-        self.shared.is_rung.load(Ordering::SeqCst)
+    /// Somebody has rung, or is about to; what for will be seen when it is silenced.
+    pub(super) fn may_be_rung(&self) -> bool {
+        self.shared.wakeup.may_be_rung()
     }
 
     pub(super) fn has_posts(&self) -> bool {
@@ -144,22 +140,12 @@ impl Remote {
     }
 
     pub(super) fn wake_descriptor(&self) -> BorrowedFd<'_> {
-        self.shared.wake.as_fd()
+        self.shared.wakeup.counter().as_fd()
     }
 
-    /// Silences the eventfd. It has to come before the posts are taken, or a post in between goes unheard.
+    /// Hears all rings that have come. The posts are taken after this, before the loop waits again.
     pub(super) fn silence(&self) {
-        // Lowered before the read, as it is raised after the write: whoever raised it before has written before, and
-        // that is read now. So it may be raised in vain, and the kernel is asked once too often, never too seldom.
-        self.shared.is_rung.store(false, Ordering::SeqCst);
-        let mut counter = [0; 8];
-        let _ = rustix::io::read(&self.shared.wake, &mut counter);
-    }
-
-    fn ring(&self) {
-        // It fails only when the counter is full, and then it is rung already.
-        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
-        self.shared.is_rung.store(true, Ordering::SeqCst);
+        self.shared.wakeup.silence();
     }
 }
 

@@ -112,7 +112,7 @@ impl Shared {
 
     /// Something can run without any event.
     pub(super) fn has_callbacks_waiting(&self) -> bool {
-        !self.immediates.borrow().is_empty()
+        self.immediates.borrow().referenced() > 0
             || !self.pending.is_empty()
             || !self.closing.is_empty()
             || self.has_microtasks()
@@ -145,10 +145,10 @@ impl Shared {
         self.timers.borrow().next_wake().map(|due| due.saturating_sub(now))
     }
 
-    /// Fetches what other threads have posted and not rung for yet. Perhaps they need this very core to do so: going
-    /// around until they ring would be a waste.
-    pub(super) fn take_posts_without_ring(&self) {
-        if self.remote.has_posts() && !self.remote.is_rung() {
+    /// Fetches what other threads have posted, whether their ring was heard or not: they may have been interrupted before
+    /// it, and perhaps they need this very core to go on.
+    pub(super) fn take_posts(&self) {
+        if self.remote.has_posts() {
             self.posts.append(self.remote.take(Vec::new()));
         }
     }
@@ -156,7 +156,7 @@ impl Shared {
     /// The kernel may have events. Without a watched descriptor, only other threads can have caused one.
     pub(super) fn may_have_events(&self) -> bool {
         let only_wake = self.poller.members() == 1;
-        !only_wake || self.remote.is_rung()
+        !only_wake || self.remote.may_be_rung()
     }
 
     pub(super) fn timer_is_due(&self, now: Nanos) -> bool {

@@ -77,6 +77,7 @@ struct Timer {
 
 /// A timer whose callback has to run now.
 pub(super) struct DueTimer {
+    pub(super) id: TimerId,
     pub(super) site: Site,
     /// Of a timeout, rounded up to a tick.
     pub(super) due: Nanos,
@@ -86,7 +87,7 @@ pub(super) struct DueTimer {
 pub(super) enum DueCall {
     Once(OnceTimer),
     /// To be given back with [`Timers::rearm`] after it ran.
-    Every(TimerId, Box<Interval>),
+    Every(Box<Interval>),
 }
 
 /// The callback of a removed timer. Dropping it may run anything, so it is dropped by who holds no borrow.
@@ -155,20 +156,27 @@ impl Timers {
     /// Finds everything that is due by `now`; [`Timers::fetch_due`] then hands it out.
     pub(super) fn advance(&mut self, now: Nanos) {
         self.wheel.advance(now >> TICK_BITS);
+        // Virtual time can come to its end, and no clock goes on from there. The wheel has ticks beyond it: whatever waits
+        // for one is due, those of the next tick first, so that timers started there have their turn in the next iteration.
+        if now == Nanos::MAX
+            && let Some(next) = self.wheel.next_wake()
+        {
+            self.wheel.advance(next);
+        }
     }
 
     pub(super) fn fetch_due(&mut self) -> Option<DueTimer> {
         let (key, tick) = self.wheel.fetch_due()?;
         let timer = self.wheel.get_mut(key)?;
-        let (site, referenced) = (timer.site, timer.referenced);
+        let (id, site, referenced) = (TimerId(key), timer.site, timer.referenced);
         match timer.action.take()? {
             Action::Every(interval) => {
-                Some(DueTimer { site, due: interval.due, call: DueCall::Every(TimerId(key), interval) })
+                Some(DueTimer { id, site, due: interval.due, call: DueCall::Every(interval) })
             }
             Action::Once(callback) => {
                 self.wheel.remove(key);
                 self.referenced -= usize::from(referenced);
-                Some(DueTimer { site, due: tick.saturating_mul(TICK), call: DueCall::Once(callback) })
+                Some(DueTimer { id, site, due: tick.saturating_mul(TICK), call: DueCall::Once(callback) })
             }
         }
     }

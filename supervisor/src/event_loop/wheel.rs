@@ -31,7 +31,7 @@ use super::slab::{Key, Slab};
 const LEVELS: usize = 7;
 const DIGIT_BITS: u32 = 7;
 const LISTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
-/// The largest tick that the levels can hold.
+/// The largest tick that the levels can hold, far beyond the last one that a clock of 2^64 ns reaches.
 pub(super) const TICK_MAX: u64 = (1 << (LEVELS as u32 * DIGIT_BITS)) - 1;
 /// The largest slack, in ticks.
 pub(super) const SLACK_MAX: u64 = 15;

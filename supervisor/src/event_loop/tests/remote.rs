@@ -1,5 +1,12 @@
 //! What other threads do to the loop.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::super::sync::interruption;
 use super::*;
 
 #[test]
@@ -68,4 +75,98 @@ fn a_request_that_is_dropped_or_withdrawn_is_forgotten() {
     withdrawn.complete(()).unwrap();
     assert!(!event_loop.run().unwrap());
     log.expect(&[]);
+}
+
+/// A thread that posts and is interrupted before its ring has reached the kernel.
+struct InterruptedPoster {
+    goes_on: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl InterruptedPoster {
+    fn post(remote: Remote, callback: impl FnOnce(&mut Context) + Send + 'static) -> InterruptedPoster {
+        let (goes_on, go_on) = mpsc::channel();
+        let (is_there, there) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            interruption::before_next_ring(move || {
+                is_there.send(()).unwrap();
+                go_on.recv().unwrap();
+            });
+            remote.post(callback).unwrap();
+        });
+        there.recv().unwrap();
+        InterruptedPoster { goes_on, thread }
+    }
+
+    fn go_on(self) {
+        self.goes_on.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+/// Goes around as somebody does in whose poll this loop is, as long as there is something to do. How often that was.
+fn rounds_of_an_embedder(event_loop: &mut EventLoop) -> usize {
+    let is_readable = |event_loop: &EventLoop| {
+        let mut set = [PollFd::from_borrowed_fd(event_loop.backend_fd(), PollFlags::IN)];
+        poll(&mut set, Some(&Timespec::default())).unwrap() > 0
+    };
+    let mut rounds = 0;
+    let is_due = |event_loop: &EventLoop| event_loop.backend_timeout() == Some(Duration::ZERO);
+    while is_readable(event_loop) || event_loop.is_alive() && is_due(event_loop) {
+        event_loop.run_mode(RunMode::NoWait).unwrap();
+        rounds += 1;
+        assert!(rounds < 100, "it spins");
+    }
+    rounds
+}
+
+/// Two rounds are needed at most: one for the post, one for the ring that comes after it.
+#[test]
+fn an_embedded_loop_does_not_spin_while_who_posts_is_interrupted_before_the_ring() {
+    let mut event_loop = real_loop();
+    let _hold = event_loop.hold();
+    let seen = Arc::new(AtomicUsize::new(0));
+    for round in 1..=3 {
+        let counter = Arc::clone(&seen);
+        let poster = InterruptedPoster::post(event_loop.remote(), move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(rounds_of_an_embedder(&mut event_loop), 1);
+        assert_eq!(seen.load(Ordering::Relaxed), round, "the post is there, whenever its ring comes");
+        poster.go_on();
+        assert_eq!(rounds_of_an_embedder(&mut event_loop), 1);
+    }
+}
+
+#[test]
+fn a_ring_that_is_late_does_not_delay_the_post_after_it() {
+    let mut event_loop = real_loop();
+    let _hold = event_loop.hold();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let post = |name: &'static str| {
+        let seen = Arc::clone(&seen);
+        InterruptedPoster::post(event_loop.remote(), move |_| seen.lock().unwrap().push(name))
+    };
+    let first = post("first");
+    let handle = event_loop.handle();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    let seen_by_the_second = Arc::clone(&seen);
+    let second =
+        InterruptedPoster::post(handle.remote(), move |_| seen_by_the_second.lock().unwrap().push("second"));
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["first", "second"]);
+    first.go_on();
+    second.go_on();
+    assert_eq!(rounds_of_an_embedder(&mut event_loop), 1);
+}
+
+/// A loop that only ever does what others post is not alive between two posts.
+#[test]
+fn a_ring_that_comes_after_the_end_of_the_loop_is_silenced() {
+    let mut event_loop = real_loop();
+    let poster = InterruptedPoster::post(event_loop.remote(), |_| {});
+    assert_eq!(rounds_of_an_embedder(&mut event_loop), 1);
+    poster.go_on();
+    assert!(!event_loop.is_alive());
+    assert_eq!(rounds_of_an_embedder(&mut event_loop), 1);
 }

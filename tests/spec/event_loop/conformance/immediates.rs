@@ -154,3 +154,56 @@ fn an_immediate_of_a_close_callback_runs_in_the_next_iteration() {
     event_loop.run().unwrap();
     assert_eq!(order.so_far(), ["closed", "timer", "immediate"]);
 }
+
+#[test]
+fn an_unreferenced_immediate_alone_does_not_run_and_one_that_is_referenced_again_does() {
+    let mut event_loop = virtual_loop();
+    let order = Order::new();
+    let immediate = event_loop.set_immediate(order.add("immediate"));
+    event_loop.unref(immediate);
+    event_loop.unref(immediate);
+    assert!(!event_loop.is_alive() && event_loop.why_alive().is_empty());
+    assert!(!event_loop.run().unwrap());
+    assert!(order.so_far().is_empty());
+    event_loop.ref_(immediate);
+    assert!(event_loop.is_alive());
+    event_loop.run().unwrap();
+    assert_eq!(order.so_far(), ["immediate"]);
+    // Its name is over.
+    event_loop.ref_(immediate);
+    assert!(!event_loop.is_alive());
+}
+
+#[test]
+fn an_unreferenced_immediate_runs_if_something_else_keeps_the_loop_and_lets_the_poll_wait_for_that() {
+    let mut event_loop = real_loop();
+    let order = Order::new();
+    let (peer, stream) = connection();
+    let (log, source) = (order.clone(), Rc::clone(&stream));
+    let watch = event_loop.watch(source, Interest::READ, move |_, _| {
+        receive(&stream);
+        log.push("input");
+    });
+    let unreferenced = event_loop.set_immediate(order.add("unreferenced"));
+    event_loop.unref(unreferenced);
+    assert_eq!(event_loop.backend_timeout(), None, "the poll would wait for ever");
+    let cleared = event_loop.set_immediate(order.add("cleared"));
+    event_loop.unref(cleared);
+    assert!(event_loop.clear(cleared));
+    super::send_a_byte(&peer);
+    event_loop.run_mode(RunMode::Once).unwrap();
+    assert_eq!(order.so_far(), ["input", "unreferenced"]);
+    event_loop.close(watch.unwrap(), |_| {}).unwrap();
+}
+
+#[test]
+fn an_unreferenced_immediate_keeps_its_place_in_the_line() {
+    let mut event_loop = virtual_loop();
+    let order = Order::new();
+    event_loop.set_immediate(order.add("first"));
+    let second = event_loop.set_immediate(order.add("second"));
+    event_loop.set_immediate(order.add("third"));
+    event_loop.unref(second);
+    assert!(!event_loop.run().unwrap());
+    assert_eq!(order.so_far(), ["first", "second", "third"]);
+}

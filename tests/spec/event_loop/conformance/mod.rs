@@ -3,6 +3,7 @@
 
 mod children;
 mod closing;
+mod current;
 mod datagrams;
 mod embedding;
 mod futures;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{Catchup, Context, RunMode};
+use offload_supervisor::event_loop::{CallbackId, Catchup, Context, RunMode};
 
 use super::{compute_for, milliseconds, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};
@@ -81,6 +81,46 @@ fn a_delay_beyond_all_time_is_accepted_and_holds_up_nobody() {
     });
     event_loop.run().unwrap();
     assert_eq!(order.so_far(), ["tiny"]);
+}
+
+#[test]
+fn timers_at_the_end_of_time_run_in_their_order_and_the_loop_ends() {
+    let mut event_loop = virtual_loop();
+    let order = Order::new();
+    let log = order.clone();
+    event_loop.set_timeout(Duration::MAX, move |context| {
+        log.push("first");
+        context.set_timeout(Duration::MAX, log.add("set at the end, huge"));
+        context.set_timeout(Duration::ZERO, log.add("set at the end, none"));
+        context.set_immediate(log.add("immediate"));
+    });
+    event_loop.set_timeout(Duration::from_nanos(u64::MAX - 1), order.add("second"));
+    event_loop.set_timeout(Duration::from_secs(3_600), order.add("an hour"));
+    assert!(!event_loop.run().unwrap());
+    let expected =
+        ["an hour", "first", "second", "immediate", "set at the end, huge", "set at the end, none"];
+    assert_eq!(order.so_far(), expected);
+}
+
+/// Time goes no further, so there is no next period to wait for.
+#[test]
+fn an_interval_at_the_end_of_time_beats_once_an_iteration() {
+    let mut event_loop = virtual_loop();
+    let order = Order::new();
+    for catchup in [Catchup::Drift, Catchup::FixedRate] {
+        let log = order.clone();
+        let mut beats = 0;
+        event_loop.set_interval_with(Duration::MAX, catchup, move |context| {
+            beats += 1;
+            log.push(format!("{catchup:?} {beats}"));
+            if let (3, Some(CallbackId::Timer(own))) = (beats, context.current().id) {
+                context.clear(own);
+            }
+        });
+    }
+    assert!(!event_loop.run().unwrap());
+    let expected = [1, 2, 3].map(|beat| [format!("Drift {beat}"), format!("FixedRate {beat}")]);
+    assert_eq!(order.so_far(), expected.concat());
 }
 
 #[test]
@@ -267,4 +307,29 @@ fn a_timer_started_again_after_the_poll_runs_after_the_next_one() {
     event_loop.run().unwrap();
     assert!(!event_loop.clear(stop_waiting));
     assert_eq!(order.so_far(), ["check", "prepare", "timer"]);
+}
+
+/// The time that the poll would wait says when the loop gets up.
+#[test]
+fn a_timer_of_a_long_delay_may_wait_for_its_neighbour_and_never_longer_than_its_slack() {
+    let tick = Duration::from_micros(66);
+    for (delay, slack) in [
+        (milliseconds(16), Duration::ZERO),
+        (milliseconds(100), milliseconds(100) / 256),
+        (Duration::from_secs(10), milliseconds(1)),
+        (Duration::from_secs(86_400), milliseconds(1)),
+    ] {
+        let event_loop = real_loop();
+        let before = Instant::now();
+        event_loop.set_timeout(delay, |_| {});
+        let wait = event_loop.backend_timeout().unwrap();
+        let passed = before.elapsed();
+        assert!(
+            wait + passed >= delay && wait <= delay + slack + tick,
+            "{delay:?}: {wait:?} after {passed:?}"
+        );
+    }
+    let event_loop = virtual_loop();
+    event_loop.set_timeout(Duration::from_secs(10), |_| {});
+    assert!(event_loop.backend_timeout().unwrap() < Duration::from_secs(10) + tick);
 }
