@@ -13,6 +13,10 @@ pub const PAYLOAD_MAX_DEFAULT: usize = 64 << 20;
 /// The environment variable in which a worker finds the payload limit of its supervisor, in bytes.
 pub const PAYLOAD_MAX_VARIABLE: &str = "OFFLOAD_PAYLOAD_MAX";
 
+/// The environment variable in which a worker finds its mark, a number that no other worker of any supervisor has: it
+/// and whatever it starts can be told from others by it.
+pub const MARK_VARIABLE: &str = "OFFLOAD_WORKER";
+
 /// The most that the payload limit can be configured to, in bytes (1 GiB): lengths travel as `u32`.
 pub const PAYLOAD_MAX_CEILING: usize = 1 << 30;
 

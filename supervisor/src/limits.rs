@@ -43,6 +43,13 @@ pub const RECENT_JOBS: usize = 8;
 /// Processes that hang in the kernel after SIGKILL whose places are filled all the same.
 pub const HANGING_MAX: usize = 2;
 
+/// A start of a worker that nobody waits for any more hangs if it was begun so long ago: it is killed where it can be, and
+/// others of its program are refused until it is over.
+pub const LAUNCH_HANGS_AFTER: Duration = Duration::from_secs(1);
+
+/// Supervisors whose strays could not be ended yet, and are looked for at each start on the same socket.
+pub const GENERATIONS_KEPT: usize = 8;
+
 /// What a job is expected to run if nothing is known of its task.
 pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 

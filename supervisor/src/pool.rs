@@ -6,6 +6,7 @@ use crate::job::{Finished, Job};
 use crate::log::{Level, Log};
 use crate::supervisor::{Hub, HubConfig, HubRef, Listener};
 use crate::views::{IoPoolView, Status, WorkerView};
+use crate::workers::orphans::new_generation;
 use crate::workers::{Launcher, Program};
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use std::cell::RefCell;
@@ -73,7 +74,8 @@ pub struct PoolConfig {
     pub max_rss: Option<u64>,
     /// Whether each worker is bound to one core, that of slot i being the i-th of those that this process may use.
     pub affinity: bool,
-    /// Whether processes that a worker left behind, and that are children of this one now, are killed. Only for a
+    /// Whether processes that a worker left behind, and that are children of this one now, are killed: when it has ended
+    /// those that bear its mark (see [`crate::workers::marks`]), and all of them with the pool. Only for a
     /// program that has called [`crate::workers::sweep::become_subreaper`] and has no other children than workers.
     pub sweep: bool,
     /// What is written to standard error.
@@ -119,13 +121,13 @@ impl PoolConfig {
         PoolConfig { programs: vec![program], ..PoolConfig::default() }
     }
 
-    /// What the hub needs beside the core's part.
+    /// What the hub needs beside the core's part. What its workers leave behind is known by `generation`.
     ///
     /// # Errors
     /// [`StartError::Launcher`].
-    pub(crate) fn into_hub(self) -> Result<HubConfig, StartError> {
+    pub(crate) fn into_hub(self, generation: Option<String>) -> Result<HubConfig, StartError> {
         let PoolConfig { programs, affinity, sweep, .. } = self;
-        let launcher = Launcher::start().map_err(StartError::Launcher)?;
+        let launcher = Launcher::start(generation).map_err(StartError::Launcher)?;
         Ok(HubConfig { programs, affinity, sweep, launcher })
     }
 
@@ -228,7 +230,7 @@ impl ComputePool {
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Log::to_stderr(config.log);
         let core = config.core();
-        let hub = Hub::start(core, config.into_hub()?, log, handle.clone())?;
+        let hub = Hub::start(core, config.into_hub(new_generation())?, log, handle.clone())?;
         Ok(ComputePool { hub, handle: handle.clone() })
     }
 

@@ -23,7 +23,7 @@ use crate::pool::{PoolConfig, StartError};
 use crate::supervisor::{Hub, HubRef};
 use crate::views::IoPoolView;
 use crate::workers::Program;
-use crate::workers::orphans::{self, GENERATION_VARIABLE};
+use crate::workers::orphans::{self, Killed};
 use client::Client;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
@@ -88,8 +88,6 @@ struct Front {
     reload: Option<Reload>,
     /// What the workers run.
     programs: Vec<Program>,
-    /// The name in the environment of every worker.
-    generation: Option<String>,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     /// Clients with something to write, or with requests that are read and not handled.
@@ -116,10 +114,8 @@ impl Server {
     ) -> Result<Server, StartError> {
         let handle = cx.handle();
         let mut listener = Listener::bind(&config.socket)?;
-        let mut config = config;
         let log = Log::to_stderr(config.pool.log);
         let generation = found_generation(&mut listener, &log);
-        config.pool.programs = in_generation(config.pool.programs, generation.as_deref());
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = IoPool::new(cx, io_config).map_err(StartError::Threads)?;
         let ready = Ready { socket: config.socket, workers: config.pool.workers, pid: std::process::id() };
@@ -128,7 +124,7 @@ impl Server {
         let watchdog =
             handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
         let programs = config.pool.programs.clone();
-        let hub = Hub::start(config.pool.core(), config.pool.into_hub()?, log, handle.clone())?;
+        let hub = Hub::start(config.pool.core(), config.pool.into_hub(generation)?, log, handle.clone())?;
         hub.borrow_mut().when_ready(Box::new(move |cx| on_ready(&ready, cx)));
         let front = Rc::new_cyclic(|me| {
             RefCell::new(Front {
@@ -142,7 +138,6 @@ impl Server {
                 signals: None,
                 reload: config.reload,
                 programs,
-                generation,
                 clients: BTreeMap::new(),
                 last_client: 0,
                 to_serve: Vec::new(),
@@ -171,20 +166,33 @@ impl Server {
 }
 
 /// Gives this supervisor's processes a name by which the next one finds those that outlived it, and ends those that
-/// outlived the one before. Without random numbers or a writable lock there is no name, and nothing is swept.
+/// outlived the ones before. Both names are written down until none of the old ones is left: whatever becomes of this
+/// start, the next one knows them. None without random numbers: then nothing can be known again.
 fn found_generation(listener: &mut Listener, log: &Log) -> Option<String> {
     let generation = orphans::new_generation()?;
-    let previous = listener.set_generation(&generation).ok()?;
-    let killed = previous.map_or(0, |previous| orphans::kill_generation(&previous));
+    let before = listener.generations().to_vec();
+    let mut known = before.clone();
+    known.push(generation.clone());
+    write_generations(listener, known, log);
+    let mut killed = 0;
+    let mut left: Vec<String> = Vec::new();
+    for previous in before {
+        let Killed { count, is_all } = orphans::kill_generation(&previous);
+        killed += count;
+        left.extend((!is_all).then_some(previous));
+    }
     if killed > 0 {
         log.warn(format_args!("{killed} processes that a killed supervisor left behind are ended"));
     }
+    left.push(generation.clone());
+    write_generations(listener, left, log);
     Some(generation)
 }
 
-fn in_generation(programs: Vec<Program>, generation: Option<&str>) -> Vec<Program> {
-    let Some(generation) = generation else { return programs };
-    programs.into_iter().map(|program| program.with_variable(GENERATION_VARIABLE, generation)).collect()
+fn write_generations(listener: &mut Listener, generations: Vec<String>, log: &Log) {
+    if let Err(error) = listener.set_generations(generations) {
+        log.warn(format_args!("what outlives this process if it is killed will not be found: {error}"));
+    }
 }
 
 impl Front {

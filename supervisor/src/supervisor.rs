@@ -396,7 +396,7 @@ impl Hub {
     }
 
     fn kill(&mut self, worker: WorkerId, how: Kill) {
-        if self.kill_launch(worker, how) {
+        if self.give_up_launch(worker) {
             return;
         }
         let Some(member) = self.crew.get_mut(worker) else { return };

@@ -17,6 +17,8 @@
 //! | scheduler | SCHED_BATCH: not preferred when it wakes up | serves |
 //! | OOM killer | +900: the worker goes before the supervisor | serves |
 //! | affinity | only if `OFFLOAD_AFFINITY` says so | serves |
+//! | signals | none is ignored or blocked because the supervisor, or who started it, does | serves |
+//! | mark | what `OFFLOAD_WORKER` says becomes the limit of file locks, which nothing uses | serves |
 //! | not dumpable | nobody of the same user reads its memory; lost by exec | serves |
 //!
 //! What is a must either is the point of it all, or lowers a limit, which the kernel never refuses: a system that does
@@ -26,16 +28,21 @@
 //! The size of a file is not limited unless somebody says so. A limit for each file bounds no disk, as files can be
 //! many, and its SIGXFSZ in the middle of honest work is hard to understand.
 //!
+//! The mark is how the supervisor knows what a worker has left behind. Limits are passed on by fork and exec, whatever
+//! becomes of the environment; everybody may read them; and this one has had no effect since Linux 2.4.25. It is left
+//! alone if it is not unlimited: then it is the mark of a supervisor around this one, or somebody needs it.
+//!
 //! The priority of input and output follows the niceness where none is set (ioprio_set(2)): 5 makes it the fifth of the
 //! best-effort levels.
 
 use crate::sys;
 use nix::errno::Errno;
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::Signal;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, umask};
+use offload_protocol::limits::MARK_VARIABLE;
 use rustix::process::{getppid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fmt;
@@ -121,6 +128,8 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// The one core that it runs on.
     pub core: Option<usize>,
+    /// By what it and whatever it starts are known.
+    pub mark: Option<u64>,
 }
 
 impl Limits {
@@ -138,6 +147,7 @@ impl Limits {
             file_size: number(FILE_SIZE_VARIABLE),
             memory: number(MEMORY_VARIABLE),
             core: number(CORE_VARIABLE).and_then(|core| usize::try_from(core).ok()),
+            mark: number(MARK_VARIABLE),
         }
     }
 }
@@ -159,7 +169,7 @@ pub fn end_with_the_parent(socket: &impl AsFd) -> Result<(), ConfineError> {
     }
 }
 
-/// Gives up what a worker does not need: the rows of the table above from "no new privileges" to "affinity". To be
+/// Gives up what a worker does not need: the rows of the table above from "no new privileges" to "affinity", and the mark. To be
 /// called before there are threads: most of it is a thread's own and passed on to those that it starts.
 ///
 /// # Errors
@@ -177,7 +187,28 @@ pub fn confine(limits: &Limits) -> Result<(), ConfineError> {
     let _ = sys::schedule_as_batch();
     let _ = go_first_when_memory_runs_out();
     let _ = limits.core.map(stay_on_core);
+    let _ = limits.mark.map(bear);
     Ok(())
+}
+
+/// Heeds signals again that the supervisor, or whoever started that, ignores or blocks: a worker that inherited this
+/// would survive SIGTERM. To be called by a program of this SDK before it has threads. SIGPIPE stays ignored, as in all
+/// Rust programs: a write to a pipe without a reader is an error.
+pub fn heed_signals() {
+    sys::heed_signals(&[libc::SIGPIPE]);
+    unblock_signals();
+}
+
+/// As [`heed_signals`], for a process that is about to become a program of which nothing is known: that finds all
+/// signals with their default effect, SIGPIPE too.
+pub fn heed_all_signals() {
+    sys::heed_signals(&[]);
+    unblock_signals();
+}
+
+fn unblock_signals() {
+    // It cannot fail: that is for wrong arguments.
+    let _ = SigSet::empty().thread_set_mask();
 }
 
 /// Closes what this program was given above descriptor 2. To be called first of all.
@@ -231,6 +262,13 @@ fn go_first_when_memory_runs_out() -> io::Result<()> {
     if now < OOM_SCORE_ADJ { fs::write(FILE, OOM_SCORE_ADJ.to_string()) } else { Ok(()) }
 }
 
+fn bear(mark: u64) -> nix::Result<()> {
+    match getrlimit(Resource::RLIMIT_LOCKS)? {
+        (RLIM_INFINITY, RLIM_INFINITY) => setrlimit(Resource::RLIMIT_LOCKS, mark, mark),
+        _ => Ok(()),
+    }
+}
+
 fn stay_on_core(core: usize) -> rustix::io::Result<()> {
     if core >= CpuSet::MAX_CPU {
         return Err(rustix::io::Errno::INVAL);
@@ -256,7 +294,8 @@ mod tests {
 
     #[test]
     fn without_a_word_only_open_files_and_the_stack_are_limited() {
-        let expected = Limits { open_files: 128, stack: 8 << 20, file_size: None, memory: None, core: None };
+        let expected =
+            Limits { open_files: 128, stack: 8 << 20, file_size: None, memory: None, core: None, mark: None };
         assert_eq!(limits(&[]), expected);
         let nonsense = [(OPEN_FILES_VARIABLE, "many"), (MEMORY_VARIABLE, "-1"), (CORE_VARIABLE, "")];
         assert_eq!(limits(&nonsense), expected);
@@ -270,6 +309,7 @@ mod tests {
             (FILE_SIZE_VARIABLE, "67108864"),
             (MEMORY_VARIABLE, "1073741824"),
             (CORE_VARIABLE, "1"),
+            (MARK_VARIABLE, "4611686018427387905"),
         ];
         let expected = Limits {
             open_files: 300,
@@ -277,6 +317,7 @@ mod tests {
             file_size: Some(64 << 20),
             memory: Some(1 << 30),
             core: Some(1),
+            mark: Some((1 << 62) + 1),
         };
         assert_eq!(limits(&told), expected);
     }

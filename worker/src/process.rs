@@ -52,6 +52,7 @@ impl From<ConfineError> for EnterError {
 /// Takes the supervisor's socket from descriptor 0 and confines this process. What was inherited goes first, so that
 /// the socket is descriptor 3 and the last one.
 pub(crate) fn enter() -> Result<UnixStream, EnterError> {
+    confine::heed_signals();
     confine::close_inherited_descriptors();
     let stream = take_descriptor_zero()?;
     confine::end_with_the_parent(&stream)?;
@@ -86,10 +87,10 @@ mod tests {
     use crate::test_supervisor::{Said, TestSupervisor};
     use crate::worker::Worker;
     use nix::sys::prctl;
-    use nix::sys::resource::{Resource, getrlimit};
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
     use nix::sys::signal::Signal;
     use nix::sys::stat::{Mode, umask};
-    use offload_protocol::limits::PAYLOAD_MAX_VARIABLE;
+    use offload_protocol::limits::{MARK_VARIABLE, PAYLOAD_MAX_VARIABLE};
     use offload_protocol::messages::ToWorker;
     use rustix::process::getpriority_process;
     use rustix::thread::{CpuSet, sched_getaffinity};
@@ -124,7 +125,23 @@ mod tests {
             "oom_score_adj": std::fs::read_to_string("/proc/self/oom_score_adj")?.trim(),
             "mask": umask(Mode::empty()).bits(),
             "cores": our_cores(),
+            "ignored signals": signals("SigIgn")?,
+            "blocked signals": signals("SigBlk")?,
+            "limits of a child without an environment": limits_of_a_child()?,
         }))
+    }
+
+    /// A line of this thread's status: bit n - 1 is signal n, of those that are no matter of the C library alone.
+    fn signals(name: &str) -> std::io::Result<u64> {
+        let status = std::fs::read_to_string("/proc/thread-self/status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let signals = u64::from_str_radix(line.unwrap_or_default().trim(), 16);
+        Ok(signals.map_err(std::io::Error::other)? & 0x7fff_ffff)
+    }
+
+    fn limits_of_a_child() -> std::io::Result<String> {
+        let output = Command::new("cat").arg("/proc/self/limits").env_clear().output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn nicer_than_us() -> i32 {
@@ -271,6 +288,42 @@ mod tests {
         assert_eq!(seen["file size"], json!([1_000_000, 1_000_000]));
         assert_eq!(seen["memory"], json!([4_000_000_000_u64, 4_000_000_000_u64]));
         assert_eq!(seen["cores"], json!([core]));
+    }
+
+    /// Whoever started the supervisor ignored and blocked what a worker is to heed.
+    #[test]
+    fn a_worker_ignores_and_blocks_no_signal_because_somebody_before_it_did() {
+        let script = r#"use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGTERM, SIGINT, SIGCHLD));
+            $SIG{$_} = "IGNORE" for qw(TERM HUP INT USR1); exec @ARGV"#;
+        let shell = format!("exec perl -e '{script}' \"$@\"");
+        let seen = seen_inside(Some(&shell), |_| {});
+        // As in every Rust program.
+        assert_eq!(seen["ignored signals"], 1_u64 << (libc::SIGPIPE - 1));
+        assert_eq!(seen["blocked signals"], 0);
+    }
+
+    #[test]
+    fn a_mark_is_passed_on_to_whatever_a_worker_starts_with_whatever_environment() {
+        let mark = (1_u64 << 62) + 4711;
+        let seen = seen_inside(None, |command| {
+            command.env(MARK_VARIABLE, mark.to_string());
+        });
+        let limits = seen["limits of a child without an environment"].as_str().unwrap();
+        let locks = limits.lines().find(|line| line.starts_with("Max file locks")).unwrap();
+        assert_eq!(locks.matches(&mark.to_string()).count(), 2, "{locks}");
+    }
+
+    #[test]
+    fn the_mark_of_a_supervisor_around_this_one_stays() {
+        if getrlimit(Resource::RLIMIT_LOCKS).unwrap().1 != RLIM_INFINITY {
+            return println!("skipped: this test itself is limited, so there is nothing to take away");
+        }
+        let seen = seen_inside(Some(r#"exec prlimit --locks=4711:4711 "$@""#), |command| {
+            command.env(MARK_VARIABLE, ((1_u64 << 62) + 1).to_string());
+        });
+        let limits = seen["limits of a child without an environment"].as_str().unwrap();
+        let locks = limits.lines().find(|line| line.starts_with("Max file locks")).unwrap();
+        assert_eq!(locks.matches("4711 ").count(), 2, "{locks}");
     }
 
     #[test]

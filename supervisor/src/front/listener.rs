@@ -154,13 +154,18 @@ impl Listener {
         })
     }
 
-    /// Writes beside the socket by what name the processes of this supervisor can be found should it be killed, and
-    /// returns the name that the supervisor before it had written.
+    /// By what names the processes can be found of supervisors before this one that were killed.
+    pub fn generations(&self) -> &[String] {
+        self.lock.generations()
+    }
+
+    /// Writes beside the socket by what names processes can be found that outlive their supervisor, should this one be
+    /// killed: its own, and those of others of whom some are left.
     ///
     /// # Errors
     /// If the file of the lock cannot be written.
-    pub fn set_generation(&mut self, generation: &str) -> io::Result<Option<String>> {
-        self.lock.set_generation(generation)
+    pub fn set_generations(&mut self, generations: Vec<String>) -> io::Result<()> {
+        self.lock.set_generations(generations)
     }
 
     /// Where it listens, as given.

@@ -99,7 +99,6 @@ impl Front {
     }
 
     fn replace_workers(&mut self, programs: Vec<Program>, told: Told) {
-        let programs = super::in_generation(programs, self.generation.as_deref());
         self.programs.clone_from(&programs);
         let me = self.me.clone();
         let hub = Rc::clone(&self.hub);

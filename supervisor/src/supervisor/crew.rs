@@ -92,17 +92,23 @@ impl Crew {
 
 impl Hub {
     /// Watches a new process. Returns its process id.
-    pub(super) fn enlist(&mut self, worker: WorkerId, process: Process) -> Result<u32, SpawnError> {
+    pub(super) fn enlist(&mut self, worker: WorkerId, process: Box<Process>) -> Result<u32, SpawnError> {
         let pid = process.pid();
-        let member = self.watch_process(worker, process).map_err(|error| SpawnError {
-            fatal: false,
-            message: format!("cannot watch a new worker process: {error}"),
-        })?;
-        self.crew.members.insert(worker, member);
-        Ok(pid)
+        match self.watch_process(worker, &process) {
+            Ok(watchers) => {
+                self.crew.members.insert(worker, Member::new(*process, watchers));
+                Ok(pid)
+            }
+            Err(error) => {
+                self.launcher.bury(process);
+                let message = format!("cannot watch a new worker process: {error}");
+                Err(SpawnError { fatal: false, message })
+            }
+        }
     }
 
-    fn watch_process(&self, worker: WorkerId, process: Process) -> Result<Member, LoopError> {
+    /// Of its socket, its end and its two streams.
+    fn watch_process(&self, worker: WorkerId, process: &Process) -> Result<[HandleId; 4], LoopError> {
         let mut watchers = Watchers { handle: &self.handle, made: Vec::new() };
         let link =
             watchers.add(self.watch(process.socket(), move |hub, ready| hub.on_link(worker, ready)))?;
@@ -112,18 +118,7 @@ impl Hub {
         let stderr = watchers
             .add(self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr)))?;
         watchers.made.clear();
-        let progress_at = Instant::now();
-        Ok(Member {
-            process,
-            link,
-            pidfd,
-            stdout,
-            stderr,
-            is_deaf: false,
-            is_marked: false,
-            progress_at,
-            confinement: None,
-        })
+        Ok([link, pidfd, stdout, stderr])
     }
 
     /// An idle worker does not keep the loop alive, hence unreferenced.
@@ -200,7 +195,7 @@ impl Hub {
         self.tell(Event::Exited { worker, exit, last_lines, usage });
         if let Some(member) = self.crew.members.remove(&worker) {
             self.crew.past_pids.insert(worker, member.process.pid());
-            member.unwatch(&self.handle);
+            drop(member.unwatch(&self.handle));
         }
         self.launcher.forget(worker.0);
         self.sweep();
@@ -274,6 +269,20 @@ impl Hub {
 }
 
 impl Member {
+    fn new(process: Process, [link, pidfd, stdout, stderr]: [HandleId; 4]) -> Member {
+        Member {
+            process,
+            link,
+            pidfd,
+            stdout,
+            stderr,
+            is_deaf: false,
+            is_marked: false,
+            progress_at: Instant::now(),
+            confinement: None,
+        }
+    }
+
     /// Something is about to be written: if nothing was due before, patience begins now.
     pub(super) fn expect_progress(&mut self) {
         if self.process.unsent() == 0 {
@@ -295,11 +304,12 @@ impl Member {
         }
     }
 
-    fn unwatch(self, handle: &LoopHandle) {
+    fn unwatch(self, handle: &LoopHandle) -> Process {
         for watcher in [self.link, self.pidfd, self.stdout, self.stderr] {
             // Closing a watcher fails only if it is closed.
             let _ = handle.close(watcher, |_| ());
         }
+        self.process
     }
 }
 
@@ -334,12 +344,9 @@ impl Drop for Hub {
             let _ = self.handle.close(watcher, |_| ());
         }
         let members = std::mem::take(&mut self.crew.members);
-        for member in members.values() {
-            let _ = member.process.signal(rustix::process::Signal::KILL);
-        }
-        // Dropping one waits for its end; all are ending by now.
-        members.into_values().for_each(|member| member.unwatch(&self.handle));
-        self.kill_arrivals();
+        let mut processes = self.arrivals();
+        processes.extend(members.into_values().map(|member| member.unwatch(&self.handle)));
+        Process::bury_all(processes);
         self.sweep_at_the_end();
     }
 }

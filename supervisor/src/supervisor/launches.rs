@@ -1,20 +1,27 @@
-//! Processes in the making: ordered from the launcher, not arrived yet. One that is not wanted any more is not started,
-//! or killed when it arrives.
+//! Processes in the making: ordered from the launcher, not arrived yet.
+//!
+//! ```text
+//!   ordered ---> arrived: a process, or why there is none ---> the core is told
+//!      |
+//!      '------> given up: the core is told at once that there is none; whatever still comes is killed by the launcher
+//! ```
+//!
+//! A launch may hang, on a file system that does not answer. Nobody waits for it longer than for a worker's hello.
 
 use super::{AFFINITY_VARIABLE, Hub};
-use crate::core::action::Kill;
 use crate::core::event::Event;
 use crate::core::ids::{ProgramIndex, SlotIndex, Version, WorkerId};
 use crate::event_loop::{Interest, LoopError};
 use crate::workers::{Answer, Process, SpawnError, Wanted};
+use std::time::Instant;
 
 /// See the module's documentation.
 pub(super) struct Launch {
     slot: SlotIndex,
-    /// None if it is not wanted any more.
-    wanted: Option<Wanted>,
-    /// How it is to be ended if it comes all the same.
-    kill: Option<Kill>,
+    wanted: Wanted,
+    ordered_at: Instant,
+    /// What is to be started.
+    name: String,
 }
 
 impl Hub {
@@ -46,16 +53,19 @@ impl Hub {
         slot: SlotIndex,
     ) {
         let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
-        let program =
-            self.programs[program].get(&version).expect("a version is kept while it may be started");
+        let lane = (program, version);
+        let program = &self.programs[program];
+        let program = program.get(&version).expect("a version is kept while it may be started");
         let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
         let program = match core {
             Some(core) => program.clone().with_variable(AFFINITY_VARIABLE, &core.to_string()),
             None => program.clone(),
         };
-        match self.launcher.launch(worker.0, program, payload_max) {
+        let name = program.name().to_owned();
+        match self.launcher.launch(worker.0, lane, program, payload_max) {
             Ok(wanted) => {
-                self.launches.insert(worker, Launch { slot, wanted: Some(wanted), kill: None });
+                let launch = Launch { slot, wanted, ordered_at: Instant::now(), name };
+                self.launches.insert(worker, launch);
             }
             Err(error) => self.inbox.push_back(failed(worker, error).into()),
         }
@@ -63,16 +73,14 @@ impl Hub {
 
     /// A process has arrived, or there will be none.
     fn launched(&mut self, worker: WorkerId, process: Result<Box<Process>, SpawnError>) {
-        let Some(Launch { slot, kill, .. }) = self.launches.remove(&worker) else {
+        let Some(Launch { slot, .. }) = self.launches.remove(&worker) else {
+            process.into_iter().for_each(|process| self.launcher.bury(process));
             return self.launcher.forget(worker.0);
         };
-        match process.and_then(|process| self.enlist(worker, *process)) {
+        match process.and_then(|process| self.enlist(worker, process)) {
             Ok(pid) => {
                 self.log.info(format_args!("slot {slot}: started worker process {pid}"));
-                match kill {
-                    Some(how) => self.kill(worker, how),
-                    None => self.tell(Event::Launched { worker }),
-                }
+                self.tell(Event::Launched { worker });
             }
             Err(error) => {
                 self.launcher.forget(worker.0);
@@ -81,22 +89,25 @@ impl Hub {
         }
     }
 
-    /// Ends what has arrived and was not heard of, as the hub itself ends.
-    pub(super) fn kill_arrivals(&mut self) {
-        for answer in self.launcher.answers() {
-            if let Answer::Launched { key, process } = answer {
-                // Dropping it kills it.
-                drop(process);
-                self.launcher.forget(key);
-            }
-        }
+    /// The processes that have arrived and were not heard of, as the hub itself ends.
+    pub(super) fn arrivals(&mut self) -> Vec<Process> {
+        let processes = self.launcher.answers().into_iter().filter_map(|answer| match answer {
+            Answer::Launched { process, .. } => process.ok(),
+            Answer::Swept(_) => None,
+        });
+        processes.map(|process| *process).collect()
     }
 
     /// Of a process that has not arrived. Whether it is one.
-    pub(super) fn kill_launch(&mut self, worker: WorkerId, how: Kill) -> bool {
-        let Some(launch) = self.launches.get_mut(&worker) else { return false };
-        launch.wanted = None;
-        launch.kill = Some(how);
+    pub(super) fn give_up_launch(&mut self, worker: WorkerId) -> bool {
+        let Some(Launch { wanted, ordered_at, name, .. }) = self.launches.remove(&worker) else {
+            return false;
+        };
+        self.launcher.give_up(worker.0, wanted);
+        let seconds = ordered_at.elapsed().as_secs();
+        let message =
+            format!("cannot start `{name}`: not loaded after {seconds} s; does its file system answer?");
+        self.inbox.push_back(failed(worker, SpawnError { fatal: false, message }).into());
         true
     }
 

@@ -1,5 +1,5 @@
 //! Processes in states in which they do nothing, and processes that nobody owns: on every SIGCHLD the workers are asked
-//! whether they were stopped, and what escaped from them is swept.
+//! whether they were stopped, and what those that have ended left behind is swept.
 
 use super::Hub;
 use crate::core::event::Event;
@@ -38,7 +38,7 @@ impl Hub {
         self.sweep();
     }
 
-    /// Has what escaped from workers ended, as far as that goes now; goes on a moment later if there is more.
+    /// Has ended what workers that are gone left behind, as far as that goes now; goes on a moment later if there is more.
     pub(super) fn sweep(&mut self) {
         if self.sweeps.begin() {
             self.launcher.sweep();
@@ -47,7 +47,8 @@ impl Hub {
 
     pub(super) fn swept(&mut self, swept: Swept) {
         if swept.killed > 0 {
-            self.log.warn(format_args!("{} processes that escaped from workers are ended", swept.killed));
+            self.log
+                .warn(format_args!("{} processes that ended workers left behind are ended", swept.killed));
         }
         let is_wanted_again = self.sweeps.end();
         if is_wanted_again {
@@ -64,16 +65,16 @@ impl Hub {
     }
 
     /// What escaped from the last workers. The launcher does it before it ends.
-    pub(super) fn sweep_at_the_end(&self) {
+    pub(super) fn sweep_at_the_end(&mut self) {
         if self.sweeps.is_ours_to_do {
-            self.launcher.sweep_to_the_end();
+            self.launcher.sweep_at_the_end();
         }
     }
 }
 
 /// One sweep at a time, and one more for all that was asked for meanwhile.
 pub(super) struct Sweeps {
-    /// The children of this process that are no workers are ours to end.
+    /// The children of this process that are no workers come from workers, and are ours to end with these.
     is_ours_to_do: bool,
     is_under_way: bool,
     is_wanted_again: bool,

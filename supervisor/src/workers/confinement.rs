@@ -123,7 +123,7 @@ pub(super) fn stat_field(stat: &str, number: usize) -> Option<&str> {
 }
 
 /// "Max open files            1024                 4096                 files". The inner none is "unlimited".
-fn hard_limit(limits: &str, name: &str) -> Option<Option<u64>> {
+pub(super) fn hard_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match values.split_whitespace().nth(1)? {
         "unlimited" => Some(None),

@@ -1,52 +1,76 @@
-//! A thread for what the loop must not wait for: starting processes, and looking for those that escaped.
+//! Threads for what the loop must not wait for: starting processes, and looking for those that escaped.
 //!
 //! ```text
-//!   loop                      launcher
+//!   loop                      a lane for each program
 //!     |---- launch -------->    vfork, exec: whoever starts a process waits until its program is loaded
-//!     |---- forget -------->    it is reaped, its number may be anybody's
-//!     |---- sweep --------->    children of whom nobody was told are killed and collected
+//!     |---- give up ------->    nobody wants it any more: not started, or killed as it comes
+//!     |                       keeper
+//!     |---- forget -------->    it is reaped: what bears its mark was left behind by it
+//!     |---- sweep --------->    what was left behind is killed and collected
+//!     |---- bury ---------->    a process is killed and its end awaited
 //!     |
 //!     |<--- bell -----------    an answer is there: the process, or what was swept
 //! ```
 //!
-//! Both are done by one thread, so that no child is found by a sweep before it is known to be a worker. It lives as
-//! long as there may be workers, because their parent-death signal is bound to the thread that started them (prctl(2),
-//! PR_SET_PDEATHSIG). It is nicer than the loop's thread, and so are the workers from their first moment on: loading a
-//! program does not take the core away from the loop.
+//! A lane may hang, when a program is on a file system that does not answer: that keeps its own program waiting, and
+//! nobody else. All of these threads are nicer than the loop's, and so are the workers from their first moment on:
+//! loading a program does not take the core away from the loop.
 
+use super::lane::{self, Lane, Order, Threads};
+use super::marks::{Mark, Marks};
+use super::orphans::GENERATION_VARIABLE;
 use super::process::{Process, SpawnError};
 use super::program::Program;
-use super::sweep::{SWEEP_PAUSE, Sweeper, Swept};
+use super::sweep::{SWEEP_PAUSE, Sweeper, Swept, Whom};
+use offload_protocol::limits::MARK_VARIABLE;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{getpriority_process, setpriority_process};
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much nicer it is: as much as confined workers are.
-const NICER: i32 = 5;
-const NICENESS_HIGHEST: i32 = 19;
 /// How long the last sweep goes on.
 const LAST_SWEEP_MAX: Duration = Duration::from_millis(500);
-/// How long dropping a launcher waits for what was ordered.
+/// How long dropping a launcher waits for the lanes, and then for the keeper.
 const LAST_ORDER_MAX: Duration = Duration::from_secs(1);
 
-/// See the module's documentation. Nothing of this waits but dropping it, for at most one second: then what was
-/// ordered is done, but for launches that nobody wants.
+/// What is started by one thread: a program in one version.
+pub(crate) type LaneName = (usize, u64);
+
+/// See the module's documentation. Nothing of this waits but dropping it, for two seconds at most: then what was ordered
+/// is done, but for launches that nobody wants, and those that hang.
 #[derive(Debug)]
 pub struct Launcher {
-    /// Neither of the two is bounded here: the owner has no more than one launch and one forgetting under way for each
-    /// of its workers, whose number is bounded, and one sweep.
-    orders: Option<Sender<Order>>,
+    generation: Option<Generation>,
+    lanes: BTreeMap<LaneName, Lane>,
+    /// Where a worker was ordered, until it is forgotten.
+    places: BTreeMap<u64, LaneName>,
+    threads: Threads,
+    outbox: Outbox,
     answers: Receiver<Answer>,
-    bell: Arc<OwnedFd>,
+    keeper: Keeper,
+    sweeps_at_the_end: bool,
+}
+
+/// By what the workers that are started here, and all that comes of them, are known.
+#[derive(Debug)]
+struct Generation {
+    name: String,
+    marks: Marks,
+}
+
+/// The owner's end of the thread that starts nothing.
+#[derive(Debug)]
+struct Keeper {
+    /// Not bounded here: the owner has no more than three under way for each of its workers, whose number is bounded,
+    /// and one sweep.
+    orders: Option<Sender<Task>>,
     is_over: Receiver<Infallible>,
 }
 
@@ -65,7 +89,7 @@ pub enum Answer {
 }
 
 /// As long as this is there, a launch is wanted. What is not wanted any more is not started, or killed by the launcher
-/// before anybody sees it; it is answered all the same.
+/// before anybody sees it; it is answered all the same, though that may never come if it hangs.
 #[derive(Debug)]
 pub struct Wanted(Arc<AtomicBool>);
 
@@ -75,137 +99,15 @@ impl Drop for Wanted {
     }
 }
 
-#[derive(Debug)]
-enum Order {
-    Launch { key: u64, program: Box<Program>, payload_max: usize, is_wanted: Arc<AtomicBool> },
-    Forget { key: u64 },
-    Sweep,
-    SweepToTheEnd,
-}
-
-impl Launcher {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// If there can be no more threads or descriptors.
-    pub fn start() -> io::Result<Launcher> {
-        let (orders, inbox) = channel();
-        let (outbox, answers) = channel();
-        let (alive, is_over) = channel();
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let worker = Thread {
-            sweeper: Sweeper::new(),
-            launched: BTreeMap::new(),
-            answers: outbox,
-            bell: Arc::clone(&bell),
-        };
-        thread::Builder::new().name("offload-launch".to_owned()).spawn(move || {
-            let _alive = alive;
-            worker.work_off(&inbox);
-        })?;
-        Ok(Launcher { orders: Some(orders), answers, bell, is_over })
-    }
-
-    /// Readable when there are answers.
-    pub fn bell(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.bell)
-    }
-
-    /// The answers that are there. Silences the bell.
-    pub fn answers(&self) -> Vec<Answer> {
-        // Silence comes first: who answers after that rings again. Nothing to silence is fine.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        self.answers.try_iter().collect()
-    }
-
-    /// Starts a process as [`Process::spawn`] does. No sweep touches it until the owner says [`Launcher::forget`], with
-    /// the same key, which is to name one process at a time.
-    ///
-    /// # Errors
-    /// If the thread has ended, which it does not.
-    pub fn launch(&self, key: u64, program: Program, payload_max: usize) -> Result<Wanted, SpawnError> {
-        let is_wanted = Arc::new(AtomicBool::new(true));
-        let wanted = Wanted(Arc::clone(&is_wanted));
-        let order = Order::Launch { key, program: Box::new(program), payload_max, is_wanted };
-        match self.order(order) {
-            true => Ok(wanted),
-            false => Err(SpawnError {
-                fatal: true,
-                message: "the thread that starts workers has ended".to_owned(),
-            }),
-        }
-    }
-
-    /// The process of this key was reaped.
-    pub fn forget(&self, key: u64) {
-        self.order(Order::Forget { key });
-    }
-
-    /// Kills and collects, as [`Sweeper::sweep`] does, the children of this process that were not launched here.
-    pub fn sweep(&self) {
-        self.order(Order::Sweep);
-    }
-
-    /// Sweeps until nothing is left, for at most half a second. To be the last order; there is no answer.
-    pub fn sweep_to_the_end(&self) {
-        self.order(Order::SweepToTheEnd);
-    }
-
-    /// Whether somebody is there who will do it.
-    fn order(&self, order: Order) -> bool {
-        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
-    }
-}
-
-impl Drop for Launcher {
-    fn drop(&mut self) {
-        self.orders = None;
-        let _ = self.is_over.recv_timeout(LAST_ORDER_MAX);
-    }
-}
-
-/// What the thread has.
-struct Thread {
-    sweeper: Sweeper,
-    /// Process ids by the keys of their owner.
-    launched: BTreeMap<u64, u32>,
+/// Where answers go. They do not wait for anybody: the owner has a bounded number of orders under way.
+#[derive(Clone, Debug)]
+pub(super) struct Outbox {
     answers: Sender<Answer>,
     bell: Arc<OwnedFd>,
 }
 
-impl Thread {
-    /// Until nobody can give orders any more.
-    fn work_off(mut self, inbox: &Receiver<Order>) {
-        // Where it is refused, starts disturb the loop a little more.
-        let _ = be_nicer();
-        for order in inbox {
-            match order {
-                Order::Launch { key, program, payload_max, is_wanted } => {
-                    let process = launch(&program, payload_max, &is_wanted);
-                    self.launched.extend(process.as_ref().ok().map(|process| (key, process.pid())));
-                    self.answer(Answer::Launched { key, process: process.map(Box::new) });
-                }
-                Order::Forget { key } => drop(self.launched.remove(&key)),
-                Order::Sweep => {
-                    let swept = self.sweep();
-                    self.answer(Answer::Swept(swept));
-                }
-                Order::SweepToTheEnd => {
-                    let deadline = Instant::now() + LAST_SWEEP_MAX;
-                    while self.sweep().more && Instant::now() < deadline {
-                        thread::sleep(SWEEP_PAUSE);
-                    }
-                }
-            }
-        }
-    }
-
-    fn sweep(&mut self) -> Swept {
-        let launched = &self.launched;
-        self.sweeper.sweep(&|pid| launched.values().any(|known| *known == pid))
-    }
-
-    fn answer(&self, answer: Answer) {
+impl Outbox {
+    pub(super) fn put(&self, answer: Answer) {
         // Without an owner a process is dropped here, which kills it.
         let _ = self.answers.send(answer);
         // It can only be full of rings that nobody has heard yet.
@@ -213,58 +115,265 @@ impl Thread {
     }
 }
 
-/// Of this thread alone: niceness is a thread's own in Linux, and is passed on to what it starts (setpriority(2)).
-fn be_nicer() -> rustix::io::Result<()> {
-    let niceness = getpriority_process(None)?;
-    setpriority_process(None, (niceness + NICER).min(NICENESS_HIGHEST))
+impl Launcher {
+    /// Starts the thread that sweeps. Without the name of a `generation` nothing that workers left behind is known as
+    /// such, and it is swept only at the end.
+    ///
+    /// # Errors
+    /// If there can be no more threads or descriptors.
+    pub fn start(generation: Option<String>) -> io::Result<Launcher> {
+        let (sender, answers) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let outbox = Outbox { answers: sender, bell };
+        let threads = Threads::default();
+        let generation = generation.and_then(|name| Some(Generation { marks: Marks::of(&name)?, name }));
+        let marks = generation.as_ref().map(|generation| generation.marks);
+        let keeper = Keeper::start(marks, threads.clone(), outbox.clone())?;
+        Ok(Launcher {
+            generation,
+            lanes: BTreeMap::new(),
+            places: BTreeMap::new(),
+            threads,
+            outbox,
+            answers,
+            keeper,
+            sweeps_at_the_end: false,
+        })
+    }
+
+    /// Readable when there are answers.
+    pub fn bell(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.outbox.bell)
+    }
+
+    /// The answers that are there. Silences the bell.
+    pub fn answers(&self) -> Vec<Answer> {
+        // Silence comes first: who answers after that rings again. Nothing to silence is fine.
+        let _ = rustix::io::read(&self.outbox.bell, &mut [0; 8]);
+        self.answers.try_iter().collect()
+    }
+
+    /// Starts a process as [`Process::spawn`] does, after those that were ordered in the same lane before. No sweep
+    /// touches it, nor what comes of it, until the owner says [`Launcher::forget`] with the same key, which is to name
+    /// one process at a time: to be said also if none came of it.
+    ///
+    /// # Errors
+    /// If an earlier one hangs there, or there can be no more threads.
+    pub fn launch(
+        &mut self,
+        key: u64,
+        lane: LaneName,
+        program: Program,
+        payload_max: usize,
+    ) -> Result<Wanted, SpawnError> {
+        let program = match &self.generation {
+            Some(Generation { name, marks }) => program
+                .with_variable(GENERATION_VARIABLE, name)
+                .with_variable(MARK_VARIABLE, &marks.of_worker(key).number().to_string()),
+            None => program,
+        };
+        let place = match self.lanes.entry(lane) {
+            Entry::Occupied(lane) => lane.into_mut(),
+            Entry::Vacant(place) => {
+                let started = Lane::start(self.threads.clone(), self.outbox.clone());
+                let no_thread =
+                    |error| lane::failed(&program, &format!("there is no thread for it: {error}"));
+                place.insert(started.map_err(no_thread)?)
+            }
+        };
+        if let Some(hanging) = place.hanging_for() {
+            return Err(lane::failed(&program, &hangs(hanging)));
+        }
+        self.keeper.order(Task::Spare { key });
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let wanted = Wanted(Arc::clone(&is_wanted));
+        self.places.insert(key, lane);
+        match place.order(Order { key, program: program.clone(), payload_max, is_wanted }) {
+            true => Ok(wanted),
+            false => Err(lane::failed(&program, "the thread that starts it has ended")),
+        }
+    }
+
+    /// Nobody waits for this launch any more. If it hangs, it is killed where it can be.
+    pub fn give_up(&self, key: u64, wanted: Wanted) {
+        drop(wanted);
+        if let Some(lane) = self.places.get(&key).and_then(|lane| self.lanes.get(lane)) {
+            lane.kill_what_hangs();
+        }
+    }
+
+    /// The process of this key was reaped, or never came. A lane without workers ends.
+    pub fn forget(&mut self, key: u64) {
+        self.keeper.order(Task::Forget { key });
+        let Some(name) = self.places.remove(&key) else { return };
+        if self.lanes.get_mut(&name).is_some_and(|lane| lane.forget(key)) {
+            self.lanes.remove(&name);
+        }
+    }
+
+    /// Kills and collects, as [`Sweeper::sweep`] does, what workers have left behind that are forgotten.
+    pub fn sweep(&self) {
+        self.keeper.order(Task::Sweep);
+    }
+
+    /// Kills a process that nobody needs, and waits for its end, on a thread.
+    pub fn bury(&self, process: Box<Process>) {
+        self.keeper.order(Task::Bury(process));
+    }
+
+    /// Has everybody swept who is left when this is dropped, for at most half a second.
+    pub fn sweep_at_the_end(&mut self) {
+        self.sweeps_at_the_end = true;
+    }
 }
 
-fn launch(program: &Program, payload_max: usize, is_wanted: &AtomicBool) -> Result<Process, SpawnError> {
-    let ended = |message: &str| {
-        let message = format!("cannot start `{}`: {message}", program.name());
-        SpawnError { fatal: false, message }
-    };
-    let is_unwanted = || !is_wanted.load(Ordering::Relaxed);
-    if is_unwanted() {
-        return Err(ended("its turn did not come in time"));
+/// As the end of a sentence about a program.
+fn hangs(since: Duration) -> String {
+    format!("an earlier start has been hanging for {} s; does the file system answer?", since.as_secs())
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + LAST_ORDER_MAX;
+        self.lanes.values_mut().for_each(Lane::close);
+        self.lanes.values().for_each(|lane| lane.wait_until(deadline));
+        if self.sweeps_at_the_end {
+            self.keeper.order(Task::SweepToTheEnd);
+        }
+        self.keeper.orders = None;
+        let _ = self.keeper.is_over.recv_timeout(LAST_ORDER_MAX);
     }
-    // With this thread all workers would end.
-    let process = catch_unwind(AssertUnwindSafe(|| Process::spawn(program, payload_max)))
-        .unwrap_or_else(|_| Err(ended("a panic, which is a mistake of this program")))?;
-    match is_unwanted() {
-        false => Ok(process),
-        true => Err(ended("it took too long")),
+}
+
+#[derive(Debug)]
+enum Task {
+    /// A worker with this key begins: what bears its mark is spared.
+    Spare {
+        key: u64,
+    },
+    Forget {
+        key: u64,
+    },
+    Bury(Box<Process>),
+    Sweep,
+    SweepToTheEnd,
+}
+
+impl Keeper {
+    fn start(marks: Option<Marks>, threads: Threads, outbox: Outbox) -> io::Result<Keeper> {
+        let (orders, inbox) = channel();
+        let (alive, is_over) = channel();
+        let keeper =
+            KeeperThread { sweeper: Sweeper::new(), marks, living: BTreeSet::new(), threads, outbox };
+        thread::Builder::new().name("offload-keeper".to_owned()).spawn(move || {
+            let _alive: Sender<Infallible> = alive;
+            keeper.work_off(&inbox);
+        })?;
+        Ok(Keeper { orders: Some(orders), is_over })
+    }
+
+    fn order(&self, task: Task) {
+        // The thread ends only when nobody can give orders any more.
+        let _ = self.orders.as_ref().map(|orders| orders.send(task));
+    }
+}
+
+/// What the keeper's thread has.
+struct KeeperThread {
+    sweeper: Sweeper,
+    marks: Option<Marks>,
+    /// Marks of the workers that were ordered and are not forgotten.
+    living: BTreeSet<Mark>,
+    threads: Threads,
+    outbox: Outbox,
+}
+
+impl KeeperThread {
+    fn work_off(mut self, inbox: &Receiver<Task>) {
+        // Where it is refused, sweeps disturb the loop a little more.
+        let _ = lane::be_nicer();
+        for task in inbox {
+            match task {
+                Task::Spare { key } => self.living.extend(self.mark_of(key)),
+                Task::Forget { key } => drop(self.mark_of(key).map(|mark| self.living.remove(&mark))),
+                Task::Bury(process) => drop(process),
+                Task::Sweep => {
+                    let swept = self.sweep();
+                    self.outbox.put(Answer::Swept(swept));
+                }
+                Task::SweepToTheEnd => self.sweep_to_the_end(),
+            }
+        }
+    }
+
+    fn mark_of(&self, key: u64) -> Option<Mark> {
+        self.marks.map(|marks| marks.of_worker(key))
+    }
+
+    fn sweep(&mut self) -> Swept {
+        let (marks, living) = (self.marks, &self.living);
+        let is_left_behind = |mark| marks.is_some_and(|marks| marks.include(mark)) && !living.contains(&mark);
+        let threads = &self.threads;
+        self.sweeper.sweep(&|thread| threads.include(thread), &Whom::LeftBehind(&is_left_behind))
+    }
+
+    fn sweep_to_the_end(&mut self) {
+        let deadline = Instant::now() + LAST_SWEEP_MAX;
+        let threads = &self.threads;
+        while self.sweeper.sweep(&|thread| threads.include(thread), &Whom::Everybody).more
+            && Instant::now() < deadline
+        {
+            thread::sleep(SWEEP_PAUSE);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::lane::{NICENESS_HIGHEST, NICER};
+    use super::super::orphans::new_generation;
     use super::super::sweep::tests::alone_as;
     use super::super::wait::wait_for;
     use super::*;
     use crate::exit::Exit;
     use rustix::event::PollFlags;
+    use rustix::process::getpriority_process;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, ChildStdout, Command, Stdio};
 
     const DEADLINE: Duration = Duration::from_secs(20);
     const PAYLOAD_MAX: usize = 1 << 20;
+    const LANE: LaneName = (0, 0);
+
+    fn start() -> Launcher {
+        Launcher::start(new_generation()).unwrap()
+    }
 
     fn shell(script: &str) -> Program {
         Program::command(["sh", "-c", script].map(str::to_owned).to_vec())
     }
 
-    fn next_answer(launcher: &Launcher) -> Answer {
-        loop {
-            assert!(wait_for(&launcher.bell(), PollFlags::IN, DEADLINE), "no answer comes");
-            let mut answers = launcher.answers();
-            assert!(answers.len() <= 1, "one was ordered: {answers:?}");
-            if let Some(answer) = answers.pop() {
-                return answer;
-            }
+    /// As many as were ordered, in the order in which they come.
+    fn answers<const COUNT: usize>(launcher: &Launcher) -> [Answer; COUNT] {
+        let mut answers = Vec::new();
+        while answers.len() < COUNT {
+            assert!(
+                wait_for(&launcher.bell(), PollFlags::IN, DEADLINE),
+                "no more than {} come",
+                answers.len()
+            );
+            answers.extend(launcher.answers());
         }
+        <[Answer; COUNT]>::try_from(answers).expect("no more than were ordered")
     }
 
-    fn launch(launcher: &Launcher, program: Program) -> Result<Process, SpawnError> {
-        let _wanted = launcher.launch(1, program, PAYLOAD_MAX).unwrap();
+    fn next_answer(launcher: &Launcher) -> Answer {
+        let [answer] = answers(launcher);
+        answer
+    }
+
+    fn launch(launcher: &mut Launcher, program: Program) -> Result<Process, SpawnError> {
+        let _wanted = launcher.launch(1, LANE, program, PAYLOAD_MAX).unwrap();
         match next_answer(launcher) {
             Answer::Launched { key: 1, process } => process.map(|process| *process),
             other => panic!("{other:?}"),
@@ -273,37 +382,175 @@ mod tests {
 
     #[test]
     fn a_launched_process_is_the_callers() {
-        let launcher = Launcher::start().unwrap();
-        let mut process = launch(&launcher, shell("exit 3")).unwrap();
+        let mut launcher = start();
+        let mut process = launch(&mut launcher, shell("exit 3")).unwrap();
         assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
         assert_eq!(process.try_reap().unwrap(), Some(Exit::Code(3)));
     }
 
     #[test]
     fn a_process_is_nicer_from_its_first_moment_on() {
-        let launcher = Launcher::start().unwrap();
-        let process = launch(&launcher, shell("exec sleep 600")).unwrap();
+        let mut launcher = start();
+        let process = launch(&mut launcher, shell("exec sleep 600")).unwrap();
         let ours = getpriority_process(None).unwrap();
         assert_eq!(process.confinement().unwrap().nice, (ours + NICER).min(NICENESS_HIGHEST));
     }
 
     #[test]
     fn what_cannot_be_started_is_told() {
-        let launcher = Launcher::start().unwrap();
+        let mut launcher = start();
         let missing = Program::command(vec!["no-such-program".to_owned()]);
-        assert!(launch(&launcher, missing).unwrap_err().fatal);
+        assert!(launch(&mut launcher, missing).unwrap_err().fatal);
     }
 
-    /// The file that a process would make is not there after all that was ordered is done.
+    /// The file that a process would make is not there when another one, which was ordered later, is done.
     #[test]
     fn a_launch_that_is_not_wanted_any_more_is_not_carried_out() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("started");
-        let is_wanted = AtomicBool::new(false);
+        let mut launcher = start();
+        let lease = Lease::of(folder.path());
+        let _first = launcher.launch(1, LANE, lease.program(), PAYLOAD_MAX).unwrap();
         let program = shell(&format!("echo yes >{}", file.display()));
-        let error = super::launch(&program, PAYLOAD_MAX, &is_wanted).unwrap_err();
-        assert!(!error.fatal && error.message.ends_with("its turn did not come in time"), "{error}");
+        let second = launcher.launch(2, LANE, program, PAYLOAD_MAX).unwrap();
+        launcher.give_up(2, second);
+        lease.end();
+        let [first, second] = answers(&launcher);
+        assert!(matches!(first, Answer::Launched { key: 1, process: Ok(_) }));
+        let Answer::Launched { key: 2, process: Err(error) } = second else { panic!("it was started") };
+        assert!(error.message.ends_with("its turn did not come in time") && !error.fatal, "{error}");
         assert!(!file.exists());
+    }
+
+    /// A program that cannot be loaded, because another process has a lease on its file: whoever opens it waits until
+    /// that gives it back, for 45 seconds if it never does (fcntl(2), F_SETLEASE).
+    struct Lease {
+        holder: Child,
+        _pipe: BufReader<ChildStdout>,
+        file: std::path::PathBuf,
+    }
+
+    impl Lease {
+        fn of(folder: &std::path::Path) -> Lease {
+            let file = folder.join("leased");
+            std::fs::copy("/bin/true", &file).unwrap();
+            let script = "$SIG{IO} = q(IGNORE); $| = 1; open(F, q(<), $ARGV[0]) or die; \
+                          fcntl(F, 1024, 1) or die; print qq(held\\n); sleep 600";
+            let mut perl = Command::new("perl");
+            let mut holder = perl
+                .args(["-e", script])
+                .arg(&file)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut pipe = BufReader::new(holder.stdout.take().unwrap());
+            let mut line = String::new();
+            pipe.read_line(&mut line).unwrap();
+            assert_eq!(line, "held\n");
+            Lease { holder, _pipe: pipe, file }
+        }
+
+        fn program(&self) -> Program {
+            Program::command(vec![self.file.to_str().unwrap().to_owned()])
+        }
+
+        fn end(self) {}
+    }
+
+    impl Drop for Lease {
+        fn drop(&mut self) {
+            self.holder.kill().unwrap();
+            self.holder.wait().unwrap();
+        }
+    }
+
+    fn wait_until_it_is_being_made(launcher: &Launcher) {
+        let deadline = Instant::now() + DEADLINE;
+        while !launcher.lanes[&LANE].is_making() {
+            assert!(Instant::now() < deadline, "it is not begun");
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until a launch that was given up counts as hanging, and is refused as that.
+    fn refusal(launcher: &mut Launcher, lease: &Lease) -> SpawnError {
+        let deadline = Instant::now() + DEADLINE;
+        while launcher.lanes[&LANE].hanging_for().is_none() {
+            assert!(Instant::now() < deadline, "it does not count as hanging");
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        launcher.launch(99, LANE, lease.program(), PAYLOAD_MAX).expect_err("it would wait behind what hangs")
+    }
+
+    #[test]
+    fn a_launch_that_hangs_keeps_no_other_program_waiting_and_others_of_its_own_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let lease = Lease::of(folder.path());
+        let mut launcher = start();
+        let hanging = launcher.launch(1, LANE, lease.program(), PAYLOAD_MAX).unwrap();
+        for key in 2..10 {
+            let _wanted = launcher.launch(key, (1, 0), shell("exit 3"), PAYLOAD_MAX).unwrap();
+            let Answer::Launched { process, .. } = next_answer(&launcher) else { panic!("no launch") };
+            let mut process = process.unwrap();
+            assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
+            assert_eq!(process.try_reap().unwrap(), Some(Exit::Code(3)));
+        }
+        wait_until_it_is_being_made(&launcher);
+        drop(hanging);
+        let error = refusal(&mut launcher, &lease);
+        assert!(error.message.contains("hanging for") && !error.fatal, "{error}");
+        lease.end();
+    }
+
+    /// What hangs while it is being loaded can be killed: then the thread is free again.
+    #[test]
+    fn a_launch_that_hangs_and_is_given_up_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let lease = Lease::of(folder.path());
+        let mut launcher = start();
+        let hanging = launcher.launch(1, LANE, lease.program(), PAYLOAD_MAX).unwrap();
+        let _next = launcher.launch(2, LANE, shell("exec sleep 600"), PAYLOAD_MAX).unwrap();
+        wait_until_it_is_being_made(&launcher);
+        drop(hanging);
+        refusal(&mut launcher, &lease);
+        launcher.lanes[&LANE].kill_what_hangs();
+        let [first, second] = answers(&launcher);
+        assert!(matches!(first, Answer::Launched { key: 1, process: Err(_) }));
+        let Answer::Launched { key: 2, process } = second else { panic!("another order") };
+        assert_eq!(process.unwrap().try_reap().unwrap(), None, "what waited behind it is not killed");
+        lease.end();
+    }
+
+    #[test]
+    fn a_launcher_with_a_launch_that_hangs_can_be_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let lease = Lease::of(folder.path());
+        let mut launcher = start();
+        let hanging = launcher.launch(1, LANE, lease.program(), PAYLOAD_MAX).unwrap();
+        wait_until_it_is_being_made(&launcher);
+        launcher.give_up(1, hanging);
+        drop(launcher);
+        // The lease is held to the end: who waits for the file waits in vain.
+        lease.end();
+    }
+
+    #[test]
+    fn a_lane_ends_with_its_last_worker_and_not_before() {
+        let mut launcher = start();
+        let mut processes = Vec::new();
+        for key in [1, 2] {
+            let _wanted = launcher.launch(key, LANE, shell("exec sleep 600"), PAYLOAD_MAX).unwrap();
+            let Answer::Launched { process, .. } = next_answer(&launcher) else { panic!("no launch") };
+            processes.push(process.unwrap());
+        }
+        drop(processes.pop());
+        launcher.forget(2);
+        assert_eq!(launcher.lanes.len(), 1);
+        assert_eq!(processes[0].try_reap().unwrap(), None, "it has lost its parent");
+        drop(processes);
+        launcher.forget(1);
+        assert!(launcher.lanes.is_empty() && launcher.places.is_empty());
     }
 
     /// A pipe that the process would hold for ten minutes ends: whether it was started or not, it is gone.
@@ -313,34 +560,66 @@ mod tests {
         let pipe = folder.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let keeper = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-        let launcher = Launcher::start().unwrap();
+        let mut launcher = start();
         let program = shell(&format!("exec sleep 600 >{}", pipe.display()));
         let wanted: Vec<Wanted> =
-            (0..8).map(|key| launcher.launch(key, program.clone(), PAYLOAD_MAX).unwrap()).collect();
+            (0..8).map(|key| launcher.launch(key, LANE, program.clone(), PAYLOAD_MAX).unwrap()).collect();
         drop((wanted, launcher));
         let mut reader = std::fs::File::open(&pipe).unwrap();
         drop(keeper);
         assert_eq!(std::io::Read::read(&mut reader, &mut [0; 1]).unwrap(), 0);
     }
 
+    fn sweep(launcher: &Launcher) -> Swept {
+        launcher.sweep();
+        match next_answer(launcher) {
+            Answer::Swept(swept) => swept,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A worker with a helper that has left it, and the pipe that ends when both are gone.
+    fn worker_with_a_helper(launcher: &mut Launcher, key: u64, then: &str) -> (Box<Process>, std::fs::File) {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let script =
+            format!("exec >{0}; setsid -f sh -c 'echo ready; exec sleep 600'; {then}", pipe.display());
+        let _wanted = launcher.launch(key, LANE, shell(&script), PAYLOAD_MAX).unwrap();
+        let mut reader = std::fs::File::open(&pipe).unwrap();
+        std::io::Read::read_exact(&mut reader, &mut [0; 6]).unwrap();
+        match next_answer(launcher) {
+            Answer::Launched { process, .. } => (process.unwrap(), reader),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_open(pipe: &std::fs::File) -> bool {
+        !wait_for(pipe, PollFlags::IN, Duration::ZERO)
+    }
+
     #[test]
-    fn a_sweep_spares_what_was_launched_until_it_is_forgotten() {
-        let test = "workers::launcher::tests::a_sweep_spares_what_was_launched_until_it_is_forgotten";
+    fn what_a_worker_left_behind_is_swept_when_it_is_forgotten_and_what_others_did_is_not() {
+        let test = "workers::launcher::tests::\
+                    what_a_worker_left_behind_is_swept_when_it_is_forgotten_and_what_others_did_is_not";
         alone_as(test, || {
-            let launcher = Launcher::start().unwrap();
-            let sweep = || {
-                launcher.sweep();
-                match next_answer(&launcher) {
-                    Answer::Swept(swept) => swept,
-                    other => panic!("{other:?}"),
-                }
-            };
-            let mut process = launch(&launcher, shell("exec sleep 600")).unwrap();
-            assert_eq!(sweep(), Swept::default());
-            assert_eq!(process.try_reap().unwrap(), None);
-            launcher.forget(1);
-            let swept = sweep();
+            let mut launcher = start();
+            let (mut living, pipe_of_the_living) = worker_with_a_helper(&mut launcher, 1, "exec sleep 600");
+            let (mut dead, pipe_of_the_dead) = worker_with_a_helper(&mut launcher, 2, "exit 3");
+            assert!(wait_for(&dead.pidfd(), PollFlags::IN, DEADLINE));
+            assert_eq!(sweep(&launcher), Swept::default());
+            assert_eq!(dead.try_reap().unwrap(), Some(Exit::Code(3)));
+            assert!(is_open(&pipe_of_the_dead), "it is not known yet that its worker has ended");
+            launcher.forget(2);
+            let swept = sweep(&launcher);
             assert!(swept.killed == 1 || swept.more, "{swept:?}");
+            assert!(wait_for(&pipe_of_the_dead, PollFlags::IN, DEADLINE), "it lives on");
+            while sweep(&launcher).more {}
+            assert!(is_open(&pipe_of_the_living) && living.try_reap().unwrap().is_none());
+            drop(living);
+            launcher.forget(1);
+            while sweep(&launcher).more {}
+            assert!(!is_open(&pipe_of_the_living));
         });
     }
 
@@ -355,8 +634,8 @@ mod tests {
             drop(worker);
             let mut said = [0; 5];
             std::io::Read::read_exact(&mut reader, &mut said).unwrap();
-            let launcher = Launcher::start().unwrap();
-            launcher.sweep_to_the_end();
+            let mut launcher = start();
+            launcher.sweep_at_the_end();
             drop(launcher);
             assert_eq!(std::io::Read::read(&mut reader, &mut said).unwrap(), 0, "somebody holds the pipe");
         });

@@ -13,16 +13,20 @@
 //!   try_reap    <------ pidfd   <---- the kernel                        it has ended, and how
 //! ```
 //!
-//! `program.rs` says what is started and in which environment, `launcher.rs` is the thread that starts it, `process.rs`
-//! the child as a whole, `link.rs` the socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory,
+//! `program.rs` says what is started and in which environment, `executable.rs` why that failed, `launcher.rs` has the
+//! threads that start it, of which `lane.rs` is one, `process.rs` is the child as a whole, `link.rs` the socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory,
 //! `confinement.rs` what it gave up, `wait.rs` the one bounded wait. Two files are about processes that nobody owns:
-//! `sweep.rs` for those that escaped from a worker of ours, `orphans.rs` for those of a supervisor that was killed.
+//! `sweep.rs` for those that escaped from a worker of ours, `orphans.rs` for those of a supervisor that was killed; by
+//! `marks.rs` both know whose they were.
 
 mod capture;
 mod confinement;
 mod escape;
+pub mod executable;
+mod lane;
 mod launcher;
 mod link;
+pub mod marks;
 pub mod orphans;
 mod process;
 mod program;

@@ -1,17 +1,16 @@
 //! What a supervisor left behind that was killed. Its workers die with it, but their children need not: they have
 //! lost the parent-death signal at their fork, and there is no subreaper any more. The next supervisor finds them by
-//! the name of the generation that every worker has in its environment and passes on without knowing it.
-//!
-//! Not found are those that were started with another environment, have written over it, or cannot be read: a child
-//! that a worker forked without exec is hidden, as the worker is, unless we are root.
+//! the mark of the generation that every worker passes on without knowing it, or by the generation's name in the
+//! environment. `marks.rs` says who is not found.
 
+use super::confinement::status_field;
+use super::marks::{Mark, Marks};
 use super::wait::wait_for;
 use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// The environment variable of every worker that says which supervisor process started it.
@@ -34,54 +33,81 @@ pub fn new_generation() -> Option<String> {
     (length == bytes.len()).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Kills all processes of this user that have `generation` in their environment, but not this one, and waits until
-/// they are gone, for at most 4 seconds. Returns how many were killed: at most 1024, and none for an empty name.
+/// What became of the processes of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Killed {
+    /// How many were killed, at most 1024.
+    pub count: usize,
+    /// None was found any more in the end. Otherwise somebody should look again some day.
+    pub is_all: bool,
+}
+
+/// Kills all processes of this user that bear `generation`, but not this one, and waits until they are gone, for at
+/// most 4 seconds. None bears a name that is no generation's.
 ///
 /// For the start of a supervisor, before it has a loop: it looks at every process of the system and waits.
-pub fn kill_generation(generation: &str) -> usize {
-    if generation.is_empty() {
-        return 0;
-    }
-    let entry = format!("{GENERATION_VARIABLE}={generation}");
-    let mut killed = 0;
+pub fn kill_generation(generation: &str) -> Killed {
+    let mut count = 0;
+    let Some(marks) = Marks::of(generation) else { return Killed { count, is_all: true } };
+    let signs = Signs { entry: format!("{GENERATION_VARIABLE}={generation}"), marks };
     for _ in 0..ROUNDS_MAX {
-        let dying = kill_all_with(entry.as_bytes());
+        let dying = kill_all_with(&signs);
         if dying.is_empty() {
-            break;
+            return Killed { count, is_all: true };
         }
-        killed += dying.len();
+        count += dying.len();
         wait_for_all(&dying);
     }
-    killed
+    Killed { count, is_all: false }
 }
 
-fn kill_all_with(entry: &[u8]) -> Vec<OwnedFd> {
+/// By what the processes of a generation are known.
+struct Signs {
+    /// Of the environment.
+    entry: String,
+    marks: Marks,
+}
+
+impl Signs {
+    fn are_of(&self, pid: u32) -> bool {
+        if Mark::of_process(pid).is_some_and(|mark| self.marks.include(mark)) {
+            return true;
+        }
+        let environment = environment_of(pid).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == self.entry.as_bytes())
+    }
+}
+
+fn kill_all_with(signs: &Signs) -> Vec<OwnedFd> {
     let Ok(listing) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = listing.flatten().filter_map(|item| item.file_name().to_str()?.parse::<i32>().ok());
-    numbers.filter_map(|number| kill_if_with(number, entry)).take(KILLS_IN_A_ROUND_MAX).collect()
+    let numbers = listing.flatten().filter_map(|item| item.file_name().to_str()?.parse::<u32>().ok());
+    numbers.filter_map(|pid| kill_if_with(pid, signs)).take(KILLS_IN_A_ROUND_MAX).collect()
 }
 
-/// The descriptor comes first: if the process ends and the number goes to another one before its environment is
-/// read, the signal goes to the one that has ended, and nowhere.
-fn kill_if_with(number: i32, entry: &[u8]) -> Option<OwnedFd> {
-    let is_us = u32::try_from(number) == Ok(std::process::id());
-    if is_us || !belongs_to_us(number) {
+/// The descriptor comes first: if the process ends and the number goes to another one before its signs are read, the
+/// signal goes to the one that has ended, and nowhere.
+fn kill_if_with(pid: u32, signs: &Signs) -> Option<OwnedFd> {
+    if pid == std::process::id() || !belongs_to_us(pid) {
         return None;
     }
-    let pidfd = pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()?;
-    let environment = environment_of(number)?;
-    let has_entry = environment.split(|byte| *byte == 0).any(|other| other == entry);
-    (has_entry && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
+    let pidfd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+    // One that has ended and is not collected yet has its mark still: there is nothing left to kill.
+    let has_ended = || wait_for(&pidfd, PollFlags::IN, Duration::ZERO);
+    let is_found = signs.are_of(pid) && !has_ended();
+    (is_found && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
 }
 
-fn belongs_to_us(number: i32) -> bool {
-    fs::metadata(format!("/proc/{number}")).is_ok_and(|process| process.uid() == geteuid().as_raw())
+/// Hidden processes belong to root, for those who look: the user in the status is who it really is.
+fn belongs_to_us(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let real = status_field(&status, "Uid").and_then(|users| users.split_whitespace().next()?.parse().ok());
+    real == Some(geteuid().as_raw())
 }
 
 /// Empty for a process that is ending.
-fn environment_of(number: i32) -> Option<Vec<u8>> {
+pub(super) fn environment_of(pid: u32) -> Option<Vec<u8>> {
     let mut environment = Vec::new();
-    let file = File::open(format!("/proc/{number}/environ")).ok()?;
+    let file = File::open(format!("/proc/{pid}/environ")).ok()?;
     file.take(ENVIRONMENT_READ_MAX).read_to_end(&mut environment).ok()?;
     Some(environment)
 }
@@ -112,7 +138,7 @@ mod tests {
         let mut of_another = start(&spared, "exec sleep 600");
         let mut of_a_longer_one = start(&format!("{killed}0"), "exec sleep 600");
         // Spawning returns when the exec has happened, so the environments are what they will be.
-        assert_eq!(kill_generation(&killed), 1);
+        assert_eq!(kill_generation(&killed), Killed { count: 1, is_all: true });
         assert_eq!(of_it.wait().unwrap().signal(), Some(9));
         for other in [&mut of_another, &mut of_a_longer_one] {
             assert_eq!(other.try_wait().unwrap(), None);
@@ -128,11 +154,11 @@ mod tests {
         let mut worker = start(&generation, "for i in 1 2 3; do setsid -f sleep 600; done; echo ready");
         worker.wait().unwrap();
         // A sleep may not have become one yet, but has the environment of who forked it.
-        assert_eq!(kill_generation(&generation), 3);
+        assert_eq!(kill_generation(&generation).count, 3);
         let mut said = String::new();
         worker.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!(said, "ready\n");
-        assert_eq!(kill_generation(&generation), 0);
+        assert_eq!(kill_generation(&generation), Killed { count: 0, is_all: true });
     }
 
     #[test]
@@ -140,7 +166,7 @@ mod tests {
         const ASKING: &str = "OFFLOAD_TEST_ASKING";
         if std::env::var_os(ASKING).is_some() {
             let ours = std::env::var(GENERATION_VARIABLE).unwrap();
-            assert_eq!(kill_generation(&ours), 0);
+            assert_eq!(kill_generation(&ours).count, 0);
             return;
         }
         let this = "workers::orphans::tests::the_one_who_asks_is_spared_and_an_empty_name_is_nobodys";
@@ -149,10 +175,24 @@ mod tests {
         assert!(command.output().unwrap().status.success());
 
         let mut nameless = start("", "exec sleep 600");
-        assert_eq!(kill_generation(""), 0);
+        assert_eq!(kill_generation("").count, 0);
         assert_eq!(nameless.try_wait().unwrap(), None);
         nameless.kill().unwrap();
         nameless.wait().unwrap();
+    }
+
+    /// A program that hides itself, has another environment or writes over it bears the mark still.
+    #[test]
+    fn who_has_another_environment_is_found_by_the_mark() {
+        let generation = new_generation().unwrap();
+        let mark = Marks::of(&generation).unwrap().of_worker(3).number();
+        let script =
+            format!("exec prlimit --locks={mark}:{mark} env -i /bin/sh -c 'echo ready; exec sleep 600'");
+        let mut child = start("", &script);
+        let mut said = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(kill_generation(&generation).count, 1);
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 use super::capture::{Capture, Captured, Stream};
 use super::confinement::Confinement;
+use super::executable::{is_pointless, why_not_executed};
 use super::link::{Flushed, Link, LinkError, Received};
 use super::program::Program;
 use super::usage::{self, ProcessUsage};
@@ -37,7 +38,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,27 +70,17 @@ impl std::error::Error for SpawnError {}
 
 impl SpawnError {
     fn new(program: &Program, error: &io::Error) -> SpawnError {
-        SpawnError { fatal: is_fatal(error), message: format!("cannot start `{}`: {error}", program.name()) }
+        SpawnError::because(program, error, &error.to_string())
+    }
+
+    fn because(program: &Program, error: &io::Error, why: &str) -> SpawnError {
+        let message = format!("cannot start `{}`: {why}", program.name());
+        SpawnError { fatal: is_pointless(error), message }
     }
 }
 
-fn is_fatal(error: &io::Error) -> bool {
-    use io::ErrorKind::*;
-    let by_kind = matches!(
-        error.kind(),
-        NotFound
-            | PermissionDenied
-            | NotADirectory
-            | IsADirectory
-            | InvalidInput
-            | InvalidFilename
-            | ArgumentListTooLong
-    );
-    by_kind || matches!(Errno::from_io_error(error), Some(Errno::NOEXEC | Errno::LOOP))
-}
-
 /// One worker process. Dropping it kills it with its group and waits for its end, for at most one second; a hub that
-/// must not wait drops it only after [`Process::try_reap`] has told the exit.
+/// must not wait drops it only after [`Process::try_reap`] has told the exit, and many at once by [`Process::bury_all`].
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -100,6 +92,8 @@ pub struct Process {
     peak_rss: Cell<Option<u64>>,
     /// The most that this process had had when it started that one. The kernel counts it as that one's.
     own_peak_rss: u64,
+    /// How long dropping it waits for its end.
+    burial_max: Duration,
 }
 
 /// What has happened to a process since it was last asked for.
@@ -135,17 +129,25 @@ impl Process {
     /// # Errors
     /// [`SpawnError`], which says whether trying again can help.
     pub fn spawn(program: &Program, payload_max: usize) -> Result<Process, SpawnError> {
-        Process::try_spawn(program, payload_max).map_err(|error| SpawnError::new(program, &error))
+        let (mut command, link) =
+            Process::prepare(program, payload_max).map_err(|error| SpawnError::new(program, &error))?;
+        let mut child = command.spawn().map_err(|error| {
+            let why = why_not_executed(Path::new(command.get_program()), &error);
+            SpawnError::because(program, &error, &why)
+        })?;
+        Process::adopt(&mut child, link).map_err(|error| {
+            abandon(&mut child);
+            SpawnError::new(program, &error)
+        })
     }
 
-    fn try_spawn(program: &Program, payload_max: usize) -> io::Result<Process> {
+    fn prepare(program: &Program, payload_max: usize) -> io::Result<(Command, Link)> {
         let mut command = program.to_command()?;
         command.env(PAYLOAD_MAX_VARIABLE, payload_max.to_string());
         let (ours, theirs) = UnixStream::pair()?;
         let link = Link::new(ours, payload_max)?;
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.spawn()?;
-        Process::adopt(&mut child, link).inspect_err(|_| abandon(&mut child))
+        Ok((command, link))
     }
 
     fn adopt(child: &mut Child, link: Link) -> io::Result<Process> {
@@ -163,7 +165,20 @@ impl Process {
             life: Life::Unreaped,
             peak_rss: Cell::new(None),
             own_peak_rss: usage::own_peak_rss(),
+            burial_max: BURIAL_MAX,
         })
+    }
+
+    /// Kills all of them and waits until they are gone, for at most one second in all: some may hang in the kernel.
+    pub fn bury_all(processes: Vec<Process>) {
+        for process in &processes {
+            let _ = process.signal(Signal::KILL);
+        }
+        let deadline = Instant::now() + BURIAL_MAX;
+        for mut process in processes {
+            process.burial_max = deadline.saturating_duration_since(Instant::now());
+            drop(process);
+        }
     }
 
     /// Its process id, which is also that of its group.
@@ -389,7 +404,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if matches!(self.life, Life::Unreaped) {
             let _ = self.signal(Signal::KILL);
-            wait_for(&self.pidfd, PollFlags::IN, BURIAL_MAX);
+            wait_for(&self.pidfd, PollFlags::IN, self.burial_max);
             let _ = self.try_reap();
         }
     }

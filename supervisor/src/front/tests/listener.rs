@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::front::{AcceptError, BindError, Listener, SOCKET_PATH_MAX};
+use crate::limits::GENERATIONS_KEPT;
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::fs;
@@ -92,9 +93,60 @@ fn a_socket_that_a_dead_supervisor_left_behind_is_taken_over() {
     let listener = Listener::bind(&path).unwrap();
     assert_eq!(
         fs::read_to_string(path.with_extension("sock.lock")).unwrap(),
-        format!("{}\n", std::process::id())
+        format!("{:<10}\n", std::process::id())
     );
     connects(&listener);
+}
+
+fn generations_beside(path: &Path) -> Vec<String> {
+    let content = fs::read_to_string(path.with_extension("sock.lock")).unwrap();
+    content.lines().skip(1).map(str::to_owned).collect()
+}
+
+/// As the lock file is written now, and as it was when one generation was kept.
+#[test]
+fn a_start_that_fails_with_the_lock_in_hand_leaves_what_is_known_of_those_before() {
+    let before = "0123456789abcdef".repeat(2);
+    for content in [format!("4711\n{before}\n"), format!("4711      \n{before}\n")] {
+        let folder = private_folder();
+        let path = folder.path().join("offload.sock");
+        fs::write(path.with_extension("sock.lock"), content).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(BindError::Unsuitable { .. })));
+        assert_eq!(generations_beside(&path), [&*before]);
+        fs::remove_dir(&path).unwrap();
+        let listener = Listener::bind(&path).unwrap();
+        assert_eq!(listener.generations(), [&*before]);
+        assert_eq!(generations_beside(&path), [&*before], "nothing is forgotten before it is said");
+    }
+}
+
+#[test]
+fn generations_are_kept_until_they_are_let_go_and_no_more_than_a_few() {
+    let folder = private_folder();
+    let path = folder.path().join("offload.sock");
+    let name = |number: usize| format!("{number:032x}");
+    let mut listener = Listener::bind(&path).unwrap();
+    assert!(listener.generations().is_empty());
+    listener.set_generations((0..20).map(name).collect()).unwrap();
+    let last: Vec<String> = (20 - GENERATIONS_KEPT..20).map(name).collect();
+    assert_eq!(generations_beside(&path), last);
+    drop(listener);
+    let mut listener = Listener::bind(&path).unwrap();
+    assert_eq!(listener.generations(), last);
+    listener.set_generations(vec![name(99)]).unwrap();
+    assert_eq!(generations_beside(&path), [name(99)]);
+}
+
+/// As if the process had been killed between writing and cutting off what is left of a longer content.
+#[test]
+fn lines_behind_the_last_one_that_was_written_do_no_harm() {
+    let folder = private_folder();
+    let path = folder.path().join("offload.sock");
+    let [one, other] = ["1", "2"].map(|digit| digit.repeat(32));
+    let content = format!("4711      \n{one}\n{other}\n{one}\nnonsense\n");
+    fs::write(path.with_extension("sock.lock"), content).unwrap();
+    assert_eq!(Listener::bind(&path).unwrap().generations(), [one, other]);
 }
 
 #[test]

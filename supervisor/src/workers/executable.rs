@@ -1,0 +1,218 @@
+//! Why the kernel does not execute a file, in words that name what is missing. The kernel has one number for several
+//! causes: "no such file" is also what it says of a script that is there and whose interpreter is not.
+//!
+//! Files are looked at only after the kernel has refused them: what it can execute (`binfmt_misc` adds to that) only it
+//! knows.
+
+use super::escape::escape_line;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The kernel reads no more of a file than this to find out what it is.
+const HEAD_MAX: u64 = 256;
+
+/// Whether trying again is pointless until somebody changes something: there is no such program, or it may not be
+/// executed. Otherwise (out of processes, memory or descriptors; the file is being written) it may pass.
+pub fn is_pointless(error: &io::Error) -> bool {
+    use io::ErrorKind::*;
+    let by_kind = matches!(
+        error.kind(),
+        NotFound
+            | PermissionDenied
+            | NotADirectory
+            | IsADirectory
+            | InvalidInput
+            | InvalidFilename
+            | ArgumentListTooLong
+    );
+    by_kind || matches!(Errno::from_io_error(error), Some(Errno::NOEXEC | Errno::LOOP))
+}
+
+/// Why `file` was not executed: the error, or what is behind it where that says more.
+pub fn why_not_executed(file: &Path, error: &io::Error) -> String {
+    let head = head_of(file).unwrap_or_default();
+    let reason = match Errno::from_io_error(error) {
+        Some(Errno::NOEXEC) => Some(wrong_format(&head)),
+        Some(Errno::NOENT) if file.exists() => missing_helper(&head),
+        Some(Errno::ACCESS) => closed_interpreter(&head),
+        _ => None,
+    };
+    reason.unwrap_or_else(|| error.to_string())
+}
+
+/// What a file begins with. None if it cannot be read, which a program need not be.
+fn head_of(file: &Path) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(file).ok()?.take(HEAD_MAX).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+fn wrong_format(head: &[u8]) -> String {
+    if head.is_empty() {
+        return "it is no program: it is empty, or cannot be read".to_owned();
+    }
+    if let Some(machine) = machine_of(head) {
+        let ours = machine_of(&head_of(Path::new("/proc/self/exe")).unwrap_or_default());
+        return match ours {
+            Some(ours) if ours != machine => {
+                format!("it is a program for {machine}; this system runs programs for {ours}")
+            }
+            _ => "it is a program that this system cannot run, or a damaged one".to_owned(),
+        };
+    }
+    match head.starts_with(b"#!") {
+        true => "it is a script whose first line, after `#!`, names no interpreter".to_owned(),
+        false => "it is neither a program nor a script, whose first line would be `#!` and an interpreter"
+            .to_owned(),
+    }
+}
+
+fn missing_helper(head: &[u8]) -> Option<String> {
+    if machine_of(head).is_some() {
+        return Some(
+            "the file is there, but the loader of shared libraries that it asks for is not".to_owned(),
+        );
+    }
+    let interpreter = interpreter_of(head)?;
+    let mut reason =
+        format!("its interpreter `{}`, which its first line names, does not exist", shown(&interpreter));
+    if interpreter.as_os_str().as_bytes().ends_with(b"\r") {
+        reason.push_str(" (the line ends as in Windows, with a carriage return)");
+    }
+    Some(reason)
+}
+
+fn closed_interpreter(head: &[u8]) -> Option<String> {
+    let interpreter = interpreter_of(head)?;
+    let error = rustix::fs::access(&interpreter, rustix::fs::Access::EXEC_OK).err()?;
+    Some(format!(
+        "its interpreter `{}`, which its first line names: {}",
+        shown(&interpreter),
+        io::Error::from(error)
+    ))
+}
+
+/// "#! /usr/bin/env -S python3": the kernel skips blanks, and the name ends with the next one.
+fn interpreter_of(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t'));
+    let word = words.find(|word| !word.is_empty())?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(word)))
+}
+
+fn shown(path: &Path) -> String {
+    escape_line(path.as_os_str().as_bytes())
+}
+
+/// What processor a program is for; none if it is no ELF file. See elf(5): class, byte order, then the machine.
+fn machine_of(head: &[u8]) -> Option<String> {
+    let head = head.strip_prefix(b"\x7fELF")?;
+    let (class, order) = (*head.first()?, *head.get(1)?);
+    let machine = [*head.get(14)?, *head.get(15)?];
+    let machine = if order == 2 { u16::from_be_bytes(machine) } else { u16::from_le_bytes(machine) };
+    let name = match machine {
+        3 => "x86",
+        8 => "MIPS",
+        20 => "PowerPC",
+        21 => "64-bit PowerPC",
+        22 => "S/390",
+        40 => "ARM",
+        62 => "x86-64",
+        183 => "AArch64",
+        243 => "RISC-V",
+        258 => "LoongArch",
+        other => return Some(format!("another processor (ELF machine {other})")),
+    };
+    let bits = if class == 1 { "32" } else { "64" };
+    Some(format!("{name} ({bits} bits)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// Bytes of an ELF header, as far as the kernel asks for them first.
+    fn elf(class: u8, machine: u16) -> Vec<u8> {
+        let mut head = b"\x7fELF".to_vec();
+        head.extend([class, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        head.extend(machine.to_le_bytes());
+        head.resize(128, 0);
+        head
+    }
+
+    /// What is told of a file with this content that was executed. The kernel really is asked.
+    fn refusal(content: &[u8]) -> (String, bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("worker");
+        std::fs::write(&file, content).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(&file);
+        let error = command.process_group(0).spawn().expect_err("it is not executable");
+        (why_not_executed(&file, &error), is_pointless(&error))
+    }
+
+    #[test]
+    fn a_script_without_its_interpreter_names_the_interpreter_and_not_itself() {
+        let (why, is_pointless) = refusal(b"#! /no/such/python -u\nprint(1)\n");
+        assert_eq!(why, "its interpreter `/no/such/python`, which its first line names, does not exist");
+        assert!(is_pointless);
+        let (why, _) = refusal(b"#!/bin/sh\r\necho\r\n");
+        assert!(why.contains(r"`/bin/sh\r`") && why.contains("Windows"), "{why}");
+    }
+
+    #[test]
+    fn an_interpreter_that_may_not_be_executed_is_named() {
+        let (why, is_pointless) = refusal(b"#!/etc/passwd\n");
+        assert!(
+            why.starts_with("its interpreter `/etc/passwd`") && why.contains("ermission denied"),
+            "{why}"
+        );
+        assert!(is_pointless);
+    }
+
+    #[test]
+    fn a_program_for_another_processor_is_said_to_be_one() {
+        let other = if cfg!(target_arch = "aarch64") { (62, "x86-64") } else { (183, "AArch64") };
+        let (why, is_pointless) = refusal(&elf(2, other.0));
+        assert!(why.starts_with(&format!("it is a program for {} (64 bits); this system", other.1)), "{why}");
+        assert!(is_pointless);
+    }
+
+    #[test]
+    fn what_has_no_format_at_all_is_no_program() {
+        assert!(refusal(b"echo 1\n").0.starts_with("it is neither a program nor a script"));
+        assert!(refusal(b"").0.starts_with("it is no program: it is empty"));
+        assert!(refusal(b"#!\n").0.contains("names no interpreter"));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_panic() {
+        for length in 0..64 {
+            for head in [
+                elf(1, 0xffff),
+                vec![0xff; 64],
+                b"#!                                                  ".to_vec(),
+            ] {
+                let head = &head[..length.min(head.len())];
+                let _ = (machine_of(head), interpreter_of(head), wrong_format(head), missing_helper(head));
+            }
+        }
+        assert_eq!(machine_of(&elf(1, 40)).unwrap(), "ARM (32 bits)");
+        assert!(machine_of(&elf(2, 4711)).unwrap().contains("4711"));
+    }
+
+    #[test]
+    fn other_errors_are_told_as_they_are() {
+        let error = io::Error::from(Errno::TXTBSY);
+        assert_eq!(why_not_executed(Path::new("/bin/sh"), &error), error.to_string());
+        assert!(!is_pointless(&error));
+        let missing = io::Error::from(Errno::NOENT);
+        assert_eq!(why_not_executed(Path::new("/no/such/file"), &missing), missing.to_string());
+    }
+}

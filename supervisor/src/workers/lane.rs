@@ -1,0 +1,214 @@
+//! The thread that starts the workers of one program, one after another.
+//!
+//! ```text
+//!            order                 fork                    exec: its file is loaded
+//!   idle ------------> making it --------> in the making ---------------------------> answered ---> idle
+//!                          |                    |
+//!                          '--------------------'-- for longer than LAUNCH_HANGS_AFTER, and nobody waits any more:
+//!                                                   it hangs. What was forked is killed; orders are refused
+//!                                                   until the thread is back, if it ever is.
+//! ```
+//!
+//! Whoever starts a process waits until its file is loaded, which on a dead file system takes for ever. So each program
+//! has a thread of its own: one that hangs keeps the starts of no other waiting. The thread lives as long as any worker
+//! that it has started, because their parent-death signal is bound to it (prctl(2), PR_SET_PDEATHSIG).
+
+use super::launcher::{Answer, Outbox};
+use super::process::{Process, SpawnError};
+use super::program::Program;
+use super::sweep::kill_children_of_thread;
+use crate::limits::LAUNCH_HANGS_AFTER;
+use rustix::process::{getpriority_process, setpriority_process};
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How much nicer it is than the loop's thread: as much as confined workers are.
+pub(super) const NICER: i32 = 5;
+pub(super) const NICENESS_HIGHEST: i32 = 19;
+
+/// A process to be started.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) key: u64,
+    pub(super) program: Program,
+    pub(super) payload_max: usize,
+    pub(super) is_wanted: Arc<AtomicBool>,
+}
+
+/// The numbers of all threads that start workers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Threads(Arc<Mutex<BTreeSet<u32>>>);
+
+/// The owner's end of it. Dropping it waits for nothing: the thread ends when it has nothing left to do.
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// No more of them wait here than there are places for workers: the owner has at most one under way for each.
+    orders: Option<Sender<Order>>,
+    state: Arc<Mutex<State>>,
+    is_over: Receiver<Infallible>,
+    /// Keys of those that were ordered here and are not forgotten.
+    users: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    thread: Option<u32>,
+    making: Option<Making>,
+    /// Process ids of what was started here and is not forgotten, by key.
+    started: BTreeMap<u64, u32>,
+}
+
+/// What the thread is about to start.
+#[derive(Debug)]
+struct Making {
+    since: Instant,
+    is_wanted: Arc<AtomicBool>,
+}
+
+impl Making {
+    fn hangs(&self) -> bool {
+        !self.is_wanted.load(Ordering::Relaxed) && self.since.elapsed() > LAUNCH_HANGS_AFTER
+    }
+}
+
+impl Threads {
+    pub(super) fn include(&self, thread: u32) -> bool {
+        locked(&self.0).contains(&thread)
+    }
+}
+
+impl Lane {
+    /// Starts the thread.
+    pub(super) fn start(threads: Threads, outbox: Outbox) -> io::Result<Lane> {
+        let (orders, inbox) = channel();
+        let (alive, is_over) = channel();
+        let state = Arc::new(Mutex::new(State::default()));
+        let worker = Thread { threads, outbox, state: Arc::clone(&state) };
+        thread::Builder::new().name("offload-launch".to_owned()).spawn(move || {
+            let _alive: Sender<Infallible> = alive;
+            worker.work_off(&inbox);
+        })?;
+        Ok(Lane { orders: Some(orders), state, is_over, users: BTreeSet::new() })
+    }
+
+    /// How long a start has been hanging here that nobody waits for; none if none does.
+    pub(super) fn hanging_for(&self) -> Option<Duration> {
+        let state = locked(&self.state);
+        state.making.as_ref().filter(|making| making.hangs()).map(|making| making.since.elapsed())
+    }
+
+    /// Whether somebody is there who will do it.
+    pub(super) fn order(&mut self, order: Order) -> bool {
+        self.users.insert(order.key);
+        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
+    }
+
+    /// True if nobody needs this thread any more.
+    pub(super) fn forget(&mut self, key: u64) -> bool {
+        self.users.remove(&key);
+        locked(&self.state).started.remove(&key);
+        self.users.is_empty()
+    }
+
+    /// Kills what hangs in the making, if anything does. If it hangs where it can be killed, the thread is free again.
+    pub(super) fn kill_what_hangs(&self) {
+        // The thread needs this lock before it starts the next one.
+        let state = locked(&self.state);
+        if let (Some(thread), Some(_)) = (state.thread, state.making.as_ref().filter(|making| making.hangs()))
+        {
+            let spared = state.started.values().copied().collect();
+            kill_children_of_thread(thread, &spared);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_making(&self) -> bool {
+        locked(&self.state).making.is_some()
+    }
+
+    /// Takes no more orders.
+    pub(super) fn close(&mut self) {
+        self.orders = None;
+    }
+
+    /// Waits until it has done what was ordered, but not for what hangs.
+    pub(super) fn wait_until(&self, deadline: Instant) {
+        let patience = match self.hanging_for() {
+            Some(_) => Duration::ZERO,
+            None => deadline.saturating_duration_since(Instant::now()),
+        };
+        let _ = self.is_over.recv_timeout(patience);
+        self.kill_what_hangs();
+    }
+}
+
+/// What the thread has.
+struct Thread {
+    threads: Threads,
+    outbox: Outbox,
+    state: Arc<Mutex<State>>,
+}
+
+impl Thread {
+    /// Until nobody can give orders any more.
+    fn work_off(self, inbox: &Receiver<Order>) {
+        // Where it is refused, starts disturb the loop a little more.
+        let _ = be_nicer();
+        let thread = nix::unistd::gettid().as_raw().unsigned_abs();
+        locked(&self.threads.0).insert(thread);
+        locked(&self.state).thread = Some(thread);
+        for order in inbox {
+            let process = self.launch(&order).map(Box::new);
+            self.outbox.put(Answer::Launched { key: order.key, process });
+        }
+        locked(&self.threads.0).remove(&thread);
+    }
+
+    fn launch(&self, order: &Order) -> Result<Process, SpawnError> {
+        let Order { key, program, is_wanted, .. } = order;
+        let is_unwanted = || !is_wanted.load(Ordering::Relaxed);
+        if is_unwanted() {
+            return Err(failed(program, "its turn did not come in time"));
+        }
+        let making = Making { since: Instant::now(), is_wanted: Arc::clone(is_wanted) };
+        locked(&self.state).making = Some(making);
+        let process = spawn(order);
+        let mut state = locked(&self.state);
+        state.making = None;
+        state.started.extend(process.as_ref().ok().map(|process| (*key, process.pid())));
+        drop(state);
+        match process {
+            Ok(_) if is_unwanted() => Err(failed(program, "it took too long")),
+            process => process,
+        }
+    }
+}
+
+fn spawn(order: &Order) -> Result<Process, SpawnError> {
+    // With this thread all its workers would end.
+    catch_unwind(AssertUnwindSafe(|| Process::spawn(&order.program, order.payload_max)))
+        .unwrap_or_else(|_| Err(failed(&order.program, "a panic, which is a mistake of this program")))
+}
+
+/// A start that may be tried again.
+pub(super) fn failed(program: &Program, why: &str) -> SpawnError {
+    SpawnError { fatal: false, message: format!("cannot start `{}`: {why}", program.name()) }
+}
+
+/// Of the calling thread alone: niceness is a thread's own in Linux, and is passed on to what it starts (setpriority(2)).
+pub(super) fn be_nicer() -> rustix::io::Result<()> {
+    let niceness = getpriority_process(None)?;
+    setpriority_process(None, (niceness + NICER).min(NICENESS_HIGHEST))
+}
+
+/// What is under these locks is never left half done.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

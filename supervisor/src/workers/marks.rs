@@ -1,0 +1,155 @@
+//! Whose descendant a process is. Each worker process has a mark, a number that no other has, of whatever supervisor:
+//!
+//! ```text
+//!   1 | 39 bits of the generation, which is a supervisor's own | 23 bits of the worker's number
+//! ```
+//!
+//! It is in two places, both of which its descendants inherit without knowing it.
+//!
+//! | where | set by | seen of | lost by |
+//! |---|---|---|---|
+//! | the limit of file locks, which nothing uses | the SDK and `worker-exec`, before any code of the program runs | every process | setting that very limit |
+//! | the variable `OFFLOAD_WORKER` | whoever starts the worker | those of the same user that are not hidden | another environment, a title written over it, a fork of a hidden process |
+//!
+//! So a process that wants to get away from its mark can. It is then known only as a descendant of some worker of this
+//! supervisor, and ends with that at the latest.
+
+use super::confinement::hard_limit;
+use super::orphans::environment_of;
+use offload_protocol::limits::MARK_VARIABLE;
+use std::fs;
+
+const WORKER_BITS: u32 = 23;
+const WORKERS_TOLD_APART: u64 = 1 << WORKER_BITS;
+/// All marks are at least this: no limit that somebody has set in earnest is.
+const LOWEST: u64 = 1 << 62;
+
+/// What is known of where a process comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// As it is written.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The mark of a process that may be anybody's, if it has one. To be asked of a number that cannot come to mean
+    /// another process meanwhile, as that of an unreaped child.
+    pub fn of_process(pid: u32) -> Option<Mark> {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok();
+        limits.and_then(|limits| in_limits(&limits)).or_else(|| in_environment(&environment_of(pid)?))
+    }
+}
+
+/// The marks of the workers of one supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// What all of them begin with.
+    generation: u64,
+}
+
+impl Marks {
+    /// Those of this generation. None if it is no name of one: 32 hexadecimal digits.
+    pub fn of(generation: &str) -> Option<Marks> {
+        let digits = generation.get(..16).filter(|_| generation.len() == 32)?;
+        let number = u64::from_str_radix(digits, 16).ok()?;
+        let room_for_workers = !(WORKERS_TOLD_APART - 1);
+        Some(Marks { generation: (number >> 2) & room_for_workers | LOWEST })
+    }
+
+    /// That of the worker with this number. So many of them are told apart that one which is given twice is given to
+    /// the dead the first time.
+    pub fn of_worker(self, number: u64) -> Mark {
+        Mark(self.generation | number % WORKERS_TOLD_APART)
+    }
+
+    /// Whether it is that of a worker of this supervisor.
+    pub fn include(self, mark: Mark) -> bool {
+        mark.0 - mark.0 % WORKERS_TOLD_APART == self.generation
+    }
+}
+
+fn in_limits(limits: &str) -> Option<Mark> {
+    hard_limit(limits, "Max file locks")?.filter(|limit| (LOWEST..2 * LOWEST).contains(limit)).map(Mark)
+}
+
+fn in_environment(environment: &[u8]) -> Option<Mark> {
+    let mut entries = environment.split(|byte| *byte == 0);
+    let value = entries.find_map(|entry| entry.strip_prefix(MARK_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    let number = std::str::from_utf8(value).ok()?.parse().ok()?;
+    (LOWEST..2 * LOWEST).contains(&number).then_some(Mark(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::orphans::new_generation;
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn marks() -> Marks {
+        Marks::of(&new_generation().unwrap()).unwrap()
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn marks_tell_workers_and_supervisors_apart() {
+        let (ours, others) = (marks(), marks());
+        assert_ne!(ours.of_worker(1), ours.of_worker(2));
+        assert_eq!(ours.of_worker(7), ours.of_worker(7 + (1 << 23)));
+        assert!(ours.include(ours.of_worker(u64::MAX)) && ours.include(ours.of_worker(0)));
+        assert!(!others.include(ours.of_worker(1)));
+    }
+
+    #[test]
+    fn only_the_name_of_a_generation_has_marks() {
+        for name in ["", "abc", &"g".repeat(32), &"0".repeat(31), "4194304"] {
+            assert_eq!(Marks::of(name), None, "{name}");
+        }
+        for name in ["0".repeat(32), "f".repeat(32)] {
+            let mark = Marks::of(&name).unwrap().of_worker(5).number();
+            assert!((LOWEST..2 * LOWEST).contains(&mark), "{mark:x}");
+        }
+    }
+
+    #[test]
+    fn the_mark_is_seen_in_the_environment_and_stays_in_the_limit_when_that_is_gone() {
+        let mark = marks().of_worker(12);
+        let variable =
+            |command: &mut Command| command.env(MARK_VARIABLE, mark.number().to_string()).spawn().unwrap();
+        let by_environment = variable(Command::new("sleep").arg("600"));
+        assert_eq!(Mark::of_process(by_environment.id()), Some(mark));
+        let limit = format!("--locks={0}:{0}", mark.number());
+        let mut command = Command::new("prlimit");
+        command.args([&limit, "env", "-i", "/bin/sleep", "600"]).stdout(std::process::Stdio::piped());
+        let by_limit = command.spawn().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let is_there = || fs::read_to_string(format!("/proc/{}/comm", by_limit.id())).unwrap() == "sleep\n";
+        while !is_there() {
+            assert!(std::time::Instant::now() < deadline, "it does not become what it is to be");
+            std::thread::yield_now();
+        }
+        assert_eq!(Mark::of_process(by_limit.id()), Some(mark));
+        [by_environment, by_limit].into_iter().for_each(end);
+    }
+
+    #[test]
+    fn who_has_no_mark_has_none_and_other_limits_are_none() {
+        assert_eq!(Mark::of_process(u32::MAX), None);
+        let line = |hard: &str| {
+            in_limits(&format!("Max file locks            7                    {hard}  locks\n"))
+        };
+        for hard in ["unlimited", "0", "4711", "4611686018427387903", "9223372036854775808", "x", ""] {
+            assert_eq!(line(hard), None, "{hard}");
+        }
+        assert_eq!(line("4611686018427387904"), Some(Mark(LOWEST)));
+        for environment in ["", "OFFLOAD_WORKER=", "OFFLOAD_WORKER=1", "XOFFLOAD_WORKER=4611686018427387904"]
+        {
+            assert_eq!(in_environment(environment.as_bytes()), None, "{environment}");
+        }
+    }
+}
