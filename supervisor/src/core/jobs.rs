@@ -228,6 +228,11 @@ impl Jobs {
         job.checkpoint_bytes = bytes;
     }
 
+    /// Those whose deadline has passed, the one that passed first first.
+    pub fn late(&self, now: Mono) -> impl Iterator<Item = JobId> + '_ {
+        self.deadlines.range(..=(now, JobId(u64::MAX))).map(|(_, id)| *id)
+    }
+
     /// The earliest deadline and whose it is.
     pub fn first_deadline(&self) -> Option<(Mono, JobId)> {
         self.deadlines.first().copied()

@@ -24,7 +24,7 @@ impl Hub {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_s: self.started.elapsed().as_secs_f64(),
+            uptime_s: self.time.uptime().as_secs_f64(),
             state: self.state(reason.is_some()).to_owned(),
             reason,
             workers: self.worker_counts(),
