@@ -21,6 +21,7 @@ mod gaps;
 mod launches;
 mod notices;
 mod orders;
+mod pages;
 mod stalls;
 mod strays;
 mod view;

@@ -206,6 +206,11 @@ impl Jobs {
         self.live.iter().map(|(&id, job)| (id, job))
     }
 
+    /// Those that are older than this one, the youngest first.
+    pub fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+        self.live.range(..id).rev().map(|(&id, job)| (id, job))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.live.len()

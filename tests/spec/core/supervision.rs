@@ -149,9 +149,13 @@ fn the_run_time_does_not_count_while_a_job_waits() {
 fn a_deadline_does_not_overtake_answers_that_came_in_time() {
     let mut pool = PoolUnderTest::slots(2);
     let jobs = [0, 1].map(|_| pool.submit_with("sum", |request| request.deadline = Some(10 * MS)));
-    jobs.map(|job| pool.start(job));
+    for job in jobs {
+        pool.start(job);
+    }
     pool.now = pool.now + 5000 * MS;
-    jobs.map(|job| pool.finish(job));
+    for job in jobs {
+        pool.finish(job);
+    }
     pool.event(Event::Tick);
     assert_eq!(jobs.map(|job| pool.outcome(job)), [Some(OutcomeCode::Ok); 2]);
 }
