@@ -209,6 +209,10 @@ mod tests {
             &ToSupervisor::Show { ticket: 2, view: View::Workers },
             b"\x05\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0",
         );
+        golden(
+            &ToSupervisor::Page { ticket: 2, view: View::Dead, after: "x", limit: 258 },
+            b"\x0b\0\0\0\x02\0\0\0\0\0\0\0\x04\0\0\0\x01\0\0\0\0\0\0\0x\x02\x01\0\0",
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 /// Both ends must speak the same major version.
 pub const VERSION_MAJOR: u16 = 2;
 /// A higher minor version adds messages that the other end need not know.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 
 /// Supervisor to worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -237,7 +237,8 @@ pub enum ToSupervisor<'a> {
         /// The job's public id.
         job: &'a str,
     },
-    /// Show something; answered with `Answer`.
+    /// Show something; answered with `Answer`. Of a list these are only the rows that fit into one page; `Page` shows
+    /// the others.
     Show {
         /// The client's number for it.
         ticket: u64,
@@ -275,6 +276,18 @@ pub enum ToSupervisor<'a> {
     Reload {
         /// The client's number for it.
         ticket: u64,
+    },
+    /// Show the next rows of a view that is a list. Answered with `Answer`: `{"rows": [...], "next": "..."}`, as many
+    /// rows as fit into a page; without `next` it was the last one. Since version 2.1.
+    Page {
+        /// The client's number for it.
+        ticket: u64,
+        /// Which list.
+        view: View,
+        /// The `next` of the page before; empty for the first one.
+        after: &'a str,
+        /// Most rows.
+        limit: u32,
     },
 }
 

@@ -74,8 +74,36 @@ pub const DEAD_LETTERS_MAX: usize = 1000;
 /// Bytes of input kept for dead letters; the oldest are dropped first (64 MiB).
 pub const DEAD_BYTES_MAX: usize = 64 << 20;
 
-/// Most clients connected to the local socket at a time.
+/// Most clients connected to the local socket at a time; fewer where descriptors are scarce.
 pub const CONNECTIONS_MAX: usize = 1024;
+
+/// Connections beyond those, for who looks after the supervisor: `status`, `stop`, `drain` and the like are answered on
+/// them, jobs are not taken.
+pub const CONTROL_CONNECTIONS: usize = 16;
+
+/// A client that asks for nothing and waits for nothing is disconnected after this long.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The same on a connection beyond the limit.
+pub const CONTROL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// When a new client has no room, one that has been idle for this long is disconnected for it.
+pub const GIVE_WAY_AFTER: Duration = Duration::from_secs(1);
+
+/// Most answers that come later (of a drain, a stop, a reload) which one client may wait for.
+pub const LATE_ANSWERS_MAX: usize = 64;
+
+/// Longest page of a list, in bytes; a longer single row travels alone.
+pub const PAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Most rows of one page.
+pub const PAGE_ROWS_MAX: usize = 1000;
+
+/// A request with a long answer waits while more bytes than this are to be written to its client.
+pub const ANSWER_BACKLOG_MAX: usize = 64 << 10;
+
+/// Longest line of a worker's last words in a list of dead letters, in bytes; each of them has all in `dead show`.
+pub const LISTED_LINE_MAX: usize = 256;
 
 /// Most jobs that one client may wait for beside those that it submitted itself.
 pub const WAITS_MAX: usize = 10_000;
@@ -100,13 +128,14 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Most clients that the `status` view lists.
 pub const CLIENTS_SHOWN_MAX: usize = 32;
 
-/// Most jobs that the `jobs` view lists.
+/// Most jobs that `offload jobs` lists unless told otherwise.
 pub const JOBS_SHOWN_MAX: usize = 1000;
 
 const _: () =
     assert!(WORKERS_MAX * WINDOW_MAX <= JOBS_QUEUED_MAX_DEFAULT, "a full pool fits back into the queue");
 const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
+const _: () = assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= FINISHED_JOBS_MAX);
 const _: () = assert!(TINY_RUN.as_nanos() < LONG_RUN.as_nanos());
 const _: () = assert!(

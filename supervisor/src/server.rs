@@ -8,16 +8,20 @@
 //!     '--- `offload stop` ---------------> Stopping ------------------------------->      '--> the loop is let go
 //! ```
 //!
-//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop.
+//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop;
+//! who is let in says `server/accept.rs`, who is answered next `server/turns.rs`, who is let go `server/patience.rs`.
 
+mod accept;
 mod admin;
 mod client;
 mod clients;
+mod descriptors;
+mod patience;
+mod turns;
 
 use crate::event_loop::{Context, HandleId, Hold, Interest, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
-use crate::front::{AcceptError, Listener};
+use crate::front::Listener;
 use crate::io_pool::{IoPool, IoPoolConfig};
-use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX};
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
 use crate::supervisor::{Hub, HubRef};
@@ -25,16 +29,15 @@ use crate::views::IoPoolView;
 use crate::workers::Program;
 use crate::workers::orphans::{self, Killed};
 use client::Client;
+use descriptors::Descriptors;
+use patience::Patience;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Clients that are let in at a time, in one turn.
-const ACCEPTS_PER_TURN: usize = 64;
 
 /// How long the last answers may take.
 const PARTING_MAX: Duration = Duration::from_secs(1);
@@ -92,6 +95,10 @@ struct Front {
     last_client: u64,
     /// Clients with something to write, or with requests that are read and not handled.
     to_serve: Vec<u64>,
+    /// Clients whose next answer may be made.
+    turns: VecDeque<u64>,
+    patience: Patience,
+    descriptors: Descriptors,
     turn_ends: bool,
     /// Bytes of payloads that are on their way in.
     granted: u64,
@@ -113,6 +120,7 @@ impl Server {
         on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
     ) -> Result<Server, StartError> {
         let handle = cx.handle();
+        let descriptors = Descriptors::raise(config.io_threads);
         let mut listener = Listener::bind(&config.socket)?;
         let log = Log::to_stderr(config.pool.log);
         let generation = found_generation(&mut listener, &log);
@@ -141,6 +149,9 @@ impl Server {
                 clients: BTreeMap::new(),
                 last_client: 0,
                 to_serve: Vec::new(),
+                turns: VecDeque::new(),
+                patience: Patience::default(),
+                descriptors,
                 turn_ends: false,
                 granted: 0,
                 is_draining: false,
@@ -150,7 +161,7 @@ impl Server {
         });
         front.borrow_mut().listen(listener)?;
         front.borrow_mut().watch_signals()?;
-        front.borrow_mut().watch_for_stalls();
+        front.borrow().warn_of_little_room();
         Ok(Server { front })
     }
 
@@ -233,41 +244,6 @@ impl Front {
                 self.drain();
             }
         }
-    }
-
-    fn accept(&mut self) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            let Some((listener, watcher)) = &self.listener else { return };
-            let watcher = *watcher;
-            let payload_max = usize::try_from(self.hub.borrow().config().max_payload).unwrap_or(usize::MAX);
-            match listener.accept(payload_max) {
-                Ok(Some(mut connection)) if self.clients.len() >= CONNECTIONS_MAX => {
-                    connection
-                        .goodbye(&format!("{CONNECTIONS_MAX} clients are connected, which is the limit"));
-                    let _ = connection.flush();
-                }
-                Ok(Some(connection)) => self.admit(connection),
-                Ok(None) => return,
-                Err(AcceptError::Exhausted(error)) => {
-                    self.hub.borrow().log().warn(format_args!("no descriptor for another client: {error}"));
-                    return self.pause_accepting(watcher);
-                }
-                Err(AcceptError::Io(error)) => {
-                    self.hub.borrow().log().error(format_args!("the local socket failed: {error}"));
-                    return self.pause_accepting(watcher);
-                }
-            }
-        }
-    }
-
-    fn pause_accepting(&self, watcher: HandleId) {
-        // The listener is closed when it ends, and then neither call has any effect.
-        let _ = self.handle.set_interest(watcher, Interest::NONE);
-        let handle = self.handle.clone();
-        let timer = self.handle.set_timeout(ACCEPT_PAUSE, move |_| {
-            let _ = handle.set_interest(watcher, Interest::READ);
-        });
-        self.handle.unref(timer);
     }
 
     fn reload(&mut self) {

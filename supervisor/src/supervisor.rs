@@ -17,9 +17,11 @@ mod crew;
 mod dead;
 mod explain;
 mod finished;
+mod gaps;
 mod launches;
 mod notices;
 mod orders;
+mod pages;
 mod stalls;
 mod strays;
 mod view;
@@ -39,22 +41,20 @@ use bytes::Bytes;
 use crew::Crew;
 use dead::DeadLetters;
 use finished::FinishedJobs;
+use gaps::OwnTime;
 use launches::Launch;
 use notices::Rows;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
 use orders::Order;
 use rustix::process::Signal;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use strays::Sweeps;
 
 pub(crate) use orders::Listener;
-
-/// What comes later than it was due by so much was not held up by work, but by this process being stopped.
-const GAP_MIN: Duration = Duration::from_secs(1);
 
 /// The variable in which a worker finds the core that it is to bind itself to.
 const AFFINITY_VARIABLE: &str = "OFFLOAD_AFFINITY";
@@ -67,9 +67,7 @@ pub(crate) struct Hub {
     me: Weak<RefCell<Hub>>,
     handle: LoopHandle,
     log: Log,
-    started: Instant,
-    /// How long this process did not run although it had to, in all.
-    gaps: Cell<Duration>,
+    time: OwnTime,
     ids: PublicIds,
     core: Core,
     programs: Vec<Versions>,
@@ -175,8 +173,7 @@ impl Hub {
                 crew: Crew::default(),
                 handle,
                 log,
-                started: Instant::now(),
-                gaps: Cell::new(Duration::ZERO),
+                time: OwnTime::new(),
                 ids: PublicIds::new(),
                 core,
                 programs: programs.into_iter().map(|program| Versions::from([(0, program)])).collect(),
@@ -322,19 +319,6 @@ impl Hub {
         self.tell(Event::Configure(Box::new(config)));
     }
 
-    /// Time as the core knows it. When this process itself was stopped, or held up, for longer than [`GAP_MIN`], that
-    /// time does not count: no job is late because of it, and no worker is killed for it.
-    fn now(&self) -> Mono {
-        let now = Mono::default() + self.started.elapsed().saturating_sub(self.gaps.get());
-        let Some((due, _)) = self.wake else { return now };
-        let late = now - due;
-        if late < GAP_MIN {
-            return now;
-        }
-        self.gaps.set(self.gaps.get() + late);
-        due
-    }
-
     /// Tells the core what happened, and whatever happens because of that.
     fn tell(&mut self, event: Event) {
         self.inbox.push_back(event.into());
@@ -436,29 +420,6 @@ impl Hub {
         self.turn_ends = false;
         self.flush_crew();
         self.set_timer();
-    }
-
-    fn set_timer(&mut self) {
-        let due = self.core.next_deadline();
-        if self.wake.map(|(when, _)| when) == due {
-            return;
-        }
-        if let Some((_, timer)) = self.wake.take() {
-            self.handle.clear(timer);
-        }
-        if let Some(due) = due {
-            let me = self.me.clone();
-            let timer = self.handle.set_timeout(due - self.now(), move |_| Hub::with(&me, Hub::on_time));
-            self.handle.unref(timer);
-            self.wake = Some((due, timer));
-        }
-    }
-
-    fn on_time(&mut self) {
-        // A gap is seen by what was due, so the clock is read before that is forgotten.
-        let _ = self.now();
-        self.wake = None;
-        self.tell(Event::Tick);
     }
 }
 

@@ -311,3 +311,12 @@ pub struct ExplanationView {
     /// The attempts that were lost, the first one first.
     pub lost: Vec<AttemptView>,
 }
+
+/// Some rows of a list.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Page {
+    /// The rows, in the order of the list, each as it came.
+    pub rows: Vec<Box<serde_json::value::RawValue>>,
+    /// Where the next page begins; none if there is no other.
+    pub next: Option<String>,
+}

@@ -95,6 +95,8 @@ faults! {
     Panic,
     /// The shell is late with its tick.
     LateTick,
+    /// The shell itself is stopped, for any time: what comes meanwhile is told when it goes on, and then the tick.
+    ShellStops,
 }
 
 /// How often each fault happens, in a thousand cases.

@@ -20,6 +20,9 @@ mod launches;
 /// When all faults are over, everything has to be well again after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Longest time for which the shell is stopped.
+const LONGEST_STOP: Duration = Duration::from_secs(20);
+
 /// Most events of one moment. Nothing that happens in no time may go on for ever.
 const EVENTS_OF_A_MOMENT_MAX: u32 = 5000;
 
@@ -163,6 +166,8 @@ pub(crate) struct World {
     soon: VecDeque<Said>,
     /// When the core wants a tick and when it gets it.
     wake: Option<(Mono, Mono)>,
+    /// The shell is stopped, or was, until then.
+    stopped_until: Mono,
     tape: Tape,
     moment: (Mono, u32),
     is_calm: bool,
@@ -219,6 +224,7 @@ impl World {
             task_of: BTreeMap::new(),
             soon: VecDeque::new(),
             wake: None,
+            stopped_until: Mono::default(),
             tape: Tape::new(3),
             moment: (Mono::default(), 0),
             is_calm: false,
@@ -282,7 +288,7 @@ impl World {
 
     /// One thing. False if nothing happens until `end`; then it is `end`.
     fn step(&mut self, end: Mono) -> Result<bool, Failure> {
-        let tick_at = self.tick_at();
+        let tick_at = self.tick_at().map(|at| at.max(self.stopped_until));
         let next = self.out.agenda.peek().map(|Reverse(entry)| entry.at);
         let at = [tick_at, next].into_iter().flatten().min().filter(|at| *at <= end);
         let Some(at) = at else {
@@ -290,13 +296,33 @@ impl World {
             return Ok(false);
         };
         self.out.now = self.out.now.max(at);
-        if tick_at.is_some_and(|tick| tick <= at) {
+        // What came while the shell was stopped is told before the tick.
+        let is_tick =
+            tick_at.is_some_and(|tick| tick <= at) && !(at == self.stopped_until && next == Some(at));
+        if is_tick {
             self.wake = None;
             self.tell(Event::Tick, true)?;
         } else if let Some(Reverse(entry)) = self.out.agenda.pop() {
-            self.happen(entry.thing)?;
+            self.happen_or_wait(entry.thing)?;
         }
         Ok(true)
+    }
+
+    /// What the shell would have to tell waits while that is stopped; processes go on.
+    fn happen_or_wait(&mut self, thing: Thing) -> Result<(), Failure> {
+        if matches!(thing, Thing::Act(..)) {
+            return self.happen(thing);
+        }
+        let stops = self.out.now > self.stopped_until
+            && self.out.plan.strikes(Fault::ShellStops, &mut self.out.choices, &mut self.tape);
+        if stops {
+            self.stopped_until = self.out.now + self.out.choices.delay(&mut self.tape, LONGEST_STOP);
+        }
+        if self.out.now < self.stopped_until {
+            self.out.schedule(self.stopped_until, thing);
+            return Ok(());
+        }
+        self.happen(thing)
     }
 
     /// When the next tick comes: when it is due, or a little later.

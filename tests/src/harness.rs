@@ -305,10 +305,31 @@ impl Daemon {
     /// If the socket does not come in time.
     #[track_caller]
     pub fn launch(arguments: &[&str]) -> Daemon {
+        Daemon::launch_by(command(&[]), arguments)
+    }
+
+    /// Starts `offload serve` with these arguments by a shell that says `first` before, such as `ulimit -n 256`, and waits
+    /// until it is ready.
+    ///
+    /// # Panics
+    /// If it does not become ready in time.
+    #[track_caller]
+    pub fn start_after(first: &str, arguments: &[&str]) -> Daemon {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]).arg(offload());
+        shell.env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1");
+        let daemon = Daemon::launch_by(shell, arguments);
+        let is_ready = |line: &str| line.contains("\"ready\"");
+        assert!(daemon.stdout.find(is_ready, PATIENCE).is_some(), "not ready: {:#?}", daemon.stderr.all());
+        daemon
+    }
+
+    #[track_caller]
+    fn launch_by(mut command: Command, arguments: &[&str]) -> Daemon {
         let folder = private_folder();
         let socket = folder.path().join("o.sock");
-        let mut command = command(&["serve", "--json", "--socket"]);
         command
+            .args(["serve", "--json", "--socket"])
             .arg(&socket)
             .args(arguments)
             .stdin(Stdio::null())

@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use bytes::Bytes;
 use offload_protocol::messages::{ToClient, ToSupervisor};
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use offload_supervisor::client::{self, Answer, ClientError, ConnectError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,7 +48,11 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
             "no supervisor at {socket}; start one with: offload serve --socket {socket}",
             socket = socket.display()
         )),
-        other => Failure::NoSupervisor(other.to_string()),
+        // Somebody is there: not the same as nobody.
+        busy @ (ConnectError::Busy { .. } | ConnectError::Refused { .. }) => {
+            Failure::outcome(OutcomeCode::Overloaded, busy.to_string())
+        }
+        other @ ConnectError::Io { .. } => Failure::NoSupervisor(other.to_string()),
     })
 }
 
@@ -128,13 +133,16 @@ impl Client {
             }
             Ok(answer) => Ok(answer),
             Err(Missing::Interrupted) => Err(Failure::Interrupted),
-            Err(Missing::Late) => Err(self.no_answer("the time is up")),
-            Err(Missing::Lost(reason)) => Err(self.no_answer(&reason)),
+            Err(Missing::Late) => {
+                let message = self.no_answer("it is busy, or stopped");
+                Err(Failure::outcome(OutcomeCode::Overloaded, message))
+            }
+            Err(Missing::Lost(reason)) => Err(Failure::NoSupervisor(self.no_answer(&reason))),
         }
     }
 
-    fn no_answer(&self, reason: &str) -> Failure {
-        Failure::NoSupervisor(format!("no answer from the supervisor at {}: {reason}", self.socket.display()))
+    fn no_answer(&self, reason: &str) -> String {
+        format!("no answer from the supervisor at {}: {reason}", self.socket.display())
     }
 
     /// Until the socket is readable, or writable if there is something to write.
@@ -169,7 +177,6 @@ mod tests {
     use super::super::fake_supervisor::{FakeSupervisor, PAYLOAD_MAX, finished_ok};
     use super::*;
     use offload_protocol::messages::View;
-    use offload_protocol::nouns::OutcomeCode;
     use std::ops::ControlFlow;
 
     const SHOW: ToSupervisor<'static> = ToSupervisor::Show { ticket: 1, view: View::Status };
@@ -235,7 +242,7 @@ mod tests {
         let mut client = client_of(&supervisor);
         assert!(matches!(client.receive(Some(Duration::from_millis(10))), Err(Missing::Late)));
         let failure = client.ask(&SHOW, Some(Duration::from_millis(10))).unwrap_err();
-        assert_eq!(failure.exit_code(), 3);
+        assert_eq!(failure.exit_code(), 4, "somebody is there");
     }
 
     #[test]

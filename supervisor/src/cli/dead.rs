@@ -3,7 +3,7 @@
 use super::attempts;
 use super::failure::Ended;
 use super::flags::Globals;
-use super::show::{show, show_answer};
+use super::show::{show_answer, show_list};
 use super::table::Table;
 use super::text;
 use clap::{Args, Subcommand};
@@ -29,8 +29,12 @@ pub(crate) struct Dead {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List them, the newest first
-    List,
+    /// List them, the newest first, with the last line that each worker printed
+    List {
+        /// Show at most so many; all unless told
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+    },
     /// Show everything that is known of how one died
     Show {
         /// The job's id
@@ -53,7 +57,10 @@ impl Dead {
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = |deed, job| ToSupervisor::Dead { ticket: 1, deed, job };
         match &self.verb {
-            Verb::List => show(globals, View::Dead, list),
+            Verb::List { limit } => {
+                let most = limit.unwrap_or(usize::MAX);
+                show_list(globals, View::Dead, most, |letter: &DeadView| letter.job.clone(), list)
+            }
             Verb::Show { job } => show_answer(globals, &request(DeadDeed::Show, job), forensics),
             Verb::Retry { job } => show_answer(globals, &request(DeadDeed::Retry, job), new_id),
             Verb::Drop { job } => {

@@ -2,21 +2,26 @@
 
 use super::failure::Ended;
 use super::flags::Globals;
-use super::show::show;
+use super::show::show_list;
 use super::table::{Table, cell};
 use super::text;
 use clap::Args;
 use offload_protocol::messages::View;
+use offload_supervisor::limits::JOBS_SHOWN_MAX;
 use offload_supervisor::views::JobView;
 
 /// List recent jobs, the newest first
 #[derive(Args, Debug)]
-pub(crate) struct Jobs {}
+pub(crate) struct Jobs {
+    /// Show at most so many: first those that have not ended, then the others, each the newest first
+    #[arg(long, value_name = "N", default_value_t = JOBS_SHOWN_MAX)]
+    limit: usize,
+}
 
 impl Jobs {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
-        show(globals, View::Jobs, render)
+        show_list(globals, View::Jobs, self.limit, |job: &JobView| job.job.clone(), render)
     }
 }
 

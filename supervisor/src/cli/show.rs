@@ -1,11 +1,15 @@
-//! What verbs that ask for a document have in common: it is printed as it came, or as text for people.
+//! What verbs that ask for a document have in common: it is printed as it came, or as text for people. A list comes in
+//! pages and is printed whole.
 
 use super::client::ANSWER_TIMEOUT;
 use super::failure::{Ended, Failure, OK};
 use super::flags::{CLIENT_NAME, Globals};
 use super::output::{print, print_line};
 use offload_protocol::messages::{ToSupervisor, View};
+use offload_supervisor::views::Page;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use std::collections::BTreeSet;
 
 /// Asks the supervisor for `view`; `render` makes the text for people from it.
 pub(crate) fn show<T: DeserializeOwned>(
@@ -27,7 +31,56 @@ pub(crate) fn show_answer<T: DeserializeOwned>(
         print_line(&document)?;
         return Ok(OK);
     }
-    let unknown = |error| Failure::internal("the supervisor's answer is of another form; try --json", error);
     print(render(&serde_json::from_slice(&document).map_err(unknown)?).as_bytes())?;
     Ok(OK)
+}
+
+/// Asks the supervisor for the rows of a list, at most so many, page by page. `name` is what a row is known by: one that
+/// moves while the list is read may come twice, and counts once.
+pub(crate) fn show_list<T: DeserializeOwned>(
+    globals: &Globals,
+    view: View,
+    most: usize,
+    name: impl Fn(&T) -> String,
+    render: impl FnOnce(&Vec<T>) -> String,
+) -> Ended {
+    let mut client = globals.connect(CLIENT_NAME)?;
+    let mut list = List { rows: Vec::new(), documents: Vec::new(), seen: BTreeSet::new() };
+    let mut after = Some(String::new());
+    while let Some(place) = after.filter(|_| list.rows.len() < most) {
+        let limit = u32::try_from(most - list.rows.len()).unwrap_or(u32::MAX);
+        let request = ToSupervisor::Page { ticket: 1, view, after: &place, limit };
+        let document = client.ask(&request, Some(ANSWER_TIMEOUT))?;
+        let page: Page = serde_json::from_slice(&document).map_err(unknown)?;
+        page.rows.into_iter().try_for_each(|row| list.add(row, &name))?;
+        after = page.next;
+    }
+    if globals.json {
+        print_line(format!("[{}]", list.documents.join(",")))?;
+        return Ok(OK);
+    }
+    print(render(&list.rows).as_bytes())?;
+    Ok(OK)
+}
+
+struct List<T> {
+    rows: Vec<T>,
+    /// The same as they came.
+    documents: Vec<String>,
+    seen: BTreeSet<String>,
+}
+
+impl<T: DeserializeOwned> List<T> {
+    fn add(&mut self, document: Box<RawValue>, name: impl Fn(&T) -> String) -> Result<(), Failure> {
+        let row = serde_json::from_str(document.get()).map_err(unknown)?;
+        if self.seen.insert(name(&row)) {
+            self.rows.push(row);
+            self.documents.push(String::from(Box::<str>::from(document)));
+        }
+        Ok(())
+    }
+}
+
+fn unknown(error: serde_json::Error) -> Failure {
+    Failure::internal("the supervisor's answer is of another form; try --json", error)
 }

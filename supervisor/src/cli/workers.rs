@@ -2,7 +2,7 @@
 
 use super::failure::Ended;
 use super::flags::Globals;
-use super::show::show;
+use super::show::show_list;
 use super::table::{Table, cell};
 use super::text;
 use clap::Args;
@@ -16,7 +16,7 @@ pub(crate) struct Workers {}
 impl Workers {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
-        show(globals, View::Workers, render)
+        show_list(globals, View::Workers, usize::MAX, |worker: &WorkerView| worker.slot.to_string(), render)
     }
 }
 

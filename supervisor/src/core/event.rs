@@ -174,7 +174,8 @@ pub enum Event {
         /// Its resident memory.
         resident_bytes: u64,
     },
-    /// Time has passed: `next_deadline` is reached.
+    /// Time has passed: `next_deadline` is reached, and everything that had come until now is told. Only then is it
+    /// certain who has not kept a limit.
     Tick,
     /// Take no more jobs, finish those there are, then end.
     Drain,

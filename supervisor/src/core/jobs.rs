@@ -206,6 +206,11 @@ impl Jobs {
         self.live.iter().map(|(&id, job)| (id, job))
     }
 
+    /// Those that are older than this one, the youngest first.
+    pub fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+        self.live.range(..id).rev().map(|(&id, job)| (id, job))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.live.len()
@@ -226,6 +231,11 @@ impl Jobs {
         let Some(job) = self.live.get_mut(&id) else { return };
         self.held_bytes = self.held_bytes - job.checkpoint_bytes + bytes;
         job.checkpoint_bytes = bytes;
+    }
+
+    /// Those whose deadline has passed, the one that passed first first.
+    pub fn late(&self, now: Mono) -> impl Iterator<Item = JobId> + '_ {
+        self.deadlines.range(..=(now, JobId(u64::MAX))).map(|(_, id)| *id)
     }
 
     /// The earliest deadline and whose it is.

@@ -189,8 +189,10 @@ impl Core {
         self.expect_start(slot, now + self.config.start_timeout);
     }
 
-    /// Does what is due.
+    /// Does what is due. Limits of what workers do are applied here and nowhere else, because only before a tick
+    /// everything that has come from them is handed over (see [`Event::Tick`](super::event::Event::Tick)).
     pub(super) fn on_time(&mut self, now: Mono, actions: &mut Actions) {
+        self.expire_all(now, actions);
         if let Phase::Draining { end_at } = self.phase
             && end_at <= now
         {

@@ -32,6 +32,8 @@ bugs! {
     BytesNotReturned,
     /// The deadline of a job that has ended stays in the list.
     DeadlineNotRemoved,
+    /// A deadline counts before the answers that came in time are read.
+    DeadlineBeforeAnswers,
     /// A running job is not ended when its deadline comes.
     DeadlineOfRunningIgnored,
     /// A cancelled job stays in its queue.

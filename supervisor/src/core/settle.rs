@@ -11,7 +11,7 @@ use crate::limits::SHORT_MEMORY;
 
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
-        self.expire(now, actions);
+        self.expire_waiting(now, actions);
         self.relist();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();

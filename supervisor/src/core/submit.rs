@@ -3,7 +3,7 @@
 use super::action::{Action, Actions, Kill};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex, Ticket};
-use super::jobs::{Expected, Job, JobState};
+use super::jobs::{Expected, Job, JobState, Jobs};
 use super::keys::Known;
 use super::outcome::{self, human};
 use super::registry::Class;
@@ -250,9 +250,21 @@ impl Core {
         }
     }
 
-    /// Ends the jobs whose deadline has passed.
-    pub(super) fn expire(&mut self, now: Mono, actions: &mut Actions) {
-        while let Some((_, id)) = self.jobs.first_deadline().filter(|(when, _)| *when <= now) {
+    /// Ends jobs that wait and whose deadline has passed, which is certain at once. What a worker has may have ended in
+    /// time, and only its answer not be here yet.
+    pub(super) fn expire_waiting(&mut self, now: Mono, actions: &mut Actions) {
+        let early = self.sabotage.is(Bug::DeadlineBeforeAnswers);
+        self.expire(now, |state| early || !state.is_with_a_worker(), actions);
+    }
+
+    /// Ends jobs whose deadline has passed, also those that a worker has: all that it said up to now is heard.
+    pub(super) fn expire_all(&mut self, now: Mono, actions: &mut Actions) {
+        self.expire(now, |_| true, actions);
+    }
+
+    fn expire(&mut self, now: Mono, which: impl Fn(JobState) -> bool, actions: &mut Actions) {
+        let next = |jobs: &Jobs| jobs.late(now).find(|id| jobs.get(*id).is_some_and(|job| which(job.state)));
+        while let Some(id) = next(&self.jobs) {
             let Some(job) = self.jobs.get(id) else { return };
             if self.sabotage.is(Bug::DeadlineOfRunningIgnored) && job.state.is_with_a_worker() {
                 return;

@@ -31,8 +31,6 @@ use super::peer::is_same_user;
 use super::request::owned;
 use crate::limits::GREETING_TIMEOUT;
 use bytes::Bytes;
-use interprocess::local_socket::{ConnectOptions, GenericFilePath, ToFsName};
-use interprocess::os::unix::uds_local_socket as uds;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::{LABEL_MAX, PAYLOAD_MAX_CEILING};
@@ -42,11 +40,14 @@ use offload_protocol::messages::{
 use offload_protocol::nouns::{ContentType, cut};
 use offload_protocol::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+};
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -73,7 +74,9 @@ pub struct Client {
 
 impl Client {
     /// Connects to the socket at `path` as `name`, of which [`LABEL_MAX`] bytes are used. Waits while the supervisor
-    /// is too busy to accept, and then [`GREETING_TIMEOUT`] for its welcome.
+    /// is too busy to accept, and then for its welcome, each at most [`GREETING_TIMEOUT`].
+    ///
+    /// The supervisor lets go of clients that neither ask for anything nor wait for anything for a minute.
     ///
     /// # Errors
     /// See [`ConnectError`]. A supervisor of another user is not talked to.
@@ -92,6 +95,9 @@ impl Client {
             Ok(()) => Ok(client),
             Err(ClientError::Closed { reason: Some(reason) }) => Err(ConnectError::Refused { reason }),
             Err(ClientError::Io(error)) => Err(ConnectError::of(path, error)),
+            Err(ClientError::Closed { reason: None }) => {
+                Err(ConnectError::Busy { socket: path.to_owned(), what: "it closed the connection" })
+            }
             Err(error) => Err(ConnectError::of(path, io::Error::other(error))),
         }
     }
@@ -323,16 +329,19 @@ impl AsFd for Client {
 /// As long as can be said: more than a deadline can be away.
 const LONGEST_WAIT: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
-/// Connects without a time limit: with one, this crate reports success although the queue of the listener is full.
+/// Waits for its turn where many connect, but not for ever: a supervisor that is stopped lets nobody in.
 fn open(path: &Path) -> io::Result<UnixStream> {
     // Such a name would be one without a file, where no permissions say who listens.
     if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
         let reason = "the path of a socket must not be empty and must not have a zero byte";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
-    let name = path.as_os_str().to_fs_name::<GenericFilePath>()?;
-    let stream: uds::Stream = ConnectOptions::new().name(name).connect_sync_as()?;
-    let socket = UnixStream::from(OwnedFd::from(stream));
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // On Linux this is also how long connecting waits for room in the listener's queue; then it fails with AGAIN.
+    set_socket_timeout(&socket, Timeout::Send, Some(GREETING_TIMEOUT))?;
+    retry_on_intr(|| connect(&socket, &address))?;
+    let socket = UnixStream::from(socket);
     if !is_same_user(&socket) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));
     }

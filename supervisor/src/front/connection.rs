@@ -39,8 +39,8 @@ use std::rc::Rc;
 pub enum Received {
     /// All that was read is handed over. The socket is readable if there is more.
     Messages,
-    /// As many requests as one call may hand over, and perhaps more are in the buffer. Call again in the next turn:
-    /// the socket need not become readable for them.
+    /// As many requests as one call may hand over, or one whose answer may be long, and perhaps more are in the buffer.
+    /// Call again in the next turn: the socket need not become readable for them.
     More,
     /// There was nothing to read.
     WouldBlock,
@@ -175,7 +175,8 @@ impl Connection {
     }
 
     /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and hands at most
-    /// [`REQUESTS_PER_CALL_MAX`] requests to `sink`. The greeting is answered here and not handed over.
+    /// [`REQUESTS_PER_CALL_MAX`] requests to `sink`, none after one whose answer may be long
+    /// ([`Request::is_costly`]). The greeting is answered here and not handed over.
     ///
     /// `grant` is asked for room, in bytes, before a payload of more than
     /// [`INLINE_PAYLOAD_MAX`](offload_protocol::limits::INLINE_PAYLOAD_MAX) is read.
@@ -282,8 +283,8 @@ impl Connection {
         }
         while *left > 0 {
             let Some(request) = self.next_request(grant)? else { return Ok(true) };
+            *left = if request.is_costly() { 0 } else { *left - 1 };
             sink(request);
-            *left -= 1;
         }
         Ok(false)
     }

@@ -89,6 +89,17 @@ pub enum Request {
         /// The client's number for it.
         ticket: u64,
     },
+    /// Show some rows of a list.
+    Page {
+        /// The client's number for it.
+        ticket: u64,
+        /// Which list.
+        view: View,
+        /// Where the page before ended, as it said; empty for the first one.
+        after: String,
+        /// Most rows.
+        limit: u32,
+    },
     /// A job whose payload is over the limit. It is skipped as it comes; the answer is `too_large`.
     TooLarge {
         /// The client's number for it.
@@ -135,7 +146,67 @@ impl Request {
             ToSupervisor::Explain { ticket, job } => Request::Explain { ticket, job: job.to_owned() },
             ToSupervisor::Dead { ticket, deed, job } => Request::Dead { ticket, deed, job: job.to_owned() },
             ToSupervisor::Reload { ticket } => Request::Reload { ticket },
+            ToSupervisor::Page { ticket, view, after, limit } => {
+                Request::Page { ticket, view, after: after.to_owned(), limit }
+            }
         })
+    }
+
+    /// Whether the answer may be long, or take long to make. Such requests are handed over one at a time.
+    pub fn is_costly(&self) -> bool {
+        match self {
+            Request::Submit { .. }
+            | Request::Cancel { .. }
+            | Request::TooLarge { .. }
+            | Request::NoRoom { .. } => false,
+            Request::Wait { .. }
+            | Request::Result { .. }
+            | Request::Show { .. }
+            | Request::Page { .. }
+            | Request::Drain { .. }
+            | Request::Stop { .. }
+            | Request::Explain { .. }
+            | Request::Dead { .. }
+            | Request::Reload { .. } => true,
+        }
+    }
+
+    /// Whether those who look after the supervisor ask for it: also while there is no room for other clients.
+    pub fn is_control(&self) -> bool {
+        match self {
+            Request::Submit { .. }
+            | Request::Wait { .. }
+            | Request::Result { .. }
+            | Request::TooLarge { .. }
+            | Request::NoRoom { .. } => false,
+            Request::Cancel { .. }
+            | Request::Show { .. }
+            | Request::Page { .. }
+            | Request::Drain { .. }
+            | Request::Stop { .. }
+            | Request::Explain { .. }
+            | Request::Dead { .. }
+            | Request::Reload { .. } => true,
+        }
+    }
+
+    /// The client's number for it.
+    pub fn ticket(&self) -> u64 {
+        match self {
+            Request::Submit { ticket, .. }
+            | Request::Wait { ticket, .. }
+            | Request::Result { ticket, .. }
+            | Request::Cancel { ticket, .. }
+            | Request::Show { ticket, .. }
+            | Request::Page { ticket, .. }
+            | Request::Drain { ticket }
+            | Request::Stop { ticket }
+            | Request::Explain { ticket, .. }
+            | Request::Dead { ticket, .. }
+            | Request::Reload { ticket }
+            | Request::TooLarge { ticket, .. }
+            | Request::NoRoom { ticket, .. } => *ticket,
+        }
     }
 }
 

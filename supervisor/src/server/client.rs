@@ -1,9 +1,10 @@
 //! One connection on the loop, with the jobs that its client waits for.
 
+use super::accept::Standing;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, LoopHandle};
-use crate::front::{Connection, Flushed};
-use crate::limits::{CONNECTION_BACKLOG_MAX, GREETING_TIMEOUT, STALL_TIMEOUT};
+use crate::front::{Connection, Flushed, Request};
+use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
 use bytes::Bytes;
 use offload_protocol::messages::ToClient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,17 +20,25 @@ pub(super) struct Client {
     pub(super) jobs: BTreeSet<JobId>,
     /// Jobs, its own or not, that it asked to be told about later.
     pub(super) waits: usize,
+    /// Jobs that it submitted and will be told about, also such as were there already under the same key.
+    pub(super) awaited: usize,
+    /// Requests that are answered later, when something is over.
+    pub(super) owed: BTreeSet<u64>,
+    /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
+    pub(super) asked: Option<Request>,
+    pub(super) has_a_turn: bool,
+    pub(super) standing: Standing,
     /// Requests are in the connection's buffer, or it takes no more of them for now.
     pub(super) has_more: bool,
     has_ended: bool,
     pub(super) is_marked: bool,
-    since: Instant,
+    pub(super) since: Instant,
     /// When bytes last went in or out.
-    progress_at: Instant,
+    pub(super) progress_at: Instant,
 }
 
 impl Client {
-    pub(super) fn new(connection: Connection, watcher: HandleId) -> Client {
+    pub(super) fn new(connection: Connection, watcher: HandleId, standing: Standing) -> Client {
         let now = Instant::now();
         Client {
             connection,
@@ -37,6 +46,11 @@ impl Client {
             interest: Interest::READ,
             jobs: BTreeSet::new(),
             waits: 0,
+            awaited: 0,
+            owed: BTreeSet::new(),
+            asked: None,
+            has_a_turn: false,
+            standing,
             has_more: false,
             has_ended: false,
             is_marked: false,
@@ -52,9 +66,34 @@ impl Client {
             .expect("texts are cut so that every message fits into a header");
     }
 
-    /// Whether its requests may be read: not while it does not take its answers.
+    /// Whether its requests may be read: not while it does not take its answers, or one of them waits for its turn.
     pub(super) fn may_be_read(&self) -> bool {
-        !self.has_ended && self.connection.unsent() <= CONNECTION_BACKLOG_MAX
+        !self.has_ended && self.asked.is_none() && self.connection.unsent() <= CONNECTION_BACKLOG_MAX
+    }
+
+    /// Whether a long answer may be made for it: not before it has taken those before.
+    pub(super) fn may_be_answered(&self) -> bool {
+        self.asked.is_some() && self.connection.unsent() <= ANSWER_BACKLOG_MAX
+    }
+
+    /// Whether an answer to it is due, now or when something is over.
+    pub(super) fn is_awaiting(&self) -> bool {
+        self.asked.is_some() || self.awaited + self.waits > 0 || !self.owed.is_empty()
+    }
+
+    /// Whether it asks for nothing and waits for nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_awaiting() && self.connection.unsent() == 0 && !self.is_mid_request()
+    }
+
+    /// Whether the rest of something that it has begun to send may come.
+    pub(super) fn is_mid_request(&self) -> bool {
+        self.connection.is_mid_frame() && !self.has_ended
+    }
+
+    /// Whether it sends no more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// It sends no more, but may still listen.
@@ -105,16 +144,6 @@ impl Client {
 
     pub(super) fn close_after_flush(&mut self) {
         self.connection.close_after_flush();
-    }
-
-    /// Why it is to be disconnected, if it takes too long over something.
-    pub(super) fn is_too_slow(&self, now: Instant) -> Option<&'static str> {
-        if !self.connection.is_greeted() {
-            return (now - self.since >= GREETING_TIMEOUT).then_some("it did not introduce itself");
-        }
-        let is_due = self.connection.unsent() > 0 || (self.connection.is_mid_frame() && self.may_be_read());
-        let is_stalled = is_due && now - self.progress_at >= STALL_TIMEOUT;
-        is_stalled.then_some("it stopped in the middle of a message")
     }
 
     pub(super) fn unwatch(self, handle: &LoopHandle) {

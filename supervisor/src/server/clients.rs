@@ -1,6 +1,7 @@
 //! Requests to the hub, answers back.
 
 use super::Front;
+use super::accept::Standing;
 use super::client::Client;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, Readiness};
@@ -13,17 +14,16 @@ use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::{ToClient, View};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
 use serde::Serialize;
-use std::time::{Duration, Instant};
-
-/// How often slow clients are looked for.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Front {
-    pub(super) fn admit(&mut self, connection: Connection) {
+    pub(super) fn admit(&mut self, connection: Connection, standing: Standing) {
         self.last_client += 1;
         let id = self.last_client;
         match self.watch_client(id, &connection) {
-            Ok(watcher) => drop(self.clients.insert(id, Client::new(connection, watcher))),
+            Ok(watcher) => {
+                self.clients.insert(id, Client::new(connection, watcher, standing));
+                self.watch_patience(id);
+            }
             Err(error) => self.hub.borrow().log().warn(format_args!("a client was turned away: {error}")),
         }
     }
@@ -46,8 +46,8 @@ impl Front {
         self.mark(id);
     }
 
-    /// Reads once and handles what came.
-    fn receive(&mut self, id: u64) {
+    /// Reads once and handles what came; what has a long answer waits for its turn.
+    pub(super) fn receive(&mut self, id: u64) {
         let max_bytes = self.hub.borrow().config().max_bytes;
         let held = self.hub.borrow().held_bytes();
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return };
@@ -71,8 +71,13 @@ impl Front {
             Err(error) => self.note_error(id, &error),
         }
         for request in requests {
-            self.handle_request(id, request);
+            match self.clients.get_mut(&id) {
+                Some(client) if request.is_costly() => client.asked = Some(request),
+                _ => self.handle_request(id, request),
+            }
         }
+        self.give_a_turn(id);
+        self.mark(id);
         if self.clients.get(&id).is_some_and(Client::is_gone) {
             self.drop_client(id);
         }
@@ -82,7 +87,10 @@ impl Front {
         self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {error}"));
     }
 
-    fn handle_request(&mut self, id: u64, request: Request) {
+    pub(super) fn handle_request(&mut self, id: u64, request: Request) {
+        if !self.may_ask(id, &request) {
+            return self.refuse_for_want_of_room(id, &request);
+        }
         match request {
             Request::Submit { ticket, task, content, detach, options, payload } => {
                 let client = self
@@ -97,6 +105,7 @@ impl Front {
             Request::Result { ticket, job } => self.result(id, ticket, &job),
             Request::Cancel { ticket, job } => self.cancel(id, ticket, &job),
             Request::Show { ticket, view } => self.show(id, ticket, view),
+            Request::Page { ticket, view, after, limit } => self.show_page(id, ticket, view, &after, limit),
             Request::Drain { ticket } => {
                 self.remember_farewell(id, ticket);
                 self.drain();
@@ -107,7 +116,8 @@ impl Front {
             }
             Request::Explain { ticket, job } => self.explain(id, ticket, &job),
             Request::Dead { ticket, deed, job } => self.dead(id, ticket, deed, &job),
-            Request::Reload { ticket } => self.reload_for(id, ticket),
+            Request::Reload { ticket } if self.owe(id, ticket) => self.reload_for(id, ticket),
+            Request::Reload { .. } => {}
             Request::TooLarge { ticket, length } => {
                 self.hub.borrow_mut().refused();
                 let limit = self.hub.borrow().config().max_payload;
@@ -131,6 +141,9 @@ impl Front {
             Ok(submitted) => {
                 let name = self.hub.borrow().name(submitted.job);
                 self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
+                if let Some(client) = self.clients.get_mut(&id).filter(|_| !detach) {
+                    client.awaited += 1;
+                }
                 let is_its_own = !detach && !submitted.is_known;
                 if let Some(client) = self.clients.get_mut(&id).filter(|_| is_its_own) {
                     client.jobs.insert(submitted.job);
@@ -148,6 +161,9 @@ impl Front {
                 let job = front.hub.borrow().find(&finished.report.job);
                 if let (Some(client), Some(job)) = (front.clients.get_mut(&id), job) {
                     client.jobs.remove(&job);
+                }
+                if let Some(client) = front.clients.get_mut(&id) {
+                    client.awaited -= 1;
                 }
                 front.deliver(id, ticket, finished);
             });
@@ -249,23 +265,21 @@ impl Front {
         let hub = hub.borrow();
         match view {
             View::Status => self.answer(id, ticket, &hub.status(io_pool)),
-            View::Workers => self.answer(id, ticket, &hub.workers()),
-            View::Jobs => self.answer(id, ticket, &hub.jobs()),
             View::Tasks => self.answer(id, ticket, &hub.tasks()),
-            View::Dead => self.answer(id, ticket, &hub.dead_letters()),
+            View::Workers | View::Jobs | View::Dead => self.show_list(id, ticket, view),
         }
     }
 
     /// Remembers whom to tell when all is over; more often than the bound nobody needs to be told.
     fn remember_farewell(&mut self, id: u64, ticket: u64) {
-        if self.farewells.len() < CONNECTIONS_MAX {
+        if self.farewells.len() < CONNECTIONS_MAX && self.owe(id, ticket) {
             self.farewells.push((id, ticket));
         }
     }
 
     pub(super) fn answer(&mut self, id: u64, ticket: u64, document: &impl Serialize) {
         let bytes = serde_json::to_vec(document).expect("views have string keys and no numbers out of range");
-        self.send(id, &ToClient::Answer { ticket }, &Bytes::from(bytes));
+        self.answer_json(id, ticket, bytes);
     }
 
     pub(super) fn reject(&mut self, id: u64, ticket: u64, code: OutcomeCode, message: &str) {
@@ -274,12 +288,13 @@ impl Front {
 
     /// Refuses a request, if need be with the time after which it may be made again.
     pub(super) fn refuse(&mut self, id: u64, ticket: u64, error: &ErrorDetail) {
+        self.settle(id, ticket);
         let message = cut(&error.message, MESSAGE_MAX).into();
         let (code, retry_after_ms) = (error.code, error.retry_after_ms);
         self.send(id, &ToClient::Rejected { ticket, code, message, retry_after_ms }, &Bytes::new());
     }
 
-    fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {
+    pub(super) fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.send(message, payload);
             self.mark(id);
@@ -298,15 +313,21 @@ impl Front {
         if !std::mem::replace(&mut client.is_marked, true) {
             self.to_serve.push(id);
         }
+        self.end_turn_later();
+    }
+
+    pub(super) fn end_turn_later(&mut self) {
         if !std::mem::replace(&mut self.turn_ends, true) {
             let me = self.me.clone();
             self.handle.set_immediate(move |_| Front::with(&me, Front::end_turn));
         }
     }
 
-    /// Once a turn: every client with something to write is written to once, and read on where that was put off.
+    /// Once a turn: some long answers are made, every client with something to write is written to once, and read on where
+    /// that was put off.
     fn end_turn(&mut self) {
         self.turn_ends = false;
+        self.take_turns();
         for id in std::mem::take(&mut self.to_serve) {
             self.serve(id);
         }
@@ -317,7 +338,9 @@ impl Front {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.is_marked = false;
         let has_more_to_write = client.flush();
-        if client.connection.is_finished() {
+        // One that sends no more is let go when it has all that it asked for.
+        let is_done = client.has_ended() && client.is_idle();
+        if client.connection.is_finished() || is_done {
             return self.drop_client(id);
         }
         client.set_interest(&self.handle);
@@ -328,6 +351,11 @@ impl Front {
         if has_more_to_write || has_more_to_read {
             self.mark(id);
         }
+        self.give_a_turn(id);
+        if !self.turns.is_empty() {
+            self.end_turn_later();
+        }
+        self.watch_patience(id);
     }
 
     /// A client is gone. Of the jobs that it submitted and did not detach those that wait are cancelled, unless somebody
@@ -345,30 +373,6 @@ impl Front {
             }
         }
         client.unwatch(&self.handle);
-    }
-
-    pub(super) fn watch_for_stalls(&mut self) {
-        let me = self.me.clone();
-        let timer = self.handle.set_timeout(LOOK_EVERY, move |_| {
-            Front::with(&me, |front| {
-                front.drop_slow_clients();
-                front.watch_for_stalls();
-            });
-        });
-        self.handle.unref(timer);
-    }
-
-    fn drop_slow_clients(&mut self) {
-        let now = Instant::now();
-        let slow: Vec<(u64, &str)> =
-            self.clients.iter().filter_map(|(id, client)| Some((*id, client.is_too_slow(now)?))).collect();
-        let gone: Vec<u64> =
-            self.clients.iter().filter(|(_, client)| client.is_gone()).map(|(id, _)| *id).collect();
-        gone.into_iter().for_each(|id| self.drop_client(id));
-        for (id, why) in slow {
-            self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {why}"));
-            self.drop_client(id);
-        }
     }
 }
 

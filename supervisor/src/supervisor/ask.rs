@@ -5,7 +5,7 @@ use super::orders::{self, Listener};
 use crate::core::config::CoreConfig;
 use crate::core::ids::{JobId, ProgramIndex, WorkerId};
 use crate::job::Finished;
-use crate::limits::LISTENERS_MAX;
+use crate::limits::{HANGING_MAX, LISTENERS_MAX};
 use crate::log::Log;
 use offload_protocol::nouns::ErrorDetail;
 use std::time::Duration;
@@ -73,6 +73,12 @@ impl Hub {
     /// How a job ended, as far as that is remembered; its output too, if that was kept.
     pub(crate) fn look_up(&self, job: JobId) -> Option<(&Finished, bool)> {
         self.finished.get(job)
+    }
+
+    /// How many processes there may be at a time: a place for each, and those that hang in the kernel.
+    pub(crate) fn processes_max(&self) -> usize {
+        let config = self.core.config();
+        self.core.slots().len().max(config.workers + config.spares) + HANGING_MAX
     }
 
     /// Bytes of input that jobs hold.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often the socket of a process that has ended is read: what the kernel can hold of it is less.
+/// How often a socket is read if all that is there is wanted: what the kernel can hold of it is less.
 const LAST_READS: usize = 16;
 
 /// Process ids of ended workers that are remembered.
@@ -42,6 +42,8 @@ pub(super) struct Member {
     is_marked: bool,
     /// When bytes last went in or out, for as long as some are due.
     pub(super) progress_at: Instant,
+    /// Looks in a row that found bytes due and no progress.
+    pub(super) silent_looks: u32,
     /// What it had given up when it said hello.
     pub(super) confinement: Option<Confinement>,
 }
@@ -80,6 +82,13 @@ impl Crew {
         let Some(member) = self.members.get_mut(&worker) else { return };
         if !std::mem::replace(&mut member.is_marked, true) {
             self.to_flush.push(worker);
+        }
+    }
+
+    /// Another look was had: these are silent.
+    pub(super) fn count_looks(&mut self, silent: &[WorkerId]) {
+        for (worker, member) in &mut self.members {
+            member.silent_looks = if silent.contains(worker) { member.silent_looks + 1 } else { 0 };
         }
     }
 
@@ -168,12 +177,18 @@ impl Hub {
         false
     }
 
-    fn on_process_end(&mut self, worker: WorkerId) {
+    /// Reads all that the kernel holds of what this worker sent, and tells it.
+    pub(super) fn read_what_is_there(&mut self, worker: WorkerId) {
         for _ in 0..LAST_READS {
             if !self.receive(worker) {
                 break;
             }
         }
+        self.work_off_inbox();
+    }
+
+    pub(super) fn on_process_end(&mut self, worker: WorkerId) {
+        self.read_what_is_there(worker);
         for stream in [Stream::Stdout, Stream::Stderr] {
             let captured =
                 self.crew.get_mut(worker).map(|member| member.process.capture_rest(stream, Instant::now()));
@@ -279,6 +294,7 @@ impl Member {
             is_deaf: false,
             is_marked: false,
             progress_at: Instant::now(),
+            silent_looks: 0,
             confinement: None,
         }
     }

@@ -7,9 +7,9 @@ use super::{Hub, Refused, Submitted};
 use crate::core::action::{Ended, LostAttempt};
 use crate::core::ids::JobId;
 use crate::job::Job;
-use crate::limits::{DEAD_BYTES_MAX, DEAD_LETTERS_MAX};
+use crate::limits::{DEAD_BYTES_MAX, DEAD_LETTERS_MAX, LISTED_LINE_MAX};
 use crate::views::{AttemptView, DeadView, UsageView};
-use offload_protocol::nouns::Report;
+use offload_protocol::nouns::{Report, cut};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
@@ -69,14 +69,16 @@ impl Hub {
         self.dead.insert(ended.job, Letter { job, died_at: Instant::now(), error, attempts });
     }
 
-    /// All of them, the youngest first.
-    pub(crate) fn dead_letters(&self) -> Vec<DeadView> {
-        self.dead.letters.iter().rev().map(|(id, letter)| self.dead_view(*id, letter)).collect()
+    /// Those that are older than this one, the youngest first, with few of the last words.
+    pub(super) fn dead_before(&self, id: JobId) -> impl Iterator<Item = (JobId, DeadView)> {
+        let letters = self.dead.letters.range(..id).rev();
+        letters.map(|(id, letter)| (*id, self.dead_view(*id, letter, letter.attempts.iter().map(brief))))
     }
 
     /// One of them.
     pub(crate) fn dead_letter(&self, id: JobId) -> Option<DeadView> {
-        self.dead.letters.get(&id).map(|letter| self.dead_view(id, letter))
+        let letter = self.dead.letters.get(&id)?;
+        Some(self.dead_view(id, letter, letter.attempts.iter().cloned()))
     }
 
     /// Forgets one. False if it is not there.
@@ -95,7 +97,7 @@ impl Hub {
         Some(submitted)
     }
 
-    fn dead_view(&self, id: JobId, letter: &Letter) -> DeadView {
+    fn dead_view(&self, id: JobId, letter: &Letter, attempts: impl Iterator<Item = AttemptView>) -> DeadView {
         DeadView {
             job: self.name(id),
             task: letter.job.task.clone(),
@@ -103,7 +105,7 @@ impl Hub {
             dead_for_us: micros(letter.died_at.elapsed()),
             input_bytes: letter.job.input.len() as u64,
             error: letter.error.clone(),
-            attempts: letter.attempts.clone(),
+            attempts: attempts.collect(),
         }
     }
 
@@ -130,6 +132,25 @@ impl Hub {
             previous_jobs: lost.previous.iter().map(|job| self.name(*job)).collect(),
             blamed: lost.is_blamed,
         }
+    }
+}
+
+/// An attempt as a list shows it: of what its worker printed last, the beginning of the last line.
+fn brief(attempt: &AttemptView) -> AttemptView {
+    let last = attempt.last_lines.last().map(|line| cut(line, LISTED_LINE_MAX).to_owned());
+    AttemptView {
+        attempt: attempt.attempt,
+        worker_pid: attempt.worker_pid,
+        slot: attempt.slot,
+        ran_us: attempt.ran_us,
+        code: attempt.code.clone(),
+        what: attempt.what.clone(),
+        signal: attempt.signal,
+        exit_code: attempt.exit_code,
+        last_lines: last.into_iter().collect(),
+        usage: attempt.usage,
+        previous_jobs: attempt.previous_jobs.clone(),
+        blamed: attempt.blamed,
     }
 }
 

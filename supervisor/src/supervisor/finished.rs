@@ -91,9 +91,9 @@ impl FinishedJobs {
         self.records.get(&job)
     }
 
-    /// All that are remembered, the youngest first.
-    pub(super) fn youngest_first(&self) -> impl Iterator<Item = &Record> {
-        self.records.values().rev()
+    /// Those that are remembered and older than this one, the youngest first.
+    pub(super) fn before(&self, job: JobId) -> impl Iterator<Item = (JobId, &Record)> {
+        self.records.range(..job).rev().map(|(job, record)| (*job, record))
     }
 }
 

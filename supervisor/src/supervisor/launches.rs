@@ -36,7 +36,7 @@ impl Hub {
         Ok(())
     }
 
-    fn hear_the_launcher(&mut self) {
+    pub(super) fn hear_the_launcher(&mut self) {
         for answer in self.launcher.answers() {
             match answer {
                 Answer::Launched { key, process } => self.launched(WorkerId(key), process),

@@ -1,5 +1,6 @@
 //! Workers that stop in the middle of a message, or take nothing of what is written to them. Looked for now and then;
-//! what has a time limit of its own in the core (starting, running, ending) is not looked at here.
+//! what has a time limit of its own in the core (starting, running, ending) is not looked at here. Looks are counted and
+//! not time, so a process that did not run for a while, and saw no progress in it, blames nobody for that.
 
 use super::Hub;
 use super::crew::Member;
@@ -13,6 +14,9 @@ const MEASURED_AT_A_TIME: usize = 32;
 
 /// How often they are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// So many looks in a row that find a worker silent are too many.
+const STALL_LOOKS: u32 = (WORKER_STALL_TIMEOUT.as_millis() / LOOK_EVERY.as_millis()) as u32;
 
 impl Hub {
     pub(super) fn watch_for_stalls(&mut self) {
@@ -29,25 +33,33 @@ impl Hub {
     }
 
     fn look_for_stalls(&mut self) {
-        let now = Instant::now();
-        let since = now.saturating_duration_since(std::mem::replace(&mut self.looked_at, now));
-        // This process did not run: what has come meanwhile is not read yet.
-        if since > 4 * LOOK_EVERY {
-            return;
-        }
-        let is_silent =
-            |member: &Member| now.saturating_duration_since(member.progress_at) >= WORKER_STALL_TIMEOUT;
-        let stalled: Vec<WorkerId> = self
+        let last_look = std::mem::replace(&mut self.looked_at, Instant::now());
+        let silent: Vec<WorkerId> = self
             .crew
             .iter()
-            .filter(|(worker, member)| is_silent(member) && self.owes_bytes(*worker, member))
+            .filter(|(worker, member)| member.progress_at <= last_look && self.owes_bytes(*worker, member))
             .map(|(worker, _)| worker)
             .collect();
-        for worker in stalled {
+        self.crew.count_looks(&silent);
+        for worker in silent {
+            if !self.is_stalled(worker) {
+                continue;
+            }
             let seconds = WORKER_STALL_TIMEOUT.as_secs();
             let message = format!("it stopped in the middle of a message for {seconds} s");
             self.tell(Event::Violation { worker, message });
         }
+    }
+
+    /// Whether it was silent at all looks of [`WORKER_STALL_TIMEOUT`], and what it sent before this one is read.
+    fn is_stalled(&mut self, worker: WorkerId) -> bool {
+        let is_due =
+            |hub: &mut Hub| hub.crew.get_mut(worker).is_some_and(|member| member.silent_looks >= STALL_LOOKS);
+        if !is_due(self) {
+            return false;
+        }
+        self.read_what_is_there(worker);
+        self.crew.get_mut(worker).is_some_and(|member| member.progress_at < self.looked_at)
     }
 
     /// Measures some of the workers, each in turn.

@@ -24,6 +24,11 @@ impl Hub {
     }
 
     fn on_child_signal(&mut self) {
+        self.look_for_stops();
+        self.sweep();
+    }
+
+    pub(super) fn look_for_stops(&mut self) {
         let states: Vec<(WorkerId, StopState)> = self
             .crew
             .iter()
@@ -35,7 +40,6 @@ impl Hub {
                 StopState::Continued => Event::Continued { worker },
             });
         }
-        self.sweep();
     }
 
     /// Has ended what workers that are gone left behind, as far as that goes now; goes on a moment later if there is more.

@@ -1,13 +1,14 @@
 //! What the hub shows of itself: the documents behind `status`, `workers`, `jobs` and `tasks`, and lines for the log.
 
 use super::Hub;
+use super::finished::Record;
 use super::orders::micros;
 use crate::core::Phase;
 use crate::core::clients::Account;
 use crate::core::ids::{JobId, SlotIndex};
 use crate::core::jobs::{Job, JobState};
 use crate::core::slots::{Retire, Role, Slot, SlotState};
-use crate::limits::{CLIENTS_SHOWN_MAX, JOBS_SHOWN_MAX};
+use crate::limits::CLIENTS_SHOWN_MAX;
 use crate::views::{
     ClientView, IoPoolView, JobView, LedgerView, LoopView, Percentiles, QueueCounts, SlowCallback, Status,
     TaskView, WaitEstimate, WorkerCounts, WorkerView,
@@ -24,7 +25,7 @@ impl Hub {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_s: self.started.elapsed().as_secs_f64(),
+            uptime_s: self.time.uptime().as_secs_f64(),
             state: self.state(reason.is_some()).to_owned(),
             reason,
             workers: self.worker_counts(),
@@ -120,7 +121,7 @@ impl Hub {
         (0..slots.len()).filter(|&slot| slots[slot].is_there()).map(|slot| self.worker_view(slot)).collect()
     }
 
-    fn worker_view(&self, index: SlotIndex) -> WorkerView {
+    pub(super) fn worker_view(&self, index: SlotIndex) -> WorkerView {
         let slot = &self.core.slots()[index];
         let is_spare = slot.role == Role::Spare;
         let worker = slot.worker();
@@ -149,27 +150,22 @@ impl Hub {
         }
     }
 
-    /// The youngest first: those that live, then those that have ended.
-    pub(crate) fn jobs(&self) -> Vec<JobView> {
-        let live = self.core.jobs().iter().rev().map(|(id, job)| self.live_job(id, job));
-        let ended = self.finished.youngest_first().map(|record| {
-            let report = &record.finished.report;
-            JobView {
-                job: report.job.clone(),
-                task: report.task.clone(),
-                client: record.client.clone(),
-                state: report.outcome.to_string(),
-                attempts: report.attempts,
-                age_us: micros(record.age),
-                slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
-                input_bytes: report.receipt.input_bytes,
-                error: report.error.as_ref().map(|error| error.message.clone()),
-            }
-        });
-        live.chain(ended).take(JOBS_SHOWN_MAX).collect()
+    pub(super) fn ended_job(record: &Record) -> JobView {
+        let report = &record.finished.report;
+        JobView {
+            job: report.job.clone(),
+            task: report.task.clone(),
+            client: record.client.clone(),
+            state: report.outcome.to_string(),
+            attempts: report.attempts,
+            age_us: micros(record.age),
+            slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
+            input_bytes: report.receipt.input_bytes,
+            error: report.error.as_ref().map(|error| error.message.clone()),
+        }
     }
 
-    fn live_job(&self, id: JobId, job: &Job) -> JobView {
+    pub(super) fn live_job(&self, id: JobId, job: &Job) -> JobView {
         let worker = match job.state {
             JobState::Parked | JobState::Queued => None,
             JobState::Assigned { worker } | JobState::Running { worker, .. } => Some(worker),

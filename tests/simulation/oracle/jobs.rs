@@ -303,7 +303,10 @@ impl Oracle {
             (OutcomeCode::Timeout, _) => {
                 let was_stopped =
                     is_its_exit && holder.is_some_and(|holder| holder.was_stopped || holder.has_hung);
-                book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped
+                // An answer that came in time may not have been read before the tick.
+                let is_certain = is_free || matches!(event, Event::Tick);
+                is_certain
+                    && (book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped)
             }
             (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
             (OutcomeCode::Cancelled, _) => self.is_stopping,

@@ -5,7 +5,7 @@
 //! | rule | it says |
 //! |---|---|
 //! | O1 | one outcome for each accepted job, never two, and in the end not none |
-//! | O2 | the outcome is one that what really happened allows |
+//! | O2 | the outcome is one that what really happened allows; the time of what a worker has is up at a tick, not before |
 //! | O3 | a job is not started more often than it may be |
 //! | O5 | no more processes than slots and spare; work only for those who are well and have room |
 //! | O6 | starts that fail are not repeated without pause |

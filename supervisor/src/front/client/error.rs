@@ -13,6 +13,13 @@ pub enum ConnectError {
         /// The socket.
         socket: PathBuf,
     },
+    /// Somebody listens at the socket and does not let us in now: he has too much to do, or is stopped.
+    Busy {
+        /// The socket.
+        socket: PathBuf,
+        /// What he did not do.
+        what: &'static str,
+    },
     /// The supervisor does not want this client.
     Refused {
         /// Why, in its own words.
@@ -34,6 +41,8 @@ impl ConnectError {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ConnectError::NoSupervisor { socket }
             }
+            io::ErrorKind::WouldBlock => ConnectError::Busy { socket, what: "it accepts nobody now" },
+            io::ErrorKind::TimedOut => ConnectError::Busy { socket, what: "it does not answer" },
             _ => ConnectError::Io { socket, error },
         }
     }
@@ -44,6 +53,9 @@ impl fmt::Display for ConnectError {
         match self {
             ConnectError::NoSupervisor { socket } => {
                 write!(formatter, "no supervisor at {}", socket.display())
+            }
+            ConnectError::Busy { socket, what } => {
+                write!(formatter, "the supervisor at {} is busy: {what}", socket.display())
             }
             ConnectError::Refused { reason } => write!(formatter, "the supervisor refused: {reason}"),
             ConnectError::Io { socket, error } => {

@@ -1,0 +1,168 @@
+//! How long a client may be silent.
+//!
+//! ```text
+//!   it has not said hello                                      GREETING_TIMEOUT from the start
+//!   it is in the middle of a message, or does not take one     STALL_TIMEOUT without progress
+//!   it asks for nothing and waits for nothing                  IDLE_TIMEOUT (beyond the limit of clients: shorter)
+//!   it sends no more, nothing is outstanding                   none: it is let go at once
+//!   it waits for jobs                                          no limit: jobs have their own. If it sends no more, it
+//!                                                              is looked at now and then whether it is still there
+//! ```
+//!
+//! One timer serves all clients: it is set to the earliest of these times, and whoever makes progress meanwhile is only
+//! found to be early when it fires. Before a client is let go, what it sent is read; and each limit is looked at twice,
+//! the second time after [`LAST_CHANCE`]. If this process was late for a look, it did not run, and everybody gets
+//! another last chance: so no client pays for a gap of ours, however long.
+
+use super::Front;
+use super::accept::Standing;
+use super::client::Client;
+use crate::event_loop::TimerId;
+use crate::limits::{CONTROL_IDLE_TIMEOUT, GREETING_TIMEOUT, IDLE_TIMEOUT, STALL_TIMEOUT};
+use std::time::{Duration, Instant};
+
+/// The end of each limit: nobody is let go unless this process ran all through it.
+const LAST_CHANCE: Duration = Duration::from_secs(1);
+
+/// A look that is late by so much was late because this process did not run.
+const LATE_MIN: Duration = Duration::from_millis(100);
+
+/// How often clients that only wait for answers are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// When the next look is due, and until when nobody is let go.
+#[derive(Default)]
+pub(super) struct Patience {
+    look: Option<(Instant, TimerId)>,
+    excused_until: Option<Instant>,
+}
+
+/// What a client is given time for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// To say hello.
+    Greeting,
+    /// To send the rest of a message, or to take one.
+    Message,
+    /// To ask for something.
+    Idle,
+    /// For nothing; whether it is still there has to be looked at.
+    Presence,
+}
+
+impl Limit {
+    fn why(self) -> &'static str {
+        match self {
+            Limit::Greeting => "it did not introduce itself",
+            Limit::Message => "it stopped in the middle of a message",
+            Limit::Idle => "it asked for nothing for a while",
+            Limit::Presence => "it is gone",
+        }
+    }
+}
+
+impl Client {
+    /// The limit that it is under, and when that is reached.
+    pub(super) fn limit(&self, now: Instant) -> Option<(Limit, Instant)> {
+        if !self.connection.is_greeted() {
+            return Some((Limit::Greeting, self.since + GREETING_TIMEOUT));
+        }
+        let owes_bytes = self.is_mid_request() && self.may_be_read();
+        if owes_bytes || self.connection.unsent() > 0 {
+            return Some((Limit::Message, self.progress_at + STALL_TIMEOUT));
+        }
+        if self.is_idle() {
+            let longest = match self.standing {
+                Standing::Ordinary => IDLE_TIMEOUT,
+                Standing::Control => CONTROL_IDLE_TIMEOUT,
+            };
+            return Some((Limit::Idle, self.progress_at + longest));
+        }
+        self.has_ended().then(|| (Limit::Presence, now + LOOK_EVERY))
+    }
+}
+
+impl Front {
+    /// Sees to it that the client is looked at when its limit is near.
+    pub(super) fn watch_patience(&mut self, id: u64) {
+        let now = Instant::now();
+        let limit = self.clients.get(&id).and_then(|client| client.limit(now));
+        if let Some((_, end)) = limit {
+            self.look_at(next_look(now, end));
+        }
+    }
+
+    fn look_at(&mut self, when: Instant) {
+        let when = self.patience.excused_until.map_or(when, |until| until.max(when));
+        if let Some((due, timer)) = self.patience.look {
+            if due <= when {
+                return;
+            }
+            self.handle.clear(timer);
+        }
+        let me = self.me.clone();
+        let delay = when.saturating_duration_since(Instant::now());
+        let timer = self.handle.set_timeout(delay, move |_| Front::with(&me, Front::look_at_clients));
+        self.handle.unref(timer);
+        self.patience.look = Some((when, timer));
+    }
+
+    fn look_at_clients(&mut self) {
+        let Some((due, _)) = self.patience.look.take() else { return };
+        let now = Instant::now();
+        let late = now.saturating_duration_since(due);
+        if late >= LATE_MIN {
+            self.patience.excused_until = Some(now + LAST_CHANCE);
+        } else if self.patience.excused_until.is_some_and(|until| until <= now) {
+            self.patience.excused_until = None;
+        }
+        let all: Vec<u64> = self.clients.keys().copied().collect();
+        for id in all {
+            self.look_at_client(id, now);
+        }
+    }
+
+    fn look_at_client(&mut self, id: u64, now: Instant) {
+        let is_over = |client: &Client| client.limit(now).is_some_and(|(_, end)| end <= now);
+        if self.clients.get(&id).is_some_and(is_over) && self.patience.excused_until.is_none() {
+            // What it sent in time counts, whether it is read by now or not.
+            self.receive(id);
+        }
+        let Some(client) = self.clients.get(&id) else { return };
+        if client.is_gone() {
+            return self.drop_client(id);
+        }
+        let Some((limit, end)) = client.limit(now) else { return };
+        if end > now || self.patience.excused_until.is_some() {
+            return self.look_at(next_look(now, end));
+        }
+        match limit {
+            Limit::Idle => self.send_away(id, limit.why()),
+            Limit::Greeting | Limit::Message | Limit::Presence => {
+                self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {}", limit.why()));
+                self.drop_client(id);
+            }
+        }
+    }
+
+    /// Lets a client go that has nothing to lose, and tells it why.
+    pub(super) fn send_away(&mut self, id: u64, why: &str) {
+        self.hub.borrow().log().info(format_args!("client {id} is let go: {why}"));
+        if let Some(client) = self.clients.get_mut(&id) {
+            if client.connection.is_greeted() {
+                client.connection.goodbye(why);
+                // It is told if that takes no waiting.
+                client.flush();
+            }
+            self.drop_client(id);
+        }
+    }
+}
+
+/// A limit is looked at twice: before its last part, and at its end.
+fn next_look(now: Instant, end: Instant) -> Instant {
+    match end.checked_sub(LAST_CHANCE) {
+        Some(last_chance) if now < last_chance => last_chance,
+        _ => end,
+    }
+}
