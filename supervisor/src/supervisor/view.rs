@@ -197,7 +197,7 @@ impl Hub {
                     Lane::Io => "io",
                 }
                 .to_owned(),
-                idempotent: task.idempotent,
+                idempotent: task.promise.idempotent,
                 program: self.program_name(task.program).to_owned(),
             })
             .collect()
