@@ -16,8 +16,8 @@ pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 /// Most attempts that a job may ask for.
 pub const ATTEMPTS_MAX: u32 = 100;
 
-/// How often a job is given out again because its worker ended before it started the job.
-pub const RETURNS_MAX: u32 = 10;
+/// What a worker costs at least, in the time of workers: a client whose job ends one has used so much more.
+pub const WORKER_COST_MIN: Duration = Duration::from_millis(5);
 
 /// Most short jobs given to one worker at a time.
 pub const WINDOW_MAX: usize = 32;

@@ -35,6 +35,8 @@ faults! {
     BootBadName,
     /// It offers less than its predecessors.
     BootOffersLess,
+    /// It promises the opposite of what others promise of a task: that it may, or may not, be run twice.
+    BootPromisesOther,
     /// It ends while it has nothing to do.
     CrashIdle,
     /// It ends when it gets a job.
@@ -120,6 +122,19 @@ impl FaultPlan {
     pub(crate) fn with_good_starts(mut self) -> FaultPlan {
         self.per_mille[..=Fault::BootOffersLess as usize].fill(0);
         self
+    }
+
+    /// For a run in which jobs do wrong: in half of the cases nothing else goes wrong, in the others all but starts.
+    pub(crate) fn of_others(choices: &mut Choices, tape: &mut Tape) -> FaultPlan {
+        match choices.chance(tape, 500) {
+            true => FaultPlan::swarm(choices, tape).with_good_starts(),
+            false => FaultPlan::none(),
+        }
+    }
+
+    /// Whether nothing can go wrong but by the jobs themselves.
+    pub(crate) fn is_none(&self) -> bool {
+        self.per_mille.iter().all(|chance| *chance == 0)
     }
 
     /// No faults.

@@ -14,7 +14,7 @@
 
 use crate::faults::Fault;
 use crate::running::Run;
-use crate::script::{TASKS, offered_by};
+use crate::script::{Guilt, TASKS, offered_by};
 use crate::world::{Outside, Thing};
 use offload_protocol::nouns::TaskOffer;
 use offload_supervisor::core::action::Kill;
@@ -35,18 +35,24 @@ pub(crate) struct Said {
     pub(crate) is_honest: bool,
 }
 
+/// A job as a worker gets it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    /// Which.
+    pub(crate) job: JobId,
+    /// The attempt that this will be.
+    pub(crate) attempt: u32,
+    /// Index of its task in [`TASKS`].
+    pub(crate) task: usize,
+    /// What it does to its worker.
+    pub(crate) guilt: Option<Guilt>,
+}
+
 /// What the supervisor sends to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ToFake {
     /// A job.
-    Run {
-        /// Which.
-        job: JobId,
-        /// The attempt that this will be.
-        attempt: u32,
-        /// Index of its task in [`TASKS`].
-        task: usize,
-    },
+    Run(Given),
     /// A job is not wanted any more.
     Cancel(JobId),
     /// A job is to be given back, if that can be done.
@@ -127,7 +133,9 @@ pub(crate) struct FakeProcess {
     ignores_term: bool,
     arriving: VecDeque<ToFake>,
     last_arrival: Mono,
-    pub(crate) jobs: VecDeque<(JobId, u32, usize)>,
+    pub(crate) jobs: VecDeque<Given>,
+    /// Tasks of which it promises the opposite of what others do.
+    contrary: BTreeSet<usize>,
     pub(crate) withdrawn: BTreeSet<JobId>,
     is_told_to_drain: bool,
     has_closed_channel: bool,
@@ -142,7 +150,7 @@ pub(crate) struct FakeProcess {
     is_stopped: bool,
     /// SIGTERM came while it was stopped.
     has_term_pending: bool,
-    is_calm: bool,
+    pub(crate) is_calm: bool,
 }
 
 impl FakeProcess {
@@ -164,6 +172,7 @@ impl FakeProcess {
             arriving: VecDeque::new(),
             last_arrival: out.now,
             jobs: VecDeque::new(),
+            contrary: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
             is_told_to_drain: false,
             has_closed_channel: false,
@@ -303,7 +312,10 @@ impl FakeProcess {
         let worker = self.id;
         let mut tasks: Vec<TaskOffer<'static>> = Vec::new();
         for &task in self.offers {
-            tasks.push(TASKS[task].offer());
+            if self.strikes(Fault::BootPromisesOther, out) {
+                self.contrary.insert(task);
+            }
+            tasks.push(TaskOffer { idempotent: self.promises(task), ..TASKS[task].offer() });
         }
         if self.strikes(Fault::BootOffersLess, out) {
             tasks.remove(out.choices.range(&mut self.tape, 0, tasks.len() as u64 - 1) as usize);
@@ -327,6 +339,11 @@ impl FakeProcess {
         self.take_next(out);
     }
 
+    /// Whether it says that jobs of this task may be run twice.
+    pub(crate) fn promises(&self, task: usize) -> bool {
+        TASKS[task].is_idempotent != self.contrary.contains(&task)
+    }
+
     /// The supervisor has sent something; it arrives later.
     pub(crate) fn send(&mut self, message: ToFake, out: &mut Outside) {
         self.arriving.push_back(message);
@@ -348,9 +365,9 @@ impl FakeProcess {
 
     fn arrive(&mut self, out: &mut Outside) {
         match self.arriving.pop_front() {
-            Some(ToFake::Run { job, attempt, task }) => self.jobs.push_back((job, attempt, task)),
+            Some(ToFake::Run(given)) => self.jobs.push_back(given),
             Some(ToFake::Cancel(job)) => {
-                if self.jobs.iter().any(|(waiting, ..)| *waiting == job) {
+                if self.jobs.iter().any(|waiting| waiting.job == job) {
                     self.withdrawn.insert(job);
                 }
                 let runs_it = matches!(self.stage, Stage::Running(run) if run.job == job);
@@ -372,21 +389,23 @@ impl FakeProcess {
 
     pub(crate) fn take_next(&mut self, out: &mut Outside) {
         let worker = self.id;
-        while let Some(&(job, attempt, task)) = self.jobs.front() {
+        while let Some(&given) = self.jobs.front() {
+            let job = given.job;
+            let is_deadly = given.guilt == Some(Guilt::DiesUnstarted) && !self.is_calm;
             if self.withdrawn.remove(&job) {
                 self.jobs.pop_front();
                 self.say(true, Event::Skipped { worker, job }, out);
             } else if self.strikes(Fault::SkipsUnasked, out) {
                 self.jobs.pop_front();
                 self.say(false, Event::Skipped { worker, job }, out);
-            } else if self.strikes(Fault::CrashBeforeStart, out) {
+            } else if is_deadly || self.strikes(Fault::CrashBeforeStart, out) {
                 return self.crash(out);
             } else if self.strikes(Fault::Stuck, out) {
                 self.stage = Stage::Stuck;
                 return;
             } else {
                 self.jobs.pop_front();
-                return self.start_run(job, attempt, task, out);
+                return self.start_run(given, out);
             }
         }
         if self.is_told_to_drain {

@@ -9,8 +9,8 @@
 
 use crate::faults::Fault;
 use crate::oracle::Ran;
-use crate::process::{Act, FakeProcess, Misfortune, Stage};
-use crate::script::TASKS;
+use crate::process::{Act, FakeProcess, Given, Misfortune, Stage};
+use crate::script::{Guilt, TASKS};
 use crate::world::Outside;
 use offload_protocol::nouns::{FailureKind, Usage};
 use offload_supervisor::core::event::Event;
@@ -39,7 +39,9 @@ pub(crate) struct Run {
 }
 
 impl FakeProcess {
-    pub(crate) fn start_run(&mut self, job: JobId, attempt: u32, task: usize, out: &mut Outside) {
+    pub(crate) fn start_run(&mut self, given: Given, out: &mut Outside) {
+        let Given { job, attempt, task, guilt } = given;
+        let guilt = guilt.filter(|_| !self.is_calm);
         let worker = self.id;
         self.runs += 1;
         let started = Event::Started { worker, job, attempt };
@@ -51,11 +53,12 @@ impl FakeProcess {
         } else {
             self.say(true, started.clone(), out);
         }
-        out.started(job, self.has_lied);
+        out.started(job, self.promises(task), self.has_lied);
         if self.strikes(Fault::StartsTwice, out) {
             self.say(false, started, out);
         }
-        let run = self.plan_run(job, attempt, task, out);
+        let mut run = self.plan_run(job, attempt, task, out);
+        run.is_hanging |= guilt == Some(Guilt::Hangs);
         self.stage = Stage::Running(run);
         if self.strikes(Fault::SaysMore, out) {
             self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
@@ -65,7 +68,7 @@ impl FakeProcess {
         if !TASKS[task].checkpoints && self.strikes(Fault::YieldsUnasked, out) {
             self.say(false, Event::Yielded { worker, job, attempt, run: MS, bytes: 1 }, out);
         }
-        if run.steps == 0 && self.strikes(Fault::CrashRunning, out) {
+        if guilt == Some(Guilt::Crashes) || (run.steps == 0 && self.strikes(Fault::CrashRunning, out)) {
             self.later(run.step, Act::Misfortune(Misfortune::DiesRunning(self.runs)), out);
         } else {
             self.go_on_running(out);
@@ -149,10 +152,11 @@ impl FakeProcess {
     /// Runs a job that has come, if there is one, before the next step.
     fn start_between(&mut self, outer: Run, out: &mut Outside) -> bool {
         let worker = self.id;
-        while let Some((job, attempt, task)) = self.jobs.pop_front() {
+        while let Some(given) = self.jobs.pop_front() {
+            let job = given.job;
             if !self.withdrawn.remove(&job) {
                 self.suspended = Some(Run { suspended_at: Some(out.now), ..outer });
-                self.start_run(job, attempt, task, out);
+                self.start_run(given, out);
                 return true;
             }
             self.say(true, Event::Skipped { worker, job }, out);

@@ -4,8 +4,9 @@ use crate::choices::{Choices, Tape};
 use offload_protocol::nouns::{Lane, TaskOffer};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{JobRequest, Key};
-use offload_supervisor::core::ids::{Mono, Version};
+use offload_supervisor::core::ids::{Mono, Ticket, Version};
 use offload_supervisor::core::queue::HEAD_START;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Everything that is decided before the first event.
@@ -19,6 +20,21 @@ pub(crate) struct Script {
     pub(crate) contention: Option<Duration>,
     /// Workers start without trouble, so that there is much to do for them.
     pub(crate) is_crowded: bool,
+    /// Good jobs and bad ones are in the same windows.
+    pub(crate) is_mixed: bool,
+    /// The jobs that do something to their workers, by the numbers of their wishes.
+    pub(crate) guilt: BTreeMap<usize, Guilt>,
+}
+
+/// What a job does to its worker, each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guilt {
+    /// It ends it while it runs.
+    Crashes,
+    /// It ends it before it is started.
+    DiesUnstarted,
+    /// It never ends.
+    Hangs,
 }
 
 /// One thing that comes from outside.
@@ -47,6 +63,9 @@ pub(crate) enum Wish {
 }
 
 const MS: Duration = Duration::from_millis(1);
+
+/// Where some jobs do wrong, the first ones do not: they show that the program works, and that they are tiny.
+pub(crate) const FIRST_GOOD: usize = 8;
 
 /// One task of the fake workers.
 pub(crate) struct FakeTask {
@@ -120,13 +139,16 @@ impl Script {
         if choices.chance(tape, 60) {
             return Script::contended(choices, tape, config);
         }
+        if choices.chance(tape, 120) {
+            return Script::mixed(choices, tape, config);
+        }
         let is_crowded = choices.chance(tape, 250);
         let config = if is_crowded { few_workers(choices, tape, config) } else { config };
         let mut wishes = wishes(choices, tape, &config);
         if is_crowded {
             crowd(choices, tape, &mut wishes);
         }
-        Script { config, wishes, contention: None, is_crowded }
+        Script { config, wishes, contention: None, is_crowded, is_mixed: false, guilt: BTreeMap::new() }
     }
 
     /// Many jobs of one kind, from two clients, all at once.
@@ -146,6 +168,7 @@ impl Script {
             ..drawn
         };
         let task = choices.pick(tape, &["sum", "charge", "slow"]);
+        let is_bob_guilty = choices.chance(tape, 400);
         let levels = choices.pick(tape, &[0, 0, 1]);
         let number = choices.pick(tape, &[40, 100, 200]);
         let wish = |index| {
@@ -155,7 +178,68 @@ impl Script {
             (Mono::default(), Wish::Submit(request))
         };
         let wishes = (0..number).map(wish).collect();
-        Script { config, wishes, contention: Some(levels as u32 * HEAD_START), is_crowded: false }
+        let guilt =
+            (0..number).filter(|index| is_bob_guilty && index % 2 == 1).map(|index| (index, Guilt::Crashes));
+        Script {
+            config,
+            wishes,
+            contention: Some(levels as u32 * HEAD_START),
+            is_crowded: false,
+            is_mixed: false,
+            guilt: guilt.collect(),
+        }
+    }
+
+    /// Many tiny jobs at a time, of which some crash, hang or are cancelled.
+    fn mixed(choices: &mut Choices, tape: &mut Tape, drawn: CoreConfig) -> Script {
+        let window_max = choices.pick(tape, &[32, 8, 3]);
+        let max_restarts = CoreConfig::default().max_restarts;
+        let cancel_grace = choices.pick(tape, &[0, 1, 100]) * MS;
+        let config =
+            CoreConfig { window_max, max_restarts, cancel_grace, ..few_workers(choices, tape, drawn) };
+        let share = choices.pick(tape, &[50, 20, 100, 300]);
+        let tasks = choices.pick(tape, &[&["echo", "echo", "note", "echo", "sum"][..], &["note"]]);
+        let deadly = choices.pick(
+            tape,
+            &[
+                &[Guilt::Crashes, Guilt::Hangs, Guilt::DiesUnstarted][..],
+                &[Guilt::Crashes],
+                &[Guilt::Hangs],
+                &[Guilt::DiesUnstarted],
+            ],
+        );
+        let (mut wishes, mut guilt, mut now) = (Vec::new(), BTreeMap::new(), Mono::default());
+        for index in 0..choices.pick(tape, &[60, 120, 200]) {
+            let is_first = index < FIRST_GOOD;
+            if is_first || choices.chance(tape, 30) {
+                now = now + 5 * MS + choices.delay(tape, 50 * MS);
+            }
+            let task = choices.pick(tape, tasks);
+            let client = choices.pick(tape, &["ann", "bob", ""]).to_owned();
+            let mut request = JobRequest { task: task.to_owned(), client, ..JobRequest::default() };
+            if !is_first && choices.chance(tape, share) {
+                let what = choices.pick(tape, deadly);
+                guilt.insert(index, what);
+                request.timeout = (what == Guilt::Hangs).then_some(choices.pick(tape, &[3, 20]) * MS);
+                request.attempts = choices.chance(tape, 200).then_some(2);
+            }
+            wishes.push((now, Wish::Submit(request)));
+        }
+        for &index in guilt.keys() {
+            if choices.chance(tape, 300) {
+                let at = wishes[index].0 + choices.delay(tape, 20 * MS);
+                wishes.push((at, Wish::CancelOf(index)));
+            }
+        }
+        Script { config, wishes, contention: None, is_crowded: false, is_mixed: true, guilt }
+    }
+
+    /// The jobs that do nothing wrong.
+    pub(crate) fn innocents(&self) -> BTreeSet<Ticket> {
+        let wishes = self.wishes.iter().enumerate();
+        let good = wishes
+            .filter(|(index, (_, wish))| matches!(wish, Wish::Submit(_)) && !self.guilt.contains_key(index));
+        good.map(|(index, _)| Ticket(index as u64)).collect()
     }
 }
 

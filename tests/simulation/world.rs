@@ -4,8 +4,8 @@ use crate::choices::{Choice, Choices, Tape, mix};
 use crate::coverage::Coverage;
 use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
-use crate::process::{Act, FakeProcess, Said, ToFake};
-use crate::script::{Script, TASKS, Wish};
+use crate::process::{Act, FakeProcess, Given, Said, ToFake};
+use crate::script::{FIRST_GOOD, Guilt, Script, TASKS, Wish};
 use launches::Launch;
 use offload_supervisor::core::action::{Action, Actions};
 use offload_supervisor::core::event::Event;
@@ -98,8 +98,8 @@ impl Outside {
     }
 
     /// A worker has really begun a job.
-    pub(crate) fn started(&mut self, job: JobId, is_liar: bool) {
-        let complaint = self.oracle.really_started(job, is_liar).err();
+    pub(crate) fn started(&mut self, job: JobId, is_idempotent: bool, is_liar: bool) {
+        let complaint = self.oracle.really_started(job, is_idempotent, is_liar).err();
         self.complaint = self.complaint.take().or(complaint);
     }
 
@@ -163,6 +163,7 @@ pub(crate) struct World {
     /// The job of each wish that is one.
     job_of: BTreeMap<usize, JobId>,
     task_of: BTreeMap<JobId, usize>,
+    guilt_of: BTreeMap<JobId, Guilt>,
     soon: VecDeque<Said>,
     /// When the core wants a tick and when it gets it.
     wake: Option<(Mono, Mono)>,
@@ -197,11 +198,20 @@ impl World {
         let script = Script::new(&mut choices, &mut Tape::new(1));
         let faults = match script.contention {
             Some(_) => FaultPlan::none(),
+            None if script.is_mixed => FaultPlan::of_others(&mut choices, &mut Tape::new(2)),
             None if script.is_crowded => FaultPlan::swarm(&mut choices, &mut Tape::new(2)).with_good_starts(),
             None => FaultPlan::swarm(&mut choices, &mut Tape::new(2)),
         };
         let mut oracle = Oracle::new(&script.config);
         script.contention.into_iter().for_each(|head_start| oracle.watch_shares(head_start));
+        if script.contention.is_some() && !script.guilt.is_empty() {
+            oracle.bob_is_guilty();
+        }
+        // The first ones show that the program works: without them, it may be the program that does wrong.
+        let is_whole = plan.left_out.range(..FIRST_GOOD).next().is_none();
+        if script.is_mixed && faults.is_none() && is_whole {
+            oracle.watch_innocents(script.innocents());
+        }
         let core = Core::new(script.config.clone()).expect("the knobs are turned to valid places");
         let out = Outside {
             now: Mono::default(),
@@ -222,6 +232,7 @@ impl World {
             script,
             job_of: BTreeMap::new(),
             task_of: BTreeMap::new(),
+            guilt_of: BTreeMap::new(),
             soon: VecDeque::new(),
             wake: None,
             stopped_until: Mono::default(),
@@ -240,7 +251,7 @@ impl World {
             }
         }
         self.tell(Event::Tick, true)?;
-        let last_wish = self.script.wishes.last().map_or(Mono::default(), |(at, _)| *at);
+        let last_wish = self.script.wishes.iter().map(|(at, _)| *at).max().unwrap_or_default();
         let seconds = self.out.choices.pick(&mut self.tape, &[0, 1, 4, 15]);
         self.go_on_until(last_wish + Duration::from_secs(seconds), |_| false)?;
         self.calm_down();
@@ -444,7 +455,8 @@ impl World {
             Action::Spawn { worker, program, version, .. } => self.spawn(worker, program, version),
             Action::Run { worker, job, attempt, .. } => {
                 let task = self.task_of.get(&job).copied().unwrap_or(0);
-                self.send(worker, ToFake::Run { job, attempt, task });
+                let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
+                self.send(worker, ToFake::Run(Given { job, attempt, task, guilt }));
             }
             Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
             Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
@@ -472,6 +484,7 @@ impl World {
         if let Wish::Submit(request) = &self.script.wishes[wish].1 {
             let task = TASKS.iter().position(|task| task.name == request.task);
             self.task_of.insert(job, task.unwrap_or(0));
+            self.guilt_of.extend(self.script.guilt.get(&wish).map(|guilt| (job, *guilt)));
         }
     }
 

@@ -6,6 +6,7 @@ mod core;
 
 mod bad_input;
 mod bench;
+mod blame;
 mod connections;
 mod crashes;
 mod examples;

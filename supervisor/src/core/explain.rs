@@ -30,6 +30,10 @@ pub struct Explanation {
     pub attempts: u32,
     /// Attempts that ended their worker, and how many of those there may be.
     pub crashes: (u32, u32),
+    /// A worker that had it has ended: it runs only where no other job is.
+    pub is_suspect: bool,
+    /// Workers in a row that had no other job and ended before they had started it.
+    pub unstarted: u32,
     /// The attempts that were lost.
     pub lost: Vec<LostAttempt>,
     /// How far it is.
@@ -81,6 +85,8 @@ impl Core {
             expected_run: job.expected.run,
             attempts: job.attempts,
             crashes: (job.crashes, self.attempts_allowed(job)),
+            is_suspect: job.is_suspect,
+            unstarted: job.unstarted,
             lost: job.lost.clone(),
             progress: job.progress,
             checkpoint_bytes: job.checkpoint_bytes,
@@ -103,8 +109,7 @@ impl Core {
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return None };
         let program = self.program_of(task);
         let queues = &self.programs[program];
-        let queue = if job.expected.class == Class::Short { &queues.short } else { &queues.long };
-        let ahead = queue.ahead_of_its_own(job.client, job.rank(id));
+        let ahead = queues.queue(job.line()).ahead_of_its_own(job.client, job.rank(id));
         let clients = self.clients.waiting_count();
         let own_backlog = planned(job.expected).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         let slots: Vec<_> =

@@ -2,10 +2,9 @@
 
 use super::Core;
 use super::ids::{JobId, SlotIndex};
-use super::jobs::{Job, JobState};
-use super::registry::Class;
+use super::jobs::{Job, JobState, RanUnder};
 use super::slots::{Role, SlotState};
-use crate::limits::{RETURNS_MAX, WINDOW_MAX};
+use crate::limits::WINDOW_MAX;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -50,6 +49,10 @@ impl Core {
             "parked differ".into()
         })?;
         let of_clients: usize = self.clients.active().map(|client| client.jobs).sum();
+        let tested = self.programs.iter().filter_map(|program| program.probation.tested());
+        ensure(tested.clone().all(|job| self.jobs.get(job).is_some()), || {
+            "a job is tested that is no more".into()
+        })?;
         ensure(of_clients == self.jobs.len(), || "clients have other jobs than there are".into())?;
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
         ensure(waiting == queued, || "clients wait for other jobs than are queued".into())?;
@@ -71,6 +74,8 @@ impl Core {
             ensure(self.slots[slot].worker() == Some(*worker), || format!("{worker} is not in slot {slot}"))?;
             ensure(!self.hanging.contains_key(worker), || format!("{worker} hangs and does not"))?;
         }
+        let ready = self.slots.iter().filter(|slot| !slot.is_starting() && slot.worker().is_some());
+        ensure(self.offers.len() == ready.count(), || "offers and processes differ".into())?;
         ensure(self.unlisted.is_empty(), || "a slot is not listed anew".into())?;
         let due = self.slots.iter().filter(|slot| slot.listed.due.is_some()).count();
         ensure(self.due.len() == due, || "times and slots differ".into())
@@ -81,11 +86,8 @@ impl Core {
             JobState::Parked => ensure(job.task.is_none(), || format!("{id} is parked with a known task")),
             JobState::Queued => {
                 let program = job.task.map(|task| &self.programs[self.program_of(task)]);
-                let is_there = program.is_some_and(|program| {
-                    let queue =
-                        if job.expected.class == Class::Short { &program.short } else { &program.long };
-                    queue.contains(job.client, job.rank(id))
-                });
+                let is_there = program
+                    .is_some_and(|program| program.queue(job.line()).contains(job.client, job.rank(id)));
                 ensure(is_there, || format!("{id} is queued but in no queue"))
             }
             JobState::Assigned { worker } | JobState::Running { worker, .. } => {
@@ -97,8 +99,14 @@ impl Core {
         }?;
         let allowed = self.attempts_allowed(job);
         // What is allowed of a task that nobody offers for now is not known.
-        ensure(job.crashes < allowed || job.task.is_none(), || format!("{id} was lost too often"))?;
-        ensure(job.returns < RETURNS_MAX, || format!("{id} was given back too often"))
+        let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
+        let is_assigned = matches!(job.state, JobState::Assigned { .. });
+        ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
+        let is_last = job.ran_under == RanUnder::NotIdempotent && job.state.is_with_a_worker();
+        ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
+            format!("{id} was lost too often")
+        })?;
+        ensure(job.unstarted == 0 || job.is_suspect, || format!("{id} was lost and is no suspect"))
     }
 
     fn check_slot(&self, slot: SlotIndex) -> Result<(), String> {
@@ -112,6 +120,10 @@ impl Core {
         if let Some(load) = place.load() {
             let is_alone = load.suspended.is_none() || load.waiting.len() <= 1;
             ensure(is_alone, || format!("slot {slot} has a queue beside a suspended job"))?;
+            let is_suspect = |job| self.jobs.get(job).is_some_and(|job| job.is_suspect);
+            ensure(load.len() == 1 || !load.jobs().any(is_suspect), || {
+                format!("slot {slot} has a suspect and other jobs")
+            })?;
             ensure(load.suspended.is_none() || load.running.is_some(), || {
                 format!("slot {slot} lets a suspended job wait for nothing")
             })?;

@@ -10,14 +10,20 @@
 //!                                                                                            failed, timed out...
 //! ```
 //!
+//! A job whose worker ended, for whatever reason, is a *suspect*: from then on it is given only to a worker that has no
+//! other job, and no other is given to that worker. So a job that ends its workers ends them alone, and those that were
+//! near it once are never lost because of it again. How often a job may be given back is not limited.
+//!
 //! Every way out of the picture goes through one function (`Core::finish`), which says the outcome and forgets the
 //! job: that is why there is exactly one outcome for each.
 
 use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
+use super::probation::UNSTARTED_MAX;
 use super::queue::Rank;
-use super::registry::Class;
+use super::registry::{Class, Promise};
+use super::waiting::{Line, Standing};
 use offload_protocol::nouns::Lane;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,6 +56,8 @@ pub struct Job {
     pub lane: Option<Lane>,
     /// When it was accepted.
     pub accepted_at: Mono,
+    /// Since when it waits, for its place in the queue: since it was accepted, or since it was last on probation.
+    pub waits_since: Mono,
     /// How long it was expected to wait when it was accepted, if there was anything to go by.
     pub expected_wait: Option<Duration>,
     /// How long it is expected to run, and what class of work that makes it. As learned when it began to wait.
@@ -60,8 +68,14 @@ pub struct Job {
     pub attempts: u32,
     /// Attempts that ended their worker.
     pub crashes: u32,
-    /// How often it was given back without blame: its worker ended before it started, or because of another job.
-    pub returns: u32,
+    /// A worker that had it has ended: it shares none with others any more.
+    pub is_suspect: bool,
+    /// Workers in a row that had no other job and ended before they had started it. It costs time, never the job.
+    pub unstarted: u32,
+    /// What the worker that has it promises of its task.
+    pub promise: Promise,
+    /// Under which promises it was started.
+    pub ran_under: RanUnder,
     /// What its earlier attempts, those that were given back in the middle, have run.
     pub ran_before: Duration,
     /// How far it is, as its worker last said.
@@ -72,6 +86,29 @@ pub struct Job {
     pub lost: Vec<LostAttempt>,
     /// Where it stands.
     pub state: JobState,
+}
+
+/// Under which promises a job was started. What counts is what the process said that started it, whatever others say
+/// of the task before or after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RanUnder {
+    /// It was never started.
+    #[default]
+    Nothing,
+    /// Each time it was idempotent.
+    Idempotent,
+    /// Once it was not: it must not be started again, unless its submitter asked for that.
+    NotIdempotent,
+}
+
+impl RanUnder {
+    /// Once more, under this promise.
+    pub(super) fn and(self, promise: Promise) -> RanUnder {
+        match self {
+            RanUnder::Nothing | RanUnder::Idempotent if promise.idempotent => RanUnder::Idempotent,
+            _ => RanUnder::NotIdempotent,
+        }
+    }
 }
 
 /// What is expected of a job.
@@ -97,7 +134,17 @@ pub struct Progress {
 impl Job {
     /// Its place among the jobs of its client.
     pub fn rank(&self, id: JobId) -> Rank {
-        Rank::new(self.accepted_at, self.priority, id)
+        Rank::new(self.waits_since, self.priority, id)
+    }
+
+    /// The queue that it waits in.
+    pub(super) fn line(&self) -> Line {
+        let standing = match self.is_suspect {
+            _ if self.unstarted >= UNSTARTED_MAX => Standing::OnProbation,
+            true => Standing::Suspect,
+            false => Standing::Good,
+        };
+        Line { class: self.expected.class, standing }
     }
 
     /// Bytes that are held for it.

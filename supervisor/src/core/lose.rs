@@ -2,16 +2,27 @@
 //!
 //! Blame is exact, because Started comes before a task sees its first byte: it is the job that ran. One that was
 //! suspended while another ran between its steps, and one whose worker was ended because of another job, is innocent.
+//!
+//! ```text
+//!   it ran                          blamed: tried again if it may be, or ended; its client pays for the worker
+//!   it ran, was not the reason      innocent: given back; if it must not run twice, nobody knows what it has done
+//!   it had not been started         innocent: given back, however often that happens
+//!   ... and was the only one        innocent: given back; when it happens again, ever more slowly, and its client pays
+//! ```
+//!
+//! All of them are suspects from then on and share no worker with others (`settle.rs`), so that the next death, if one of
+//! them brings it about, is a death of that one alone.
 
 use super::action::{Actions, LostAttempt};
-use super::ids::{JobId, Mono, Place};
+use super::ids::{JobId, Mono, Place, SlotIndex};
 use super::jobs::Job;
 use super::outcome::{self, human};
+use super::probation::UNSTARTED_MAX;
 use super::sabotage::Bug;
 use super::slots::{Cause, Load, Running, Worker};
 use super::{Core, Ending};
 use crate::exit::{Exit, ExitUsage};
-use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT, RETURNS_MAX};
+use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
@@ -73,6 +84,15 @@ impl Core {
     pub(super) fn lose(&mut self, now: Mono, load: Load, end: &End, actions: &mut Actions) {
         // The job that somebody wanted ended is gone already; what is left did nothing wrong.
         let is_job_ended = end.cause == Some(Cause::JobEnded);
+        let was_alone = load.len() == 1 && !is_job_ended;
+        for job in load.jobs() {
+            if let Some(job) = self.jobs.get_mut(job) {
+                job.is_suspect = true;
+            }
+        }
+        if self.sabotage.is(Bug::UnstartedBlamed) && load.running.is_none() {
+            return self.blame_first(now, load, end, actions);
+        }
         if let Some(running) = load.running {
             self.lose_started(now, running, end, !is_job_ended, actions);
         }
@@ -80,8 +100,17 @@ impl Core {
             self.lose_started(now, suspended, end, self.sabotage.is(Bug::SuspendedBlamed), actions);
         }
         for job in load.waiting {
-            self.give_back(now, job, end, actions);
+            self.give_back(now, job, was_alone, end, actions);
         }
+    }
+
+    /// The mistake of that name.
+    fn blame_first(&mut self, now: Mono, mut load: Load, end: &End, actions: &mut Actions) {
+        if let Some(first) = load.waiting.pop_front() {
+            let error = outcome::error(OutcomeCode::WorkerCrashed, end.exit.to_string());
+            self.finish(now, first, Ending::of(error), actions);
+        }
+        load.waiting.into_iter().for_each(|job| self.give_back(now, job, false, end, actions));
     }
 
     fn lose_started(
@@ -95,25 +124,30 @@ impl Core {
         let id = running.job;
         let (code, what) = end.told(self.config.hang_timeout);
         let lost = end.attempt(code, what, running.attempt, running.ran(now), is_blamed);
-        self.charge(id, running.ran(now));
+        // Who is innocent pays nothing for what is lost.
+        self.charge(id, if is_blamed { running.ran(now) } else { Duration::ZERO });
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.crashes += u32::from(is_blamed);
-        job.returns += u32::from(!is_blamed);
         job.progress = None;
         remember(job, lost.clone());
-        let (crashes, returns) = (job.crashes, job.returns);
+        let crashes = job.crashes;
+        if is_blamed {
+            self.charge_worker(id);
+        }
         let Some(job) = self.jobs.get(id) else { return };
         let allowed = self.attempts_allowed(job);
-        let may_run_again = if is_blamed {
-            crashes < allowed + u32::from(self.sabotage.is(Bug::AttemptTooMany))
-        } else {
-            allowed > 1 && returns < RETURNS_MAX
+        let may_run_again = match is_blamed {
+            true => crashes < allowed + u32::from(self.sabotage.is(Bug::AttemptTooMany)),
+            false => allowed > 1,
         };
         if may_run_again {
             return self.try_again(id);
         }
-        let error = error_of(&lost, crashes, allowed, is_blamed);
-        let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { code };
+        let error = match is_blamed || self.sabotage.is(Bug::InnocentBlamed) {
+            true => blame(&lost, crashes, allowed),
+            false => lost_with_another(&lost),
+        };
+        let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { error.code };
         let ending = Ending {
             outcome,
             error: Some(error),
@@ -124,20 +158,39 @@ impl Core {
         self.finish(now, id, ending, actions);
     }
 
-    fn give_back(&mut self, now: Mono, id: JobId, end: &End, actions: &mut Actions) {
+    /// A job that had not been started, and has nothing to do with the end of its worker.
+    fn give_back(&mut self, now: Mono, id: JobId, was_alone: bool, end: &End, actions: &mut Actions) {
         let lost = end.attempt(OutcomeCode::WorkerCrashed, end.exit.to_string(), 0, Duration::ZERO, false);
         // It never began: its client pays nothing.
         self.charge(id, Duration::ZERO);
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.returns += u32::from(!self.sabotage.is(Bug::ReturnsNotCounted));
+        job.unstarted += u32::from(was_alone);
         remember(job, lost);
-        let returns = job.returns;
-        if returns < RETURNS_MAX {
-            return self.try_again(id);
+        let unstarted = job.unstarted;
+        if self.sabotage.is(Bug::ReturnsLimited) && unstarted > 2 {
+            let message = format!("{unstarted} workers ended before they had started it");
+            let error = outcome::error(OutcomeCode::WorkerCrashed, message);
+            return self.finish(now, id, Ending::of(error), actions);
         }
-        let message =
-            format!("{RETURNS_MAX} workers ended before they started it, the last with {}", end.exit);
-        self.finish(now, id, Ending::of(outcome::error(OutcomeCode::WorkerCrashed, message)), actions);
+        if was_alone && unstarted >= UNSTARTED_MAX {
+            self.keep_back(now, id, end);
+        }
+        self.try_again(id);
+    }
+
+    /// It may be chance that no worker lives to start a job, but each time takes a worker, which others could use. So it
+    /// waits behind what came before this, or it would be the first for each new worker and nothing else would be done;
+    /// and its client pays, whoever is to blame, or it would be the first client.
+    fn keep_back(&mut self, now: Mono, id: JobId, end: &End) {
+        self.charge_worker(id);
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.waits_since = now;
+        }
+        // The program of that worker, which may have ceased to offer the task by its end.
+        if let Some(place) = end.place {
+            let program = self.slots[place.slot].program;
+            self.programs[program].probation.failed(now, &self.config, &mut self.rng);
+        }
     }
 
     /// The job waits again, in its old place. What its client paid for the attempt stays paid.
@@ -147,6 +200,19 @@ impl Core {
         }
         if !self.sabotage.is(Bug::RequeueLost) {
             self.enqueue(id);
+        }
+    }
+
+    /// The time of the attempt that runs is up: it is lost, and its job is the reason.
+    pub(super) fn lose_to_time(&mut self, now: Mono, slot: SlotIndex, id: JobId, what: String) {
+        let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };
+        let was = self.slots[slot].ready_worker();
+        let place = was.and_then(|worker| self.place(worker.id));
+        // How the process ends is not known yet, and says nothing about the job.
+        let end = End { cause: None, exit: Exit::Unknown, place, was, last_lines: Vec::new(), usage: None };
+        let lost = end.attempt(OutcomeCode::Timeout, what, running.attempt, running.ran(now), true);
+        if let Some(job) = self.jobs.get_mut(id).filter(|_| !self.sabotage.is(Bug::TimeoutNamesNoAttempt)) {
+            remember(job, lost);
         }
     }
 }
@@ -162,14 +228,17 @@ fn remember(job: &mut Job, lost: LostAttempt) {
     job.lost.iter_mut().take(old).for_each(|lost| lost.last_lines.truncate(1));
 }
 
-/// The error of a job that is given up.
-fn error_of(lost: &LostAttempt, attempts: u32, allowed: u32, is_blamed: bool) -> ErrorDetail {
-    let message = match is_blamed {
-        true => format!("{} in attempt {attempts} of {allowed}", lost.what),
-        false => format!("{} because of another job of that worker", lost.what),
-    };
+/// The error of a job that is given up after so many attempts that ended their workers.
+fn blame(lost: &LostAttempt, attempts: u32, allowed: u32) -> ErrorDetail {
+    let message = format!("{} in attempt {attempts} of {}", lost.what, allowed.max(attempts));
     let (signal, exit_code) = (lost.exit.signal(), lost.exit.code());
     ErrorDetail { signal, exit_code, ..outcome::error(lost.code, message) }
+}
+
+/// The error of a job that ran, must not run again, and has done nothing wrong.
+fn lost_with_another(lost: &LostAttempt) -> ErrorDetail {
+    let why = "its worker was ended because of another job while it ran, and it must not be run twice";
+    outcome::error(OutcomeCode::Indeterminate, format!("{why}; {}", lost.what))
 }
 
 fn used(usage: Option<ExitUsage>) -> Usage {

@@ -21,7 +21,7 @@
 //! all that may follow from it.
 //!
 //! What is promised here: each accepted job ends exactly once; a job whose task is not idempotent is started at most
-//! once; there are never more processes than slots and spare, and a few that hang in the kernel; nothing that a worker
+//! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and spare, and a few that hang in the kernel; nothing that a worker
 //! says can make it panic. An event takes time that grows with the logarithm of the number of jobs; one that changes
 //! the workers or what they offer may look at all slots, and at the jobs that wait for a task that is not known.
 
@@ -39,6 +39,7 @@ pub mod jobs;
 mod keys;
 mod lose;
 pub mod outcome;
+mod probation;
 pub mod queue;
 pub mod registry;
 mod renew;
@@ -61,17 +62,19 @@ use clients::Clients;
 use config::CoreConfig;
 use event::Event;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
-use jobs::{Job, JobState, Jobs};
+use jobs::{Job, JobState, Jobs, RanUnder};
 use keys::Keys;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use probation::Probation;
 use queue::FairQueue;
-use registry::Registry;
+use registry::{Offers, Registry};
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
 use sabotage::{Bug, Sabotage};
 use slots::{Role, Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
 
@@ -100,6 +103,8 @@ pub struct Core {
     clients: Clients,
     keys: Keys,
     registry: Registry,
+    /// What each process that has said hello offers.
+    offers: BTreeMap<WorkerId, Arc<Offers>>,
     renewal: Renewal,
     tally: Tally,
     wait_estimates: WaitEstimates,
@@ -131,6 +136,13 @@ pub enum Phase {
 struct Program {
     short: FairQueue,
     long: FairQueue,
+    /// Those of them that share no worker with others.
+    short_suspects: FairQueue,
+    long_suspects: FairQueue,
+    /// Those of them that no worker has lived to start.
+    short_on_probation: FairQueue,
+    long_on_probation: FairQueue,
+    probation: Probation,
     /// What the jobs in the queues are expected to take, in all.
     backlog: Duration,
     /// The slots that can take a job, by the number of jobs that they have.
@@ -143,9 +155,11 @@ struct Program {
     short_came_at: Option<Mono>,
     restarts: Restarts,
     /// What each version offers of which there may be a worker.
-    offers: BTreeMap<Version, Vec<TaskOffer<'static>>>,
-    /// Not all of these offer the same: it matters which worker a job is given to.
+    offers: BTreeMap<Version, Arc<Offers>>,
+    /// Not all of these offer the same: it matters which version there are workers of.
     offers_differ: bool,
+    /// How long it takes to have another worker, on average.
+    worker_cost: Duration,
 }
 
 impl Program {
@@ -175,6 +189,7 @@ impl Core {
             clients: Clients::default(),
             keys: Keys::default(),
             registry: Registry::default(),
+            offers: BTreeMap::new(),
             renewal: Renewal::new(config.programs),
             tally: Tally::default(),
             wait_estimates: WaitEstimates::default(),
@@ -246,7 +261,15 @@ impl Core {
             Phase::Draining { end_at } => Some(end_at),
             _ => None,
         };
-        let others = [slots, jobs, drain, self.next_start(), self.next_lending(), self.trial_ends_at()];
+        let others = [
+            slots,
+            jobs,
+            drain,
+            self.next_start(),
+            self.next_test(),
+            self.next_lending(),
+            self.trial_ends_at(),
+        ];
         others.into_iter().flatten().min()
     }
 
@@ -259,6 +282,7 @@ impl Core {
             self.dequeue(id);
         }
         self.spoil(id);
+        self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         let Some(mut job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.keys.ended(job.key.take());
@@ -313,10 +337,21 @@ impl Core {
         self.registry.task(task).program
     }
 
+    /// How many attempts may end their workers.
     fn attempts_allowed(&self, job: &Job) -> u32 {
-        let idempotent = job.task.is_some_and(|task| self.registry.task(task).idempotent)
-            || self.sabotage.is(Bug::IdempotenceIgnored);
-        let unasked = if idempotent { job.attempts_default } else { 1 };
+        self.attempts_under(job, job.ran_under)
+    }
+
+    /// The same for a job that was started under this. Only of one that never was counts what is promised now.
+    fn attempts_under(&self, job: &Job, ran_under: RanUnder) -> u32 {
+        let promised_now = || job.task.is_some_and(|task| self.registry.task(task).promise.idempotent);
+        let idempotent = match ran_under {
+            RanUnder::Nothing => promised_now(),
+            RanUnder::Idempotent => true,
+            RanUnder::NotIdempotent => false,
+        };
+        let is_ignored = self.sabotage.is(Bug::IdempotenceIgnored);
+        let unasked = if idempotent || is_ignored { job.attempts_default } else { 1 };
         job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
     }
 

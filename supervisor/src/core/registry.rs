@@ -17,18 +17,11 @@ pub struct Task {
     pub name: Arc<str>,
     /// The program that offers it.
     pub program: ProgramIndex,
-    /// Whether a job whose worker died may be tried again.
-    pub idempotent: bool,
+    /// What is promised of it by the newest process that offers it. For an attempt it counts what the process promises
+    /// that makes it: another one may say something else.
+    pub promise: Promise,
     /// Where it runs.
     pub lane: Lane,
-    /// It works in steps, and its worker starts whatever has come between two of them.
-    pub is_stepped: bool,
-    /// Others may be run between its steps: it has steps, and no harm is done if one of the others ends the worker.
-    pub lets_others_in: bool,
-    /// It can be asked to give its place up.
-    pub yields: bool,
-    /// It says how far it is at least so often.
-    pub progress: Option<Duration>,
     /// How long its runs took, by the size of the input.
     by_size: BTreeMap<u32, RunTimes>,
     /// How long its runs took.
@@ -37,17 +30,44 @@ pub struct Task {
     average_run: Option<u64>,
 }
 
+/// What one process promises of one of its tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// Whether a job whose worker died may be tried again.
+    pub idempotent: bool,
+    /// It works in steps, and its worker starts whatever has come between two of them.
+    pub is_stepped: bool,
+    /// It can be asked to give its place up.
+    pub yields: bool,
+    /// It says how far it is at least so often.
+    pub progress: Option<Duration>,
+}
+
+impl Promise {
+    /// As a process gave it.
+    pub fn of(offer: &TaskOffer<'_>) -> Promise {
+        let interval = Duration::from_millis(offer.progress_ms.into());
+        Promise {
+            idempotent: offer.idempotent,
+            is_stepped: offer.stepped,
+            yields: offer.stepped && offer.checkpoints,
+            progress: (!interval.is_zero()).then_some(interval),
+        }
+    }
+
+    /// Others may be run between its steps: it has steps, and no harm is done if one of the others ends the worker.
+    pub fn lets_others_in(self) -> bool {
+        self.is_stepped && self.idempotent
+    }
+}
+
 impl Task {
     fn new(program: ProgramIndex, offer: &TaskOffer<'_>) -> Task {
         let mut task = Task {
             name: Arc::from(&*offer.name),
             program,
-            idempotent: false,
+            promise: Promise::default(),
             lane: Lane::default(),
-            is_stepped: false,
-            lets_others_in: false,
-            yields: false,
-            progress: None,
             by_size: BTreeMap::new(),
             runs: RunTimes::default(),
             average_run: None,
@@ -59,19 +79,13 @@ impl Task {
     /// What is promised of it now. What was learned stays.
     fn take(&mut self, program: ProgramIndex, offer: &TaskOffer<'_>) {
         self.program = program;
-        self.idempotent = offer.idempotent;
+        self.promise = Promise::of(offer);
         self.lane = offer.lane;
-        self.is_stepped = offer.stepped;
-        self.lets_others_in = offer.stepped && offer.idempotent;
-        self.yields = offer.stepped && offer.checkpoints;
-        let promise = Duration::from_millis(offer.progress_ms.into());
-        self.progress = (!promise.is_zero()).then_some(promise);
     }
 
-    /// Whether its runs have been so short that several may be given to one worker at a time. One with steps never is:
-    /// what is given behind it may be started between them.
+    /// Whether its runs have been so short that several may be given to one worker at a time.
     pub fn is_tiny(&self) -> bool {
-        !self.is_stepped && self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
+        self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
     }
 
     /// What is to be expected of a run with an input of so many bytes. What never ran counts as long.
@@ -127,7 +141,8 @@ pub struct Registry {
     offered: BTreeMap<ProgramIndex, Offers>,
 }
 
-type Offers = BTreeMap<Arc<str>, TaskOffer<'static>>;
+/// What is offered, by the names of the tasks.
+pub type Offers = BTreeMap<Arc<str>, TaskOffer<'static>>;
 
 impl Registry {
     /// The index of the task of this name.
@@ -152,11 +167,10 @@ impl Registry {
 
     /// Takes what a worker of `program` offers. Where two programs offer the same, the first program has it for as long
     /// as it offers it.
-    pub fn offer(&mut self, program: ProgramIndex, offers: &[TaskOffer<'static>]) -> Changes {
-        let fresh: Offers = offers.iter().map(|offer| (Arc::from(&*offer.name), offer.clone())).collect();
-        let old = self.offered.insert(program, fresh).unwrap_or_default();
+    pub fn offer(&mut self, program: ProgramIndex, offers: Offers) -> Changes {
+        let now: Vec<Arc<str>> = offers.keys().cloned().collect();
+        let old = self.offered.insert(program, offers).unwrap_or_default();
         let mut changes = Changes { gone: Vec::new(), has_moved: false };
-        let now: Vec<Arc<str>> = offers.iter().map(|offer| Arc::from(&*offer.name)).collect();
         for name in old.into_keys().chain(now) {
             self.hand_over(&name, &mut changes);
         }
@@ -199,16 +213,16 @@ impl Registry {
 mod tests {
     use super::*;
 
-    fn offers(names: &[&'static str]) -> Vec<TaskOffer<'static>> {
-        names.iter().map(|&name| TaskOffer { idempotent: true, ..TaskOffer::new(name) }).collect()
+    fn offers(names: &[&'static str]) -> Offers {
+        names.iter().map(|&name| (Arc::from(name), TaskOffer::new(name))).collect()
     }
 
     #[test]
     fn the_first_program_has_a_task_that_two_offer() {
         let mut registry = Registry::default();
-        registry.offer(1, &offers(&["sum", "sort"]));
-        assert!(registry.offer(0, &offers(&["sum"])).has_moved);
-        assert!(!registry.offer(1, &offers(&["sum", "sort"])).has_moved);
+        registry.offer(1, offers(&["sum", "sort"]));
+        assert!(registry.offer(0, offers(&["sum"])).has_moved);
+        assert!(!registry.offer(1, offers(&["sum", "sort"])).has_moved);
         let programs: Vec<_> = registry.on_offer().map(|task| (&*task.name, task.program)).collect();
         assert_eq!(programs, [("sort", 1), ("sum", 0)]);
     }
@@ -216,8 +230,8 @@ mod tests {
     #[test]
     fn a_task_that_is_not_offered_any_more_is_gone() {
         let mut registry = Registry::default();
-        registry.offer(0, &offers(&["old", "both"]));
-        let changes = registry.offer(0, &offers(&["new", "both"]));
+        registry.offer(0, offers(&["old", "both"]));
+        let changes = registry.offer(0, offers(&["new", "both"]));
         assert_eq!(changes.gone.len(), 1);
         assert_eq!(registry.find("old"), None);
         assert!(registry.find("new").is_some());
@@ -226,9 +240,9 @@ mod tests {
     #[test]
     fn a_task_that_its_program_gives_up_goes_to_the_next_one_that_offers_it() {
         let mut registry = Registry::default();
-        registry.offer(0, &offers(&["both"]));
-        registry.offer(1, &offers(&["both"]));
-        let changes = registry.offer(0, &offers(&["other"]));
+        registry.offer(0, offers(&["both"]));
+        registry.offer(1, offers(&["both"]));
+        let changes = registry.offer(0, offers(&["other"]));
         assert!(changes.has_moved && changes.gone.is_empty());
         assert_eq!(registry.find("both").map(|index| registry.task(index).program), Some(1));
     }
@@ -236,7 +250,7 @@ mod tests {
     #[test]
     fn the_nearest_name_comes_first() {
         let mut registry = Registry::default();
-        registry.offer(0, &offers(&["average", "primes", "echo"]));
+        registry.offer(0, offers(&["average", "primes", "echo"]));
         assert_eq!(&*registry.nearest("prime")[0], "primes");
     }
 

@@ -386,9 +386,8 @@ impl Core {
     fn ask_to_yield(&mut self, slot: SlotIndex, actions: &mut Actions) {
         let Some(worker) = self.slots[slot].worker() else { return };
         let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };
-        let task = self.jobs.get(running.job).and_then(|job| job.task);
-        let yields = task.is_some_and(|task| self.registry.task(task).yields);
-        if !yields || running.asked_to_yield {
+        let is_wanted = self.jobs.get(running.job).is_some();
+        if !is_wanted || !running.yields || running.asked_to_yield {
             return;
         }
         if let Some(running) = self.slot_mut(slot).load_mut().and_then(|load| load.running.as_mut()) {

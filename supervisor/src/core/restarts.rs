@@ -20,8 +20,8 @@ use super::ids::{Mono, WorkerId};
 use super::rng::Rng;
 use std::time::Duration;
 
-/// So many starts in a row may be ended with SIGKILL before that counts as failing.
-const KILLS_EXCUSED: u32 = 20;
+/// So many workers in a row may end for no reason of their own before that counts as failing.
+const DEATHS_EXCUSED: u32 = 20;
 
 /// See the module's documentation. One for each program.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +34,8 @@ pub struct Restarts {
     open: bool,
     broken: bool,
     has_proved_good: bool,
-    /// Starts that somebody ended with SIGKILL since a job was done.
-    killed: u32,
+    /// Workers that ended for no reason of their own since a job was done.
+    excused: u32,
     why: String,
 }
 
@@ -90,7 +90,7 @@ impl Restarts {
     /// that an older one is well says nothing about whether others can be started.
     pub fn proved_good(&mut self, ready_at: Mono) {
         self.has_proved_good = true;
-        self.killed = 0;
+        self.excused = 0;
         if ready_at < self.failed_at {
             return;
         }
@@ -99,11 +99,12 @@ impl Restarts {
         self.not_before = Mono::default();
     }
 
-    /// A worker that was starting, or had done nothing yet, was ended with SIGKILL from outside: by a person, or by the
-    /// kernel for want of memory. True if that is excused. It is not when it goes on like this without a job done.
-    pub(super) fn excuses_kill(&mut self) -> bool {
-        self.killed = self.killed.saturating_add(1);
-        self.killed <= KILLS_EXCUSED
+    /// A worker that was starting, or had done nothing yet, was ended with SIGKILL from outside, by a person or by the
+    /// kernel for want of memory; or it ended when it was given a job, which may be that job's doing. True if that is
+    /// excused. It is not when it goes on like this without a job done.
+    pub(super) fn excuses_death(&mut self) -> bool {
+        self.excused = self.excused.saturating_add(1);
+        self.excused <= DEATHS_EXCUSED
     }
 
     /// Whether any worker of this program has ever done a job.
@@ -137,7 +138,8 @@ impl Restarts {
     }
 }
 
-fn backoff(failures: u32, config: &CoreConfig) -> Duration {
+/// The pause after so many failures in a row.
+pub(super) fn backoff(failures: u32, config: &CoreConfig) -> Duration {
     let doublings = failures.saturating_sub(1).min(30);
     config.backoff_min.saturating_mul(1 << doublings).min(config.backoff_max)
 }

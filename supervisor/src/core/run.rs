@@ -11,9 +11,6 @@ use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, Usage, cut};
 use std::time::Duration;
 
-/// After so many attempts that were lost with another job of their worker, a job lets no others in between its steps.
-const LOST_WITH_OTHERS_MAX: u32 = 1;
-
 /// What a worker says at the end of a job.
 pub(super) struct Answer {
     pub(super) job: JobId,
@@ -41,9 +38,14 @@ impl Core {
             let message = format!("started {id}, attempt {attempt}, out of turn");
             return self.on_violation(now, worker, message, actions);
         }
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.ran_under = job.ran_under.and(job.promise);
+        }
         let started = self.running(now, id, attempt);
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
+            job.unstarted = 0;
+            self.programs[self.slots[slot].program].probation.passed(id);
             job.state = JobState::Running { worker, started_at: now };
         }
         self.check_estimate(now, id);
@@ -56,11 +58,11 @@ impl Core {
     /// hold the others up.
     fn running(&self, now: Mono, id: JobId, attempt: u32) -> Running {
         let job = self.jobs.get(id);
-        let task = job.and_then(|job| job.task).map(|task| self.registry.task(task));
-        let promise = task.and_then(|task| task.progress).filter(|_| !self.sabotage.is(Bug::HangUnnoticed));
-        // One that has been lost with others is left alone.
-        let may_be_lost =
-            job.is_some_and(|job| self.attempts_allowed(job) > 1 && job.returns <= LOST_WITH_OTHERS_MAX);
+        let promise = job.map(|job| job.promise).unwrap_or_default();
+        let progress = promise.progress.filter(|_| !self.sabotage.is(Bug::HangUnnoticed));
+        // A suspect is left alone.
+        let is_suspect = job.is_some_and(|job| job.is_suspect) && !self.sabotage.is(Bug::SuspectsLetOthersIn);
+        let may_be_lost = job.is_some_and(|job| self.attempts_allowed(job) > 1) && !is_suspect;
         Running {
             job: id,
             attempt,
@@ -69,8 +71,10 @@ impl Core {
                 + job
                     .filter(|_| !self.sabotage.is(Bug::RunHasNoLimit))
                     .map_or_else(|| self.grace_of_unwanted(), |job| job.run_timeout),
-            progress_by: promise.map(|promise| (now, promise)),
-            lets_others_in: may_be_lost && task.is_some_and(|task| task.lets_others_in),
+            progress_by: progress.map(|promise| (now, promise)),
+            lets_others_in: may_be_lost && promise.lets_others_in(),
+            yields: promise.yields,
+            paid: None,
             asked_to_yield: false,
             suspended_at: None,
             stood_still: Duration::ZERO,
@@ -118,6 +122,7 @@ impl Core {
                 (code, Some(outcome::error(code, cut(&message, MESSAGE_MAX))))
             }
         };
+        self.refund_worker(running.paid);
         self.learn(slot, id, run.min(running.ran(now)));
         self.finish(now, id, Ending { outcome, error, run: Some(run), place: None, usage }, actions);
         self.take_next(now, slot, id);
@@ -251,6 +256,7 @@ impl Core {
             Some(job) => {
                 let message = format!("ran longer than {}", human(job.run_timeout));
                 self.note_trial_job(slot, true, actions);
+                self.lose_to_time(now, slot, id, message.clone());
                 self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
             }
             None => {

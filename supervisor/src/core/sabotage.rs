@@ -54,8 +54,24 @@ bugs! {
     SkippedStillExpected,
     /// A worker that does not end of SIGTERM is forgotten.
     NeverKilled,
-    /// A job goes from one dying worker to the next without end.
-    ReturnsNotCounted,
+    /// A job is given up when some workers have ended before they had started it.
+    ReturnsLimited,
+    /// A job whose worker has ended is given to workers that have others, or others are given to its worker.
+    SuspectsHaveCompany,
+    /// A job whose worker has ended lets others in between its steps.
+    SuspectsLetOthersIn,
+    /// A job goes from one dying worker to the next without a pause.
+    NoPauseBetweenReturns,
+    /// The first job that had not been started is blamed for the end of its worker.
+    UnstartedBlamed,
+    /// A job that must not run again, and was lost because of another, is blamed.
+    InnocentBlamed,
+    /// What ran out of time is not among the attempts that a job has lost.
+    TimeoutNamesNoAttempt,
+    /// A client whose jobs end workers pays nothing for them.
+    WorkerCostsNothing,
+    /// What some process of the program promises counts, not what the one promised that ran the job.
+    PromiseOfAnother,
     /// A program that has failed to start is not tried again.
     BreakerStaysOpen,
     /// A program that fails to start is tried again at once.

@@ -2,16 +2,19 @@
 
 use super::action::{Action, Actions};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
-use super::jobs::JobState;
-use super::registry::Class;
+use super::jobs::{Job, JobState};
+use super::probation::UNSTARTED_MAX;
+use super::registry::{Class, Promise};
 use super::sabotage::Bug;
 use super::slots::{Listed, Load, Role, Slot, SlotState};
+use super::waiting::Standing;
 use super::{Core, Ending, Phase};
 use crate::limits::SHORT_MEMORY;
 
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
         self.expire_waiting(now, actions);
+        self.programs.iter_mut().for_each(|program| program.probation.open_in_time(now));
         self.relist();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
@@ -120,72 +123,97 @@ impl Core {
         }
     }
 
-    /// The job that is next and a slot for it. If there is none for it, the first job of the other class may still
-    /// find one.
+    /// The job that is next and a slot for it. If there is none for it, the first job of another queue may still find
+    /// one.
     fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
-        let queues = &self.programs[program];
-        let short = queues.short.first().map(|next| (next, Class::Short));
-        let long = queues.long.first().map(|next| (next, Class::Long));
-        let order =
-            if short.is_some() && (long.is_none() || short < long) { [short, long] } else { [long, short] };
-        order.into_iter().flatten().find_map(|(next, class)| {
-            let slot = match class {
-                Class::Short => self.slot_for_short(program, next.job()),
-                Class::Long => self.slot_for_long(now, program, next.job()),
+        let mut company = Company::Tiny;
+        for (next, line) in self.programs[program].heads() {
+            if line.standing == Standing::OnProbation && !self.may_test(program) {
+                continue;
+            }
+            let is_suspect = line.standing != Standing::Good && !self.sabotage.is(Bug::SuspectsHaveCompany);
+            let company_of_this = if is_suspect { Company::None } else { company };
+            let slot = match line.class {
+                Class::Short => self.slot_for_short(program, next.job(), company_of_this),
+                Class::Long => self.slot_for_long(now, program, next.job(), company_of_this),
             };
-            Some((next.job(), slot?))
-        })
+            if let Some(slot) = slot {
+                return Some((next.job(), slot));
+            }
+            if is_suspect {
+                // It waits until a worker has nothing to do, which no worker would if others joined what they have.
+                company = Company::Steps;
+            }
+        }
+        None
     }
 
     /// An idle slot, those that are kept for it first; or, if it is tiny, one behind other tiny ones; or one between
     /// the steps of a long job.
-    fn slot_for_short(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+    fn slot_for_short(&self, program: ProgramIndex, job: JobId, company: Company) -> Option<SlotIndex> {
         let slots = &self.programs[program];
-        let offers = |slot: &SlotIndex| self.offers_task_of(program, *slot, job);
+        let offers = |slot: &SlotIndex| self.promise_to(*slot, job).is_some();
         let first = |open: &std::collections::BTreeSet<(usize, SlotIndex)>| {
             open.iter().find(|(_, slot)| offers(slot)).copied()
         };
         let open = [first(&slots.open_reserved), first(&slots.open)].into_iter().flatten();
         let idle = open.clone().find(|(load, _)| *load == 0);
-        let least = || open.min_by_key(|(load, _)| *load).filter(|_| self.is_tiny(job));
-        let (_, slot) = idle.or_else(least).or_else(|| {
-            let between = slots.between_steps.iter().find(|slot| offers(slot));
-            let between = between.filter(|_| self.may_run_between_steps(job));
-            between.map(|&slot| (0, slot))
-        })?;
-        Some(slot)
+        let least = || {
+            let least = open.min_by_key(|(load, _)| *load).filter(|_| company == Company::Tiny);
+            least.filter(|(_, slot)| self.may_join(*slot, job))
+        };
+        let between = || {
+            let mut between = slots.between_steps.iter().filter(|_| company != Company::None);
+            between.find(|slot| self.may_run_between_steps(**slot, job)).map(|&slot| (0, slot))
+        };
+        idle.or_else(least).or_else(between).map(|(_, slot)| slot)
     }
 
     /// An idle slot; one that is kept for short work only if there is none of that now, or if short work can be done
     /// between the steps of this job.
-    fn slot_for_long(&self, now: Mono, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+    fn slot_for_long(
+        &self,
+        now: Mono,
+        program: ProgramIndex,
+        job: JobId,
+        company: Company,
+    ) -> Option<SlotIndex> {
         let slots = &self.programs[program];
-        let offers = |(_, slot): &&(usize, SlotIndex)| self.offers_task_of(program, *slot, job);
-        let open = slots.open.iter().find(offers).filter(|(load, _)| *load == 0 || self.is_tiny(job));
+        let offers = |(_, slot): &&(usize, SlotIndex)| self.promise_to(*slot, job).is_some();
+        let open = slots
+            .open
+            .iter()
+            .find(offers)
+            .filter(|(load, slot)| *load == 0 || (company == Company::Tiny && self.may_join(*slot, job)));
         let borrowed = || {
             let reserved = slots.open_reserved.iter().find(offers).filter(|(load, _)| *load == 0);
-            reserved.filter(|_| self.may_borrow(now, program, job))
+            reserved.filter(|(_, slot)| self.may_borrow(now, program, *slot, job))
         };
         open.or_else(borrowed).map(|&(_, slot)| slot)
     }
 
-    /// Whether the worker there has the task of this job. Only in the middle of a reload may it not.
-    fn offers_task_of(&self, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
-        let program = &self.programs[program];
-        let offers = self.slots[slot].version().and_then(|version| program.offers.get(&version));
-        let task = self.jobs.get(job).map(|job| &job.task_name);
-        let has_it = || {
-            offers.is_some_and(|offers| {
-                task.is_some_and(|task| offers.iter().any(|offer| *offer.name == **task))
-            })
-        };
-        !program.offers_differ || has_it()
+    /// What the worker there promises of the task of this job; nothing if it does not have that task.
+    fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
+        let job = self.jobs.get(job)?;
+        let promise = self.promise_of(self.slots[slot].worker()?, &job.task_name);
+        let of_another = || job.task.map(|task| self.registry.task(task).promise);
+        if self.sabotage.is(Bug::PromiseOfAnother) { promise.and_then(|_| of_another()) } else { promise }
     }
 
-    fn may_borrow(&self, now: Mono, program: ProgramIndex, job: JobId) -> bool {
-        let task = self.jobs.get(job).and_then(|job| job.task);
-        let lets_others_in = task.is_some_and(|task| self.registry.task(task).lets_others_in);
-        lets_others_in || self.lent_from(program).is_none_or(|from| from <= now)
+    fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
+        let is_suspect = self.jobs.get(job).is_some_and(|job| job.is_suspect);
+        let promise = self.promise_to(slot, job).filter(|_| !is_suspect);
+        promise.is_some_and(Promise::lets_others_in) || self.lent_from(program).is_none_or(|from| from <= now)
+    }
+
+    fn may_test(&self, program: ProgramIndex) -> bool {
+        self.programs[program].probation.is_open() || self.sabotage.is(Bug::NoPauseBetweenReturns)
+    }
+
+    /// When one of the jobs that no worker has lived to start may be tried again.
+    pub(super) fn next_test(&self) -> Option<Mono> {
+        let waiting = self.programs.iter().filter(|program| program.has_some_on_probation());
+        waiting.filter_map(|program| program.probation.opens_at()).min()
     }
 
     /// When slots that are kept for short work are lent to other work, if none comes before.
@@ -197,22 +225,35 @@ impl Core {
     pub(super) fn next_lending(&self) -> Option<Mono> {
         let waits_for_it = |program: &ProgramIndex| {
             let slots = &self.programs[*program];
-            !slots.long.is_empty() && slots.open_reserved.first().is_some_and(|(load, _)| *load == 0)
+            slots.has_long() && slots.open_reserved.first().is_some_and(|(load, _)| *load == 0)
         };
         (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
     }
 
-    fn is_tiny(&self, id: JobId) -> bool {
+    /// Whether a job is so short that others of this kind may be given to its worker with it. One with steps is not,
+    /// whatever it takes: what is given behind it may be started between them.
+    fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let task = self.jobs.get(id).and_then(|job| job.task);
-        task.is_some_and(|task| self.registry.task(task).is_tiny())
+        task.is_some_and(|task| self.registry.task(task).is_tiny()) && !promise.is_stepped
+    }
+
+    /// Whether a job that a worker has minds no others there.
+    fn takes_company(&self, id: JobId) -> bool {
+        let may_be_near = |job: &Job| !job.is_suspect || self.sabotage.is(Bug::SuspectsHaveCompany);
+        self.jobs.get(id).is_some_and(|job| may_be_near(job) && self.is_tiny(id, job.promise))
+    }
+
+    /// Whether a job may be given to a worker that has other tiny ones.
+    fn may_join(&self, slot: SlotIndex, id: JobId) -> bool {
+        self.promise_to(slot, id).is_some_and(|promise| self.is_tiny(id, promise))
     }
 
     /// If it ends the worker, the job whose steps it runs between is lost as well, and it may itself be lost with
-    /// that job: both must be ones that can be done again.
-    fn may_run_between_steps(&self, id: JobId) -> bool {
-        self.jobs
-            .get(id)
-            .is_some_and(|job| self.attempts_allowed(job) > 1 || self.sabotage.is(Bug::AnyoneLetIn))
+    /// that job: both must be ones that can be done again, by what this worker promises of them.
+    fn may_run_between_steps(&self, slot: SlotIndex, id: JobId) -> bool {
+        let Some(promise) = self.promise_to(slot, id) else { return false };
+        let may_be_lost = |job: &Job| self.attempts_under(job, job.ran_under.and(promise)) > 1;
+        self.jobs.get(id).is_some_and(|job| may_be_lost(job) || self.sabotage.is(Bug::AnyoneLetIn))
     }
 
     fn assign(&mut self, now: Mono, id: JobId, slot: SlotIndex, actions: &mut Actions) {
@@ -232,8 +273,13 @@ impl Core {
             }
             _ => unreachable!("only ready slots are listed as open"),
         };
+        let promise = self.promise_to(slot, id).unwrap_or_default();
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker };
+            job.promise = promise;
+            if job.unstarted >= UNSTARTED_MAX {
+                self.programs[self.slots[slot].program].probation.test(id);
+            }
             let resume = job.checkpoint_bytes > 0 && !self.sabotage.is(Bug::ResumeForgotten);
             actions.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
         }
@@ -299,7 +345,7 @@ impl Core {
             SlotState::Idle { .. } => Some(0),
             SlotState::Busy { load, .. } => {
                 let length = load.len();
-                let all_tiny = || load.jobs().all(|job| self.is_tiny(job));
+                let all_tiny = || load.jobs().all(|job| self.takes_company(job));
                 (length < self.config.window_max && all_tiny()).then_some(length)
             }
             SlotState::Vacant | SlotState::Starting { .. } | SlotState::Leaving { .. } => None,
@@ -358,7 +404,7 @@ impl Core {
         let ready_by = now + self.config.hello_timeout;
         let place = self.slot_mut(slot);
         place.incarnation += 1;
-        place.state = SlotState::Starting { worker, version, ready_by };
+        place.state = SlotState::Starting { worker, version, since: now, ready_by };
         self.places.insert(worker, slot);
         actions.push(Action::Spawn { worker, program, version, slot });
     }
@@ -374,6 +420,17 @@ impl Core {
             .filter_map(|slot| self.programs[self.slots[slot].program].restarts.next_start())
             .min()
     }
+}
+
+/// Beside what a job may be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    /// Nothing: it is alone with its worker.
+    None,
+    /// A job between whose steps it can be done.
+    Steps,
+    /// That, or other tiny jobs.
+    Tiny,
 }
 
 impl super::Program {

@@ -35,6 +35,7 @@
 //! All times that belong to a process are in its slot's state, with the attempt that they belong to, so the time limit
 //! of one job can never hit the next.
 
+use super::clients::ClientId;
 use super::ids::{JobId, Mono, Place, ProgramIndex, Version, WorkerId};
 use crate::limits::RECENT_JOBS;
 use std::collections::VecDeque;
@@ -111,6 +112,8 @@ pub enum SlotState {
         worker: WorkerId,
         /// Of its program.
         version: Version,
+        /// Since when it is being started.
+        since: Mono,
         /// When patience ends.
         ready_by: Mono,
     },
@@ -216,6 +219,10 @@ pub struct Running {
     pub progress_by: Option<(Mono, Duration)>,
     /// Others may be started between its steps.
     pub lets_others_in: bool,
+    /// It can be asked to give its place up.
+    pub yields: bool,
+    /// It was cancelled, and this client has paid for its worker in advance. It gets that back if the worker lives.
+    pub paid: Option<(ClientId, Duration)>,
     /// It was asked to give its place up.
     pub asked_to_yield: bool,
     /// Since when it is suspended.

@@ -25,8 +25,8 @@ impl Core {
         let Some(&slot) = self.places.get(&worker).filter(|_| !self.sabotage.is(Bug::LaunchUnnoticed)) else {
             return;
         };
-        if let SlotState::Starting { ready_by, .. } = &mut self.slot_mut(slot).state {
-            *ready_by = ready_until;
+        if let SlotState::Starting { since, ready_by, .. } = &mut self.slot_mut(slot).state {
+            (*since, *ready_by) = (now, ready_until);
         }
     }
 
@@ -71,7 +71,7 @@ impl Core {
     ) {
         let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed));
         let restarts = &mut self.programs[start.program].restarts;
-        if from_outside && restarts.has_proved_good() && restarts.excuses_kill() {
+        if from_outside && restarts.has_proved_good() && restarts.excuses_death() {
             return;
         }
         let (fatal, message) = match cause {
@@ -94,7 +94,8 @@ impl Core {
 
     /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
     /// SIGKILL that is not ours comes from outside: the start was good. So it was if the worker had been given a job,
-    /// and others have done jobs before: then it may be that job's doing.
+    /// and others have done jobs: then it may be that job's doing. It is not any more when workers end like this again
+    /// and again and no job is done, unless it is always the jobs on probation that they have.
     pub(super) fn on_idle_death(
         &mut self,
         now: Mono,
@@ -108,8 +109,9 @@ impl Core {
         let from_outside = death.exit == KILLED && !is_ours;
         let others_work = self.programs[program].restarts.has_proved_good();
         let is_excused = match from_outside {
-            true => self.programs[program].restarts.excuses_kill(),
-            false => death.had_jobs && others_work,
+            true => self.programs[program].restarts.excuses_death(),
+            false if death.was_test => others_work,
+            false => death.had_jobs && others_work && self.programs[program].restarts.excuses_death(),
         };
         if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
             let what = match death.cause {
@@ -174,6 +176,8 @@ pub(super) struct Death<'a> {
     pub(super) exit: Exit,
     /// It had been given jobs.
     pub(super) had_jobs: bool,
+    /// It had been given a job of which it was to be seen whether a worker lives to start it.
+    pub(super) was_test: bool,
     /// What it said, as the end of a sentence.
     pub(super) words: &'a str,
 }

@@ -3,10 +3,10 @@
 use super::action::{Action, Actions, Kill};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex, Ticket};
-use super::jobs::{Expected, Job, JobState, Jobs};
+use super::jobs::{Expected, Job, JobState, Jobs, RanUnder};
 use super::keys::Known;
 use super::outcome::{self, human};
-use super::registry::Class;
+use super::registry::{Class, Promise};
 use super::sabotage::Bug;
 use super::slots::Cause;
 use super::{Core, Ending, Phase};
@@ -169,12 +169,16 @@ impl Core {
             attempts_default: self.config.max_attempts,
             lane: request.lane,
             accepted_at: now,
+            waits_since: now,
             expected_wait: None,
             expected: Expected { run: None, class: Class::Long },
             charged: 0,
             attempts: 0,
             crashes: 0,
-            returns: 0,
+            is_suspect: false,
+            unstarted: 0,
+            promise: Promise::default(),
+            ran_under: RanUnder::default(),
             ran_before: Duration::ZERO,
             progress: None,
             checkpoint_bytes: 0,
@@ -221,12 +225,15 @@ impl Core {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         let ending = Ending::of(outcome::error(OutcomeCode::Cancelled, "cancelled on request"));
         let JobState::Running { worker, .. } = state else { return self.withdraw(now, id, ending, actions) };
+        // Before the job is gone, and with it, perhaps, all that is known of its client.
+        let paid = self.charge_worker(id);
         self.finish(now, id, ending, actions);
         actions.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
         let patience = now + self.config.cancel_grace;
         let started = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id));
         if let Some(running) = started {
+            running.paid = paid;
             running.finish_by = running.finish_by.min(patience);
             running.progress_by = None;
         }
@@ -236,6 +243,9 @@ impl Core {
     /// running one is ended, one that was not started is skipped or, if it had just begun, runs for nobody.
     pub(super) fn withdraw(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
+        if matches!(state, JobState::Running { .. }) {
+            self.charge_worker(id);
+        }
         self.finish(now, id, ending, actions);
         match state {
             JobState::Parked | JobState::Queued => {}

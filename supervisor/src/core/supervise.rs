@@ -4,15 +4,16 @@ use super::Core;
 use super::action::{Action, Actions, Kill, Notice};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
+use super::registry::{Offers, Promise};
 use super::sabotage::Bug;
-use super::slots::{Cause, Going, Load, Retire, SlotState, Worker};
+use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Worker};
 use super::starts::{Death, FailedStart};
 use super::waiting::planned;
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{HANGING_MAX, RECENT_JOBS};
 use offload_protocol::limits::TASKS_OFFERED_MAX;
 use offload_protocol::nouns::{TaskOffer, is_task_name};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// No process does this to itself by mistake.
@@ -27,7 +28,7 @@ impl Core {
         actions: &mut Actions,
     ) {
         let Some(&slot) = self.places.get(&id) else { return };
-        let SlotState::Starting { version, .. } = self.slots[slot].state else {
+        let SlotState::Starting { version, since, .. } = self.slots[slot].state else {
             return self.on_violation(now, id, "said hello again".to_owned(), actions);
         };
         if tasks.len() > TASKS_OFFERED_MAX || !tasks.iter().all(|task| is_task_name(&task.name)) {
@@ -37,6 +38,7 @@ impl Core {
         let worker = self.fresh_worker(now, id, version);
         self.slot_mut(slot).state = SlotState::Idle { worker };
         self.places_changed = true;
+        self.learn_worker_cost(slot, now - since);
         actions.push(Action::Log(Notice::WorkerReady { worker: id, slot }));
         self.note_trial_hello(now, slot);
         self.learn_tasks(slot, tasks, actions);
@@ -83,12 +85,24 @@ impl Core {
         if self.programs[program].restarts.said_hello() {
             actions.push(Action::Log(Notice::Recovered { program }));
         }
-        self.programs[program].offers.insert(version.unwrap_or_default(), tasks.to_vec());
+        let version = version.unwrap_or_default();
+        let offers: Offers = tasks.iter().map(|task| (Arc::from(&*task.name), task.clone())).collect();
+        // Usually all processes of a version say the same, and then it is kept once.
+        let known = self.programs[program].offers.get(&version).filter(|known| ***known == offers);
+        let offers = known.cloned().unwrap_or_else(|| Arc::new(offers));
+        self.offers.extend(self.slots[slot].worker().map(|worker| (worker, offers.clone())));
+        self.programs[program].offers.insert(version, offers);
         self.settle_offers(program);
     }
 
-    /// A program offers what any of its versions offers that has a worker, or may get one. What a newer one promises of
-    /// a task counts.
+    /// What this very process promises of a task; nothing if it does not offer it. Another process of the same version
+    /// may say something else: a script may have been edited between their starts.
+    pub(super) fn promise_of(&self, worker: WorkerId, task: &str) -> Option<Promise> {
+        self.offers.get(&worker)?.get(task).map(Promise::of)
+    }
+
+    /// A program offers what any of its workers offers, and, where another one may come, what the last one of its version
+    /// offered. What a newer one promises of a task counts until the job is with a worker.
     pub(super) fn settle_offers(&mut self, program: ProgramIndex) {
         let versions: Vec<Version> = self.programs[program].offers.keys().copied().collect();
         let has_worker = |version| {
@@ -100,16 +114,38 @@ impl Core {
         for version in gone.collect::<Vec<_>>() {
             self.programs[program].offers.remove(&version);
         }
-        let offers = &self.programs[program].offers;
-        let all: BTreeMap<&str, &TaskOffer<'static>> =
-            offers.values().flatten().map(|offer| (&*offer.name, offer)).collect();
-        let differ = offers.values().any(|version| version.len() != all.len());
-        let all: Vec<TaskOffer<'static>> = all.into_values().cloned().collect();
-        self.programs[program].offers_differ = differ;
-        let changes = self.registry.offer(program, &all);
+        let sources = self.sources_of_offers(program);
+        let each = sources.iter().flat_map(|offers| offers.iter());
+        let all: Offers = each.map(|(name, offer)| (name.clone(), offer.clone())).collect();
+        self.programs[program].offers_differ = sources.iter().any(|offers| **offers != all);
+        let changes = self.registry.offer(program, all);
         if changes.has_moved || !changes.gone.is_empty() {
             self.queue_anew();
         }
+    }
+
+    /// What the processes of a program offer, the newest last. If one is to come, what its version offered last as well:
+    /// jobs wait for it.
+    fn sources_of_offers(&self, program: ProgramIndex) -> Vec<Arc<Offers>> {
+        let slots = self.slots.iter().filter(|slot| slot.program == program);
+        let of_slot = |slot: &Slot| {
+            let worker = slot.worker()?;
+            Some((slot.version()?, Some(worker), self.offers.get(&worker)?))
+        };
+        let mut sources: Vec<_> = slots.filter_map(of_slot).collect();
+        let is_to_come = |slot: &Slot| {
+            slot.program == program && slot.role != Role::Surplus && slot.ready_worker().is_none()
+        };
+        let is_one_to_come = self.slots.iter().any(is_to_come);
+        for (&version, offers) in &self.programs[program].offers {
+            if is_one_to_come || !sources.iter().any(|(of, ..)| *of == version) {
+                sources.push((version, None, offers));
+            }
+        }
+        sources.sort_unstable_by_key(|(version, worker, _)| (*version, *worker));
+        let mut sources: Vec<Arc<Offers>> = sources.into_iter().map(|(.., offers)| offers.clone()).collect();
+        sources.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        sources
     }
 
     /// Tasks have changed hands: every job that waits is brought to where its task is now.
@@ -126,6 +162,12 @@ impl Core {
             }
             self.enqueue(id);
         }
+    }
+
+    /// A process has no place any more. Returns the one that it had.
+    fn forget_process(&mut self, worker: WorkerId) -> Option<SlotIndex> {
+        self.offers.remove(&worker);
+        self.places.remove(&worker)
     }
 
     /// A place has no process any more. Returns what it was.
@@ -245,7 +287,7 @@ impl Core {
         let load = std::mem::take(load);
         actions.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
         if is_filled {
-            self.places.remove(&place.worker);
+            self.forget_process(place.worker);
             self.hanging.insert(place.worker, place);
             self.vacate(slot);
         }
@@ -272,7 +314,7 @@ impl Core {
             self.places_changed = true;
             return;
         }
-        let Some(slot) = self.places.remove(&worker) else { return };
+        let Some(slot) = self.forget_process(worker) else { return };
         let home = place.map_or(slot, |place| place.slot);
         let program = self.slots[slot].program;
         let state = self.vacate(slot);
@@ -296,7 +338,8 @@ impl Core {
             }
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 let had_jobs = !load.is_empty();
-                let death = Death { cause: cause.as_ref(), exit, had_jobs, words: &words };
+                let was_test = load.jobs().any(|job| self.programs[program].probation.is_testing(job));
+                let death = Death { cause: cause.as_ref(), exit, had_jobs, was_test, words: &words };
                 self.on_idle_death(now, program, worker, &death, actions);
             }
             Some(_) => {}

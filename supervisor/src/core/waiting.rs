@@ -1,14 +1,15 @@
 //! Jobs begin and cease to wait, clients are charged, and it is said how long a wait will be.
 
 use super::Core;
+use super::clients::ClientId;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex};
 use super::jobs::{Expected, Job, JobState};
-use super::queue::FairQueue;
+use super::queue::{FairQueue, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
 use super::sabotage::Bug;
 use super::slots::Load;
-use crate::limits::RUN_UNKNOWN;
+use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::time::Duration;
 
 /// How well waits were foretold.
@@ -31,13 +32,13 @@ impl Core {
         job.task = Some(task);
         job.state = JobState::Queued;
         job.expected = expected;
-        let (client, rank) = (job.client, job.rank(id));
+        let (client, rank, line) = (job.client, job.rank(id), job.line());
         self.jobs.unpark(id);
         self.clients.waits(client, planned(expected));
         let used = self.clients.used(client);
         let program = &mut self.programs[self.registry.task(task).program];
         program.backlog += planned(expected);
-        program.queue_mut(expected.class).insert(client, used, rank);
+        program.queue_mut(line).insert(client, used, rank);
     }
 
     fn park(&mut self, id: JobId) {
@@ -52,9 +53,9 @@ impl Core {
     pub(super) fn dequeue(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return };
-        let (client, rank, expected) = (job.client, job.rank(id), job.expected);
+        let (client, rank, line, expected) = (job.client, job.rank(id), job.line(), job.expected);
         let program = &mut self.programs[self.registry.task(task).program];
-        if program.queue_mut(expected.class).remove(client, rank) {
+        if program.queue_mut(line).remove(client, rank) {
             program.backlog = program.backlog.saturating_sub(planned(expected));
             self.clients.waits_no_more(client, planned(expected));
         }
@@ -72,10 +73,39 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id).filter(|_| !self.sabotage.is(Bug::ChargeForgotten)) else {
             return;
         };
-        let nanos = i64::try_from(ran.as_nanos()).unwrap_or(i64::MAX);
+        let nanos = nanos(ran);
         let (client, more) = (job.client, nanos.saturating_sub(job.charged));
         job.charged = nanos;
-        self.clients.charge(client, more);
+        self.charge_client(client, more);
+    }
+
+    /// A job costs its worker: its client pays for another one. Returns who paid, and how much.
+    pub(super) fn charge_worker(&mut self, id: JobId) -> Option<(ClientId, Duration)> {
+        let job = self.jobs.get(id).filter(|_| !self.sabotage.is(Bug::WorkerCostsNothing))?;
+        let (client, program) = (job.client, self.program_of(job.task?));
+        let cost = self.programs[program].worker_cost.max(WORKER_COST_MIN);
+        self.charge_client(client, nanos(cost));
+        Some((client, cost))
+    }
+
+    /// The worker lives on that was paid for in advance.
+    pub(super) fn refund_worker(&mut self, paid: Option<(ClientId, Duration)>) {
+        if let Some((client, cost)) = paid {
+            self.charge_client(client, -nanos(cost));
+        }
+    }
+
+    /// A worker of this program was there after so long.
+    pub(super) fn learn_worker_cost(&mut self, slot: SlotIndex, took: Duration) {
+        let program = &mut self.programs[self.slots[slot].program];
+        program.worker_cost = match program.worker_cost {
+            Duration::ZERO => took,
+            average => (average * 7 + took) / 8,
+        };
+    }
+
+    fn charge_client(&mut self, client: ClientId, nanos: i64) {
+        self.clients.charge(client, nanos);
         let used = self.clients.used(client);
         for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
             queue.set_used(client, used);
@@ -151,22 +181,93 @@ impl Core {
     }
 }
 
+/// One of the queues of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) class: Class,
+    pub(super) standing: Standing,
+}
+
+/// What is known against a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing.
+    Good,
+    /// A worker that had it has ended: it is given only to one that has no other job.
+    Suspect,
+    /// Moreover no worker lives to start it (`probation.rs`).
+    OnProbation,
+}
+
+impl Line {
+    fn all() -> impl Iterator<Item = Line> {
+        let standings = [Standing::Good, Standing::Suspect, Standing::OnProbation];
+        let of_class = move |class| standings.into_iter().map(move |standing| Line { class, standing });
+        [Class::Short, Class::Long].into_iter().flat_map(of_class)
+    }
+}
+
 impl super::Program {
-    pub(super) fn queue_mut(&mut self, class: Class) -> &mut FairQueue {
-        match class {
-            Class::Short => &mut self.short,
-            Class::Long => &mut self.long,
+    pub(super) fn queue(&self, line: Line) -> &FairQueue {
+        match (line.class, line.standing) {
+            (Class::Short, Standing::Good) => &self.short,
+            (Class::Long, Standing::Good) => &self.long,
+            (Class::Short, Standing::Suspect) => &self.short_suspects,
+            (Class::Long, Standing::Suspect) => &self.long_suspects,
+            (Class::Short, Standing::OnProbation) => &self.short_on_probation,
+            (Class::Long, Standing::OnProbation) => &self.long_on_probation,
         }
     }
 
-    pub(super) fn queues_mut(&mut self) -> [&mut FairQueue; 2] {
-        [&mut self.short, &mut self.long]
+    pub(super) fn queue_mut(&mut self, line: Line) -> &mut FairQueue {
+        match (line.class, line.standing) {
+            (Class::Short, Standing::Good) => &mut self.short,
+            (Class::Long, Standing::Good) => &mut self.long,
+            (Class::Short, Standing::Suspect) => &mut self.short_suspects,
+            (Class::Long, Standing::Suspect) => &mut self.long_suspects,
+            (Class::Short, Standing::OnProbation) => &mut self.short_on_probation,
+            (Class::Long, Standing::OnProbation) => &mut self.long_on_probation,
+        }
+    }
+
+    pub(super) fn queues_mut(&mut self) -> [&mut FairQueue; 6] {
+        [
+            &mut self.short,
+            &mut self.long,
+            &mut self.short_suspects,
+            &mut self.long_suspects,
+            &mut self.short_on_probation,
+            &mut self.long_on_probation,
+        ]
+    }
+
+    /// Whether jobs wait that count as long and may be given out.
+    pub(super) fn has_long(&self) -> bool {
+        let has_one_to_test = self.probation.is_open() && !self.long_on_probation.is_empty();
+        !self.long.is_empty() || !self.long_suspects.is_empty() || has_one_to_test
+    }
+
+    /// Whether jobs wait that no worker has lived to start.
+    pub(super) fn has_some_on_probation(&self) -> bool {
+        !self.short_on_probation.is_empty() || !self.long_on_probation.is_empty()
+    }
+
+    /// The first job of each queue, in the order in which they are served.
+    pub(super) fn heads(&self) -> Vec<(Next, Line)> {
+        let head = |line: Line| Some((self.queue(line).first()?, line));
+        let mut heads: Vec<(Next, Line)> = Line::all().filter_map(head).collect();
+        heads.sort_unstable_by_key(|(next, _)| *next);
+        heads
     }
 
     /// Jobs that wait.
     pub(super) fn waiting(&self) -> usize {
-        self.short.len() + self.long.len()
+        Line::all().map(|line| self.queue(line).len()).sum()
     }
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// What a job is taken to cost as long as nobody knows better.

@@ -56,6 +56,19 @@ impl Hub {
             )],
             JobState::Running { .. } => self.why_running(job),
         };
+        if job.unstarted > 1 {
+            reasons.push(format!(
+                "{} workers in a row ended before they had started it: such jobs are tried one at a time and ever more \
+                 slowly",
+                job.unstarted
+            ));
+        }
+        if job.is_suspect {
+            reasons.push(
+                "a worker ended that had it: until it has ended, it runs only where no other job is"
+                    .to_owned(),
+            );
+        }
         if job.checkpoint_bytes > 0 {
             reasons.push(format!(
                 "another attempt would go on from a checkpoint of {} bytes",

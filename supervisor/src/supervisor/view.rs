@@ -193,7 +193,7 @@ impl Hub {
                     Lane::Io => "io",
                 }
                 .to_owned(),
-                idempotent: task.idempotent,
+                idempotent: task.promise.idempotent,
                 program: self.program_name(task.program).to_owned(),
             })
             .collect()

@@ -7,7 +7,6 @@ use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::Mono;
 use offload_supervisor::core::slots::Role;
 use offload_supervisor::core::{Core, Phase};
-use offload_supervisor::limits::RETURNS_MAX;
 
 impl Oracle {
     pub(super) fn compare(
@@ -21,7 +20,7 @@ impl Oracle {
         self.compare_shares(now)?;
         self.compare_books(core)?;
         self.compare_jobs(now, event, core)?;
-        self.demand_no_idleness(core)?;
+        self.demand_no_idleness(now, core)?;
         // A tick may have brought about something that is due at once, but not again and again.
         if matches!(event, Event::Tick) {
             let is_due = core.next_deadline().is_some_and(|due| due <= now);
@@ -58,9 +57,6 @@ impl Oracle {
             // What a worker has may have been answered in time, until all that came is told and the tick follows.
             let is_certain = book.holder.is_none() || matches!(event, Event::Tick);
             demand(!is_certain || !book.is_late(now), "O2", || format!("{id} lives on after its deadline"))?;
-            demand(book.is_doubtful || book.returns < RETURNS_MAX, "O2", || {
-                format!("{id} is given back for ever")
-            })?;
             let is_held = core.jobs().get(*id).map(|job| job.state.is_with_a_worker());
             demand(is_held == Some(book.holder.is_some()), "O1", || format!("{id} is not with {book:?}"))?;
             let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);
@@ -74,7 +70,7 @@ impl Oracle {
     }
 
     /// With one program: work and idle workers, beside the spare, do not exist at the same time.
-    fn demand_no_idleness(&self, core: &Core) -> Result<(), Failure> {
+    fn demand_no_idleness(&self, now: Mono, core: &Core) -> Result<(), Failure> {
         let is_renewed = self.config.max_jobs_per_worker.is_some()
             || self.config.max_age.is_some()
             || self.config.max_rss.is_some()
@@ -83,14 +79,27 @@ impl Oracle {
         if self.programs.len() > 1 || core.phase() == Phase::Over || is_renewed || is_scaled {
             return Ok(());
         }
-        let idle = self.workers.values().filter(|book| book.is_well() && book.given.is_empty()).count();
-        let is_offered = |task: &String| self.programs[0].offers.contains(task);
-        let waits = |id: &&_| self.jobs[id].holder.is_none() && is_offered(&self.jobs[id].task);
-        let waiting = self.live.iter().find(waits);
+        let idle: Vec<_> =
+            self.workers.values().filter(|book| book.is_well() && book.given.is_empty()).collect();
         let kept = self.config.spares + self.config.reserved_of(self.config.workers);
-        demand(idle <= kept || waiting.is_none(), "O9", || {
-            format!("{waiting:?} waits, {idle} workers are idle")
-        })
+        if idle.len() <= kept {
+            return Ok(());
+        }
+        // Of those that no worker lives to start, one is tried at a time, and not at once.
+        let lost_at = self.programs[0].perhaps_unstarted_at;
+        let is_closed = lost_at.is_some_and(|lost_at| now <= lost_at + self.longest_backoff * 5 / 4);
+        let is_one = |book: &super::JobBook| book.is_on_probation() || book.is_doubtful;
+        let is_tested = |book: &super::JobBook| is_one(book) && book.holder.is_some();
+        let is_testing = self.live.iter().any(|id| is_tested(&self.jobs[id]));
+        let may_be_kept_back =
+            |book: &super::JobBook| book.is_doubtful || (book.is_on_probation() && (is_testing || is_closed));
+        let could = |task: &String| idle.iter().filter(|book| book.offers.contains_key(task)).count() > kept;
+        let waits = |id: &&_| {
+            let book = &self.jobs[id];
+            book.holder.is_none() && !may_be_kept_back(book) && could(&book.task)
+        };
+        let waiting = self.live.iter().find(waits);
+        demand(waiting.is_none(), "O9", || format!("{waiting:?} waits, {} workers are idle", idle.len()))
     }
 
     /// Whether each place has a worker that is well, where that is possible.

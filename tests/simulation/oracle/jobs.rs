@@ -6,7 +6,7 @@ use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
 use offload_supervisor::core::action::Ended;
 use offload_supervisor::core::event::{Event, JobRequest, Key};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
-use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX, RETURNS_MAX};
+use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use std::time::Duration;
 
 /// How a run really ended.
@@ -29,7 +29,12 @@ pub(super) struct JobBook {
     key: Option<Key>,
     pub(super) deadline: Option<Mono>,
     timeout: Duration,
-    pub(super) allowed: u32,
+    /// Most attempts, if the submitter said so, and otherwise, if it may be run again.
+    asked: Option<u32>,
+    unasked: u32,
+    /// It was started by a process that did not promise that it may be run twice.
+    must_not_run_again: bool,
+    ticket: Ticket,
     accepted_at: Mono,
     /// Starts that the core was told of by workers that it trusts.
     pub(super) starts: u32,
@@ -39,7 +44,18 @@ pub(super) struct JobBook {
     runs: Vec<(WorkerId, u32, Ran)>,
     pub(super) holder: Option<WorkerId>,
     pub(super) running_since: Option<Mono>,
-    pub(super) returns: u32,
+    /// A worker has ended that had it.
+    pub(super) is_suspect: bool,
+    /// Workers in a row that had nothing else and ended before they had started it.
+    pub(super) unstarted: u32,
+    /// It runs in steps, and its worker promised that it may be lost.
+    pub(super) lets_others_in: bool,
+    /// It was really run by a process that did not promise that it may be run twice.
+    ran_once: bool,
+    /// It was given back with a checkpoint: to go on from there is not to run it twice.
+    goes_on: bool,
+    /// How often it was lost because of another job while it ran.
+    pub(super) innocent_losses: u32,
     /// Since when another one runs between its steps.
     pub(super) suspended_since: Option<Mono>,
     /// How long others ran, in this attempt.
@@ -72,10 +88,43 @@ impl JobBook {
         is_running && !promise.is_zero() && self.heard_at + promise + hang_timeout <= now
     }
 
-    /// Others may be run between its steps.
-    pub(super) fn lets_others_in(&self) -> bool {
-        self.allowed > 1
-            && FakeTask::find(&self.task).is_some_and(|task| task.is_stepped && task.is_idempotent)
+    /// How many attempts may end their workers, of a job that was started.
+    pub(super) fn allowed(&self) -> u32 {
+        let unasked = if self.must_not_run_again { 1 } else { self.unasked };
+        self.asked.unwrap_or(unasked).clamp(1, ATTEMPTS_MAX)
+    }
+
+    /// Whether it may be lost with a worker that promises this of its task.
+    pub(super) fn may_be_lost(&self, is_idempotent: bool) -> bool {
+        let mut book = self.clone();
+        book.must_not_run_again |= !is_idempotent;
+        book.allowed() > 1
+    }
+
+    /// Its worker says that it has started it, and had promised this of its task.
+    pub(super) fn start(&mut self, now: Mono, is_idempotent: bool) {
+        self.must_not_run_again |= !is_idempotent;
+        self.starts += 1;
+        self.unstarted = 0;
+        self.running_since = Some(now);
+        self.lets_others_in = self.is_stepped() && is_idempotent && self.allowed() > 1 && !self.is_suspect;
+        (self.suspended_since, self.stood_still, self.heard_at) = (None, Duration::ZERO, now);
+    }
+
+    /// Its worker has ended, which had this many jobs.
+    pub(super) fn lose(&mut self, jobs: usize, is_because_of_another: bool) {
+        let has_started = self.running_since.is_some();
+        let is_innocent = self.suspended_since.is_some() || is_because_of_another;
+        self.crashes += u32::from(has_started && !is_innocent);
+        self.innocent_losses += u32::from(has_started && is_innocent);
+        self.unstarted += u32::from(!has_started && jobs == 1);
+        self.is_suspect = true;
+        self.stop_running();
+    }
+
+    /// Workers end again and again before they have started it.
+    pub(super) fn is_on_probation(&self) -> bool {
+        self.unstarted > 1
     }
 
     pub(super) fn is_stepped(&self) -> bool {
@@ -111,11 +160,22 @@ impl Oracle {
     ///
     /// # Errors
     /// If it was begun more often than it may be.
-    pub(crate) fn really_started(&mut self, job: JobId, is_liar: bool) -> Result<(), Failure> {
+    pub(crate) fn really_started(
+        &mut self,
+        job: JobId,
+        is_idempotent: bool,
+        is_liar: bool,
+    ) -> Result<(), Failure> {
         let Some(book) = self.jobs.get_mut(&job).filter(|_| !is_liar) else { return Ok(()) };
+        let goes_on = std::mem::take(&mut book.goes_on);
+        demand(!book.ran_once || book.asked.is_some() || goes_on, "O3", || {
+            format!("{job} is run again, and was run by a process that does not allow that")
+        })?;
+        book.ran_once |= !is_idempotent;
         book.executions += 1;
-        // One that may be tried again may also be given back without blame.
-        let allowed = if book.allowed == 1 { 1 } else { book.allowed + RETURNS_MAX } + book.yields;
+        // One that may be tried again may also be lost because of others.
+        let most = book.asked.unwrap_or(book.unasked).clamp(1, ATTEMPTS_MAX);
+        let allowed = most + book.yields + book.innocent_losses;
         demand(book.executions <= allowed, "O3", || {
             format!("{job} was run {} times, {allowed} are allowed", book.executions)
         })
@@ -138,6 +198,7 @@ impl Oracle {
         book.checkpoint = *bytes;
         if matches!(event, Event::Yielded { .. }) {
             book.yields += 1;
+            book.goes_on = true;
             book.stop_running();
         }
         Ok(())
@@ -175,22 +236,23 @@ impl Oracle {
         demand(!self.jobs.contains_key(&id), "O1", || format!("{id} exists already"))?;
         self.accepted += 1;
         self.live.insert(id);
-        let book = self.open_book(now, request);
+        let book = self.open_book(now, ticket, request);
         self.jobs.insert(id, book);
         Ok(())
     }
 
-    fn open_book(&self, now: Mono, request: JobRequest) -> JobBook {
-        let idempotent = FakeTask::find(&request.task).is_some_and(|task| task.is_idempotent);
-        let unasked = if idempotent { self.config.max_attempts } else { 1 };
+    fn open_book(&self, now: Mono, ticket: Ticket, request: JobRequest) -> JobBook {
         JobBook {
+            ticket,
             bytes: request.input_bytes,
             checkpoint: 0,
             client: request.client,
             key: request.key,
             deadline: request.deadline.map(|deadline| now + deadline),
             timeout: request.timeout.unwrap_or(self.config.run_timeout),
-            allowed: request.attempts.unwrap_or(unasked).clamp(1, ATTEMPTS_MAX),
+            asked: request.attempts,
+            unasked: self.config.max_attempts,
+            must_not_run_again: false,
             task: request.task,
             accepted_at: now,
             starts: 0,
@@ -198,7 +260,12 @@ impl Oracle {
             runs: Vec::new(),
             holder: None,
             running_since: None,
-            returns: 0,
+            is_suspect: false,
+            unstarted: 0,
+            lets_others_in: false,
+            ran_once: false,
+            goes_on: false,
+            innocent_losses: 0,
             suspended_since: None,
             stood_still: Duration::ZERO,
             heard_at: now,
@@ -255,9 +322,11 @@ impl Oracle {
     fn is_unknown(&self, task: &str) -> bool {
         let is_offered = self.programs.iter().any(|program| program.offers.iter().any(|name| name == task));
         let all_known = self.programs.iter().all(|program| program.has_said_hello);
-        // When a version is taken back, what the one before it offered last counts again.
+        // When a version is taken back, what the one before it offered last counts again; when workers are too many, what
+        // only they offered is offered no more.
         let was_dropped = self.programs.iter().any(|program| program.dropped.iter().any(|name| name == task));
-        let is_gone = !is_offered || (self.reloads.has_been_asked() && was_dropped);
+        let may_be_dropped = self.reloads.has_been_asked() || self.is_resized;
+        let is_gone = !is_offered || (may_be_dropped && was_dropped);
         !is_task_name(task) || (all_known && is_gone)
     }
 
@@ -270,6 +339,13 @@ impl Oracle {
         demand(book.is_doubtful || ended.attempts == book.starts, "O2", || {
             format!("{id} was started {} times, not {}", book.starts, ended.attempts)
         })?;
+        self.judge_blame(now, ended, book)?;
+        let is_watched = self.innocents.as_ref().is_some_and(|innocents| innocents.contains(&book.ticket));
+        // One that must not run twice may have run when its worker was ended for another.
+        let is_fine = matches!(ended.outcome, OutcomeCode::Ok | OutcomeCode::Indeterminate);
+        demand(!is_watched || is_fine, "O15", || {
+            format!("{id} has done nothing wrong, and ended: {ended:?}")
+        })?;
         let age = ended.queued + ended.run + ended.returned;
         demand(age == now - book.accepted_at, "O2", || format!("{id} did not take {age:?}"))?;
         demand(ended.error.is_none() == (ended.outcome == OutcomeCode::Ok), "O2", || {
@@ -281,6 +357,29 @@ impl Oracle {
         Ok(())
     }
 
+    /// An outcome that blames names an attempt of that job, which ran on that worker at that time.
+    fn judge_blame(&self, now: Mono, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
+        let is_blamed = match ended.outcome {
+            OutcomeCode::WorkerCrashed | OutcomeCode::WorkerProtocol | OutcomeCode::Poison => true,
+            OutcomeCode::Timeout => !book.is_late(now),
+            _ => false,
+        };
+        let named = ended.lost.last();
+        let is_named = named.is_some_and(|lost| {
+            lost.is_blamed && lost.attempt == ended.attempts && lost.place == ended.place
+        });
+        demand(!is_blamed || (ended.attempts > 0 && is_named), "O15", || {
+            format!("{} is blamed for no attempt: {ended:?}", ended.job)
+        })?;
+        let ran = book.running_since.is_some() && book.suspended_since.is_none();
+        let was_there = named.and_then(|lost| lost.place).map(|place| place.worker) == book.holder;
+        demand(!is_blamed || book.is_doubtful || (ran && was_there), "O15", || {
+            format!("{} is blamed and did not run there: {ended:?}\n{book:?}", ended.job)
+        })?;
+        let unstarted = ended.lost.iter().find(|lost| lost.is_blamed && lost.attempt == 0);
+        demand(unstarted.is_none(), "O15", || format!("{} is blamed unstarted: {unstarted:?}", ended.job))
+    }
+
     /// Whether what really happened allows this outcome at this event.
     fn is_legal(&self, now: Mono, event: &Event, id: JobId, book: &JobBook, ended: &Ended) -> bool {
         let has_run = |of: WorkerId, named: u32, how: Ran| {
@@ -290,6 +389,7 @@ impl Oracle {
         let is_free = book.holder.is_none() || is_its_exit;
         let holder = book.holder.and_then(|worker| self.workers.get(&worker));
         let was_lost = book.is_doubtful || book.running_since.is_some();
+        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job);
         match (ended.outcome, event) {
             (OutcomeCode::Ok, Event::Finished { worker, job, attempt, .. }) => {
                 *job == id && has_run(*worker, *attempt, Ran::Well)
@@ -311,18 +411,22 @@ impl Oracle {
             (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
             (OutcomeCode::Cancelled, _) => self.is_stopping,
             (OutcomeCode::WorkerCrashed, _) => {
-                let was_given_back_often = book.returns + book.starts + 1 >= RETURNS_MAX;
-                let is_innocent = book.suspended_since.is_some();
-                is_its_exit && ((was_lost && book.allowed == 1 && !is_innocent) || was_given_back_often)
+                let is_innocent = book.suspended_since.is_some() || is_for_another;
+                is_its_exit && was_lost && (book.is_doubtful || (book.allowed() == 1 && !is_innocent))
             }
             (OutcomeCode::WorkerProtocol, _) => {
-                let is_too_often = book.allowed == 1 || book.returns + book.starts + 1 >= RETURNS_MAX;
-                is_its_exit && is_too_often && holder.is_some_and(|holder| holder.is_liar)
+                let is_last = book.allowed() == 1 || book.is_doubtful;
+                is_its_exit && is_last && holder.is_some_and(|holder| holder.is_liar)
             }
             (OutcomeCode::Poison, _) => {
-                let is_blamed = book.suspended_since.is_none() && book.crashes + 1 >= book.allowed;
-                let is_often = ended.attempts >= book.allowed && (is_blamed || book.is_doubtful);
-                is_its_exit && was_lost && book.allowed > 1 && is_often
+                let is_innocent = book.suspended_since.is_some() || is_for_another;
+                let is_blamed = !is_innocent && book.crashes + 1 >= book.allowed();
+                let is_often = ended.attempts >= book.allowed() && is_blamed && book.allowed() > 1;
+                is_its_exit && was_lost && (is_often || book.is_doubtful)
+            }
+            (OutcomeCode::Indeterminate, _) => {
+                let is_last = book.allowed() == 1 || book.is_doubtful;
+                is_its_exit && was_lost && is_last && is_for_another
             }
             (OutcomeCode::Unavailable, _) => {
                 is_free && self.programs.iter().any(|program| program.may_refuse(self.least_restarts))

@@ -6,9 +6,9 @@
 //! |---|---|
 //! | O1 | one outcome for each accepted job, never two, and in the end not none |
 //! | O2 | the outcome is one that what really happened allows; the time of what a worker has is up at a tick, not before |
-//! | O3 | a job is not started more often than it may be |
+//! | O3 | a job is not started more often than it may be, by what the very processes promised that ran it |
 //! | O5 | no more processes than slots and spare; work only for those who are well and have room |
-//! | O6 | starts that fail are not repeated without pause |
+//! | O6 | starts that fail are not repeated without pause, nor is a job that no worker lives to start |
 //! | O7 | the bytes that are held are those of the jobs that live |
 //! | O8 | at the end nothing is left |
 //! | O9 | no worker is idle while there is work for it |
@@ -17,7 +17,8 @@
 //! | O12 | a refusal has a reason and no effect |
 //! | O13 | the tally is right |
 //! | O16 | each reload is answered once, when all have the version that they should; nobody's job is harmed by it |
-//! | O15 | nobody is accused of what he has not done, and who has done it is ended |
+//! | O15 | nobody is accused of what he has not done, and who has done it is ended: an outcome that blames names an attempt |
+//! |     | of that very job, which ran on that worker when it ended; after a death its jobs are with no others |
 
 mod compare;
 mod jobs;
@@ -89,8 +90,12 @@ pub(crate) struct Oracle {
     least_restarts: u32,
     /// The least first pause and the least longest pause that were ever configured.
     least_backoff: (Duration, Duration),
+    /// The longest pause that was ever configured.
+    longest_backoff: Duration,
     /// The least time that was ever configured for a hello and for a start.
     least_patience: (Duration, Duration),
+    /// Where only jobs do wrong, and nobody cancels these: the ones that have to end well.
+    innocents: Option<BTreeSet<Ticket>>,
 }
 
 impl Oracle {
@@ -119,13 +124,25 @@ impl Oracle {
             shares: ShareBook::default(),
             least_restarts: config.max_restarts,
             least_backoff: (config.backoff_min, config.backoff_max),
+            longest_backoff: config.backoff_max,
             least_patience: (config.hello_timeout, config.start_timeout),
+            innocents: None,
         }
     }
 
     /// From now on clients must get their shares, but for so much that priorities are worth.
     pub(crate) fn watch_shares(&mut self, head_start: Duration) {
         self.shares = ShareBook::watched(head_start);
+    }
+
+    /// The jobs of one of the two clients end their workers: it gets no more than it pays for.
+    pub(crate) fn bob_is_guilty(&mut self) {
+        self.shares.bob_is_guilty();
+    }
+
+    /// From now on these have to end well, whatever happens to others.
+    pub(crate) fn watch_innocents(&mut self, innocents: BTreeSet<Ticket>) {
+        self.innocents = Some(innocents);
     }
 
     /// Looks at one event and at what the core made of it.
@@ -150,13 +167,13 @@ impl Oracle {
         for action in actions {
             // What was lost with a worker is decided before anything is given out or started again.
             if matches!(action, Action::Spawn { .. } | Action::Run { .. }) {
-                self.forget_the_dead();
+                self.forget_the_dead(now);
             }
             self.judge(now, event, action)?;
         }
         demand(self.asked.is_none(), "O10", || "a request was not answered".to_owned())?;
         self.demand_duty(&must, actions)?;
-        self.forget_the_dead();
+        self.forget_the_dead(now);
         self.gone.clear();
         if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
             self.workers.remove(worker);
@@ -210,6 +227,7 @@ impl Oracle {
         let running = book.started.last().and_then(|job| self.jobs.get(job));
         let hangs = running.is_some_and(|job| job.is_silent(now, self.config.hang_timeout));
         book.is_accused = true;
+        book.is_ended_for_a_job |= why == "its job timed out or was cancelled";
         let is_right = match why.as_str() {
             "it did not say hello in time" => silence >= self.least_patience.0,
             "it had a job and did not start it" => book.is_liar || silence >= self.least_patience.1,

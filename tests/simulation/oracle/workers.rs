@@ -6,7 +6,7 @@ use offload_supervisor::core::action::{Action, Kill, Notice};
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
 use offload_supervisor::exit::Exit;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// One living process.
 #[derive(Clone, Debug)]
@@ -37,6 +37,10 @@ pub(super) struct WorkerBook {
     pub(super) is_accused: bool,
     /// It was ended because its job did not say how far it is.
     pub(super) has_hung: bool,
+    /// It was ended because one of its jobs timed out or was cancelled, which has its outcome already.
+    pub(super) is_ended_for_a_job: bool,
+    /// What it offers, and whether it promised that it may be run twice.
+    pub(super) offers: BTreeMap<String, bool>,
     /// It was ended because it lied.
     is_punished: bool,
     jobs_done: u64,
@@ -63,6 +67,8 @@ impl WorkerBook {
             is_asked: false,
             is_accused: false,
             has_hung: false,
+            is_ended_for_a_job: false,
+            offers: BTreeMap::new(),
             is_punished: false,
             jobs_done: 0,
             wanted_back: None,
@@ -74,6 +80,11 @@ impl WorkerBook {
         self.heard_at = now;
         self.given.retain(|given| *given != id);
         self.started.retain(|started| *started != id);
+    }
+
+    /// Whether it has promised that jobs of this task may be run twice.
+    pub(super) fn promises(&self, task: &str) -> bool {
+        self.offers.get(task).copied().unwrap_or(false)
     }
 
     pub(super) fn is_well(&self) -> bool {
@@ -91,6 +102,10 @@ pub(super) struct ProgramBook {
     /// Ends of processes, since one was last proved to be good, that may count as failed starts.
     failures: u32,
     failed_at: Mono,
+    /// When a worker last ended before it had started a job that was known for that, if none was started since.
+    pub(super) unstarted_at: Option<Mono>,
+    /// The same, of one of which that may be so, and whether or not one was started since.
+    pub(super) perhaps_unstarted_at: Option<Mono>,
     /// Since the last hello there was an end that may say that no retry helps.
     pub(super) may_be_broken: bool,
 }
@@ -206,6 +221,7 @@ impl Oracle {
         self.least_patience = (hello.min(config.hello_timeout), start.min(config.start_timeout));
         let (first, longest) = self.least_backoff;
         self.least_backoff = (first.min(config.backoff_min), longest.min(config.backoff_max));
+        self.longest_backoff = self.longest_backoff.max(config.backoff_max);
     }
 
     fn hello(
@@ -222,6 +238,7 @@ impl Oracle {
             return Duty::Nothing;
         };
         book.hello_at = Some(now);
+        book.offers = tasks.iter().map(|task| (task.name.to_string(), task.idempotent)).collect();
         let program = &mut self.programs[book.program];
         program.has_said_hello = true;
         program.may_be_broken = false;
@@ -253,9 +270,10 @@ impl Oracle {
         };
         job.is_doubtful |= book.is_liar;
         if self.live.contains(&id) {
-            job.starts += 1;
-            job.running_since = Some(now);
-            (job.suspended_since, job.stood_still, job.heard_at) = (None, std::time::Duration::ZERO, now);
+            if job.is_on_probation() {
+                self.programs[book.program].unstarted_at = None;
+            }
+            job.start(now, book.promises(&job.task));
         }
         Duty::Nothing
     }
@@ -312,6 +330,7 @@ impl Oracle {
         if is_honest || !is_wanted {
             return Duty::Nothing;
         }
+        self.jobs.entry(id).and_modify(|job| job.is_doubtful = true);
         self.lied(worker)
     }
 
@@ -371,18 +390,25 @@ impl Oracle {
     }
 
     /// What they had is nobody's now.
-    pub(super) fn forget_the_dead(&mut self) {
+    pub(super) fn forget_the_dead(&mut self, now: Mono) {
         for worker in &self.gone {
             self.workers.entry(*worker).and_modify(|book| book.is_gone = true);
         }
         for id in &self.live {
-            let is_lost =
-                |job: &&mut super::JobBook| job.holder.is_some_and(|worker| self.gone.contains(&worker));
-            let Some(job) = self.jobs.get_mut(id).filter(is_lost) else { continue };
-            let is_running = job.running_since.is_some() && job.suspended_since.is_none();
-            job.crashes += u32::from(is_running);
-            job.returns += u32::from(!is_running);
-            job.stop_running();
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            let Some(holder) = job.holder.filter(|worker| self.gone.contains(worker)) else { continue };
+            let Some(worker) = self.workers.get(&holder) else { continue };
+            if job.running_since.is_some() && !worker.is_ended_for_a_job && job.suspended_since.is_none() {
+                self.shares.cost_a_worker(&job.client, job.ran(now));
+            }
+            let (program, unstarted) = (worker.program, job.unstarted);
+            job.lose(worker.given.len(), worker.is_ended_for_a_job);
+            let is_known = job.unstarted > unstarted && job.is_on_probation();
+            let program = &mut self.programs[program];
+            program.unstarted_at = if is_known { Some(now) } else { program.unstarted_at };
+            if is_known || job.is_doubtful {
+                program.perhaps_unstarted_at = Some(now);
+            }
         }
     }
 
@@ -394,6 +420,10 @@ impl Oracle {
         (attempt, resume): (u32, bool),
     ) -> Result<(), Failure> {
         let between = self.may_run_between(worker, id);
+        let given = self.workers.get(&worker).into_iter().flat_map(|book| &book.given);
+        let has_suspect = given
+            .clone()
+            .any(|id| self.live.contains(id) && self.jobs.get(id).is_some_and(|job| job.is_suspect));
         let book = self.workers.get_mut(&worker).filter(|book| book.is_well());
         let book = book.ok_or(Failure { rule: "O5", what: format!("{worker} cannot take {id}") })?;
         let job = self.jobs.get_mut(&id).filter(|_| self.live.contains(&id));
@@ -407,6 +437,15 @@ impl Oracle {
             format!("{id} has a checkpoint of {} bytes; to go on from there: {resume}", job.checkpoint)
         })?;
         demand(!job.is_late(now), "O2", || format!("{id} is given out when its time is up"))?;
+        demand(!job.is_suspect || book.given.is_empty(), "O15", || {
+            format!("{id}, a suspect, is given to {worker}, which has {:?}", book.given)
+        })?;
+        demand(!has_suspect, "O15", || format!("{id} is given to {worker}, which has a suspect"))?;
+        let lost_at = self.programs[book.program].unstarted_at.filter(|_| job.is_on_probation());
+        let is_too_soon = lost_at.is_some_and(|lost_at| now < lost_at + self.least_backoff.0);
+        demand(!is_too_soon || job.is_doubtful, "O6", || {
+            format!("{id} is given out at once after {} workers that did not start it", job.unstarted)
+        })?;
         if book.given.is_empty() {
             book.heard_at = now;
         }
@@ -431,7 +470,8 @@ impl Oracle {
             return None;
         }
         let is_alone = book.given.len() == 1 && book.started == [first];
-        let both = self.jobs.get(&first)?.lets_others_in() && self.jobs.get(&id)?.allowed > 1;
+        let job = self.jobs.get(&id)?;
+        let both = self.jobs.get(&first)?.lets_others_in && job.may_be_lost(book.promises(&job.task));
         Some(is_alone && both)
     }
 

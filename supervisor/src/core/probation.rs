@@ -1,0 +1,130 @@
+//! Jobs that no worker has lived to start. Nothing is their doing as far as anybody knows, so they are given back as often
+//! as it takes; but each time costs a worker, which others could use, so they are tried one at a time and ever more
+//! slowly. They wait in a queue of their own, behind nobody and before nobody.
+//!
+//! ```text
+//!            one is given to a worker              the worker ends before it has started it
+//!   Open ----------------------------> Testing ------------------------------------------> Closed, ever longer
+//!    ^                                    |                                                   |
+//!    |------------ it was started, or is not wanted any more                                  |
+//!    '----------------------------------------------------------------------------- its time is over
+//! ```
+
+use super::config::CoreConfig;
+use super::ids::{JobId, Mono};
+use super::restarts::backoff;
+use super::rng::Rng;
+
+/// With so many workers in a row that ended before they had started it, and had no other job, a job is on probation.
+pub(super) const UNSTARTED_MAX: u32 = 2;
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probation {
+    gate: Gate,
+    /// Tests in a row that ended a worker.
+    failures: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Gate {
+    #[default]
+    Open,
+    Testing {
+        job: JobId,
+    },
+    Closed {
+        until: Mono,
+    },
+}
+
+impl Probation {
+    /// Whether one of the jobs may be given to a worker.
+    pub(super) fn is_open(&self) -> bool {
+        self.gate == Gate::Open
+    }
+
+    /// The job that is being tried, if one is.
+    pub(super) fn tested(&self) -> Option<JobId> {
+        match self.gate {
+            Gate::Testing { job } => Some(job),
+            Gate::Open | Gate::Closed { .. } => None,
+        }
+    }
+
+    /// Whether this job is being tried.
+    pub(super) fn is_testing(&self, job: JobId) -> bool {
+        self.tested() == Some(job)
+    }
+
+    /// This job is given to a worker.
+    pub(super) fn test(&mut self, job: JobId) {
+        self.gate = Gate::Testing { job };
+    }
+
+    /// It was started.
+    pub(super) fn passed(&mut self, job: JobId) {
+        if self.is_testing(job) {
+            *self = Probation::default();
+        }
+    }
+
+    /// It is not wanted any more.
+    pub(super) fn gone(&mut self, job: JobId) {
+        if self.is_testing(job) {
+            self.gate = Gate::Open;
+        }
+    }
+
+    /// A worker that had nothing but such a job has ended.
+    pub(super) fn failed(&mut self, now: Mono, config: &CoreConfig, rng: &mut Rng) {
+        self.failures = self.failures.saturating_add(1);
+        let until = now + rng.stretched_time(backoff(self.failures, config));
+        self.gate = Gate::Closed { until };
+    }
+
+    /// When it opens, if time opens it.
+    pub(super) fn opens_at(&self) -> Option<Mono> {
+        match self.gate {
+            Gate::Closed { until } => Some(until),
+            Gate::Open | Gate::Testing { .. } => None,
+        }
+    }
+
+    /// Opens if its time has come.
+    pub(super) fn open_in_time(&mut self, now: Mono) {
+        if self.opens_at().is_some_and(|until| until <= now) {
+            self.gate = Gate::Open;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn it_stays_closed_ever_longer_until_a_job_is_started() {
+        let (config, mut rng) = (CoreConfig::default(), Rng::new(1));
+        let mut probation = Probation::default();
+        let mut now = Mono::default();
+        for least in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+            probation.test(JobId(1));
+            assert!(!probation.is_open());
+            probation.failed(now, &config, &mut rng);
+            let until = probation.opens_at().expect("it is closed");
+            assert!(until - now >= Duration::from_millis(least));
+            probation.open_in_time(now);
+            assert!(!probation.is_open());
+            now = until;
+            probation.open_in_time(now);
+            assert!(probation.is_open());
+        }
+        probation.test(JobId(2));
+        probation.passed(JobId(1));
+        assert!(probation.is_testing(JobId(2)), "that is another job");
+        probation.passed(JobId(2));
+        assert!(probation.is_open() && probation.failures == 0);
+    }
+}
