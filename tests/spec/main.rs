@@ -11,6 +11,7 @@ mod examples;
 mod load;
 mod map;
 mod operations;
+mod output;
 mod payloads;
 mod run;
 mod serve;
