@@ -50,6 +50,9 @@ pub struct PoolConfig {
     pub backoff_max: Duration,
     /// After so many failed starts in a row jobs are refused until a start succeeds; 5.
     pub max_restarts: u32,
+    /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time,
+    /// or nothing that makes sense: most likely it is no worker.
+    pub max_silent_starts: u32,
     /// A worker that dies idle before this time, without having done a job, counts as a failed start; 10 s.
     pub window: Duration,
     /// From a request to drain to the end of whatever is still there; 10 s.
@@ -97,6 +100,7 @@ impl Default for PoolConfig {
             backoff_min: core.backoff_min,
             backoff_max: core.backoff_max,
             max_restarts: core.max_restarts,
+            max_silent_starts: core.max_silent_starts,
             window: core.window,
             drain_timeout: core.drain_timeout,
             hello_timeout: core.hello_timeout,
@@ -144,6 +148,7 @@ impl PoolConfig {
             backoff_min: self.backoff_min,
             backoff_max: self.backoff_max,
             max_restarts: self.max_restarts,
+            max_silent_starts: self.max_silent_starts,
             window: self.window,
             drain_timeout: self.drain_timeout,
             hello_timeout: self.hello_timeout,

@@ -312,6 +312,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         backoff_min,
         backoff_max: backoff_min * pick(&[50, 1, 8]) as u32,
         max_restarts: pick(&[5, 1, 2]) as u32,
+        max_silent_starts: pick(&[5, 1]) as u32,
         window,
         drain_timeout,
         window_max: pick(&[32, 1, 2, 4]),

@@ -1,9 +1,13 @@
 //! Whatever is wrong is said: what, why, and what to type next.
 
 use offload_supervisor::protocol::limits::PAYLOAD_MAX_DEFAULT;
-use std::io::{Read, Write};
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use tests::harness::{Daemon, command, private_folder, run, run_offload};
+use std::process::Stdio;
+use tests::harness::{Daemon, command, private_folder, program, run, run_offload};
 
 #[test]
 fn an_unknown_task_is_refused_with_the_known_ones_the_nearest_first() {
@@ -105,6 +109,87 @@ fn an_unknown_flag_a_bad_value_or_an_unknown_key_comes_with_the_nearest_good_one
     std::fs::write(&file, "[supervisor]\nmax_job = 3\n").unwrap();
     let ran = run_offload(&["config", "check", file.to_str().unwrap()]).code(2);
     assert!(ran.stderr.contains("max_jobs") && ran.stderr.contains('2'), "{}", ran.stderr);
+}
+
+#[test]
+fn an_input_that_cannot_be_read_has_one_exit_code_whichever_verb_was_to_read_it() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let missing = "/nonexistent/input";
+    let at_missing = format!("@{missing}");
+    for words in
+        [&["run", "echo", &at_missing][..], &["submit", "echo", &at_missing], &["map", "echo", missing]]
+    {
+        for json in [false, true] {
+            let mut words = words.to_vec();
+            words.extend(json.then_some("--json"));
+            let ran = daemon.run(&words).code(2);
+            let said = if json { ran.text() } else { ran.stderr };
+            assert!(
+                said.contains("io_error") && said.contains("cannot read /nonexistent/input"),
+                "{words:?}: {said}"
+            );
+        }
+    }
+    daemon.run(&["map", "echo", "/"]).code(2);
+    daemon.run(&["config", "check", missing]).code(2);
+}
+
+#[test]
+fn a_table_with_the_wrong_number_of_brackets_is_told_how_it_is_written() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    std::fs::write(&file, "[pool]\nworkers = 2\n").unwrap();
+    let ran = run_offload(&["--config", file.to_str().unwrap(), "serve"]).code(2);
+    assert!(ran.stderr.contains("offload.toml:1: [pool] is written [[pool]]"), "{}", ran.stderr);
+}
+
+/// Every path after `--socket` in any help, with a home of its own.
+#[test]
+fn serve_takes_the_paths_that_the_help_shows_and_says_what_to_do_about_others() {
+    let help = |words: &[&str]| run_offload(words).ok().text();
+    let main = help(&["--help"]);
+    let commands = main.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    let verbs = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let mut shown = vec![main.clone()];
+    shown.extend(verbs.filter(|verb| !verb.is_empty()).map(|verb| help(&[verb, "--help"])));
+    let text = shown.join("\n");
+    let after = text.split("--socket ").skip(1).filter_map(|rest| rest.split_whitespace().next());
+    let paths: BTreeSet<&str> = after.filter(|path| path.contains('/')).collect();
+    assert!(!paths.is_empty(), "no help shows a path");
+
+    for path in paths {
+        let home = private_folder();
+        let path = path.replace('~', home.path().to_str().unwrap());
+        let mut serve = command(&["serve", "--workers", "1", "--socket", &path]);
+        let serve = serve.env("HOME", home.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut serve = serve.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(serve.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        serve.kill().unwrap();
+        serve.wait().unwrap();
+        assert!(line.starts_with("ready"), "{path}: {line}");
+    }
+    let folder = private_folder();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let ran = run_offload(&["serve", "--socket", folder.path().join("o.sock").to_str().unwrap()]).code(2);
+    assert!(ran.stderr.contains("must be 0700") && ran.stderr.contains("--socket ~/"), "{}", ran.stderr);
+}
+
+#[test]
+fn no_message_names_a_job_by_a_number() {
+    let worker = format!("{} boot:nothing", program("faultworker").display());
+    let daemon = Daemon::start(&["--workers", "1", "--worker", &worker]);
+    let key = |input| daemon.run(&["submit", "--idempotency-key", "bill-17", "charge", input]);
+    key("nothing").ok();
+    let mut said = key("print").code(4).stderr;
+    for act in ["wrongid", "wrongattempt", "started", "skipped"] {
+        said += &daemon.run(&["submit", "charge", &format!("reply:{act}")]).stderr;
+    }
+    said += &daemon.stderr.all().join("\n");
+    assert!(said.contains("conflict") && said.contains("out of turn"), "{said}");
+    let is_number =
+        |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_digit()) && !rest.starts_with("01");
+    assert!(!said.split("job ").skip(1).any(is_number), "{said}");
 }
 
 /// Whatever is sent to the socket, the sender is disconnected and nobody else notices.

@@ -13,6 +13,7 @@ mod examples;
 mod load;
 mod map;
 mod operations;
+mod output;
 mod payloads;
 mod run;
 mod serve;

@@ -1,9 +1,15 @@
 //! `offload map`: one job a line, answers in the order of the lines.
 
 use rustix::process::Signal;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
-use tests::harness::{Daemon, command, private_folder, run, signal, until, workspace};
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use tests::harness::{
+    Daemon, Lines, PATIENCE, Terminal, command, private_folder, run, signal, until, wait_for_end, workspace,
+};
 
 #[test]
 fn lines_come_out_in_the_order_in_which_they_went_in_with_their_index() {
@@ -71,6 +77,140 @@ fn a_small_queue_slows_it_down_and_fails_nothing() {
 }
 
 #[test]
+fn where_a_client_has_a_quota_it_waits_and_every_line_is_done_in_order() {
+    let daemon = Daemon::start(&["--workers", "2", "--max-jobs", "20"]);
+    let ran = run(&mut daemon.command(&["map", "sleep"]), "20\n".repeat(60).as_bytes()).ok();
+    let lines = ran.json_lines();
+    let done = |index: usize| lines[index]["index"] == index && lines[index]["outcome"] == "ok";
+    assert!(lines.len() == 60 && (0..60).all(done), "{}", ran.text());
+    assert!(daemon.status()["jobs"]["rejected"].as_u64() > Some(0), "it was put to the test");
+}
+
+#[test]
+fn two_maps_at_once_get_through_a_queue_of_one() {
+    let daemon = Daemon::start(&["--workers", "1", "--max-jobs", "1"]);
+    let list: String = (1..=40).map(|number| format!("{number}\n")).collect();
+    let maps: Vec<_> = (0..2).map(|_| daemon.command(&["map", "primes"])).collect();
+    std::thread::scope(|scope| {
+        let maps: Vec<_> =
+            maps.into_iter().map(|map| scope.spawn(|| run(&mut { map }, list.as_bytes()))).collect();
+        for map in maps {
+            let lines = map.join().unwrap().ok().json_lines();
+            assert!(lines.iter().enumerate().all(|(index, line)| line["index"] == index));
+            assert_eq!(lines.len(), 40);
+        }
+    });
+}
+
+#[test]
+fn a_refusal_that_no_waiting_mends_is_the_result_of_its_line() {
+    let daemon = Daemon::start(&["--workers", "1", "--max-jobs", "2", "--max-payload", "8"]);
+    let ran = run(&mut daemon.command(&["map", "echo"]), b"short\nlonger than that\nshort\n").code(1);
+    let outcomes: Vec<_> = ran.json_lines().iter().map(|line| line["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["ok", "too_large", "ok"]);
+    let ran = run(&mut daemon.command(&["map", "no.such.task"]), b"a\nb\n").code(1);
+    assert!(ran.json_lines().iter().all(|line| line["outcome"] == "unknown_task"), "{}", ran.text());
+}
+
+/// Counted in turns, not in time: whatever of the map is running is ended, and soon the others have had their turns.
+#[test]
+fn a_map_in_one_terminal_does_not_keep_those_in_others_waiting() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let list = daemon.folder().join("list");
+    std::fs::write(&list, "3600000\n".repeat(50)).unwrap();
+    let mut map = daemon.command(&["map", "sleep", list.to_str().unwrap()]);
+    let mut map = map.stdout(Stdio::null()).spawn().unwrap();
+    until("the whole map to be there", || (daemon.status()["queue"]["jobs"] == 49).then_some(()));
+    let detach = |_| daemon.run(&["submit", "--detach", "sleep", "1"]).ok().text().trim().to_owned();
+    let others: Vec<String> = (0..3).map(detach).collect();
+    let mut turns = 0;
+    until("the others to be done", || {
+        if daemon.status()["jobs"]["ok"] == 3 {
+            return Some(());
+        }
+        let worker = daemon.workers().into_iter().find(|worker| worker["task"] == "sleep")?;
+        let job = worker["job"].as_str()?;
+        if !others.iter().any(|other| other == job) {
+            daemon.run(&["cancel", job]).ok();
+            turns += 1;
+            assert!(turns <= 10, "ten jobs of the map went before");
+        }
+        None
+    });
+    signal(map.id(), Signal::INT);
+    assert!(wait_for_end(map.id(), PATIENCE));
+    map.wait().unwrap();
+}
+
+#[test]
+fn a_map_that_finds_no_room_at_all_says_so_once_and_goes_on_when_there_is_some() {
+    let daemon = Daemon::start(&["--workers", "1", "--max-jobs", "1"]);
+    let detach = || daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok().text().trim().to_owned();
+    let running = detach();
+    daemon.worker_running("sleep");
+    let waiting = detach();
+    let mut map = daemon.command(&["map", "echo"]);
+    let mut map = map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    map.stdin.take().unwrap().write_all(b"a\nb\n").unwrap();
+    let said = Lines::collect(map.stderr.take().unwrap());
+    let waits = |line: &str| line.contains("waiting for room: overloaded: the queue is full");
+    assert!(said.find(waits, PATIENCE).is_some(), "{:?}", said.all());
+    for id in [waiting, running] {
+        daemon.run(&["cancel", &id]).ok();
+    }
+    let ended = map.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{:?}", said.all());
+    assert_eq!(ended.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count(), 2);
+    assert_eq!(said.all().iter().filter(|line| waits(line)).count(), 1);
+}
+
+#[test]
+fn a_typed_name_is_one_client_and_no_name_is_none() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let client_of = |arguments: &[&str]| {
+        let id = daemon.run(&[&["submit", "--detach"], arguments, &["sleep", "3600000"]].concat()).ok();
+        let jobs = daemon.run(&["jobs", "--json"]).ok().json();
+        let is_it = |job: &&Value| job["job"] == id.text().trim();
+        jobs.as_array().unwrap().iter().find(is_it).unwrap()["client"].clone()
+    };
+    assert_eq!(client_of(&["--client", "me"]), "me");
+    assert_ne!(client_of(&[]), "cli");
+    client_of(&["--client", "me"]);
+    let clients = daemon.status()["clients"].as_array().unwrap().len();
+    assert_eq!(clients, 2, "{}", daemon.status());
+    client_of(&[]);
+    assert_eq!(daemon.status()["clients"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn flags_about_workers_are_refused_where_a_supervisor_has_its_own() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    for flags in
+        [&["--worker", "builtin"][..], &["--workers", "2"], &["--allow-faults"], &["--max-jobs", "9"]]
+    {
+        let ran = daemon.run(&[&["map", "echo"], flags].concat()).code(2);
+        assert!(ran.stderr.contains(flags[0]) && ran.stderr.contains("OFFLOAD_SOCKET"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_bar_counts_jobs_that_are_done_and_not_lines_that_are_read() {
+    let folder = private_folder();
+    let list = folder.path().join("list");
+    std::fs::write(&list, "0\n0\n0\n3600000\n").unwrap();
+    let terminal = Terminal::open();
+    let mut map = command(&["map", "--workers", "1", "sleep", list.to_str().unwrap()]);
+    let mut map = map.stdin(Stdio::null()).stdout(Stdio::null()).stderr(terminal.side()).spawn().unwrap();
+    let drawn = terminal.lines();
+    let bar = drawn.find(|line| line.contains("3 of 4 done, 0 failed"), PATIENCE);
+    let drawn = drawn.all();
+    signal(map.id(), Signal::INT);
+    map.wait().unwrap();
+    assert!(bar.as_deref().is_some_and(|bar| bar.contains("75 %")), "{drawn:#?}");
+    assert!(!drawn.iter().any(|line| line.contains("100 %")), "{drawn:#?}");
+}
+
+#[test]
 fn an_interrupt_cancels_its_jobs_in_the_supervisor_too() {
     let daemon = Daemon::start(&["--workers", "1"]);
     let folder = private_folder();
@@ -79,7 +219,7 @@ fn an_interrupt_cancels_its_jobs_in_the_supervisor_too() {
     let mut map = daemon.command(&["map", "sleep", list.to_str().unwrap()]).spawn().unwrap();
     daemon.worker_running("sleep");
     signal(map.id(), Signal::INT);
-    assert_eq!(map.wait().unwrap().code(), Some(130));
+    assert_eq!(map.wait().unwrap().signal(), Some(2));
     until("both to be cancelled", || (daemon.status()["jobs"]["cancelled"] == 2).then_some(()));
 }
 

@@ -1,7 +1,7 @@
 //! Workers that do not start: tried again ever more slowly, and nobody is left hanging.
 
 use std::time::{Duration, Instant};
-use tests::harness::{Daemon, program, run_offload, until};
+use tests::harness::{Daemon, command, program, run, run_offload, until};
 
 fn serve_with(worker: &str) -> Daemon {
     Daemon::launch(&["--workers", "2", "--worker", worker])
@@ -76,6 +76,37 @@ fn garbage_instead_of_a_hello_is_no_reason_to_hang_either() {
 fn run_says_it_too_and_does_not_hang() {
     let ran = run_offload(&["run", "--worker", "/no/such/program", "act", "x"]).code(4);
     assert!(ran.stderr.contains("No such file"), "{}", ran.stderr);
+}
+
+/// Without the rule it is started five times, and each time waited for.
+#[test]
+fn run_waits_once_for_a_program_that_is_no_worker_and_says_what_is_wrong() {
+    let mut cat = command(&["run", "--worker", "/bin/cat", "any.task", "x", "y"]);
+    let ran = run(cat.env("OFFLOAD_HELLO_TIMEOUT", "500ms"), b"").code(4);
+    assert_eq!(ran.stderr.matches("(1 failed start in a row").count(), 1, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("2 failed starts"), "{}", ran.stderr);
+    let said: Vec<_> = ran.stderr.lines().filter(|line| line.contains("unavailable")).collect();
+    assert_eq!(said.len(), 1, "{}", ran.stderr);
+    for words in ["did not say hello within 500 ms", "the protocol of workers", "examples/worker.py"] {
+        assert!(said[0].contains(words), "{}", said[0]);
+    }
+    let folder = tests::harness::private_folder();
+    let count = folder.path().join("starts");
+    let silent = faultworker(&format!("counted:{} boot:silent", count.display()));
+    let mut map = command(&["map", "--workers", "1", "--worker", &silent, "act"]);
+    let ran = run(map.env("OFFLOAD_HELLO_TIMEOUT", "500ms"), b"x\ny\n").code(1);
+    assert!(ran.json_lines().iter().all(|line| line["outcome"] == "unavailable"), "{}", ran.text());
+    assert_eq!(std::fs::read_to_string(&count).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn run_has_a_worker_for_each_program_however_few_the_inputs() {
+    let worker = format!("python3 {}", tests::harness::workspace().join("examples/worker.py").display());
+    let ran = run_offload(&["run", "--worker", &worker, "--worker", "builtin", "primes", "100"]).ok();
+    assert_eq!(ran.json()["count"], 25);
+    let ran =
+        run_offload(&["run", "--workers", "1", "--worker", &worker, "--worker", "builtin", "echo"]).code(2);
+    assert!(ran.stderr.contains("at least as many workers"), "{}", ran.stderr);
 }
 
 #[test]

@@ -2,23 +2,75 @@
 
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::{ComputePool, EventLoop, Job, Level, PoolConfig, Program};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::cell::RefCell;
-use std::process::Stdio;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
 use std::rc::Rc;
-use tests::harness::{PATIENCE, children_of, command, offload, signal, until, wait_for_end};
+use tests::harness::{
+    Daemon, PATIENCE, children_of, command, descriptors_of, offload, signal, until, wait_for_end,
+};
 
 #[test]
-fn an_interrupted_run_ends_its_workers_and_exits_with_130() {
+fn an_interrupted_run_ends_its_workers_and_then_itself_by_the_signal() {
     let mut run = command(&["run", "sleep", "3600000", "3600000"]);
     let mut child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let workers = until("two workers", || Some(children_of(child.id())).filter(|workers| workers.len() >= 2));
     signal(child.id(), Signal::INT);
     assert!(wait_for_end(child.id(), PATIENCE), "it goes on");
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(child.wait().unwrap().signal(), Some(2), "a shell shows that as 130");
     for worker in workers {
         assert!(wait_for_end(worker, PATIENCE), "worker process {worker} lives on");
     }
+}
+
+#[test]
+fn whatever_runs_jobs_ends_by_the_signal_that_it_was_sent() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let (sleep, list) = (["sleep", "3600000"], daemon.folder().join("list"));
+    std::fs::write(&list, "3600000\n").unwrap();
+    let list = list.to_str().unwrap();
+    let verbs = [&["submit", sleep[0], sleep[1]][..], &["map", "sleep", list], &["wait", "ID"]];
+    for (number, which) in [(2, Signal::INT), (15, Signal::TERM)] {
+        for words in verbs {
+            let id = daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok().text().trim().to_owned();
+            daemon.worker_running("sleep");
+            let words: Vec<_> = words.iter().map(|word| if *word == "ID" { &*id } else { word }).collect();
+            let accepted = daemon.status()["jobs"]["accepted"].as_u64();
+            let mut verb = daemon.command(&words);
+            let mut verb = verb.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            until("the verb to be connected", || match words[0] {
+                "wait" => (descriptors_of(verb.id()) > 3).then_some(()),
+                _ => (daemon.status()["jobs"]["accepted"].as_u64() > accepted).then_some(()),
+            });
+            signal(verb.id(), which);
+            assert!(wait_for_end(verb.id(), PATIENCE), "{words:?} goes on");
+            assert_eq!(verb.wait().unwrap().signal(), Some(number), "{words:?}");
+            daemon.run(&["cancel", &id]).ok();
+            daemon.run(&["wait", &id]).code(126);
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_shell_loop_around_a_run() {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "for i in 1 2 3; do \"$0\" run sleep 3600000; done; echo survived"]).arg(offload());
+    bash.env_remove("OFFLOAD_SOCKET").process_group(0).stdin(Stdio::null());
+    let Ok(bash) = bash.stdout(Stdio::piped()).stderr(Stdio::null()).spawn() else {
+        return println!("skipped: there is no bash");
+    };
+    until("a worker of the first run", || {
+        let runs = children_of(bash.id());
+        runs.iter().any(|run| !children_of(*run).is_empty()).then_some(())
+    });
+    // As a terminal does: to everybody in the foreground.
+    kill_process_group(Pid::from_child(&bash), Signal::INT).unwrap();
+    let is_over = wait_for_end(bash.id(), PATIENCE);
+    let _ = kill_process_group(Pid::from_child(&bash), Signal::KILL); // what is left if it is not
+    let ended = bash.wait_with_output().unwrap();
+    assert!(is_over, "the loop goes on");
+    assert_eq!((ended.status.signal(), &*ended.stdout), (Some(2), &b""[..]));
 }
 
 #[test]

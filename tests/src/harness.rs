@@ -5,9 +5,11 @@
 use offload_supervisor::client::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -180,6 +182,56 @@ pub fn run_offload(arguments: &[&str]) -> Ran {
     run(&mut command(arguments), b"")
 }
 
+/// A terminal: what a process writes to its one side is read from the other.
+#[derive(Debug)]
+pub struct Terminal {
+    ours: File,
+    theirs: File,
+}
+
+impl Terminal {
+    /// A new one.
+    ///
+    /// # Panics
+    /// If the system has none left.
+    pub fn open() -> Terminal {
+        let ours =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it is ours");
+        let path = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("of ASCII");
+        let theirs = File::options().read(true).write(true).custom_flags(NOCTTY).open(path);
+        Terminal { ours: File::from(ours), theirs: theirs.expect("its other side") }
+    }
+
+    /// For a process that is to write to it.
+    ///
+    /// # Panics
+    /// If there are no descriptors left.
+    pub fn side(&self) -> Stdio {
+        self.theirs.try_clone().expect("a descriptor").into()
+    }
+
+    /// What is written to it, line by line, once no process has it any more or as it comes.
+    pub fn lines(self) -> Lines {
+        drop(self.theirs);
+        Lines::collect(CarriageReturns(self.ours))
+    }
+}
+
+/// A terminal does not open as the controlling one of the tests (`O_NOCTTY`).
+const NOCTTY: i32 = 0o400;
+
+/// What redraws a line of a terminal returns to its beginning: here that ends a line.
+struct CarriageReturns(File);
+
+impl Read for CarriageReturns {
+    fn read(&mut self, space: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.read(space)?;
+        space[..count].iter_mut().filter(|byte| **byte == b'\r').for_each(|byte| *byte = b'\n');
+        Ok(count)
+    }
+}
+
 /// Waits until a process (any, not only a child) has ended. False if it has not in time.
 pub fn wait_for_end(pid: u32, limit: Duration) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return true };
@@ -242,7 +294,8 @@ pub fn processes_with(text: &str) -> Vec<u32> {
 pub struct Lines(Arc<(Mutex<Vec<String>>, Condvar)>);
 
 impl Lines {
-    fn collect(source: impl Read + Send + 'static) -> Lines {
+    /// Those of this source, from now on.
+    pub fn collect(source: impl Read + Send + 'static) -> Lines {
         let lines = Lines::default();
         let shared = lines.clone();
         std::thread::spawn(move || {

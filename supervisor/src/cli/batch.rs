@@ -4,8 +4,14 @@
 //! ```text
 //!   source -- Read --> waiting -- Load --> loaded -- Submit --> running --> results -- Write --> written
 //!                         `--- cannot be read -------------------------------^
-//!                                             ^------ overloaded -'
+//!                                             ^------ no room ----'
 //! ```
+//!
+//! A supervisor that has no room (`overloaded`, `quota`) is no failure but a reason to wait, for as long as it takes. How
+//! many jobs may run follows from its refusals: what it took before it refused, less a little, so that others find room
+//! beside us. From then on the next job goes when an earlier one has ended; only who has none running waits for the time
+//! that the refusal named. With room for many the window grows again, as that of TCP does (RFC 5681): fast up to where
+//! it was refused last, slowly beyond.
 //!
 //! Three bounds hold, however many inputs there are: at most `jobs` inputs are between source and written, at most
 //! `bytes` of inputs and outputs are held for running jobs and results (a single job may be larger), and at most
@@ -17,16 +23,17 @@ use super::render::refused;
 use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::Finished;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Most files that are read or lie ready at a time.
 const LOADS_MAX: usize = 4;
 
-/// How many pauses in a row an overloaded supervisor gets before its refusal is taken for the result. With the length
-/// of the conveyor's pause this is a matter of seconds. Refusals that come together count once.
-const PATIENCE: u32 = 100;
-
-/// So many results for each job of the window, without a refusal, let the window grow by one.
+/// Beyond the place of the last refusal, so many results for each job of the window let it grow by one.
 const CALM_RESULTS: usize = 16;
+
+/// Shortest and longest pause after a refusal. A refusal without an estimate begins with the shortest and doubles.
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
 
 /// The bounds of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +72,15 @@ pub(crate) enum Step {
     },
     /// Write results, in this order ([`Batch::on_written`]).
     Write(Vec<Numbered>),
-    /// Wait a little before more is submitted ([`Batch::on_resumed`]).
-    Pause,
+    /// Wait before more is submitted ([`Batch::on_resumed`]), unless a result comes first.
+    Pause {
+        /// For so long at the least; who adds a little by chance does not meet the same others again.
+        at_least: Duration,
+        /// What to call this pause when it is over.
+        number: u64,
+        /// What the supervisor said.
+        why: String,
+    },
 }
 
 /// A result and the number of its input, counted from 0.
@@ -91,6 +105,19 @@ pub(crate) struct Tally {
     pub(crate) run_us: u64,
 }
 
+/// How far a batch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Inputs taken from the source: jobs that are known of.
+    pub(crate) read: u64,
+    /// There are no more.
+    pub(crate) is_all_read: bool,
+    /// Jobs that have ended, in whatever order.
+    pub(crate) ended: u64,
+    /// Those of them that were not `ok`.
+    pub(crate) failed: u64,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Batch {
@@ -103,7 +130,8 @@ pub(crate) struct Batch {
     written: u64,
     waiting: VecDeque<(u64, Input)>,
     loading: usize,
-    loaded: VecDeque<(u64, Payload)>,
+    /// By number: what was refused goes again in its old place.
+    loaded: BTreeMap<u64, Payload>,
     running: BTreeMap<u64, Payload>,
     running_bytes: u64,
     results: BTreeMap<u64, Finished>,
@@ -114,11 +142,18 @@ pub(crate) struct Batch {
     /// A running job is taken to hold as much as the longest output so far, if its input is shorter.
     longest_output: u64,
     pace: Pace,
-    patience: u32,
-    /// Most running jobs, as far as is known from refusals: it shrinks with each and grows with each result.
+    /// Pauses begun so far.
+    pauses: u64,
+    /// Pauses in a row, without a result in between.
+    pauses_in_a_row: u32,
+    /// Most running jobs, as far as is known from refusals.
     window: usize,
+    /// Up to here the window grows with each result.
+    quick_up_to: usize,
     /// Results since the last refusal or the last growth.
     calm: usize,
+    /// Jobs that have ended, and how many of them were not `ok`.
+    ended: (u64, u64),
     tally: Tally,
 }
 
@@ -129,11 +164,17 @@ enum Source {
     Ended,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Pace {
     Going,
-    ToPause,
-    Pausing,
+    /// There was no room, in these words; if need be with the time after which there may be some.
+    ToPause {
+        why: String,
+        estimate: Option<Duration>,
+    },
+    Pausing {
+        number: u64,
+    },
 }
 
 impl Batch {
@@ -147,7 +188,7 @@ impl Batch {
             written: 0,
             waiting: VecDeque::new(),
             loading: 0,
-            loaded: VecDeque::new(),
+            loaded: BTreeMap::new(),
             running: BTreeMap::new(),
             running_bytes: 0,
             results: BTreeMap::new(),
@@ -155,9 +196,12 @@ impl Batch {
             writing: None,
             longest_output: 0,
             pace: Pace::Going,
-            patience: PATIENCE,
+            pauses: 0,
+            pauses_in_a_row: 0,
             window: usize::MAX,
+            quick_up_to: usize::MAX,
             calm: 0,
+            ended: (0, 0),
             tally: Tally::default(),
         }
     }
@@ -200,26 +244,38 @@ impl Batch {
     pub(crate) fn on_finished(&mut self, index: u64, finished: Finished) {
         let Some(payload) = self.running.remove(&index) else { return };
         self.running_bytes -= payload.bytes.len() as u64;
-        if finished.report.outcome == OutcomeCode::Overloaded && self.patience > 0 {
-            self.loaded.push_front((index, payload));
-            // What the supervisor has taken is what it has room for.
-            self.window = self.running.len().max(1);
-            self.calm = 0;
-            if self.pace == Pace::Going {
-                self.pace = Pace::ToPause;
-                self.patience -= 1;
-            }
-            return;
+        if let OutcomeCode::Overloaded | OutcomeCode::Quota = finished.report.outcome {
+            self.loaded.insert(index, payload);
+            return self.on_no_room(&finished.report);
         }
-        self.patience = PATIENCE;
+        // Something has ended, so there is room again.
+        self.pace = Pace::Going;
+        self.pauses_in_a_row = 0;
         self.widen();
         self.keep(index, finished);
     }
 
-    /// After many results without a refusal there may be room for one job more.
+    /// Refusals that come together make one pause, and the last of them knows best how much was taken.
+    fn on_no_room(&mut self, refusal: &Report) {
+        let taken = self.running.len();
+        self.window = taken.saturating_sub((taken / 8).max(1)).max(1);
+        if taken > 0 {
+            self.quick_up_to = self.window;
+        }
+        self.calm = 0;
+        if self.pace == Pace::Going {
+            let error = refusal.error.as_ref();
+            self.pace = Pace::ToPause {
+                why: format!("{}: {}", refusal.outcome, error.map_or("", |error| &error.message)),
+                estimate: error.and_then(|error| error.retry_after_ms).map(Duration::from_millis),
+            };
+        }
+    }
+
     fn widen(&mut self) {
         self.calm = self.calm.saturating_add(1);
-        if self.calm >= self.window.saturating_mul(CALM_RESULTS) {
+        let is_quick = self.window < self.quick_up_to;
+        if is_quick || self.calm >= self.window.saturating_mul(CALM_RESULTS) {
             self.calm = 0;
             self.window = self.window.saturating_add(1);
         }
@@ -230,9 +286,11 @@ impl Batch {
         self.result_bytes -= self.writing.take().unwrap_or(0);
     }
 
-    /// The pause is over.
-    pub(crate) fn on_resumed(&mut self) {
-        self.pace = Pace::Going;
+    /// The pause of this number is over.
+    pub(crate) fn on_resumed(&mut self, number: u64) {
+        if self.pace == (Pace::Pausing { number }) {
+            self.pace = Pace::Going;
+        }
     }
 
     /// No more inputs are taken, and the batch is complete without them.
@@ -251,6 +309,17 @@ impl Batch {
         self.tally
     }
 
+    /// Whether any of its jobs are with the workers.
+    pub(crate) fn has_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// How far it is.
+    pub(crate) fn standing(&self) -> Standing {
+        let (ended, failed) = self.ended;
+        Standing { read: self.taken, is_all_read: self.source == Source::Ended, ended, failed }
+    }
+
     /// Longest input of one job, in bytes.
     pub(crate) fn payload_max(&self) -> u64 {
         self.limits.payload
@@ -262,13 +331,15 @@ impl Batch {
 
     fn settle_load(&mut self, index: u64, loaded: Result<Payload, Unreadable>) {
         match loaded {
-            Ok(payload) => self.loaded.push_back((index, payload)),
+            Ok(payload) => drop(self.loaded.insert(index, payload)),
             Err(Unreadable { code, message }) => self.keep(index, refused(&self.task, code, message)),
         }
     }
 
     fn keep(&mut self, index: u64, finished: Finished) {
         let length = finished.output.len() as u64;
+        self.ended.0 += 1;
+        self.ended.1 += u64::from(finished.report.outcome != OutcomeCode::Ok);
         self.longest_output = self.longest_output.max(length);
         self.result_bytes += length;
         self.results.insert(index, finished);
@@ -302,18 +373,28 @@ impl Batch {
     }
 
     fn next_pause(&mut self) -> Option<Step> {
-        (self.pace == Pace::ToPause).then(|| {
-            self.pace = Pace::Pausing;
-            Step::Pause
-        })
+        if !matches!(self.pace, Pace::ToPause { .. }) {
+            return None;
+        }
+        let number = self.pauses;
+        self.pauses += 1;
+        let Pace::ToPause { why, estimate } = std::mem::replace(&mut self.pace, Pace::Pausing { number })
+        else {
+            return None;
+        };
+        let (shortest, longest) = (*PAUSES.start(), *PAUSES.end());
+        let doubled = shortest.saturating_mul(1 << self.pauses_in_a_row.min(10));
+        let at_least = estimate.unwrap_or(doubled).clamp(shortest, longest);
+        self.pauses_in_a_row = self.pauses_in_a_row.saturating_add(1);
+        Some(Step::Pause { at_least, number, why })
     }
 
     fn next_submit(&mut self) -> Option<Step> {
-        let length = self.loaded.front()?.1.bytes.len() as u64;
+        let length = self.loaded.first_key_value()?.1.bytes.len() as u64;
         if self.pace != Pace::Going || !self.has_room(length) {
             return None;
         }
-        let (index, payload) = self.loaded.pop_front()?;
+        let (index, payload) = self.loaded.pop_first()?;
         self.running_bytes += length;
         self.running.insert(index, payload.clone());
         Some(Step::Submit { index, payload })

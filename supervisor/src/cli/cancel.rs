@@ -1,7 +1,7 @@
 //! `offload cancel`: the end of a job that waits or runs.
 
 use super::failure::{Ended, OK};
-use super::flags::{CLIENT_NAME, Globals};
+use super::flags::{Globals, NAMELESS};
 use super::output::print_line;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -22,7 +22,7 @@ impl Cancel {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = ToSupervisor::Cancel { ticket: 1, job: &self.job };
-        let document = globals.connect(CLIENT_NAME)?.ask(&request, Some(CANCEL_TIMEOUT))?;
+        let document = globals.connect(NAMELESS)?.ask(&request, Some(CANCEL_TIMEOUT))?;
         if globals.json {
             print_line(&document)?;
             return Ok(OK);

@@ -21,8 +21,8 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum Missing {
     /// The time is up.
     Late,
-    /// Ctrl-C, or the signal to terminate.
-    Interrupted,
+    /// Ctrl-C, or the signal to terminate: its number.
+    Interrupted(i32),
     /// The connection is gone, and why.
     Lost(String),
 }
@@ -37,8 +37,8 @@ impl From<ClientError> for Missing {
 pub(crate) struct Client {
     client: client::Client,
     socket: PathBuf,
-    /// Readable after a signal; `None` where signals end the process as usual.
-    signals: Option<UnixStream>,
+    /// Each readable after its signal; none where signals end the process as usual.
+    signals: Vec<(i32, UnixStream)>,
 }
 
 /// Connects as the library does; the failure says what to type next.
@@ -59,7 +59,7 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
 impl Client {
     /// Connects to the supervisor at `socket` as `name`, and exchanges greetings.
     pub(crate) fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
-        Ok(Client { client: connect(socket, name)?, socket: socket.to_owned(), signals: None })
+        Ok(Client { client: connect(socket, name)?, socket: socket.to_owned(), signals: Vec::new() })
     }
 
     /// The longest payload that the supervisor takes, in bytes.
@@ -70,12 +70,11 @@ impl Client {
     /// From now on a signal to end is told by [`Client::receive`] instead of ending the process.
     pub(crate) fn catch_signals(&mut self) -> Result<(), Failure> {
         let refused = |error| Failure::internal("cannot catch signals", error);
-        let (ours, theirs) = UnixStream::pair().map_err(refused)?;
         for signal in [SIGINT, SIGTERM] {
-            let end = theirs.try_clone().map_err(refused)?;
-            signal_hook::low_level::pipe::register(signal, end).map_err(refused)?;
+            let (ours, theirs) = UnixStream::pair().map_err(refused)?;
+            signal_hook::low_level::pipe::register(signal, theirs).map_err(refused)?;
+            self.signals.push((signal, ours));
         }
-        self.signals = Some(ours);
         Ok(())
     }
 
@@ -132,7 +131,7 @@ impl Client {
                 Err(Failure::Outcome { code, message: message.into_owned(), retry_after_ms })
             }
             Ok(answer) => Ok(answer),
-            Err(Missing::Interrupted) => Err(Failure::Interrupted),
+            Err(Missing::Interrupted(signal)) => Err(Failure::Interrupted(signal)),
             Err(Missing::Late) => {
                 let message = self.no_answer("it is busy, or stopped");
                 Err(Failure::outcome(OutcomeCode::Overloaded, message))
@@ -154,21 +153,22 @@ impl Client {
         };
         let write = if self.client.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
         let mut watched = vec![PollFd::new(&self.client, PollFlags::IN | write)];
-        watched.extend(self.signals.as_ref().map(|signals| PollFd::new(signals, PollFlags::IN)));
+        watched.extend(self.signals.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN)));
         match poll(&mut watched, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Missing::Lost(format!("waiting failed: {error}"))),
         }
-        let signalled = watched.get(1).is_some_and(|signals| !signals.revents().is_empty());
-        if signalled { Err(self.take_signal()) } else { Ok(()) }
+        match watched.iter().skip(1).position(|pipe| !pipe.revents().is_empty()) {
+            Some(which) => Err(self.take_signal(which)),
+            None => Ok(()),
+        }
     }
 
-    fn take_signal(&mut self) -> Missing {
-        if let Some(signals) = &mut self.signals {
-            // One byte for each signal, and the descriptor is readable: this neither waits nor matters if it fails.
-            let _ = signals.read(&mut [0]);
-        }
-        Missing::Interrupted
+    fn take_signal(&mut self, which: usize) -> Missing {
+        let (signal, pipe) = &mut self.signals[which];
+        // One byte for each signal, and the descriptor is readable: this neither waits nor matters if it fails.
+        let _ = pipe.read(&mut [0]);
+        Missing::Interrupted(*signal)
     }
 }
 

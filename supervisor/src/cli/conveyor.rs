@@ -11,11 +11,12 @@
 //! second Ctrl-C ends the process at once; its workers see their sockets end and follow.
 
 use super::batch::{Batch, Limits, Numbered, Step, Tally};
+use super::end_by;
 use super::failure::Failure;
 use super::input::{Input, Payload, Unreadable};
 use super::output::say;
 use super::progress::Progress;
-use super::sink::{Sink, Written};
+use super::sink::Sink;
 use super::source::{Source, Taken};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
@@ -23,6 +24,7 @@ use offload_supervisor::event_loop::{Context, EventLoop, LoopHandle};
 use offload_supervisor::io_pool::{IoPool, IoPoolConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -32,8 +34,8 @@ const IO_THREADS: usize = 6;
 /// A person at a keyboard or a reader of our output may take as long as they like; Ctrl-C ends the waiting.
 const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long an overloaded supervisor is left alone.
-const PAUSE: Duration = Duration::from_millis(50);
+/// A supervisor that has had no room for this long, while none of our jobs was with it, is told of.
+const PAUSES_TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// What to do with a finished job.
 pub(crate) type JobDone = Box<dyn FnOnce(Finished, &mut Context)>;
@@ -70,8 +72,6 @@ pub(crate) struct Work {
 pub(crate) struct Done {
     /// The results.
     pub(crate) tally: Tally,
-    /// An output was kept back from the terminal.
-    pub(crate) kept_back: bool,
     /// From the start to the last result written.
     pub(crate) took: Duration,
 }
@@ -87,8 +87,8 @@ pub(crate) fn convey<T: Target + 'static>(
     let interruptible = Rc::new(OnceCell::<Rc<Conveyor>>::new());
     let interrupted = Rc::clone(&interruptible);
     event_loop
-        .on_signal(&[SIGINT, SIGTERM], move |_, _| {
-            interrupted.get().into_iter().for_each(Conveyor::on_interrupt);
+        .on_signal(&[SIGINT, SIGTERM], move |_, signal| {
+            interrupted.get().into_iter().for_each(|conveyor| conveyor.on_interrupt(signal));
         })
         .map_err(|error| Failure::internal("cannot catch signals", error))?;
     let target = make_target(event_loop)?;
@@ -99,7 +99,8 @@ pub(crate) fn convey<T: Target + 'static>(
     match conveyor.end.borrow_mut().take() {
         Some(End { failure: None, at }) => {
             let tally = conveyor.batch.borrow().tally();
-            Ok(Done { tally, kept_back: conveyor.kept_back.get(), took: at - started })
+            conveyor.sink.borrow_mut().iter_mut().for_each(Sink::finish);
+            Ok(Done { tally, took: at - started })
         }
         Some(End { failure: Some(failure), .. }) => Err(failure),
         None => Err(Failure::Internal("the event loop ended before the work did".to_owned())),
@@ -112,10 +113,12 @@ struct Conveyor {
     batch: RefCell<Batch>,
     /// Absent while a thread reads from it.
     source: RefCell<Option<Source>>,
-    sink: Sink,
+    /// Absent while a thread writes to it.
+    sink: RefCell<Option<Sink>>,
     target: Rc<dyn Target>,
     progress: Progress,
-    kept_back: Cell<bool>,
+    /// How long the target has had no room for any of our jobs.
+    without_room: Cell<Option<Duration>>,
     is_turning: Cell<bool>,
     /// Set when no more is to be done.
     end: RefCell<Option<End>>,
@@ -137,10 +140,10 @@ impl Conveyor {
                 .map_err(|error| Failure::internal("cannot start threads", error))?,
             batch: RefCell::new(Batch::new(&task, limits)),
             source: RefCell::new(Some(source)),
-            sink,
+            sink: RefCell::new(Some(sink)),
             target,
             progress,
-            kept_back: Cell::new(false),
+            without_room: Cell::new(Some(Duration::ZERO)),
             is_turning: Cell::new(false),
             end: RefCell::new(None),
         });
@@ -171,7 +174,7 @@ impl Conveyor {
             Step::Load { index, input } => self.load(index, input),
             Step::Submit { index, payload } => self.submit(index, payload),
             Step::Write(results) => self.write(results),
-            Step::Pause => self.pause(),
+            Step::Pause { at_least, number, why } => self.pause(at_least, number, &why),
         }
     }
 
@@ -181,7 +184,7 @@ impl Conveyor {
             Some(Source::List(mut list)) => {
                 let inputs: Vec<_> =
                     list.by_ref().take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
-                let taken = Taken { inputs, is_last: list.len() == 0, bytes: 0 };
+                let taken = Taken { inputs, is_last: list.len() == 0 };
                 self.on_read(Source::List(list), taken);
             }
             Some(Source::Lines(mut lines)) => self.on_thread(
@@ -199,10 +202,16 @@ impl Conveyor {
     }
 
     fn on_read(self: &Rc<Self>, source: Source, taken: Taken) {
-        let Taken { inputs, is_last, bytes } = taken;
+        let Taken { inputs, is_last } = taken;
         self.source.replace(Some(source));
-        self.progress.on_read(bytes);
         self.batch.borrow_mut().on_read(inputs, is_last);
+        self.show_progress();
+    }
+
+    fn show_progress(&self) {
+        if self.end.borrow().is_none() {
+            self.progress.show(self.batch.borrow().standing());
+        }
     }
 
     fn load(self: &Rc<Self>, index: u64, input: Input) {
@@ -219,6 +228,7 @@ impl Conveyor {
         let conveyor = Rc::clone(self);
         let done = move |finished, _: &mut Context| {
             conveyor.batch.borrow_mut().on_finished(index, finished);
+            conveyor.show_progress();
             if conveyor.target.is_lost().is_some() {
                 conveyor.batch.borrow_mut().stop_reading();
             }
@@ -228,26 +238,43 @@ impl Conveyor {
     }
 
     fn write(self: &Rc<Self>, results: Vec<Numbered>) {
-        let sink = self.sink;
+        let Some(mut sink) = self.sink.borrow_mut().take() else { return };
         self.on_thread(
-            move || sink.write(results),
-            |conveyor, written| match written {
-                Ok(Written { kept_back }) => {
-                    conveyor.kept_back.set(conveyor.kept_back.get() || kept_back);
-                    conveyor.batch.borrow_mut().on_written();
-                    conveyor.progress.on_written(conveyor.batch.borrow().tally());
+            move || {
+                let written = sink.write(results);
+                (sink, written)
+            },
+            |conveyor, (sink, written)| {
+                conveyor.sink.replace(Some(sink));
+                match written {
+                    Ok(()) => conveyor.batch.borrow_mut().on_written(),
+                    Err(failure) => conveyor.end(Some(failure)),
                 }
-                Err(failure) => conveyor.end(Some(failure)),
             },
         );
     }
 
-    fn pause(self: &Rc<Self>) {
+    fn pause(self: &Rc<Self>, at_least: Duration, number: u64, why: &str) {
+        // Those that were refused together shall not come back together.
+        let by_chance = at_least / 256 * (RandomState::new().hash_one(number) % 64) as u32;
+        self.tell_of_pauses(at_least + by_chance, why);
         let conveyor = Rc::clone(self);
-        self.handle.set_timeout(PAUSE, move |_| {
-            conveyor.batch.borrow_mut().on_resumed();
+        self.handle.set_timeout(at_least + by_chance, move |_| {
+            conveyor.batch.borrow_mut().on_resumed(number);
             conveyor.turn();
         });
+    }
+
+    /// Nothing seems to happen: whoever waits is told why, once.
+    fn tell_of_pauses(&self, pause: Duration, why: &str) {
+        if self.batch.borrow().has_running() {
+            return self.without_room.set(self.without_room.get().map(|_| Duration::ZERO));
+        }
+        let Some(so_far) = self.without_room.get() else { return };
+        if so_far >= PAUSES_TOLD_AFTER {
+            self.progress.suspend(|| say(&format!("waiting for room: {why} (Ctrl-C gives up)")));
+        }
+        self.without_room.set((so_far < PAUSES_TOLD_AFTER).then_some(so_far + pause));
     }
 
     /// Lets a thread do `task`, then `settle` on the loop with what came of it, then takes a turn.
@@ -266,12 +293,13 @@ impl Conveyor {
         });
     }
 
-    fn on_interrupt(self: &Rc<Self>) {
+    fn on_interrupt(self: &Rc<Self>, signal: i32) {
         if self.end.borrow().is_some() {
-            std::process::exit(Failure::Interrupted.exit_code().into());
+            end_by(signal);
         }
+        self.progress.clear();
         say("interrupted: what is not done is cancelled");
-        self.end(Some(Failure::Interrupted));
+        self.end(Some(Failure::Interrupted(signal)));
     }
 
     /// The first call decides how the batch has ended.

@@ -1,7 +1,7 @@
 //! `offload dead`: the dead letters, jobs whose every allowed attempt ended its worker.
 
 use super::attempts;
-use super::failure::Ended;
+use super::failure::{Ended, Failure};
 use super::flags::Globals;
 use super::show::{show_answer, show_list};
 use super::table::Table;
@@ -62,11 +62,23 @@ impl Dead {
                 show_list(globals, View::Dead, most, |letter: &DeadView| letter.job.clone(), list)
             }
             Verb::Show { job } => show_answer(globals, &request(DeadDeed::Show, job), forensics),
-            Verb::Retry { job } => show_answer(globals, &request(DeadDeed::Retry, job), new_id),
+            Verb::Retry { job } => {
+                show_answer(globals, &request(DeadDeed::Retry, job), new_id).map_err(submitted_unseen)
+            }
             Verb::Drop { job } => {
                 show_answer(globals, &request(DeadDeed::Drop, job), |_: &Value| format!("{job}: dropped\n"))
             }
         }
+    }
+}
+
+/// The job is on its way, whether or not its new id can be printed.
+fn submitted_unseen(failure: Failure) -> Failure {
+    const HINT: &str = "the job was submitted again, `offload jobs` lists it with its new id";
+    match failure {
+        Failure::Unwritten(why) => Failure::Unwritten(format!("{why}; {HINT}")),
+        Failure::ReaderGone => Failure::Unwritten(format!("nobody reads standard output any more; {HINT}")),
+        other => other,
     }
 }
 
@@ -79,7 +91,7 @@ fn list(letters: &Vec<DeadView>) -> String {
             letter.attempts.len().to_string(),
             text::time(letter.dead_for_us),
             text::bytes(letter.input_bytes),
-            letter.client.clone(),
+            text::client(&letter.client).to_owned(),
             letter.error.clone(),
         ]);
     }
@@ -89,6 +101,7 @@ fn list(letters: &Vec<DeadView>) -> String {
 fn forensics(letter: &DeadView) -> String {
     let DeadView { job, task, client, dead_for_us, input_bytes, error, attempts } = letter;
     let (dead_for, input) = (text::time(*dead_for_us), text::bytes(*input_bytes));
+    let client = text::client(client);
     let head = [
         format!("{job}: poison; task {task}, input {input}, client {client}, dead for {dead_for}"),
         format!("- {error}"),

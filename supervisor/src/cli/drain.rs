@@ -1,7 +1,7 @@
 //! `offload drain`: the orderly end of a supervisor.
 
 use super::failure::{Ended, OK};
-use super::flags::{CLIENT_NAME, Globals};
+use super::flags::{Globals, NAMELESS};
 use super::output::{print_line, say};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -20,7 +20,7 @@ pub(crate) struct Drain {}
 impl Drain {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
-        let mut client = globals.connect(CLIENT_NAME)?;
+        let mut client = globals.connect(NAMELESS)?;
         let document = client.ask(&ToSupervisor::Drain { ticket: 1 }, NO_LIMIT)?;
         client.wait_for_the_end(END_TIMEOUT);
         match globals.json {

@@ -2,13 +2,15 @@
 
 use super::conveyor::{Done, JobDone, Target, Work, convey};
 use super::failure::Failure;
+use super::flags::BUILTIN;
 use super::input::Payload;
 use super::output::say;
 use super::text;
 use offload_protocol::messages::SubmitOptions;
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::event_loop::{Context, EventLoop};
 use offload_supervisor::workers::sweep::become_subreaper;
-use offload_supervisor::{ComputePool, Job, PoolConfig, StartError};
+use offload_supervisor::{ComputePool, Finished, Job, PoolConfig, StartError};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Duration;
@@ -34,11 +36,12 @@ pub(crate) struct Workers {
 pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: Work) -> Result<Summary, Failure> {
     let mut event_loop = new_event_loop()?;
     let task = work.task.clone();
+    let runs_own_programs = config.programs.iter().any(|program| program.name() != BUILTIN);
     let mut used = None;
     let done = convey(&mut event_loop, work, |event_loop| {
         let pool = ComputePool::start(config, event_loop).map_err(not_started)?;
         let pool = used.insert(pool).clone();
-        Ok(Rc::new(Embedded { pool, task, options }))
+        Ok(Rc::new(Embedded { pool, runs_own_programs, task, options }))
     })?;
     let workers = used.map(|pool| Workers { count: pool.worker_count(), cpu_time: pool.cpu_time() });
     Ok(Summary { done, workers })
@@ -91,8 +94,23 @@ pub(crate) fn become_sweeper() -> bool {
     become_subreaper().is_ok()
 }
 
+/// If no worker could be had of a program of the user's, it is said what such a program has to do.
+fn explained(mut finished: Finished, is_own: bool) -> Finished {
+    if let Some(error) = &mut finished.report.error
+        && error.code == OutcomeCode::Unavailable
+        && is_own
+    {
+        error.message.push_str(
+            "; --worker takes a program that speaks the protocol of workers, such as examples/worker.py",
+        );
+    }
+    finished
+}
+
 struct Embedded {
     pool: ComputePool,
+    /// Not all programs are the built-in one.
+    runs_own_programs: bool,
     task: String,
     options: SubmitOptions,
 }
@@ -101,7 +119,8 @@ impl Target for Embedded {
     fn submit(&self, payload: Payload, done: JobDone) {
         let job =
             Job::new(&self.task).input(payload.bytes).content(payload.content).options(self.options.clone());
-        self.pool.submit(job, done);
+        let is_own = self.runs_own_programs;
+        self.pool.submit(job, move |finished, cx| done(explained(finished, is_own), cx));
     }
 
     fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>) {
@@ -116,7 +135,7 @@ mod tests {
 
     fn line(ok: u64, failed: u64, workers: Option<Workers>) -> String {
         let tally = Tally { ok, failed, first_failure: None, run_us: 20_400 };
-        let done = Done { tally, kept_back: false, took: Duration::from_millis(12) };
+        let done = Done { tally, took: Duration::from_millis(12) };
         Summary { done, workers }.line()
     }
 

@@ -14,6 +14,9 @@ pub(crate) const OK: ExitCode = ExitCode::SUCCESS;
 /// The exit code for what makes no sense.
 pub(crate) const USAGE: u8 = 2;
 
+/// The exit code for results that did not get to whom they were for.
+pub(crate) const UNWRITTEN: u8 = 74;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -32,10 +35,13 @@ pub(crate) enum Failure {
     },
     /// Another supervisor owns the socket: 75.
     AlreadyRunning(String),
-    /// Ctrl-C, or the signal to terminate: 130.
-    Interrupted,
-    /// Whoever read the output has gone away. That is no error: `offload jobs | head -1` has what it wants.
-    BrokenPipe,
+    /// Ctrl-C, or the signal to terminate. The process ends by that very signal, which shells show as 128 and its number.
+    Interrupted(i32),
+    /// Results could not be written where they were to go: 74.
+    Unwritten(String),
+    /// Whoever read standard output has gone away before it was all written: 74. Nothing is said of it, since that is
+    /// how `offload jobs | head -1` ends; where the result of a job is lost by it, the verb makes it `Unwritten`.
+    ReaderGone,
     /// The system refused something, or there is a mistake in this program: 70.
     Internal(String),
 }
@@ -44,24 +50,34 @@ impl Failure {
     /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Failure::BrokenPipe => 0,
             Failure::Usage(_) => USAGE,
             Failure::NoSupervisor(_) => 3,
-            Failure::Outcome { code, .. } => code.exit_code(),
+            Failure::Outcome { code, .. } => Failure::code_of(*code),
             Failure::Internal(_) => 70,
+            Failure::Unwritten(_) | Failure::ReaderGone => UNWRITTEN,
             Failure::AlreadyRunning(_) => 75,
-            Failure::Interrupted => 130,
+            Failure::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// The exit code for a job that ended so. Here an `io_error` is an input that cannot be read: what was typed makes no
+    /// sense, whichever verb it was typed for.
+    pub(crate) fn code_of(outcome: OutcomeCode) -> u8 {
+        match outcome {
+            OutcomeCode::IoError => USAGE,
+            other => other.exit_code(),
         }
     }
 
     /// The line for people, if there is one.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
-            Failure::BrokenPipe | Failure::Interrupted => None,
+            Failure::ReaderGone | Failure::Interrupted(_) => None,
             Failure::Outcome { code, message, .. } => Some(format!("{code}: {message}")),
             Failure::Usage(message)
             | Failure::NoSupervisor(message)
             | Failure::AlreadyRunning(message)
+            | Failure::Unwritten(message)
             | Failure::Internal(message) => Some(message.clone()),
         }
     }
@@ -69,12 +85,13 @@ impl Failure {
     /// What `--json` prints, if it is to print anything: an object with the one member `error`.
     pub(crate) fn document(&self) -> Option<String> {
         let code = match self {
-            Failure::BrokenPipe => return None,
+            // There is no place for it.
+            Failure::Unwritten(_) | Failure::ReaderGone => return None,
             Failure::Outcome { code, .. } => code.as_str(),
             Failure::Usage(_) => "usage",
             Failure::NoSupervisor(_) => "no_supervisor",
             Failure::AlreadyRunning(_) => "already_running",
-            Failure::Interrupted => "interrupted",
+            Failure::Interrupted(_) => "interrupted",
             Failure::Internal(_) => "internal",
         };
         let message = match self {
@@ -102,8 +119,8 @@ impl Failure {
     /// For a failed write of results.
     pub(crate) fn writing(place: &str, error: &io::Error) -> Failure {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
-            _ => Failure::Internal(format!("cannot write to {place}: {error}")),
+            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::Unwritten(format!("cannot write to {place}: {error}")),
         }
     }
 }

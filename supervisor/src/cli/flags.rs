@@ -18,8 +18,9 @@ use std::env::var_os;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The name that the supervisor shows for this client unless told otherwise.
-pub(crate) const CLIENT_NAME: &str = "cli";
+/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by their
+/// connections, so each process has a turn and a quota of its own.
+pub(crate) const NAMELESS: &str = "";
 
 /// Most jobs of one batch that are under way or wait for an earlier one to end.
 pub(crate) const WINDOW: u64 = 1024;
@@ -28,7 +29,8 @@ pub(crate) const WINDOW: u64 = 1024;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    /// Local socket of the supervisor [default: $XDG_RUNTIME_DIR/offload/offload.sock] [env: OFFLOAD_SOCKET]
+    /// Local socket of the supervisor, in a folder of mode 0700 [default: $XDG_RUNTIME_DIR/offload/offload.sock, or
+    /// ~/.offload/offload.sock where there is no such folder] [env: OFFLOAD_SOCKET]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -86,8 +88,8 @@ pub(crate) struct PoolFlags {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
 
-    /// Worker program with its arguments, or `builtin`; may be given several times [default: builtin] [env:
-    /// OFFLOAD_WORKER]
+    /// Worker program with its arguments: one that speaks the protocol of workers, as examples/worker.py does, or
+    /// `builtin`; may be given several times [default: builtin] [env: OFFLOAD_WORKER]
     #[arg(long, value_name = "CMD ARG...", value_parser = split_words_for_clap)]
     worker: Vec<Words>,
 
@@ -117,6 +119,20 @@ fn split_words_for_clap(text: &str) -> Result<Words, String> {
 }
 
 impl PoolFlags {
+    /// The first of these flags that was given, as it is typed.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let PoolFlags { workers, worker, allow_faults, max_jobs, max_bytes, max_payload } = self;
+        let given = [
+            ("--workers", workers.is_some()),
+            ("--worker", !worker.is_empty()),
+            ("--allow-faults", *allow_faults),
+            ("--max-jobs", max_jobs.is_some()),
+            ("--max-bytes", max_bytes.is_some()),
+            ("--max-payload", max_payload.is_some()),
+        ];
+        given.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
+
     /// What these flags say.
     pub(crate) fn layer(&self) -> Layer {
         let commands: Vec<_> = self.worker.iter().map(|Words(words)| words.clone()).collect();
@@ -135,7 +151,9 @@ impl PoolFlags {
     pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> PoolConfig {
         let config = settings.pool_config(self.programs(settings));
         let spares = if settings.spares.origin == Origin::Default { 0 } else { config.spares };
-        PoolConfig { spares, log: globals.log_level(), sweep: become_sweeper(), ..config }
+        // Somebody waits for it.
+        let max_silent_starts = 1;
+        PoolConfig { spares, max_silent_starts, log: globals.log_level(), sweep: become_sweeper(), ..config }
     }
 
     /// The programs that the workers run. A program of the user's is started through `worker-exec`, so that it ends
@@ -156,7 +174,7 @@ impl PoolFlags {
 }
 
 /// The command that stands for the built-in worker.
-const BUILTIN: &str = "builtin";
+pub(crate) const BUILTIN: &str = "builtin";
 
 /// What is put in front of a program of the user's.
 const SHIM: [&str; 3] = ["/proc/self/exe", "worker-exec", "--"];

@@ -37,7 +37,7 @@ fn render(jobs: &Vec<JobView>) -> String {
             text::time(job.age_us),
             cell(job.slot),
             text::bytes(job.input_bytes),
-            job.client.clone(),
+            text::client(&job.client).to_owned(),
             cell(job.error.as_ref()),
         ]);
     }

@@ -5,7 +5,8 @@ use super::conveyor::{Target, Work, convey};
 use super::daemon::Daemon;
 use super::embedded::{Summary, new_event_loop, work};
 use super::failure::{Ended, Failure, OK};
-use super::flags::{CLIENT_NAME, Globals, JobFlags, PoolFlags, WINDOW, parse_client_name};
+use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, WINDOW, parse_client_name};
+use super::output::expect_a_reader;
 use super::progress::Progress;
 use super::sink::Sink;
 use super::source::{Line, Lines, Source};
@@ -14,7 +15,7 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::config::Settings;
 use std::fs::File;
 use std::io::stdin;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -23,11 +24,13 @@ Examples:
   seq 1 100000 | offload map primes > primes.jsonl      one job a line of standard input
   find . -type f | offload map sha256 --files           the lines are paths of the inputs
   offload map regex cases.jsonl --max-failures 1        stop at the first failure
-  offload --socket /run/me.sock map primes n.txt        let a running supervisor do the work
+  offload --socket ~/.offload/me.sock map primes n.txt  give the work to that supervisor
 
 Each line of the output is one finished job with its \"index\", counted from 0, and its outcome.
-With --socket or OFFLOAD_SOCKET that supervisor does the work, and flags about workers have no effect.
-Exit codes: 0 all jobs were ok, 1 some failed, 125 the supervisor was lost on the way.";
+With --socket or OFFLOAD_SOCKET that supervisor does the work, with workers of its own; if it has
+no room, map waits until it has.
+Exit codes: 0 all jobs were ok, 1 some failed, 2 the list cannot be read, 74 the results could not
+be written, 125 the supervisor was lost on the way.";
 
 /// Bytes of inputs and outputs held for a supervisor that runs elsewhere and has limits of its own.
 const DAEMON_BYTES: u64 = 64 << 20;
@@ -36,7 +39,7 @@ const DAEMON_BYTES: u64 = 64 << 20;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Map {
-    /// The task to run
+    /// The task to run, such as primes, sha256 or wordcount
     task: String,
 
     /// The list: a file, or - for standard input
@@ -51,7 +54,7 @@ pub(crate) struct Map {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_failures: Option<u64>,
 
-    /// Name that the supervisor shows for the submitter [default: cli]
+    /// Name of the submitter: those of one name share one turn and one quota [default: each process is on its own]
     #[arg(long, value_name = "NAME", value_parser = parse_client_name)]
     client: Option<String>,
 
@@ -65,6 +68,7 @@ pub(crate) struct Map {
 impl Map {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
+        expect_a_reader()?;
         let settings = globals.settings(self.pool.layer())?;
         match settings.socket_is_named() {
             true => self.through_daemon(&settings, globals),
@@ -85,8 +89,15 @@ impl Map {
     }
 
     fn through_daemon(&self, settings: &Settings, globals: &Globals) -> Ended {
+        if let Some(flag) = self.pool.first_given() {
+            return Err(Failure::Usage(format!(
+                "{flag} says how workers are started, but the supervisor at {} has its own; leave out {flag}, or --socket \
+                 and OFFLOAD_SOCKET",
+                settings.socket()?.display()
+            )));
+        }
         let mut event_loop = new_event_loop()?;
-        let name = self.client.as_deref().unwrap_or(CLIENT_NAME);
+        let name = self.client.as_deref().unwrap_or(NAMELESS);
         let handle = event_loop.handle();
         let daemon = Daemon::connect(settings.socket()?, name, &handle, &self.task, self.job.options())?;
         let limits = Limits {
@@ -108,14 +119,12 @@ impl Map {
 
     fn work(&self, limits: Limits, globals: &Globals) -> Result<Work, Failure> {
         let line = if self.files { Line::Path } else { Line::Input };
-        let (lines, total) = if self.file.as_os_str() == "-" {
-            (Lines::new(stdin(), line, limits.payload), None)
-        } else {
-            let (file, length) = open(&self.file)?;
-            (Lines::new(file, line, limits.payload), length)
+        let lines = match self.file.as_os_str() == "-" {
+            true => Lines::new(stdin(), line, limits.payload),
+            false => Lines::new(open(&self.file)?, line, limits.payload),
         };
-        let (source, progress) = (Source::Lines(Box::new(lines)), Progress::new(total, globals.quiet));
-        Ok(Work { task: self.task.clone(), limits, source, sink: Sink::JsonLines, progress })
+        let (source, progress) = (Source::Lines(Box::new(lines)), Progress::new(globals.quiet));
+        Ok(Work { task: self.task.clone(), limits, source, sink: Sink::json_lines(), progress })
     }
 }
 
@@ -126,10 +135,8 @@ fn exit_code(summary: &Summary, globals: &Globals) -> ExitCode {
     if summary.done.tally.failed == 0 { OK } else { 1.into() }
 }
 
-/// The file, and its length if it has one.
-fn open(path: &PathBuf) -> Result<(File, Option<u64>), Failure> {
-    let unreadable = |error| Failure::Usage(format!("cannot read {}: {error}", path.display()));
-    let file = File::open(path).map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
-    Ok((file, metadata.is_file().then_some(metadata.len())))
+fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|error| {
+        Failure::outcome(OutcomeCode::IoError, format!("cannot read {}: {error}", path.display()))
+    })
 }

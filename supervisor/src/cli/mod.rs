@@ -27,11 +27,13 @@ mod fake_supervisor;
 mod flags;
 mod input;
 mod output;
+mod output_file;
 mod progress;
 mod render;
 mod show;
 mod sink;
 mod source;
+mod sys;
 mod table;
 mod text;
 
@@ -59,7 +61,7 @@ mod worker_exec;
 mod workers;
 
 use clap::{Parser, Subcommand};
-use failure::Ended;
+use failure::{Ended, Failure, OK, USAGE};
 use flags::Globals;
 use std::process::ExitCode;
 
@@ -72,8 +74,8 @@ Examples:
   offload explain JOB                    why does it wait, or what became of it?
 
 Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,
-70 internal error, 75 another supervisor owns the socket, 124 timed out, 125 the worker crashed,
-126 cancelled, 130 interrupted.";
+70 internal error, 74 the output could not be written, 75 another supervisor owns the socket,
+124 timed out, 125 the worker crashed, 126 cancelled, 130 interrupted (by the signal itself).";
 
 /// Runs CPU-heavy jobs on a bounded set of worker processes that are restarted when they crash.
 #[derive(Debug, Parser)]
@@ -113,22 +115,65 @@ enum Verb {
 
 /// Reads the command line, does what it says, and says on standard error what went wrong.
 pub(crate) fn main() -> ExitCode {
-    let CommandLine { globals, verb } = CommandLine::parse();
-    run(verb, &globals).unwrap_or_else(|failure| {
-        if globals.json
-            && let Some(document) = failure.document()
-        {
+    let (ended, json) = match CommandLine::try_parse() {
+        Ok(CommandLine { globals, verb }) => (run(verb, &globals), globals.json),
+        Err(error) => (tell(&error), false),
+    };
+    ended.unwrap_or_else(|failure| {
+        if json && let Some(document) = failure.document() {
             // Whoever does not read it has the exit code.
             let _ = output::print_line(document);
         }
         if let Some(message) = failure.message() {
             output::say(&message);
         }
-        failure.exit_code().into()
+        match failure {
+            Failure::Interrupted(signal) => end_by(signal),
+            other => other.exit_code().into(),
+        }
     })
 }
 
+/// Says what is wrong with the command line, or gives the help or the version that was asked for.
+fn tell(error: &clap::Error) -> Ended {
+    if error.use_stderr() {
+        // If nobody listens there, the exit code is left.
+        let _ = error.print();
+        return Ok(USAGE.into());
+    }
+    output::check_stdout()?;
+    error.print().map_err(|error| Failure::writing("standard output", &error))?;
+    output::print(b"")?;
+    Ok(OK)
+}
+
+/// Ends this process by a signal that it has caught, now that everything is in order. A shell ends its loop only when
+/// it sees that its child was ended by Ctrl-C; an exit code, even 130, could as well be the child's own word.
+pub(crate) fn end_by(signal: i32) -> ! {
+    // The first process of a container is spared the default action of signals.
+    if std::process::id() != 1 {
+        // If that is refused, the exit code says it.
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    std::process::exit(Failure::Interrupted(signal).exit_code().into())
+}
+
+impl Verb {
+    /// Whether all that it does is in vain without a standard output. Others need none, or find out for themselves.
+    fn is_for_its_output(&self, globals: &Globals) -> bool {
+        match self {
+            Verb::Serve(_) | Verb::Worker(_) | Verb::WorkerExec(_) => false,
+            Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
+            Verb::Drain(_) | Verb::Stop(_) => globals.json,
+            _ => true,
+        }
+    }
+}
+
 fn run(verb: Verb, globals: &Globals) -> Ended {
+    if verb.is_for_its_output(globals) {
+        output::check_stdout()?;
+    }
     match verb {
         Verb::Run(run) => run.run(globals),
         Verb::Map(map) => map.run(globals),

@@ -1,13 +1,30 @@
 //! What is written: results to standard output or a file, talk to standard error.
+//!
+//! All results of all verbs go through [`print()`] or a [`Destination`]. Results that do not reach their reader are a
+//! [`Failure`], whose exit code is never 0. What can be known of that before a job runs is found out before:
+//!
+//! ```text
+//!   before the run                                          after it
+//!   standard output is closed, or nobody reads it  --> 74   a write fails: the result is saved in a file where it can
+//!   the file of --output cannot be written         --> 74   be, and it is said what was lost where it cannot --> 74
+//!   a terminal, and the task's output is binary    -->  2   binary after all: the result is saved in a file
+//! ```
 
 use super::failure::{Ended, Failure, OK};
 use super::flags::Globals;
-use super::{render, text};
+use super::output_file::{OutputFile, save};
+use super::{render, sys, text};
 use clap::Args;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+
+const STDOUT: &str = "standard output";
+
+/// Built-in tasks whose output is never fit for a terminal.
+const BINARY_TASKS: [&str; 1] = ["gzip"];
 
 /// Says one line on standard error. If nobody listens there, nothing can be done about it.
 pub(crate) fn say(message: &str) {
@@ -16,9 +33,10 @@ pub(crate) fn say(message: &str) {
 
 /// Writes results to standard output.
 pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
+    check_stdout()?;
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
-    written.map_err(|error| Failure::writing("standard output", &error))
+    written.map_err(|error| Failure::writing(STDOUT, &error))
 }
 
 /// Writes one line of results to standard output.
@@ -26,11 +44,35 @@ pub(crate) fn print_line(line: impl AsRef<[u8]>) -> Result<(), Failure> {
     print(&[line.as_ref(), b"\n"].concat())
 }
 
+/// Whether there is a standard output at all.
+pub(crate) fn check_stdout() -> Result<(), Failure> {
+    match sys::stdout_was_closed() {
+        true => {
+            Err(Failure::Unwritten("standard output is closed, so nobody would get the result".to_owned()))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether results can be expected to get through: for a verb that is about to run something for them.
+pub(crate) fn expect_a_reader() -> Result<(), Failure> {
+    check_stdout()?;
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let stdout = io::stdout();
+    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+    // If it cannot be watched, writing to it will tell.
+    let _ = poll(&mut watched, Some(&at_once));
+    match watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+        true => Err(Failure::Unwritten("nobody reads standard output, so nothing was run".to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// Where the output of one job goes.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputFlags {
-    /// Write the output to FILE instead of standard output
+    /// Write the output to FILE instead of standard output; FILE is replaced when the job is ok, and not before
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -40,44 +82,115 @@ pub(crate) struct OutputFlags {
 }
 
 impl OutputFlags {
+    /// Makes sure of the place for a result before the job is run; `task` is known if this process submits the job.
+    pub(crate) fn open(&self, task: Option<&str>, globals: &Globals) -> Result<Destination, Failure> {
+        let file = match &self.output {
+            Some(path) => Some(OutputFile::open(path)?),
+            None => {
+                expect_a_reader()?;
+                refuse_binary_on_a_terminal(task, globals)?;
+                None
+            }
+        };
+        Ok(Destination { file, receipt: self.receipt, json: globals.json })
+    }
+}
+
+/// Whoever asks for something that a terminal cannot show is told before it is computed, where that is known.
+pub(crate) fn refuse_binary_on_a_terminal(task: Option<&str>, globals: &Globals) -> Result<(), Failure> {
+    match task.filter(|task| BINARY_TASKS.contains(task) && !globals.json && io::stdout().is_terminal()) {
+        Some(task) => Err(Failure::Usage(format!(
+            "the output of {task} is binary, which is not printed to a terminal; send it to a file with > FILE"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A place for the result of one job that could be written to when it was looked at.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    /// Standard output if none.
+    file: Option<OutputFile>,
+    receipt: bool,
+    json: bool,
+}
+
+impl Destination {
     /// Hands one finished job to the user. With `--json` a failed job is a document like any other, and its exit
     /// code is returned; otherwise it is a [`Failure`], which is said on standard error.
-    pub(crate) fn deliver(&self, finished: &Finished, globals: &Globals) -> Ended {
+    pub(crate) fn deliver(self, finished: &Finished) -> Ended {
         let report = &finished.report;
         if self.receipt {
             say(&render::receipt(report));
         }
-        if globals.json {
-            self.write(format!("{}\n", render::json(finished, None)).as_bytes())?;
-            return Ok(report.outcome.exit_code().into());
+        if self.json {
+            let document = format!("{}\n", render::json(finished, None));
+            self.write(document.as_bytes()).map_err(|failure| unwritten(finished, failure))?;
+            return Ok(Failure::code_of(report.outcome).into());
         }
         if report.outcome != OutcomeCode::Ok {
             return Err(Failure::outcome(report.outcome, render::message(report)));
         }
-        if self.output.is_none() && spoils_a_terminal(finished) {
-            return Err(Failure::Usage(format!(
-                "{}; write it to a file with --output FILE",
-                unprintable(finished)
-            )));
+        if self.file.is_none() && spoils_a_terminal(finished) {
+            say(&save_unprintable(finished)?);
+            return Ok(OK);
         }
-        self.write(&render::plain(finished))?;
+        self.write(&render::plain(finished)).map_err(|failure| unwritten(finished, failure))?;
         Ok(OK)
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
-        let Some(path) = &self.output else { return print(bytes) };
-        std::fs::write(path, bytes).map_err(|error| Failure::writing(&path.display().to_string(), &error))
+    fn write(self, bytes: &[u8]) -> Result<(), Failure> {
+        match self.file {
+            Some(file) => file.write(bytes),
+            None => print(bytes),
+        }
     }
 }
 
-/// Whether the output is binary and standard output is a terminal.
-pub(crate) fn spoils_a_terminal(finished: &Finished) -> bool {
-    render::is_binary(finished.report.content) && !finished.output.is_empty() && io::stdout().is_terminal()
+/// What is said of a job whose result could not be written: it is saved elsewhere, unless its reader chose to leave.
+pub(crate) fn unwritten(finished: &Finished, failure: Failure) -> Failure {
+    let job = name_of(finished);
+    match failure {
+        Failure::ReaderGone => Failure::Unwritten(format!(
+            "nobody reads standard output any more: {job} has ended, its result is lost"
+        )),
+        Failure::Unwritten(why) if finished.report.outcome == OutcomeCode::Ok => match save(finished) {
+            Ok(path) => Failure::Unwritten(format!("{why}; the output of {job} is in {}", path.display())),
+            Err(also) => Failure::Unwritten(format!("{why}; the output of {job} is lost ({also})")),
+        },
+        Failure::Unwritten(why) => {
+            let (outcome, message) = (finished.report.outcome, render::message(&finished.report));
+            Failure::Unwritten(format!("{why}; {job} ended with {outcome}: {message}"))
+        }
+        other => other,
+    }
 }
 
-/// Why a binary output is not printed.
-pub(crate) fn unprintable(finished: &Finished) -> String {
+fn name_of(finished: &Finished) -> String {
+    match finished.report.job.as_str() {
+        "" => "the job".to_owned(),
+        job => format!("job {job}"),
+    }
+}
+
+/// Whether the output is binary and standard output is a terminal. Bytes that turn out to be text do no harm.
+pub(crate) fn spoils_a_terminal(finished: &Finished) -> bool {
+    let is_text = || std::str::from_utf8(&finished.output).is_ok_and(|text| !text.contains(is_obeyed));
+    render::is_binary(finished.report.content) && !is_text() && io::stdout().is_terminal()
+}
+
+/// Whether a terminal would do something else with it than show it.
+fn is_obeyed(letter: char) -> bool {
+    letter.is_control() && !matches!(letter, '\n' | '\t')
+}
+
+/// Saves a binary output that is not printed, and says where it is.
+pub(crate) fn save_unprintable(finished: &Finished) -> Result<String, Failure> {
     let (length, media_type) =
         (text::bytes(finished.output.len() as u64), finished.report.content.media_type());
-    format!("the output is {length} of {media_type}, which is not printed to a terminal")
+    let why = format!("the output is {length} of {media_type}, which is not printed to a terminal");
+    match save(finished) {
+        Ok(path) => Ok(format!("{why}: it is in {}", path.display())),
+        Err(also) => Err(Failure::Unwritten(format!("{why}, and it cannot be saved ({also}); use > FILE"))),
+    }
 }

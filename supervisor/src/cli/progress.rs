@@ -1,8 +1,18 @@
 //! How far a batch is, drawn on standard error while somebody looks.
 
-use super::batch::Tally;
+use super::batch::Standing;
+use super::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr, stdout};
+use std::time::Duration;
+
+/// While it is not known how many jobs there will be.
+const COUNTER: &str = "{spinner} {msg}  {elapsed}";
+
+/// From when all are known.
+const BAR: &str = "{wide_bar} {percent:>3} %  {msg}  {elapsed}";
+
+const DRAWN_EVERY: Duration = Duration::from_millis(100);
 
 /// See the module's documentation.
 pub(crate) struct Progress {
@@ -10,20 +20,17 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar that is full after `total` bytes of inputs, or a counter if the total is not known. Nothing is drawn
-    /// unless standard error is a terminal, and nothing if the results themselves appear there.
-    pub(crate) fn new(total: Option<u64>, quiet: bool) -> Progress {
+    /// Counts jobs that have ended: of all, in a bar, as soon as the last line has been read. Nothing is drawn unless
+    /// standard error is a terminal, and nothing if the results themselves appear there.
+    pub(crate) fn new(quiet: bool) -> Progress {
         if quiet || !stderr().is_terminal() || stdout().is_terminal() {
             return Progress::hidden();
         }
-        let (bar, template) = match total {
-            Some(total) => (ProgressBar::new(total), "{wide_bar} {percent:>3} %  {msg}  {elapsed}"),
-            None => (ProgressBar::no_length(), "{spinner} {msg}  {elapsed}"),
-        };
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        Progress {
-            bar: Some(bar.with_style(ProgressStyle::with_template(template).expect("the template is ours"))),
-        }
+        let bar =
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style(COUNTER));
+        // What changes faster than it is drawn is drawn then at the latest, and the time goes on between two jobs.
+        bar.enable_steady_tick(DRAWN_EVERY);
+        Progress { bar: Some(bar) }
     }
 
     /// One that draws nothing.
@@ -31,18 +38,22 @@ impl Progress {
         Progress { bar: None }
     }
 
-    /// So many more bytes of inputs were taken.
-    pub(crate) fn on_read(&self, bytes: u64) {
-        if let Some(bar) = &self.bar {
-            bar.inc(bytes);
+    /// Shows how far it is.
+    pub(crate) fn show(&self, standing: Standing) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position(standing.ended);
+        bar.set_message(line(standing));
+        if standing.is_all_read && bar.length().is_none() {
+            bar.set_length(standing.read);
+            bar.set_style(style(BAR));
         }
     }
 
-    /// So much has been written.
-    pub(crate) fn on_written(&self, tally: Tally) {
-        if let Some(bar) = &self.bar {
-            let Tally { ok, failed, .. } = tally;
-            bar.set_message(format!("{ok} done, {failed} failed"));
+    /// Lets `say` write its line above the bar.
+    pub(crate) fn suspend(&self, say: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(say),
+            None => say(),
         }
     }
 
@@ -51,5 +62,36 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is ours")
+}
+
+/// `3 of 40 done, 1 failed` or, while lines are still being read, `3 done, 1 failed, 1024 lines read so far`.
+fn line(standing: Standing) -> String {
+    let Standing { read, is_all_read, ended, failed } = standing;
+    match is_all_read {
+        true => format!("{ended} of {read} done, {failed} failed"),
+        false => format!("{ended} done, {failed} failed, {} read so far", text::count(read, "line")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_full_when_all_jobs_have_ended_and_not_when_all_lines_are_read() {
+        let bar = Progress { bar: Some(ProgressBar::hidden()) };
+        bar.bar.as_ref().unwrap().unset_length();
+        bar.show(Standing { read: 40, is_all_read: false, ended: 4, failed: 1 });
+        assert_eq!(bar.bar.as_ref().unwrap().length(), None);
+        assert_eq!(bar.bar.as_ref().unwrap().message(), "4 done, 1 failed, 40 lines read so far");
+        bar.show(Standing { read: 40, is_all_read: true, ended: 4, failed: 1 });
+        let drawn = bar.bar.as_ref().unwrap();
+        assert_eq!((drawn.position(), drawn.length()), (4, Some(40)));
+        assert_eq!(drawn.message(), "4 of 40 done, 1 failed");
     }
 }

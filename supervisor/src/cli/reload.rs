@@ -1,7 +1,7 @@
 //! `offload reload`: the configuration is read again, and one worker after another is replaced.
 
 use super::failure::{Ended, OK};
-use super::flags::{CLIENT_NAME, Globals};
+use super::flags::{Globals, NAMELESS};
 use super::output::print_line;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -23,7 +23,7 @@ impl Reload {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = ToSupervisor::Reload { ticket: 1 };
-        let document = globals.connect(CLIENT_NAME)?.ask(&request, Some(RELOAD_TIMEOUT))?;
+        let document = globals.connect(NAMELESS)?.ask(&request, Some(RELOAD_TIMEOUT))?;
         if globals.json {
             print_line(&document)?;
         } else {

@@ -2,7 +2,7 @@
 
 use super::client::ANSWER_TIMEOUT;
 use super::failure::Ended;
-use super::flags::{CLIENT_NAME, Globals};
+use super::flags::{Globals, NAMELESS};
 use super::output::OutputFlags;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -20,8 +20,9 @@ pub(crate) struct Result {
 impl Result {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let destination = self.output.open(None, globals)?;
         let request = ToSupervisor::Result { ticket: 1, job: &self.job };
-        let finished = globals.connect(CLIENT_NAME)?.ask_for_a_job(&request, Some(ANSWER_TIMEOUT))?;
-        self.output.deliver(&finished, globals)
+        let finished = globals.connect(NAMELESS)?.ask_for_a_job(&request, Some(ANSWER_TIMEOUT))?;
+        destination.deliver(&finished)
     }
 }

@@ -1,11 +1,12 @@
 //! `offload run`: jobs without a supervisor. One is started for them, and nothing is left behind.
 
-use super::batch::{Limits, Tally};
+use super::batch::Limits;
 use super::conveyor::{Done, Work};
 use super::embedded::work;
-use super::failure::{Ended, Failure, OK, USAGE};
+use super::failure::{Ended, Failure, OK};
 use super::flags::{Globals, JobFlags, PoolFlags, WINDOW};
 use super::input::Input;
+use super::output::{expect_a_reader, refuse_binary_on_a_terminal};
 use super::progress::Progress;
 use super::sink::Sink;
 use super::source::Source;
@@ -20,13 +21,14 @@ Examples:
   curl -s example.org | offload run sha256 -       the input is standard input
   offload run --worker 'python3 worker.py' py.sum '[1, 2]'
 
-The exit code is that of the first job, in input order, that failed. An input that begins with @ can be piped in.";
+The exit code is that of the first job, in input order, that failed (2: its input cannot be read).
+An input that begins with @ can be piped in.";
 
 /// Run jobs without a supervisor: one for each INPUT, results in input order
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {
-    /// The task to run
+    /// The task to run, such as primes, sha256 or wordcount
     task: String,
 
     /// The inputs: a text, @FILE for the content of a file, - for standard input; one empty input if absent
@@ -47,17 +49,19 @@ impl Run {
         if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
             return Err(Failure::Usage("standard input (-) can be the input of one job only".to_owned()));
         }
+        expect_a_reader()?;
+        refuse_binary_on_a_terminal(Some(&self.task), globals)?;
         let settings = globals.settings(self.pool.layer())?;
         let config = self.pool.embedded(&settings, globals);
-        let config = PoolConfig { workers: config.workers.min(inputs.len()), ..config };
+        let workers = config.workers.min(inputs.len().max(config.programs.len()));
+        let config = PoolConfig { workers, ..config };
         let limits = Limits {
             jobs: WINDOW.min(config.max_jobs as u64),
             bytes: config.max_bytes,
             payload: config.max_payload as u64,
             failures: None,
         };
-        let sink =
-            if globals.json { Sink::JsonLines } else { Sink::Outputs { is_only_one: inputs.len() == 1 } };
+        let sink = if globals.json { Sink::json_lines() } else { Sink::outputs(inputs.len() == 1) };
         let source = Source::List(inputs.into_iter());
         let batch = Work { task: self.task, limits, source, sink, progress: Progress::hidden() };
         let summary = work(config, self.job.options(), batch)?;
@@ -68,10 +72,6 @@ impl Run {
     }
 }
 
-fn exit_code(Done { tally, kept_back, .. }: Done) -> ExitCode {
-    match tally {
-        Tally { first_failure: Some(failure), .. } => failure.exit_code().into(),
-        Tally { .. } if kept_back => USAGE.into(),
-        Tally { .. } => OK,
-    }
+fn exit_code(done: Done) -> ExitCode {
+    done.tally.first_failure.map_or(OK, |failure| Failure::code_of(failure).into())
 }

@@ -91,7 +91,9 @@ fn refused(error: StartError) -> Failure {
         StartError::Bind(error @ BindError::AlreadyRunning { .. }) => {
             Failure::AlreadyRunning(error.to_string())
         }
-        StartError::Bind(error @ BindError::Unsuitable { .. }) => Failure::Usage(error.to_string()),
+        StartError::Bind(error @ BindError::Unsuitable { .. }) => Failure::Usage(format!(
+            "{error}; put the socket into a folder of your own, such as --socket ~/.offload/me.sock"
+        )),
         other => not_started(other),
     }
 }

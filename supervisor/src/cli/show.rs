@@ -3,7 +3,7 @@
 
 use super::client::ANSWER_TIMEOUT;
 use super::failure::{Ended, Failure, OK};
-use super::flags::{CLIENT_NAME, Globals};
+use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line};
 use offload_protocol::messages::{ToSupervisor, View};
 use offload_supervisor::views::Page;
@@ -26,7 +26,7 @@ pub(crate) fn show_answer<T: DeserializeOwned>(
     request: &ToSupervisor<'_>,
     render: impl FnOnce(&T) -> String,
 ) -> Ended {
-    let document = globals.connect(CLIENT_NAME)?.ask(request, Some(ANSWER_TIMEOUT))?;
+    let document = globals.connect(NAMELESS)?.ask(request, Some(ANSWER_TIMEOUT))?;
     if globals.json {
         print_line(&document)?;
         return Ok(OK);

@@ -20,8 +20,6 @@ pub(crate) struct Taken {
     pub(crate) inputs: Vec<Input>,
     /// There will be no more.
     pub(crate) is_last: bool,
-    /// How much was read for them.
-    pub(crate) bytes: u64,
 }
 
 /// What a line stands for.
@@ -75,7 +73,6 @@ impl Lines {
             self.begun.extend_from_slice(&piece[..piece.len().min(room)]);
             let used = piece.len() + usize::from(end.is_some());
             self.reader.consume(used);
-            taken.bytes += used as u64;
             taken.inputs.extend(end.map(|_| self.end_line()));
             if !taken.inputs.is_empty() && self.reader.buffer().is_empty() {
                 break;
@@ -126,10 +123,7 @@ mod tests {
     fn what_is_there_is_taken_without_waiting_for_more() {
         let mut lines = lines(&["a\nb\nc", "d\n", "e"], 100);
         let first = lines.take(100).unwrap();
-        assert_eq!(
-            (texts(&first), first.is_last, first.bytes),
-            (vec!["a".to_owned(), "b".to_owned()], false, 5)
-        );
+        assert_eq!((texts(&first), first.is_last), (vec!["a".to_owned(), "b".to_owned()], false));
         assert_eq!(texts(&lines.take(100).unwrap()), ["cd"]);
         let last = lines.take(100).unwrap();
         assert_eq!((texts(&last), last.is_last), (vec!["e".to_owned()], true));

@@ -1,7 +1,7 @@
 //! `offload stop`: the quick end of a supervisor.
 
 use super::failure::{Ended, OK};
-use super::flags::{CLIENT_NAME, Globals};
+use super::flags::{Globals, NAMELESS};
 use super::output::{print_line, say};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -20,7 +20,7 @@ pub(crate) struct Stop {}
 impl Stop {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
-        let mut client = globals.connect(CLIENT_NAME)?;
+        let mut client = globals.connect(NAMELESS)?;
         let document = client.ask(&ToSupervisor::Stop { ticket: 1 }, Some(STOP_TIMEOUT))?;
         client.wait_for_the_end(END_TIMEOUT);
         match globals.json {

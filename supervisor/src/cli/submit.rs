@@ -4,13 +4,13 @@
 //!   connected --- Submit ---> sent --- Accepted ---> running --- Finished ---> delivered
 //!                              |                       |
 //!                              | Rejected              | connection lost: `indeterminate`, exit code 125
-//!                              v                       | Ctrl-C: Cancel is sent, exit code 130
+//!                              v                       | Ctrl-C: Cancel is sent, the process ends by the signal
 //!                            delivered                 v
 //! ```
 
 use super::client::{ANSWER_TIMEOUT, Client, Missing};
 use super::failure::{Ended, Failure, OK};
-use super::flags::{CLIENT_NAME, Globals, JobFlags, parse_client_name};
+use super::flags::{Globals, JobFlags, NAMELESS, parse_client_name};
 use super::input::{Input, Payload};
 use super::output::{OutputFlags, print_line, say};
 use super::render::{refused, rejected};
@@ -24,13 +24,13 @@ use offload_supervisor::{Finished, input_digest};
 const EXAMPLES: &str = "\
 Examples:
   offload submit primes 1000000                       wait for the result and print it
-  offload submit wordcount @book.txt --json           the input is a file, the result one JSON document
+  offload submit wordcount @book.txt --json           the input is a file, the result a document
   tar c . | offload submit gzip - --output all.tgz    the input is standard input
   offload wait $(offload submit spin 2000 --detach)   submit now, wait later
   offload submit charge 17 --idempotency-key bill-17  typed twice, it is done once
 
-Ctrl-C cancels the job. If the supervisor dies in the middle, the outcome is `indeterminate` (exit code
-125): the job may or may not have run.";
+Ctrl-C cancels the job. If the supervisor dies in the middle, the outcome is `indeterminate`
+(exit code 125): the job may or may not have run.";
 
 const TICKET: u64 = 1;
 const CANCEL_TICKET: u64 = 2;
@@ -53,7 +53,7 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
     lane: Option<Lane>,
 
-    /// Name that the supervisor shows for the submitter [default: cli]
+    /// Name of the submitter: those of one name share one turn and one quota [default: each process is on its own]
     #[arg(long, value_name = "NAME", value_parser = parse_client_name, help_heading = "Each job")]
     client: Option<String>,
 
@@ -72,12 +72,14 @@ pub(crate) struct Submit {
 impl Submit {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
-        let mut client = globals.connect(self.client.as_deref().unwrap_or(CLIENT_NAME))?;
+        let destination =
+            self.output.open(Some(&self.task).filter(|_| !self.detach).map(|task| &**task), globals)?;
+        let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
         let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
         let payload = match input.load(client.payload_max()) {
             Ok(payload) => payload,
             Err(error) => {
-                return self.output.deliver(&refused(&self.task, error.code, error.message), globals);
+                return destination.deliver(&refused(&self.task, error.code, error.message));
             }
         };
         client.catch_signals()?;
@@ -85,14 +87,13 @@ impl Submit {
         let mut job = None;
         match self.follow(&mut client, &mut job) {
             Ok(Followed::Detached(id)) => self.print_id(&id, globals),
-            Ok(Followed::Finished(finished)) => self.output.deliver(&finished, globals),
-            Err(Missing::Lost(reason)) => {
-                self.output.deliver(&lost(&self.task, job.as_deref(), &reason), globals)
-            }
-            Err(Missing::Interrupted | Missing::Late) => {
+            Ok(Followed::Finished(finished)) => destination.deliver(&finished),
+            Err(Missing::Lost(reason)) => destination.deliver(&lost(&self.task, job.as_deref(), &reason)),
+            Err(Missing::Interrupted(signal)) => {
                 cancel(&mut client, job);
-                Err(Failure::Interrupted)
+                Err(Failure::Interrupted(signal))
             }
+            Err(Missing::Late) => Err(Failure::Internal("a wait without a limit has ended".to_owned())),
         }
     }
 
@@ -139,7 +140,16 @@ impl Submit {
 
     fn print_id(&self, id: &str, globals: &Globals) -> Ended {
         let line = if globals.json { serde_json::json!({ "job": id }).to_string() } else { id.to_owned() };
-        print_line(line)?;
+        let unprinted = |failure| match failure {
+            Failure::Unwritten(why) => {
+                Failure::Unwritten(format!("{why}; the id of the job that was accepted is {id}"))
+            }
+            Failure::ReaderGone => {
+                Failure::Unwritten(format!("nobody reads the id of the job that was accepted: {id}"))
+            }
+            other => other,
+        };
+        print_line(line).map_err(unprinted)?;
         Ok(OK)
     }
 }

@@ -29,6 +29,11 @@ pub(crate) fn time(microseconds: u64) -> String {
     }
 }
 
+/// The name of a client, which need not have one.
+pub(crate) fn client(name: &str) -> &str {
+    if name.is_empty() { "-" } else { name }
+}
+
 /// `33 B`, `1.5 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];

@@ -1,7 +1,7 @@
 //! `offload wait`: the result of a detached job, when it is there. Ctrl-C ends the waiting, not the job.
 
 use super::failure::Ended;
-use super::flags::{CLIENT_NAME, Globals};
+use super::flags::{Globals, NAMELESS};
 use super::output::OutputFlags;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -23,8 +23,9 @@ pub(crate) struct Wait {
 impl Wait {
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let destination = self.output.open(None, globals)?;
         let request = ToSupervisor::Wait { ticket: 1, job: &self.job };
-        let finished = globals.connect(CLIENT_NAME)?.ask_for_a_job(&request, NO_LIMIT)?;
-        self.output.deliver(&finished, globals)
+        let finished = globals.connect(NAMELESS)?.ask_for_a_job(&request, NO_LIMIT)?;
+        destination.deliver(&finished)
     }
 }

@@ -154,6 +154,7 @@ type Misplaced = (Range<usize>, String);
 fn check_tables(tables: &DeTable<'_>) -> Result<(), Misplaced> {
     check_keys(tables, &TABLES, "as a table")?;
     for (name, value) in tables {
+        check_brackets(name.get_ref(), value.get_ref()).map_err(|message| (name.span(), message))?;
         match name.get_ref().as_ref() {
             "supervisor" => check_inside(value.get_ref(), &SUPERVISOR_KEYS, "in [supervisor]")?,
             // Every name of a client is a key.
@@ -163,6 +164,20 @@ fn check_tables(tables: &DeTable<'_>) -> Result<(), Misplaced> {
         }
     }
     Ok(())
+}
+
+/// Whether a table that there may be several of is written as such, and no other.
+fn check_brackets(name: &str, value: &DeValue<'_>) -> Result<(), String> {
+    match (name, value) {
+        ("pool", DeValue::Table(_)) => {
+            Err("[pool] is written [[pool]], with two brackets, because there may be several".to_owned())
+        }
+        ("pool", _) => Ok(()),
+        (_, DeValue::Array(_)) => {
+            Err(format!("[[{name}]] is written [{name}], with one bracket, because there is only one"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_pools(pools: &DeValue<'_>) -> Result<(), Misplaced> {
@@ -359,6 +374,14 @@ mod tests {
                 "offload.toml:1: unknown key \"supervizor\" as a table; did you mean \"supervisor\"?",
             ),
             ("[io]\nbananas = 2", "offload.toml:2: unknown key \"bananas\" in [io]; known are threads"),
+            (
+                "\n[pool]\nworkers = 2\n",
+                "offload.toml:2: [pool] is written [[pool]], with two brackets, because there may be several",
+            ),
+            (
+                "[[io]]\nthreads = 2\n",
+                "offload.toml:1: [[io]] is written [io], with one bracket, because there is only one",
+            ),
             (
                 "[[pool]]\nrestart = { backof_min = \"1s\" }",
                 "offload.toml:2: unknown key \"backof_min\" in restart of [[pool]]; did you mean \"backoff_min\"?",

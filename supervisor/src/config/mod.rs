@@ -344,6 +344,10 @@ impl Settings {
 
     /// A default gives way where it cannot go with a value that somebody chose.
     fn follow(&mut self) {
+        if self.workers.origin == Origin::Default {
+            // Each program needs a worker, also on a machine with one core.
+            self.workers.value = self.workers.value.max(self.commands.value.len()).min(WORKERS_MAX);
+        }
         if self.max_payload.origin == Origin::Default {
             self.max_payload.value = self.max_payload.value.min(self.max_bytes.value);
         }

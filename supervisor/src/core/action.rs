@@ -196,12 +196,16 @@ pub enum Notice {
         /// When it is tried again; never if absent.
         again_in: Option<Duration>,
     },
-    /// Jobs of a program are refused from now on.
+    /// A program cannot be started, and its jobs are refused from now on.
     Degraded {
         /// Which.
         program: ProgramIndex,
+        /// Failures in a row.
+        failures: u32,
         /// Why, for people.
         why: String,
+        /// When it is tried again; never if absent.
+        again_in: Option<Duration>,
     },
     /// A worker is to be replaced, though it is well.
     WorkerRetires {

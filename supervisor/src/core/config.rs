@@ -65,6 +65,9 @@ pub struct CoreConfig {
     pub backoff_max: Duration,
     /// After so many failed starts in a row jobs are refused until a start succeeds.
     pub max_restarts: u32,
+    /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time,
+    /// or nothing that makes sense: most likely it is no worker.
+    pub max_silent_starts: u32,
     /// A worker that dies idle before this time, without having finished a job, counts as a failed start.
     pub window: Duration,
     /// From a request to drain to the end of whatever is still there.
@@ -103,6 +106,7 @@ impl Default for CoreConfig {
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(5),
             max_restarts: 5,
+            max_silent_starts: 5,
             window: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
             window_max: crate::limits::WINDOW_MAX,
@@ -158,6 +162,7 @@ impl CoreConfig {
                 format!("max_attempts = {}: 1 to {ATTEMPTS_MAX}", self.max_attempts),
             ),
             (self.max_restarts >= 1, "max_restarts = 0: at least 1".to_owned()),
+            (self.max_silent_starts >= 1, "max_silent_starts = 0: at least 1".to_owned()),
             (self.backoff_min <= self.backoff_max, "backoff_min is over backoff_max".to_owned()),
             (!self.backoff_min.is_zero(), "backoff_min = 0: starts would never pause".to_owned()),
             (!self.run_timeout.is_zero(), "run_timeout = 0: every job would time out".to_owned()),

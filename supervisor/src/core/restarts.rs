@@ -4,7 +4,7 @@
 //!   good --- a start fails ---> failing: one start at a time, the wait doubles (and up to a quarter more, by chance)
 //!    ^                             |
 //!    | a worker that was started   | max_restarts failures in a row
-//!    | since has done a job        v
+//!    | since has done a job        v    (or max_silent_starts, of a program that never said hello)
 //!    '------------------------- open: jobs are refused; one probe every backoff_max; a hello closes it
 //!
 //!   any --- a failure that no retry can mend ---> broken: jobs are refused, no more starts
@@ -33,6 +33,7 @@ pub struct Restarts {
     not_before: Mono,
     open: bool,
     broken: bool,
+    has_said_hello: bool,
     has_proved_good: bool,
     /// Workers that ended for no reason of their own since a job was done.
     excused: u32,
@@ -41,10 +42,11 @@ pub struct Restarts {
 
 impl Restarts {
     /// The start of a worker failed, when `newest` was the last one that had been ordered; the next one may be tried
-    /// after the duration that is returned.
+    /// after the duration that is returned. Jobs are refused once so many in a row have failed.
     pub(super) fn failed(
         &mut self,
         why: &str,
+        failures_max: u32,
         (worker, newest): (WorkerId, WorkerId),
         now: Mono,
         config: &CoreConfig,
@@ -55,11 +57,12 @@ impl Restarts {
         // What a worker does that was ordered before the last failure that was counted says nothing new: usually they
         // were ordered together, and fail together.
         if self.failures > 0 && self.counted_up_to.is_some_and(|counted| worker <= counted) {
+            self.open |= self.failures >= failures_max;
             return self.not_before - now;
         }
         self.counted_up_to = Some(newest);
         self.failures = self.failures.saturating_add(1);
-        self.open |= self.failures >= config.max_restarts;
+        self.open |= self.failures >= failures_max;
         let wait = if self.open { config.backoff_max } else { backoff(self.failures, config) };
         let wait = rng.stretched_time(wait);
         self.not_before = now + wait;
@@ -76,6 +79,7 @@ impl Restarts {
     /// A worker said hello. True if that ends a time of refusal.
     pub fn said_hello(&mut self) -> bool {
         let was_refusing = self.is_refusing();
+        self.has_said_hello = true;
         self.open = false;
         self.broken = false;
         was_refusing
@@ -105,6 +109,11 @@ impl Restarts {
     pub(super) fn excuses_death(&mut self) -> bool {
         self.excused = self.excused.saturating_add(1);
         self.excused <= DEATHS_EXCUSED
+    }
+
+    /// Whether any worker of this program has ever said hello.
+    pub(super) fn has_said_hello(&self) -> bool {
+        self.has_said_hello
     }
 
     /// Whether any worker of this program has ever done a job.
@@ -152,7 +161,8 @@ mod tests {
     fn fail(restarts: &mut Restarts, times: usize, config: &CoreConfig) -> Vec<u128> {
         let mut fail = || {
             let worker = WorkerId(restarts.counted_up_to.map_or(0, |worker| worker.0) + 1);
-            restarts.failed("x", (worker, worker), restarts.not_before, config, &mut Rng::new(1)).as_millis()
+            let (most, now) = (config.max_restarts, restarts.not_before);
+            restarts.failed("x", most, (worker, worker), now, config, &mut Rng::new(1)).as_millis()
         };
         (0..times).map(|_| fail()).collect()
     }
@@ -183,7 +193,7 @@ mod tests {
         let mut restarts = Restarts::default();
         for worker in 1..=8 {
             let now = Mono::default() + Duration::from_secs(worker);
-            restarts.failed("x", (WorkerId(worker), WorkerId(8)), now, &config, &mut Rng::new(1));
+            restarts.failed("x", 5, (WorkerId(worker), WorkerId(8)), now, &config, &mut Rng::new(1));
         }
         assert_eq!(restarts.failures(), 1);
     }

@@ -35,7 +35,7 @@ impl Core {
             || self.sabotage.is(Bug::StartedTwice);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
-            let message = format!("started {id}, attempt {attempt}, out of turn");
+            let message = format!("started a job out of turn (attempt {attempt})");
             return self.on_violation(now, worker, message, actions);
         }
         if let Some(job) = self.jobs.get_mut(id) {
@@ -98,7 +98,7 @@ impl Core {
         let running = self.slots[slot].load().and_then(|load| load.running);
         let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
         if named.is_none() {
-            let message = format!("{deed} {id}, attempt {attempt}, out of turn");
+            let message = format!("{deed} a job out of turn (attempt {attempt})");
             self.on_violation(now, worker, message, actions);
         }
         named.map(|running| (slot, running))
@@ -183,7 +183,7 @@ impl Core {
         let Some(slot) = self.trusted_slot_of(worker) else { return };
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         if !is_next || self.jobs.get(id).is_some() {
-            return self.on_violation(now, worker, format!("skipped {id} out of turn"), actions);
+            return self.on_violation(now, worker, "skipped a job out of turn".to_owned(), actions);
         }
         let is_taken_out = !self.sabotage.is(Bug::SkippedStillExpected);
         if let Some(load) = self.slot_mut(slot).load_mut()

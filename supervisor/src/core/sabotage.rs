@@ -112,6 +112,8 @@ bugs! {
     LaunchUnnoticed,
     /// A start that fails when it was given up is waited for.
     LateFailureUnnoticed,
+    /// A program that never says anything is waited for as often as one that fails in another way.
+    SilenceRetried,
 }
 
 /// The mistake that is planted, if one is.

@@ -10,6 +10,7 @@
 use super::Core;
 use super::action::{Action, Actions, Notice};
 use super::ids::{Mono, ProgramIndex, Version, WorkerId};
+use super::outcome::human;
 use super::sabotage::Bug;
 use super::slots::{Cause, SlotState, Worker};
 use super::supervise::KILLED;
@@ -55,7 +56,8 @@ impl Core {
         self.vacate(slot);
         if !is_dismissed {
             let start = FailedStart { worker, program: self.slots[slot].program, version };
-            self.start_failed(now, start, fatal, message, actions);
+            let outlook = if fatal { Outlook::None } else { Outlook::Fair };
+            self.start_failed(now, start, outlook, message, actions);
         }
     }
 
@@ -74,22 +76,30 @@ impl Core {
         if from_outside && restarts.has_proved_good() && restarts.excuses_death() {
             return;
         }
-        let (fatal, message) = match cause {
+        let is_new = !restarts.has_said_hello() && !self.sabotage.is(Bug::SilenceRetried);
+        let if_ever = if is_new { Outlook::Poor } else { Outlook::Fair };
+        let (outlook, message) = match cause {
             Some(Cause::Dismissed) => return,
-            Some(Cause::Unfit(what)) => (true, format!("not a worker for this supervisor: {what}{words}")),
-            Some(Cause::Silent) => (false, format!("a worker did not say hello in time{words}")),
+            Some(Cause::Unfit(what)) => {
+                (Outlook::None, format!("not a worker for this supervisor: {what}{words}"))
+            }
+            Some(Cause::Silent) => {
+                let patience = human(self.config.hello_timeout);
+                (if_ever, format!("a worker did not say hello within {patience}{words}"))
+            }
             Some(Cause::Violation(what)) => {
-                (false, format!("a worker broke the protocol at start-up: {what}{words}"))
+                (if_ever, format!("a worker broke the protocol at start-up: {what}{words}"))
             }
             Some(Cause::ClosedAndLivedOn) => {
-                (false, format!("a worker closed its channel before its hello and was ended{words}"))
+                (Outlook::Fair, format!("a worker closed its channel before its hello and was ended{words}"))
             }
-            None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => (
-                exit == Exit::Code(EXIT_DO_NOT_RESTART),
-                format!("a worker ended at start-up with {exit}{words}"),
-            ),
+            None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => {
+                let is_pointless = exit == Exit::Code(EXIT_DO_NOT_RESTART);
+                let outlook = if is_pointless { Outlook::None } else { Outlook::Fair };
+                (outlook, format!("a worker ended at start-up with {exit}{words}"))
+            }
         };
-        self.start_failed(now, start, fatal, &message, actions);
+        self.start_failed(now, start, outlook, &message, actions);
     }
 
     /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
@@ -122,7 +132,7 @@ impl Core {
             };
             let message = format!("a worker {what} before it had done a job{}", death.words);
             let start = FailedStart { worker: worker.id, program, version: worker.version };
-            self.start_failed(now, start, false, &message, actions);
+            self.start_failed(now, start, Outlook::Fair, &message, actions);
         }
     }
 
@@ -131,7 +141,7 @@ impl Core {
         &mut self,
         now: Mono,
         FailedStart { worker, program, version }: FailedStart,
-        fatal: bool,
+        outlook: Outlook,
         why: &str,
         actions: &mut Actions,
     ) {
@@ -139,27 +149,44 @@ impl Core {
             return;
         }
         // What no retry mends in one version is no reason not to try another one.
-        let fatal = fatal && !self.has_trial(program);
+        let is_mended_by_none = outlook == Outlook::None && !self.has_trial(program);
         let restarts = &mut self.programs[program].restarts;
         let was_refusing = restarts.is_refusing();
-        let again_in = match fatal {
+        let again_in = match is_mended_by_none {
             true => {
                 restarts.broke(why);
                 None
             }
             false => {
                 let newest = WorkerId(self.last_worker);
-                Some(restarts.failed(why, (worker, newest), now, &self.config, &mut self.rng))
+                let silent_most = match outlook {
+                    Outlook::Poor => self.config.max_silent_starts,
+                    Outlook::Fair | Outlook::None => u32::MAX,
+                };
+                let most = self.config.max_restarts.min(silent_most);
+                Some(restarts.failed(why, most, (worker, newest), now, &self.config, &mut self.rng))
             }
         };
         let failures = restarts.failures();
         let is_refusing = restarts.is_refusing();
         let why = why.to_owned();
-        actions.push(Action::Log(Notice::StartFailed { program, failures, why: why.clone(), again_in }));
-        if is_refusing && !was_refusing {
-            actions.push(Action::Log(Notice::Degraded { program, why }));
-        }
+        actions.push(Action::Log(match is_refusing && !was_refusing {
+            true => Notice::Degraded { program, failures, why, again_in },
+            false => Notice::StartFailed { program, failures, why, again_in },
+        }));
     }
+}
+
+/// What a failed start says of the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outlook {
+    /// It may go well.
+    Fair,
+    /// The program had all its time and said nothing, or nothing that makes sense, and no worker of it ever said hello:
+    /// most likely it is no worker.
+    Poor,
+    /// It would be the same.
+    None,
 }
 
 /// A worker that never was ready, or was of no use from then on.

@@ -78,11 +78,11 @@ impl Core {
         let id = running.job;
         let may_start_anew = self.jobs.get(id).is_none_or(|job| self.attempts_allowed(job) > 1);
         if bytes == 0 && !may_start_anew {
-            let message = format!("yielded {id} without a checkpoint, and it must not be begun again");
+            let message = "yielded a job without a checkpoint, and it must not be begun again".to_owned();
             return self.on_violation(now, worker, message, actions);
         }
         if !running.asked_to_yield {
-            return self.on_violation(now, worker, format!("yielded {id} unasked"), actions);
+            return self.on_violation(now, worker, "yielded a job unasked".to_owned(), actions);
         }
         let ran = run.min(running.ran(now));
         self.charge(id, ran);

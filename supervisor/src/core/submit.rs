@@ -57,8 +57,8 @@ impl Core {
             ));
         }
         check_sense(request)?;
-        if let Some(Known::Other(job)) = known {
-            let message = format!("this key was used for {job}, which has another task or another input");
+        if let Some(Known::Other(_)) = known {
+            let message = "this key was used for a job that has another task or another input";
             return Err(outcome::error(OutcomeCode::Conflict, message));
         }
         let task = self.route(request)?;

@@ -70,10 +70,19 @@ impl Hub {
         let line = self.describe(notice);
         let is_repeated = match notice {
             Notice::StartFailed { program, again_in, .. } => !self.rows.tell(*program, again_in.is_none()),
+            Notice::Degraded { program, again_in, .. } => {
+                // It is always told, and the failed starts beside it need not be.
+                self.rows.tell(*program, again_in.is_none());
+                false
+            }
             _ => false,
         };
         match notice {
             Notice::WorkerReady { .. } | Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
+                self.log.info(format_args!("{line}"));
+            }
+            // What is wrong with its start is told when the process is gone.
+            Notice::WorkerKilled { slot, .. } if self.core.slots()[*slot].is_starting() => {
                 self.log.info(format_args!("{line}"));
             }
             Notice::Degraded { .. } => self.log.error(format_args!("{line}")),
@@ -140,18 +149,17 @@ impl Hub {
                 format!("slot {slot}: {} is ended: {why}", self.who(*worker))
             }
             Notice::StartFailed { program, failures, why, again_in } => {
-                let name = self.program_name(*program);
-                let again = match again_in {
-                    Some(wait) => format!("next start in {}", crate::core::outcome::human(*wait)),
-                    None => "it is not started again".to_owned(),
-                };
-                let starts = if *failures == 1 { "start" } else { "starts" };
-                format!("program `{name}`: {why} ({failures} failed {starts} in a row; {again})")
-            }
-            Notice::Degraded { program, why } => {
                 format!(
-                    "program `{}`: no worker can be had, its jobs are refused: {why}",
-                    self.program_name(*program)
+                    "program `{}`: {why} ({})",
+                    self.program_name(*program),
+                    count_starts(*failures, *again_in)
+                )
+            }
+            Notice::Degraded { program, failures, why, again_in } => {
+                format!(
+                    "program `{}`: no worker can be had, its jobs are refused: {why} ({})",
+                    self.program_name(*program),
+                    count_starts(*failures, *again_in)
                 )
             }
             Notice::WorkerRetires { worker, slot, why } => {
@@ -177,4 +185,13 @@ impl Hub {
             }
         }
     }
+}
+
+fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
+    let again = match again_in {
+        Some(wait) => format!("next start in {}", crate::core::outcome::human(wait)),
+        None => "it is not started again".to_owned(),
+    };
+    let starts = if failures == 1 { "start" } else { "starts" };
+    format!("{failures} failed {starts} in a row; {again}")
 }

@@ -14,7 +14,7 @@
 //! | O9 | no worker is idle while there is work for it |
 //! | O10 | each request is answered once, at once |
 //! | O11 | one event causes a bounded number of actions, one moment a bounded number of events |
-//! | O12 | a refusal has a reason and no effect |
+//! | O12 | a refusal has a reason and no effect; a program that says nothing is refused when it should be |
 //! | O13 | the tally is right |
 //! | O16 | each reload is answered once, when all have the version that they should; nobody's job is harmed by it |
 //! | O15 | nobody is accused of what he has not done, and who has done it is ended: an outcome that blames names an attempt |
@@ -88,6 +88,8 @@ pub(crate) struct Oracle {
     shares: ShareBook,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
+    /// It was ever configured that one start in silence is enough to refuse jobs.
+    silence_may_be_final: bool,
     /// The least first pause and the least longest pause that were ever configured.
     least_backoff: (Duration, Duration),
     /// The longest pause that was ever configured.
@@ -123,6 +125,7 @@ impl Oracle {
             reloads: ReloadBook::new(config.programs),
             shares: ShareBook::default(),
             least_restarts: config.max_restarts,
+            silence_may_be_final: config.max_silent_starts == 1,
             least_backoff: (config.backoff_min, config.backoff_max),
             longest_backoff: config.backoff_max,
             least_patience: (config.hello_timeout, config.start_timeout),
@@ -220,6 +223,9 @@ impl Oracle {
         if let Notice::TrialPassed { program } | Notice::RolledBack { program, .. } = notice {
             return self.judge_trial(*program, matches!(notice, Notice::TrialPassed { .. }));
         }
+        if let Notice::Degraded { program, .. } | Notice::Recovered { program } = notice {
+            self.programs[*program].is_refusing = matches!(notice, Notice::Degraded { .. });
+        }
         let Notice::WorkerKilled { worker, why, .. } = notice else { return Ok(()) };
         let is_accusation = why.starts_with("it broke") || why.starts_with("it is not a worker");
         let Some(book) = self.workers.get_mut(worker) else { return Ok(()) };
@@ -229,7 +235,10 @@ impl Oracle {
         book.is_accused = true;
         book.is_ended_for_a_job |= why == "its job timed out or was cancelled";
         let is_right = match why.as_str() {
-            "it did not say hello in time" => silence >= self.least_patience.0,
+            "it did not say hello in time" => {
+                book.is_silent = true;
+                silence >= self.least_patience.0
+            }
             "it had a job and did not start it" => book.is_liar || silence >= self.least_patience.1,
             "it did not say how far its job was, as it had promised" => {
                 book.has_hung = true;

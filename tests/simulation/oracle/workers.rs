@@ -24,6 +24,8 @@ pub(super) struct WorkerBook {
     pub(super) was_stopped: bool,
     /// It has said what no honest worker says.
     pub(super) is_liar: bool,
+    /// It was ended because it did not say hello.
+    pub(super) is_silent: bool,
     /// The job, not wanted any more, of which it said that this was another attempt: nobody cares.
     pub(super) unnoticed_lie: Option<JobId>,
     /// What it was given and has not started, or not ended.
@@ -61,6 +63,7 @@ impl WorkerBook {
             is_stopped: false,
             was_stopped: false,
             is_liar: false,
+            is_silent: false,
             unnoticed_lie: None,
             given: VecDeque::new(),
             started: Vec::new(),
@@ -99,6 +102,8 @@ pub(super) struct ProgramBook {
     /// What some worker offered and the one before or after it did not.
     pub(super) dropped: Vec<String>,
     pub(super) has_said_hello: bool,
+    /// Its jobs are refused, as the log was told.
+    pub(super) is_refusing: bool,
     /// Ends of processes, since one was last proved to be good, that may count as failed starts.
     failures: u32,
     failed_at: Mono,
@@ -134,6 +139,8 @@ pub(super) enum Duty {
     Keep(JobId),
     /// Take back the version of this program that is on trial.
     TakeBack(ProgramIndex),
+    /// Refuse jobs of this program: it has never said anything.
+    Refuse(ProgramIndex),
 }
 
 impl Oracle {
@@ -166,7 +173,9 @@ impl Oracle {
             }
             Event::SpawnFailed { worker, fatal, .. } => return self.died(now, *worker, *fatal, false),
             Event::Exited { worker, exit, .. } => {
-                return self.died(now, *worker, *exit == Exit::Code(64), *exit == Exit::Signal(9));
+                let mute = self.mute_program_of(*worker);
+                let duty = self.died(now, *worker, *exit == Exit::Code(64), *exit == Exit::Signal(9));
+                return mute.map_or(duty, Duty::Refuse);
             }
             Event::Tick => self.is_stopping |= self.drain_ends.is_some_and(|end| end <= now),
             Event::Drain => {
@@ -198,7 +207,9 @@ impl Oracle {
     /// A process does not go although it was killed: that may count as a failed start as well.
     pub(super) fn hangs(&mut self, now: Mono, worker: WorkerId) {
         if let Some(book) = self.workers.get(&worker) {
-            self.programs[book.program].fail(now, book.hello_at.is_none() && book.is_liar);
+            let may_be_no_worker = book.is_silent && self.silence_may_be_final;
+            let is_fatal = book.hello_at.is_none() && (book.is_liar || may_be_no_worker);
+            self.programs[book.program].fail(now, is_fatal);
         }
     }
 
@@ -217,6 +228,7 @@ impl Oracle {
         self.least_window = self.least_window.min(config.window);
         self.config = offload_supervisor::core::config::CoreConfig { workers, programs, ..config.clone() };
         self.least_restarts = self.least_restarts.min(config.max_restarts);
+        self.silence_may_be_final |= config.max_silent_starts == 1;
         let (hello, start) = self.least_patience;
         self.least_patience = (hello.min(config.hello_timeout), start.min(config.start_timeout));
         let (first, longest) = self.least_backoff;
@@ -355,7 +367,8 @@ impl Oracle {
         let Some(book) = self.workers.get(&worker) else { return Duty::Nothing };
         let (program, version) = (book.program, book.version);
         let is_start = book.hello_at.is_none();
-        self.programs[program].fail(now, is_start && (is_fatal || book.is_liar));
+        let may_be_no_worker = book.is_silent && self.silence_may_be_final;
+        self.programs[program].fail(now, is_start && (is_fatal || book.is_liar || may_be_no_worker));
         // One that breaks a rule right after its hello is as bad as one that never said it.
         let is_young = book.hello_at.is_some_and(|hello| now - hello < self.least_window);
         let is_of_no_use = book.is_punished && is_young && book.jobs_done == 0 && book.given.is_empty();
@@ -365,6 +378,14 @@ impl Oracle {
         self.starts.died(now, program, has_failed, is_of_no_use);
         let is_unasked = !(book.is_asked || book.is_gone || is_start && is_killed);
         if is_on_trial && is_unasked { Duty::TakeBack(program) } else { Duty::Nothing }
+    }
+
+    /// The program of a worker that is ended for its silence, if that program is to be given up: none of its workers ever
+    /// said hello, and one that says nothing is enough.
+    fn mute_program_of(&self, worker: WorkerId) -> Option<ProgramIndex> {
+        let book = self.workers.get(&worker).filter(|book| book.is_silent && !book.is_liar)?;
+        let is_final = self.config.max_silent_starts == 1 && !self.reloads.has_been_asked();
+        (is_final && !self.programs[book.program].has_said_hello).then_some(book.program)
     }
 
     pub(super) fn demand_duty(&self, duty: &Duty, actions: &[Action]) -> Result<(), Failure> {
@@ -377,6 +398,10 @@ impl Oracle {
             Duty::Keep(id) => {
                 let is_done = |action: &Action| matches!(action, Action::Keep { job } if *job == id);
                 demand(actions.iter().any(is_done), "O2", || format!("the state of {id} is not kept"))
+            }
+            Duty::Refuse(of) => {
+                let is_done = self.programs[of].is_refusing;
+                demand(is_done, "O12", || format!("program {of} never said anything and is waited for"))
             }
             Duty::TakeBack(of) => {
                 let is_done = |action: &Action| matches!(action, Action::Log(Notice::RolledBack { program, .. }) if *program == of);

@@ -5,5 +5,6 @@ mod corners;
 mod limits;
 mod renewal;
 mod scheduling;
+mod silence;
 mod steps;
 mod supervision;

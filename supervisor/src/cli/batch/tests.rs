@@ -33,7 +33,7 @@ fn steps(batch: &mut Batch) -> Vec<String> {
                 let indices = results.iter().map(|numbered| numbered.index.to_string());
                 format!("write {}", indices.collect::<Vec<_>>().join(" "))
             }
-            Step::Pause => "pause".to_owned(),
+            Step::Pause { at_least, number, .. } => format!("pause {number} of {} ms", at_least.as_millis()),
         });
     }
     said
@@ -163,35 +163,101 @@ fn a_batch_that_stops_reading_is_complete_with_what_it_has() {
     assert!(batch.is_complete());
 }
 
-#[test]
-fn an_overloaded_supervisor_is_asked_again_after_a_pause_for_as_many_at_a_time_as_it_took() {
-    let mut batch = Batch::new("task", LIMITS);
+fn refused_for(code: OutcomeCode, retry_after_ms: Option<u64>) -> Finished {
+    super::super::render::rejected("task", code, "full".to_owned(), retry_after_ms)
+}
+
+/// A batch whose jobs `0..count` are all with the supervisor.
+fn submitted(count: usize) -> Batch {
+    let mut batch = Batch::new("task", Limits { jobs: 1000, bytes: 1 << 20, ..LIMITS });
     steps(&mut batch);
-    batch.on_read(literals(3), true);
-    steps(&mut batch);
-    batch.on_finished(1, failed(OutcomeCode::Overloaded));
-    batch.on_finished(0, failed(OutcomeCode::Overloaded));
-    assert_eq!(steps(&mut batch), ["pause"]);
-    batch.on_finished(2, ok("c"));
-    assert!(steps(&mut batch).is_empty());
-    batch.on_resumed();
-    assert_eq!(steps(&mut batch), ["submit 0"], "it had taken one of three");
-    batch.on_finished(0, ok("a"));
-    assert!(steps(&mut batch).contains(&"submit 1".to_owned()));
+    batch.on_read(literals(count), true);
+    assert_eq!(steps(&mut batch).len(), count);
+    batch
 }
 
 #[test]
-fn a_supervisor_that_stays_overloaded_is_believed_in_the_end() {
-    let mut batch = Batch::new("task", LIMITS);
-    steps(&mut batch);
-    batch.on_read(literals(1), true);
-    let mut rounds = 0;
-    while !steps(&mut batch).contains(&"write 0".to_owned()) {
-        batch.on_finished(0, failed(OutcomeCode::Overloaded));
-        batch.on_resumed();
-        rounds += 1;
+fn a_refusal_for_want_of_room_is_waited_out_for_the_time_that_it_names() {
+    for code in [OutcomeCode::Overloaded, OutcomeCode::Quota] {
+        for (named, waited) in [(Some(700), 700), (Some(1), 50), (Some(3_600_000), 2000), (None, 50)] {
+            let mut batch = submitted(1);
+            batch.on_finished(0, refused_for(code, named));
+            assert_eq!(steps(&mut batch), [format!("pause 0 of {waited} ms")]);
+            batch.on_resumed(0);
+            assert_eq!(steps(&mut batch), ["submit 0"]);
+        }
     }
-    assert_eq!(rounds, PATIENCE + 1);
+}
+
+#[test]
+fn other_refusals_are_results() {
+    for code in [OutcomeCode::TooLarge, OutcomeCode::UnknownTask, OutcomeCode::Unavailable] {
+        let mut batch = submitted(1);
+        batch.on_finished(0, refused_for(code, None));
+        assert_eq!(steps(&mut batch), ["write 0"], "{code}");
+    }
+}
+
+#[test]
+fn what_was_refused_goes_again_in_its_place_when_an_earlier_job_has_ended() {
+    let mut batch = submitted(8);
+    for index in [6, 7] {
+        batch.on_finished(index, refused_for(OutcomeCode::Quota, None));
+    }
+    assert_eq!(steps(&mut batch), ["pause 0 of 50 ms"]);
+    batch.on_finished(1, ok("b"));
+    assert!(steps(&mut batch).is_empty(), "five run, and a little room is left for others");
+    batch.on_finished(0, ok("a"));
+    assert_eq!(steps(&mut batch), ["write 0 1", "submit 6"]);
+    batch.on_finished(2, ok("c"));
+    assert_eq!(steps(&mut batch), ["submit 7"]);
+}
+
+#[test]
+fn a_pause_that_is_over_ends_no_later_one() {
+    let mut batch = submitted(1);
+    batch.on_finished(0, refused_for(OutcomeCode::Overloaded, None));
+    assert_eq!(steps(&mut batch), ["pause 0 of 50 ms"]);
+    batch.on_resumed(0);
+    steps(&mut batch);
+    batch.on_finished(0, refused_for(OutcomeCode::Overloaded, None));
+    assert_eq!(steps(&mut batch), ["pause 1 of 100 ms"]);
+    batch.on_resumed(0);
+    assert!(steps(&mut batch).is_empty());
+    batch.on_resumed(1);
+    assert_eq!(steps(&mut batch), ["submit 0"]);
+}
+
+#[test]
+fn a_supervisor_that_stays_full_is_waited_for_as_long_as_it_takes() {
+    let mut batch = submitted(1);
+    for number in 0..10_000 {
+        batch.on_finished(0, refused_for(OutcomeCode::Overloaded, None));
+        let pause = steps(&mut batch);
+        assert!(pause.len() == 1 && pause[0].starts_with(&format!("pause {number} of ")), "{pause:?}");
+        batch.on_resumed(number);
+        assert_eq!(steps(&mut batch), ["submit 0"]);
+    }
+    batch.on_finished(0, ok("a"));
+    assert_eq!(steps(&mut batch), ["write 0"]);
+}
+
+#[test]
+fn after_refusals_the_window_grows_quickly_to_where_it_was_and_slowly_beyond() {
+    let mut batch = submitted(100);
+    (20..100).for_each(|index| batch.on_finished(index, refused_for(OutcomeCode::Quota, None)));
+    assert_eq!(batch.window, 18, "of the twenty that were taken an eighth is left to others");
+    (0..20).for_each(|index| batch.on_finished(index, ok("x")));
+    assert_eq!(batch.window, 18);
+    batch.on_finished(20, refused_for(OutcomeCode::Overloaded, None));
+    steps(&mut batch);
+    batch.running.clear();
+    batch.on_no_room(&refused_for(OutcomeCode::Overloaded, None).report);
+    assert_eq!(batch.window, 1, "others have taken all the room");
+    (0..100).for_each(|_| batch.widen());
+    assert_eq!(batch.window, 18, "they have gone");
+    (0..18 * CALM_RESULTS).for_each(|_| batch.widen());
+    assert_eq!(batch.window, 19);
 }
 
 /// Plays a world that answers steps in any order.
@@ -225,6 +291,7 @@ fn play(inputs: u64, choices: &[usize], limits: Limits) -> Vec<u64> {
                 index,
                 match turn % 7 {
                     0 => failed(OutcomeCode::Overloaded),
+                    3 => failed(OutcomeCode::Quota),
                     1 => ok("a rather long output that takes some room until it is written"),
                     _ => ok("short"),
                 },
@@ -233,7 +300,7 @@ fn play(inputs: u64, choices: &[usize], limits: Limits) -> Vec<u64> {
                 written.extend(results.iter().map(|numbered| numbered.index));
                 batch.on_written();
             }
-            Step::Pause => batch.on_resumed(),
+            Step::Pause { number, .. } => batch.on_resumed(number),
         }
     }
     assert_eq!((batch.running_bytes, batch.result_bytes, batch.loading), (0, 0, 0));

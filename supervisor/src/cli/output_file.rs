@@ -1,0 +1,210 @@
+//! Files for results: the one that the user names, and the one that saves a result that cannot go where it should.
+
+use super::failure::Failure;
+use super::text;
+use offload_protocol::nouns::ContentType;
+use offload_supervisor::Finished;
+use rustix::fs::{Access, access};
+use std::fs::{File, FileType, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The file of `--output`. Until there is a result, a file that was there before stays as it was, and then it is
+/// replaced in one step; what is no regular file (a device, a pipe) is written to as it is.
+#[derive(Debug)]
+pub(crate) struct OutputFile {
+    /// As the user named it.
+    path: PathBuf,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// What is at the path is opened and written to.
+    InPlace { file: File, is_regular: bool },
+    /// A new file is made beside the path and takes its name.
+    Replace { target: PathBuf, permissions: Option<Permissions> },
+}
+
+impl OutputFile {
+    /// Makes sure that a result could be written there now.
+    pub(crate) fn open(path: &Path) -> Result<OutputFile, Failure> {
+        let way = find_way(path).map_err(|error| unwritten(path, &error))?;
+        Ok(OutputFile { path: path.to_owned(), way })
+    }
+
+    /// Writes the result, all of it.
+    pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = match self.way {
+            Way::InPlace { file, is_regular } => write_in_place(file, is_regular, bytes),
+            Way::Replace { target, permissions } => replace(&target, permissions, bytes),
+        };
+        written.map_err(|error| unwritten(&self.path, &error))
+    }
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::Unwritten(format!("cannot write to {}: {error}", text::printable(&path.to_string_lossy())))
+}
+
+fn find_way(path: &Path) -> io::Result<Way> {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(metadata) if metadata.is_file() => {
+            access(path, Access::WRITE_OK)?;
+            // The name may be a link; what it leads to is what is replaced.
+            let target = path.canonicalize()?;
+            let permissions = Some(metadata.permissions());
+            match probe(&target) {
+                Ok(()) => Ok(Way::Replace { target, permissions }),
+                Err(_) => open_in_place(path, metadata.file_type()),
+            }
+        }
+        Ok(metadata) => open_in_place(path, metadata.file_type()),
+        // Of a link that leads nowhere, its target is to be made, not the link replaced.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+            Ok(Way::InPlace { file, is_regular: true })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            probe(path)?;
+            Ok(Way::Replace { target: path.to_owned(), permissions: None })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn open_in_place(path: &Path, kind: FileType) -> io::Result<Way> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    Ok(Way::InPlace { file, is_regular: kind.is_file() })
+}
+
+/// Whether a file could be made beside `target`: one is, and removed. None is kept, because whoever ends this process
+/// while it waits would leave it behind.
+fn probe(target: &Path) -> io::Result<()> {
+    let temporary = beside(target)?;
+    OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    std::fs::remove_file(&temporary)
+}
+
+fn beside(target: &Path) -> io::Result<PathBuf> {
+    let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".offload-{}", std::process::id()));
+    Ok(target.with_file_name(temporary))
+}
+
+fn replace(target: &Path, permissions: Option<Permissions>, bytes: &[u8]) -> io::Result<()> {
+    let temporary = beside(target)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    let done = permissions
+        .map_or(Ok(()), |permissions| file.set_permissions(permissions))
+        .and_then(|()| file.write_all(bytes))
+        // A file system may say only now that it has no room.
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&temporary, target));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&temporary); // the first error is the one to tell
+    }
+    done
+}
+
+fn write_in_place(mut file: File, is_regular: bool, bytes: &[u8]) -> io::Result<()> {
+    if is_regular {
+        file.set_len(0)?;
+    }
+    file.write_all(bytes)?;
+    if is_regular { file.sync_all() } else { Ok(()) }
+}
+
+/// Saves an output that cannot go where it should in a file of its own: in the current folder, or else in the one for
+/// temporary files. Returns its path, or why there is none.
+pub(crate) fn save(finished: &Finished) -> io::Result<PathBuf> {
+    let ending = match finished.report.content {
+        ContentType::Png => "png",
+        ContentType::Json => "json",
+        ContentType::Text => "txt",
+        ContentType::Bytes => "bin",
+    };
+    let job = if finished.report.job.is_empty() { "result" } else { &finished.report.job };
+    let file_name = format!("offload-{job}.{ending}");
+    let here = Path::new(".").join(&file_name);
+    save_at(&here, &finished.output).or_else(|_| {
+        let elsewhere = std::env::temp_dir().join(file_name);
+        save_at(&elsewhere, &finished.output)
+    })
+}
+
+fn save_at(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    match file.write_all(bytes).and_then(|()| file.sync_all()) {
+        Ok(()) => Ok(path.to_owned()),
+        Err(error) => {
+            let _ = std::fs::remove_file(path); // a part of a result is none
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn entries(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        std::fs::write(&path, "before, and longer").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let file = OutputFile::open(&path).unwrap();
+        assert_eq!(
+            std::fs::read(&path).unwrap(),
+            b"before, and longer",
+            "not touched before there is a result"
+        );
+        assert_eq!(entries(folder.path()), ["out"], "nothing is left to find if this process ends now");
+        file.write(b"after").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"after");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(entries(folder.path()), ["out"]);
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        symlink(&real, &link).unwrap();
+        for content in ["first: the link leads nowhere yet", "second"] {
+            OutputFile::open(&link).unwrap().write(content.as_bytes()).unwrap();
+            assert!(link.is_symlink());
+            assert_eq!(std::fs::read_to_string(&real).unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_written_to_and_not_replaced() {
+        OutputFile::open(Path::new("/dev/null")).unwrap().write(b"x").unwrap();
+        assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
+        let full = OutputFile::open(Path::new("/dev/full")).unwrap().write(b"x");
+        assert!(matches!(full, Err(Failure::Unwritten(why)) if why.contains("/dev/full")));
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_known_before_there_is_a_result() {
+        for path in ["/nonexistent/out", "/", "/proc/version/out", ""] {
+            assert!(matches!(OutputFile::open(Path::new(path)), Err(Failure::Unwritten(_))), "{path:?}");
+        }
+    }
+}

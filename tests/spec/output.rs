@@ -1,0 +1,307 @@
+//! Results reach whoever asked for them, or it is said that they did not: no verb loses one and exits with 0.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use tests::harness::{
+    Daemon, PATIENCE, Ran, Terminal, command, offload, private_folder, run, run_offload, wait_for_end,
+};
+
+/// The exit code for results that could not be written.
+const UNWRITTEN: i32 = 74;
+
+/// A standard output that takes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sink {
+    /// `>&-`
+    Closed,
+    /// `>/dev/full`
+    Full,
+    /// `| true`
+    NobodyReads,
+}
+
+const SINKS: [Sink; 3] = [Sink::Closed, Sink::Full, Sink::NobodyReads];
+
+impl Sink {
+    /// Runs `offload` with this as its standard output, in `folder`.
+    fn take(self, arguments: &[&str], socket: Option<&Path>, folder: &Path) -> Ran {
+        let script = if self == Sink::Closed { "exec \"$@\" >&-" } else { "exec \"$@\"" };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(offload()).args(arguments).current_dir(folder);
+        match socket {
+            Some(socket) => shell.env("OFFLOAD_SOCKET", socket),
+            None => shell.env_remove("OFFLOAD_SOCKET"),
+        };
+        shell.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(self.open());
+        let started = Instant::now();
+        let mut child = shell.spawn().expect("a shell");
+        let said = child.stderr.take().expect("piped");
+        let stderr = std::thread::spawn(move || std::io::read_to_string(said).expect("a pipe can be read"));
+        let is_over = wait_for_end(child.id(), PATIENCE);
+        let _ = child.kill(); // it may have ended
+        let status = child.wait().expect("our own child");
+        let stderr = stderr.join().expect("reads");
+        assert!(is_over, "{self:?} {arguments:?} goes on: {stderr}");
+        Ran { code: status.code().unwrap_or(-1), stdout: Vec::new(), stderr, took: started.elapsed() }
+    }
+
+    fn open(self) -> Stdio {
+        match self {
+            Sink::Closed => Stdio::null(),
+            Sink::Full => std::fs::File::options().write(true).open("/dev/full").expect("a device").into(),
+            Sink::NobodyReads => std::io::pipe().expect("a pipe").1.into(),
+        }
+    }
+}
+
+/// Each verb with words that make it succeed where its output is read; JOB is one that has ended. What each is for:
+/// the result of a job, or something that can be asked for again.
+const VERBS: [(&str, &[&str], For); 28] = [
+    ("run", &["run", "echo", "x"], For::Job),
+    ("run", &["run", "--json", "echo", "x"], For::Job),
+    ("map", &["map", "echo", "list"], For::Job),
+    ("submit", &["submit", "echo", "x"], For::Job),
+    ("submit", &["submit", "--json", "echo", "x"], For::Job),
+    ("submit", &["submit", "--detach", "echo", "x"], For::Job),
+    ("wait", &["wait", "JOB"], For::Job),
+    ("wait", &["wait", "--json", "JOB"], For::Job),
+    ("result", &["result", "JOB"], For::Job),
+    ("status", &["status"], For::View),
+    ("status", &["status", "--json"], For::View),
+    ("workers", &["workers"], For::View),
+    ("jobs", &["jobs"], For::View),
+    ("tasks", &["tasks"], For::View),
+    ("cancel", &["cancel", "JOB"], For::View),
+    ("explain", &["explain", "JOB"], For::View),
+    ("dead", &["dead", "list"], For::View),
+    ("reload", &["reload"], For::View),
+    ("bench", &["bench", "compare", "--seconds", "10ms"], For::View),
+    ("config", &["config", "show"], For::View),
+    ("config", &["config", "check", "list"], For::View),
+    ("completions", &["completions", "bash"], For::View),
+    ("man", &["man"], For::View),
+    ("man", &["--help"], For::View),
+    ("man", &["submit", "--help"], For::View),
+    ("man", &["--version"], For::View),
+    ("drain", &["drain", "--json"], For::View),
+    ("stop", &["stop", "--json"], For::End),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Job,
+    View,
+    /// It ends the supervisor, which is ended already by `drain`.
+    End,
+}
+
+#[test]
+fn no_verb_loses_its_output_and_exits_with_0() {
+    for sink in SINKS {
+        let daemon = Daemon::start(&["--workers", "1"]);
+        std::fs::write(daemon.folder().join("list"), "# also a configuration\n").unwrap();
+        let job = daemon.run(&["submit", "--detach", "echo", "x"]).ok().text().trim().to_owned();
+        daemon.run(&["wait", &job]).ok();
+        for (_, words, kind) in VERBS.iter().filter(|(_, _, kind)| *kind != For::End) {
+            let words: Vec<_> = words.iter().map(|word| if *word == "JOB" { &job } else { *word }).collect();
+            let ran = sink.take(&words, Some(&daemon.socket), daemon.folder());
+            assert_eq!(ran.code, UNWRITTEN, "{sink:?} {words:?}: {}", ran.stderr);
+            // Who reads the first lines of a table only, and goes, has what he wants.
+            let may_be_silent = sink == Sink::NobodyReads && *kind == For::View;
+            assert!(
+                may_be_silent || ran.stderr.contains("standard output"),
+                "{sink:?} {words:?}: {}",
+                ran.stderr
+            );
+        }
+        let daemon = Daemon::start(&["--workers", "1"]);
+        sink.take(&["stop", "--json"], Some(&daemon.socket), daemon.folder()).code(UNWRITTEN);
+    }
+}
+
+/// A verb that is new has to say where it belongs.
+#[test]
+fn every_verb_of_the_help_is_in_the_table() {
+    let help = run_offload(&["--help"]).ok().text();
+    let commands = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect(&help);
+    let is_verb = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+    let verbs: BTreeSet<&str> =
+        commands.lines().filter(is_verb).filter_map(|line| line.split_whitespace().next()).collect();
+    // It has no results. Who does not read that it is ready can ask `status`.
+    let without_results = BTreeSet::from(["serve"]);
+    let known: BTreeSet<&str> = VERBS.iter().map(|(verb, ..)| *verb).chain(without_results).collect();
+    assert_eq!(verbs, known);
+}
+
+#[test]
+fn what_nobody_would_get_is_not_even_run() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    std::fs::write(daemon.folder().join("list"), "a\nb\n").unwrap();
+    for sink in [Sink::Closed, Sink::NobodyReads] {
+        for words in
+            [&["submit", "echo", "x"][..], &["submit", "--detach", "echo", "x"], &["map", "echo", "list"]]
+        {
+            sink.take(words, Some(&daemon.socket), daemon.folder()).code(UNWRITTEN);
+        }
+    }
+    assert_eq!(daemon.status()["jobs"]["accepted"], 0);
+    // Where the output goes elsewhere, standard output is not missed.
+    let words = ["submit", "echo", "x", "--output", "out"];
+    Sink::Closed.take(&words, Some(&daemon.socket), daemon.folder()).ok();
+    assert_eq!(std::fs::read(daemon.folder().join("out")).unwrap(), b"x\n");
+}
+
+/// The path that a message ends with or names before `; `.
+fn saved_at(said: &str) -> &str {
+    let path = said.split(" is in ").nth(1).unwrap_or_else(|| panic!("nothing was saved: {said}"));
+    path.split([';', '\n']).next().expect("a part")
+}
+
+#[test]
+fn a_result_for_which_the_disk_has_no_room_is_saved_where_there_is_some() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let job = daemon.run(&["submit", "--detach", "echo", "kept"]).ok().text().trim().to_owned();
+    daemon.run(&["wait", &job]).ok();
+    let embedded = private_folder();
+    for (words, folder, socket) in [
+        (&["submit", "echo", "kept"][..], daemon.folder(), Some(&*daemon.socket)),
+        (&["wait", &job], daemon.folder(), Some(&*daemon.socket)),
+        (&["run", "echo", "kept"], embedded.path(), None),
+        (&["submit", "echo", "kept", "--output", "/dev/full"], embedded.path(), Some(&*daemon.socket)),
+    ] {
+        let ran = Sink::Full.take(words, socket, folder).code(UNWRITTEN);
+        let saved = folder.join(saved_at(&ran.stderr));
+        assert_eq!(std::fs::read(&saved).expect(&ran.stderr), b"kept", "{words:?}");
+    }
+}
+
+#[test]
+fn the_id_of_a_job_that_was_detached_is_said_where_it_cannot_be_printed() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let words = ["submit", "--detach", "echo", "x"];
+    let ran = Sink::Full.take(&words, Some(&daemon.socket), daemon.folder()).code(UNWRITTEN);
+    let id = ran.stderr.split_whitespace().last().expect("a word").to_owned();
+    assert_eq!(daemon.run(&["wait", &id]).ok().text(), "x\n");
+}
+
+#[test]
+fn a_map_whose_reader_leaves_ends_and_says_from_where_on_results_are_lost() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let mut map = daemon.command(&["map", "echo"]);
+    let mut map = map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut list = map.stdin.take().unwrap();
+    list.write_all(b"first\n").unwrap();
+    let mut results = BufReader::new(map.stdout.take().unwrap());
+    let mut line = String::new();
+    results.read_line(&mut line).unwrap();
+    assert!(line.contains("\"first\""), "{line}");
+    drop(results);
+    list.write_all(b"second\n").unwrap();
+    assert!(wait_for_end(map.id(), PATIENCE), "it goes on for nobody");
+    let mut said = String::new();
+    map.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(map.wait().unwrap().code(), Some(UNWRITTEN), "{said}");
+    assert!(said.contains("results from index 1 on"), "{said}");
+}
+
+#[test]
+fn a_file_for_the_output_is_looked_at_before_the_job_and_replaced_after_it() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let folder = daemon.folder();
+    for path in ["no/such/folder/out", "."] {
+        let ran =
+            daemon.command(&["submit", "echo", "x", "--output", path]).current_dir(folder).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(UNWRITTEN), "{said}");
+        assert!(said.contains("cannot write to ") && said.contains(path), "{said}");
+    }
+    assert_eq!(daemon.status()["jobs"]["accepted"], 0, "nothing was run for it");
+
+    let out = folder.join("out");
+    std::fs::write(&out, "from before").unwrap();
+    let out = out.to_str().unwrap();
+    daemon.run(&["submit", "primes", "no number", "--output", out]).code(1);
+    assert_eq!(std::fs::read(out).unwrap(), b"from before", "a job that fails destroys nothing");
+    daemon.run(&["submit", "echo", "new", "--output", out]).ok();
+    assert_eq!(std::fs::read(out).unwrap(), b"new\n");
+}
+
+/// Runs it with a terminal as its standard output. Returns it with what the terminal shows, and what it said.
+fn on_a_terminal(mut command: Command, input: &[u8], folder: &Path) -> (i32, Vec<String>, String) {
+    let terminal = Terminal::open();
+    command.current_dir(folder).stdin(Stdio::piped()).stdout(terminal.side()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let shown = terminal.lines();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(wait_for_end(child.id(), PATIENCE));
+    let code = child.wait().unwrap().code().unwrap();
+    (code, shown.all(), said)
+}
+
+#[test]
+fn binary_output_is_kept_from_a_terminal_and_not_lost() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let embedded = private_folder();
+    let bytes = [0u8, 255, 27, b'c'];
+    for (words, folder) in
+        [(["submit", "echo", "-"], daemon.folder()), (["run", "echo", "-"], embedded.path())]
+    {
+        let command = if words[0] == "run" { command(&words) } else { daemon.command(&words) };
+        let (code, shown, said) = on_a_terminal(command, &bytes, folder);
+        assert_eq!((code, shown.concat().as_str()), (0, ""), "{said}");
+        assert!(said.contains("not printed to a terminal"), "{said}");
+        assert_eq!(std::fs::read(folder.join(saved_at(&said))).unwrap(), bytes);
+    }
+    let accepted = daemon.status()["jobs"]["accepted"].clone();
+    for words in [["submit", "gzip", "x"], ["run", "gzip", "x"]] {
+        let command = if words[0] == "run" { command(&words) } else { daemon.command(&words) };
+        let (code, _, said) = on_a_terminal(command, b"", daemon.folder());
+        assert_eq!(code, 2, "it is known before: {said}");
+    }
+    assert_eq!(daemon.status()["jobs"]["accepted"], accepted);
+}
+
+#[test]
+fn text_is_shown_on_a_terminal_whatever_its_task_calls_it() {
+    let folder = private_folder();
+    let packed = run(Command::new("gzip").arg("-c"), b"plain text\n").ok().stdout;
+    let terminal = Terminal::open();
+    let mut command = command(&["run", "gunzip", "-"]);
+    command.current_dir(folder.path()).stdin(Stdio::piped()).stdout(terminal.side()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    child.stdin.take().unwrap().write_all(&packed).unwrap();
+    let shown = terminal.lines();
+    assert!(shown.find(|line| line == "plain text", PATIENCE).is_some(), "{:?}", shown.all());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_same_failure_of_many_inputs_is_said_once_and_counted() {
+    let ran = run_offload(&["run", "no.such.task", "a", "b", "c"]).code(4);
+    assert_eq!(ran.stderr.matches("unknown_task").count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("the same for 2 more inputs"), "{}", ran.stderr);
+    let documents = run_offload(&["run", "--json", "no.such.task", "a", "b", "c"]).code(4).json_lines();
+    assert!(documents.len() == 3 && documents.iter().all(|one: &Value| one["outcome"] == "unknown_task"));
+}
+
+#[test]
+fn a_process_that_waits_for_its_result_leaves_no_file_behind_when_it_is_killed() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let words = ["submit", "sleep", "3600000", "--output", "out"];
+    let mut submit = daemon.command(&words).current_dir(daemon.folder()).spawn().unwrap();
+    daemon.worker_running("sleep");
+    submit.kill().unwrap();
+    submit.wait().unwrap();
+    let left = || std::fs::read_dir(daemon.folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    let ours = left().filter(|name| name.to_string_lossy().contains("out"));
+    assert_eq!(ours.count(), 0, "{:?}", left().collect::<Vec<_>>());
+}
