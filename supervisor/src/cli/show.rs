@@ -44,7 +44,7 @@ pub(crate) fn show_list<T: DeserializeOwned>(
     name: impl Fn(&T) -> String,
     render: impl FnOnce(&Vec<T>) -> String,
 ) -> Ended {
-    let mut client = globals.connect(CLIENT_NAME)?;
+    let mut client = globals.connect(NAMELESS)?;
     let mut list = List { rows: Vec::new(), documents: Vec::new(), seen: BTreeSet::new() };
     let mut after = Some(String::new());
     while let Some(place) = after.filter(|_| list.rows.len() < most) {
