@@ -50,8 +50,8 @@ pub struct PoolConfig {
     pub backoff_max: Duration,
     /// After so many failed starts in a row jobs are refused until a start succeeds; 5.
     pub max_restarts: u32,
-    /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time,
-    /// or nothing that makes sense: most likely it is no worker.
+    /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time or
+    /// before its exit with code 0, or nothing that makes sense: most likely it is no worker.
     pub max_silent_starts: u32,
     /// A worker that dies idle before this time, without having done a job, counts as a failed start; 10 s.
     pub window: Duration,

@@ -90,6 +90,9 @@ fn run_waits_once_for_a_program_that_is_no_worker_and_says_what_is_wrong() {
     for words in ["did not say hello within 500 ms", "the protocol of workers", "examples/worker.py"] {
         assert!(said[0].contains(words), "{}", said[0]);
     }
+    let ran = run_offload(&["run", "--worker", "/bin/true", "any.task", "x"]).code(4);
+    assert!(ran.stderr.contains("exit code 0 (1 failed start in a row"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("5 failed starts"), "{}", ran.stderr);
     let folder = tests::harness::private_folder();
     let count = folder.path().join("starts");
     let silent = faultworker(&format!("counted:{} boot:silent", count.display()));

@@ -94,8 +94,12 @@ impl Core {
                 (Outlook::Fair, format!("a worker closed its channel before its hello and was ended{words}"))
             }
             None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => {
-                let is_pointless = exit == Exit::Code(EXIT_DO_NOT_RESTART);
-                let outlook = if is_pointless { Outlook::None } else { Outlook::Fair };
+                let outlook = match exit {
+                    Exit::Code(EXIT_DO_NOT_RESTART) => Outlook::None,
+                    // It has done what it is for, and that was not to say hello.
+                    Exit::Code(0) => if_ever,
+                    _ => Outlook::Fair,
+                };
                 (outlook, format!("a worker ended at start-up with {exit}{words}"))
             }
         };
@@ -182,8 +186,8 @@ impl Core {
 enum Outlook {
     /// It may go well.
     Fair,
-    /// The program had all its time and said nothing, or nothing that makes sense, and no worker of it ever said hello:
-    /// most likely it is no worker.
+    /// The program had all its time, or ended content, and said nothing, or nothing that makes sense, and no worker of it
+    /// ever said hello: most likely it is no worker.
     Poor,
     /// It would be the same.
     None,

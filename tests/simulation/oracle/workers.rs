@@ -174,7 +174,9 @@ impl Oracle {
             Event::SpawnFailed { worker, fatal, .. } => return self.died(now, *worker, *fatal, false),
             Event::Exited { worker, exit, .. } => {
                 let mute = self.mute_program_of(*worker);
-                let duty = self.died(now, *worker, *exit == Exit::Code(64), *exit == Exit::Signal(9));
+                let is_content = *exit == Exit::Code(0) && self.silence_may_be_final;
+                let is_fatal = *exit == Exit::Code(64) || is_content;
+                let duty = self.died(now, *worker, is_fatal, *exit == Exit::Signal(9));
                 return mute.map_or(duty, Duty::Refuse);
             }
             Event::Tick => self.is_stopping |= self.drain_ends.is_some_and(|end| end <= now),
