@@ -12,6 +12,7 @@ mod load;
 mod map;
 mod operations;
 mod payloads;
+mod processes;
 mod run;
 mod serve;
 mod start_up;

@@ -61,6 +61,7 @@ mod workers;
 use clap::{Parser, Subcommand};
 use failure::Ended;
 use flags::Globals;
+use offload_supervisor::workers::hide_this_process;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -114,6 +115,11 @@ enum Verb {
 /// Reads the command line, does what it says, and says on standard error what went wrong.
 pub(crate) fn main() -> ExitCode {
     let CommandLine { globals, verb } = CommandLine::parse();
+    // A worker hides itself when it has said how little it wants: that is written to its own /proc.
+    if !matches!(verb, Verb::Worker(_) | Verb::WorkerExec(_)) {
+        // The kernel does not refuse it.
+        let _ = hide_this_process();
+    }
     run(verb, &globals).unwrap_or_else(|failure| {
         if globals.json
             && let Some(document) = failure.document()
