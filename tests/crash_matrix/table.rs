@@ -24,6 +24,7 @@ pub(crate) const RUN: &[Case] = &[
     crashes("run:fork", "signal 9 (SIGKILL)"),
     crashes("run:daemonize", "signal 9 (SIGKILL)"),
     crashes("run:escape3", "signal 9 (SIGKILL)"),
+    crashes("run:escape3-bare", "signal 9 (SIGKILL)"),
     crashes("run:close", "closed its channel"),
     crashes("run:closefds", "closed its channel"),
     fails("run:panic", Panic, "as ordered"),

@@ -15,6 +15,7 @@ mod map;
 mod operations;
 mod output;
 mod payloads;
+mod processes;
 mod run;
 mod serve;
 mod start_up;

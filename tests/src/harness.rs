@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -271,9 +271,14 @@ pub fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Open descriptors of a process.
+/// Open descriptors of a process. Since Linux 6.2 the size of the folder is their number, which everybody may know:
+/// a supervisor does not let its own user look into it.
 pub fn descriptors_of(pid: u32) -> usize {
-    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+    let folder = format!("/proc/{pid}/fd");
+    match std::fs::metadata(&folder).map_or(0, |folder| folder.len()) {
+        0 => std::fs::read_dir(folder).map_or(0, Iterator::count),
+        count => usize::try_from(count).expect("a number of descriptors"),
+    }
 }
 
 /// The processes that have this text among the words of their command, in the order of their numbers.
@@ -287,6 +292,17 @@ pub fn processes_with(text: &str) -> Vec<u32> {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect();
     found.sort_unstable();
     found
+}
+
+/// A copy of a program where any user can start it: ours may lie in a folder that is for us alone.
+///
+/// # Panics
+/// If it cannot be copied.
+pub fn copy_for_anybody(folder: &Path, name: &str) -> PathBuf {
+    let copy = folder.join(name);
+    std::fs::copy(program(name), &copy).expect("it can be copied");
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).expect("our own file");
+    copy
 }
 
 /// Lines as they come, on a thread of their own.
@@ -337,7 +353,11 @@ pub struct Daemon {
     /// What it says.
     pub stderr: Lines,
     folder: TempDir,
+    user: Option<u32>,
 }
+
+/// A user that is not root, and owns nothing.
+const NOBODY: u32 = 65534;
 
 impl Daemon {
     /// Starts `offload serve` with these arguments and waits until it is ready.
@@ -358,7 +378,7 @@ impl Daemon {
     /// If the socket does not come in time.
     #[track_caller]
     pub fn launch(arguments: &[&str]) -> Daemon {
-        Daemon::launch_by(command(&[]), arguments)
+        Daemon::launch_as(None, arguments, &mut |command| command)
     }
 
     /// Starts `offload serve` with these arguments by a shell that says `first` before, such as `ulimit -n 256`, and waits
@@ -368,30 +388,60 @@ impl Daemon {
     /// If it does not become ready in time.
     #[track_caller]
     pub fn start_after(first: &str, arguments: &[&str]) -> Daemon {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]).arg(offload());
-        shell.env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1");
-        let daemon = Daemon::launch_by(shell, arguments);
+        let daemon = Daemon::launch_changed(arguments, &mut |command| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]);
+            shell.arg(command.get_program()).args(command.get_args());
+            shell.env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1");
+            shell
+        });
         let is_ready = |line: &str| line.contains("\"ready\"");
         assert!(daemon.stdout.find(is_ready, PATIENCE).is_some(), "not ready: {:#?}", daemon.stderr.all());
         daemon
     }
 
+    /// As [`Daemon::launch`], but the command may be changed, or put behind another one, before it is started.
+    ///
+    /// # Panics
+    /// If the socket does not come in time.
     #[track_caller]
-    fn launch_by(mut command: Command, arguments: &[&str]) -> Daemon {
+    pub fn launch_changed(arguments: &[&str], change: &mut dyn FnMut(Command) -> Command) -> Daemon {
+        Daemon::launch_as(None, arguments, change)
+    }
+
+    /// As [`Daemon::launch`] by a user without privileges, who is another one if we are root. Programs of ours that it
+    /// is to start are to be copied by [`copy_for_anybody`].
+    ///
+    /// # Panics
+    /// If the socket does not come in time.
+    #[track_caller]
+    pub fn launch_unprivileged(arguments: &[&str], change: &mut dyn FnMut(Command) -> Command) -> Daemon {
+        let user = rustix::process::geteuid().is_root().then_some(NOBODY);
+        Daemon::launch_as(user, arguments, change)
+    }
+
+    #[track_caller]
+    fn launch_as(
+        user: Option<u32>,
+        arguments: &[&str],
+        change: &mut dyn FnMut(Command) -> Command,
+    ) -> Daemon {
         let folder = private_folder();
         let socket = folder.path().join("o.sock");
-        command
-            .args(["serve", "--json", "--socket"])
-            .arg(&socket)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = command(&["serve", "--json", "--socket"]);
+        if let Some(user) = user {
+            std::os::unix::fs::chown(folder.path(), Some(user), Some(user)).expect("root may do that");
+            let copy = copy_for_anybody(folder.path(), "offload");
+            command = Command::new(copy);
+            command.args(["serve", "--json", "--socket"]).env_remove("OFFLOAD_SOCKET").uid(user).gid(user);
+        }
+        command.arg(&socket).args(arguments);
+        let mut command = change(command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("offload can be started");
         let stdout = Lines::collect(child.stdout.take().expect("piped"));
         let stderr = Lines::collect(child.stderr.take().expect("piped"));
-        let mut daemon = Daemon { child, socket, stdout, stderr, folder };
+        let mut daemon = Daemon { child, socket, stdout, stderr, folder, user };
         until("the socket", || {
             let ended = daemon.child.try_wait().expect("our own child");
             assert!(ended.is_none(), "it ended with {ended:?}: {:#?}", daemon.stderr.all());
@@ -413,6 +463,10 @@ impl Daemon {
     /// A command that talks to it.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
+        if let Some(user) = self.user {
+            command = Command::new(self.folder().join("offload"));
+            command.args(arguments).env("NO_COLOR", "1").uid(user).gid(user);
+        }
         command.env("OFFLOAD_SOCKET", &self.socket);
         command
     }

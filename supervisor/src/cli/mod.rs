@@ -63,6 +63,7 @@ mod workers;
 use clap::{Parser, Subcommand};
 use failure::{Ended, Failure, OK, USAGE};
 use flags::Globals;
+use offload_supervisor::workers::hide_this_process;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -116,7 +117,14 @@ enum Verb {
 /// Reads the command line, does what it says, and says on standard error what went wrong.
 pub(crate) fn main() -> ExitCode {
     let (ended, json) = match CommandLine::try_parse() {
-        Ok(CommandLine { globals, verb }) => (run(verb, &globals), globals.json),
+        Ok(CommandLine { globals, verb }) => {
+            // A worker hides itself when it has said how little it wants: that is written to its own /proc.
+            if !matches!(verb, Verb::Worker(_) | Verb::WorkerExec(_)) {
+                // The kernel does not refuse it.
+                let _ = hide_this_process();
+            }
+            (run(verb, &globals), globals.json)
+        }
         Err(error) => (tell(&error), false),
     };
     ended.unwrap_or_else(|failure| {

@@ -15,7 +15,7 @@
 //!
 //! `program.rs` says what is started and in which environment, `executable.rs` why that failed, `launcher.rs` has the
 //! threads that start it, of which `lane.rs` is one, `process.rs` is the child as a whole, `link.rs` the socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory,
-//! `confinement.rs` what it gave up, `wait.rs` the one bounded wait. Two files are about processes that nobody owns:
+//! `confinement.rs` what it gave up, `hide.rs` keeps it out of us, `wait.rs` is the one bounded wait. Two files are about processes that nobody owns:
 //! `sweep.rs` for those that escaped from a worker of ours, `orphans.rs` for those of a supervisor that was killed; by
 //! `marks.rs` both know whose they were.
 
@@ -23,6 +23,7 @@ mod capture;
 mod confinement;
 mod escape;
 pub mod executable;
+mod hide;
 mod lane;
 mod launcher;
 mod link;
@@ -39,6 +40,7 @@ pub use capture::{
 };
 pub use confinement::{Confinement, OPEN_FILES_HIGHEST, Scheduler};
 pub use escape::{LINE_MAX, escape_line};
+pub use hide::hide_this_process;
 pub use launcher::{Answer, Launcher, Wanted};
 pub use link::{FLUSH_MAX, Flushed, LinkError, Received};
 pub use process::{Process, SpawnError, StopState};

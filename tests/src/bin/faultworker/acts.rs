@@ -1,5 +1,6 @@
 //! What a process can do to itself and to its children.
 
+use crate::peek;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
@@ -41,6 +42,12 @@ pub(crate) fn commit(act: &str) -> Option<Result<(), String>> {
         "fork" | "grandchild" => leave_children(1, "grandchild"),
         "daemonize" => leave_children(1, "escape"),
         "escape3" => leave_children(3, "escape"),
+        "escape3-bare" => leave_children(3, "escape-bare"),
+        "helper" => {
+            start_child("escape-bare");
+            sleep_for_ever();
+        }
+        "peek" => return Some(peek::at_the_parent()),
         "closefds" => close_everything(),
         "close" => _ = rustix::net::shutdown(stdin(), rustix::net::Shutdown::Both),
         "closewrite" => _ = rustix::net::shutdown(stdin(), rustix::net::Shutdown::Write),
@@ -130,17 +137,25 @@ fn leak_descriptors() -> Result<(), String> {
     Err(format!("out of descriptors: {error}"))
 }
 
-/// Children that keep whatever they inherited, this worker's socket first of all; then the worker dies. One that
-/// `escape`s is in a session of its own, and its parent is gone before this returns.
+/// Children that keep whatever they inherited, this worker's socket first of all; then the worker dies.
 fn leave_children(count: usize, how: &str) -> ! {
-    for _ in 0..count {
-        let mut child = ourselves(how).spawn().expect("we can be started again");
-        match how {
-            "escape" => _ = child.wait(),
-            _ => println!("grandchild {}", child.id()),
-        }
-    }
+    (0..count).for_each(|_| start_child(how));
     die_of(Signal::KILL);
+}
+
+/// One that `escape`s is in a session of its own, and its parent is gone before this returns; with `-bare` it has no
+/// environment either.
+fn start_child(how: &str) {
+    let (name, is_bare) = how.strip_suffix("-bare").map_or((how, false), |name| (name, true));
+    let mut command = ourselves(name);
+    if is_bare {
+        command.env_clear();
+    }
+    let mut child = command.spawn().expect("we can be started again");
+    match name {
+        "escape" => _ = child.wait(),
+        _ => println!("grandchild {}", child.id()),
+    }
 }
 
 /// This program as something else, with what it was told itself: whoever looks for its processes finds this one too.

@@ -16,6 +16,7 @@
 
 mod acts;
 mod fault;
+mod peek;
 mod wire;
 mod wrong;
 
