@@ -7,6 +7,8 @@ use std::time::Duration;
 const BOUND: Duration = Duration::from_secs(20);
 /// The time limit of jobs that are to run into it.
 const TIME_LIMIT: Duration = Duration::from_millis(200);
+/// How long clients wait for jobs that no worker lives to start.
+const TIME_UNTIL_GIVEN_UP: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,8 @@ pub(crate) struct Case {
     /// `act` may be tried again, `charge` may not.
     pub(crate) task: &'static str,
     pub(crate) timeout: Option<Duration>,
+    /// From submission on, whether it has been started or not.
+    pub(crate) deadline: Option<Duration>,
     pub(crate) outcome: OutcomeCode,
     /// Part of the error's message.
     pub(crate) cause: &'static str,
@@ -36,6 +40,7 @@ impl Case {
             fault,
             task: "charge",
             timeout: None,
+            deadline: None,
             outcome,
             cause,
             attempts: 1,
@@ -56,9 +61,10 @@ pub(crate) const fn crashes(fault: &'static str, cause: &'static str) -> Case {
     Case::new(fault, OutcomeCode::WorkerCrashed, cause)
 }
 
-/// Every worker ends before it has started the job, which is not given out for ever.
+/// Every worker ends before it has started the job: it is blamed for nothing, and waits until its client gives it up.
 pub(crate) const fn never_started(fault: &'static str) -> Case {
-    Case { attempts: 0, ..crashes(fault, "before they started it") }
+    let case = Case::new(fault, OutcomeCode::Timeout, "before it was started");
+    Case { attempts: 0, deadline: Some(TIME_UNTIL_GIVEN_UP), ..case }
 }
 
 /// The worker breaks a rule of the protocol while it has the job.

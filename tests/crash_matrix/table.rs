@@ -67,6 +67,7 @@ pub(crate) const RECV: &[Case] = &[
     never_started("recv:kill"),
     never_started("recv:exit7"),
     never_started("recv:segv"),
+    never_started("recv:garbage"),
     unharmed("recv:daemonize once"),
     unharmed("recv:stop once"),
     unharmed("recv:exit0 once"),

@@ -76,6 +76,13 @@ impl Probation {
         }
     }
 
+    /// There is no such job, but for one that may be under test.
+    pub(super) fn forget(&mut self) {
+        if self.tested().is_none() {
+            *self = Probation::default();
+        }
+    }
+
     /// A worker that had nothing but such a job has ended.
     pub(super) fn failed(&mut self, now: Mono, config: &CoreConfig, rng: &mut Rng) {
         self.failures = self.failures.saturating_add(1);

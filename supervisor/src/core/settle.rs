@@ -14,7 +14,12 @@ use crate::limits::SHORT_MEMORY;
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
         self.expire_waiting(now, actions);
-        self.programs.iter_mut().for_each(|program| program.probation.open_in_time(now));
+        for program in &mut self.programs {
+            program.probation.open_in_time(now);
+            if !program.has_some_on_probation() {
+                program.probation.forget();
+            }
+        }
         self.relist();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! chaos [--seed N] [--for 60s] [--kill-every 50ms] [--stops 1] [--clients 16] [--workers 2] [--report FILE]
-//!       [--never-refuse] [--strict]
+//!       [--guilty 2] [--never-refuse] [--strict]
 //! chaos --storm [--for 60s] [--workers 2] [--report FILE]
 //! chaos --soak [--jobs 1000000] [--workers 2] [--report FILE]
 //! ```
 //!
 //! `--stops` says how many of a hundred workers are stopped for good instead of killed; `--never-refuse` keeps the
-//! supervisor from taking starts that were killed for a reason to refuse jobs.
+//! supervisor from taking starts that were killed for a reason to refuse jobs; `--guilty` says how many of a thousand
+//! jobs crash, run out of time or are cancelled while they run.
 //!
 //! Exit code 0 if everything that has to hold does; times are printed with their targets and count only with
 //! `--strict`. 1 if something does not hold, 2 if the arguments make no sense.
@@ -93,6 +94,7 @@ impl Arguments {
             "--for" => self.chaos.length = parse_duration(value)?,
             "--kill-every" => self.chaos.habits.every = parse_duration(value)?,
             "--stops" => self.chaos.habits.stops = number(value)?,
+            "--guilty" => self.chaos.guilty_per_mille = number(value)?,
             "--clients" => self.chaos.clients = number(value)?,
             "--workers" => self.chaos.workers = number(value)?,
             "--jobs" => self.jobs = number(value)?,

@@ -1,14 +1,14 @@
 //! One client with its ledger: every job that it submitted, with the answer that it has to get, exactly once.
 
-use super::jobs::KnownJob;
+use super::jobs::{Fate, KnownJob};
 use super::process::Holdings;
 use super::seed::Seed;
 use crate::harness::{Daemon, until};
 use bytes::Bytes;
-use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
+use offload_protocol::messages::{ToClient, ToSupervisor};
 use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
 use offload_supervisor::client::{Client, ClientError};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(50);
 /// Twice as many as a supervisor remembers.
 const WARM_UP_JOBS: u64 = 20_000;
+/// How long a job that is to be cancelled has been accepted by then: usually it runs.
+const CANCELLED_AFTER: Duration = Duration::from_millis(30);
 /// Complaints that are kept word for word.
 const COMPLAINTS_MAX: usize = 5;
 
@@ -29,6 +31,8 @@ pub struct Work {
     pub is_over: AtomicBool,
     /// No more than so many jobs in all; no limit if 0.
     pub jobs_max: u64,
+    /// So many of a thousand jobs do wrong: they end their workers, run out of time or are cancelled.
+    pub guilty_per_mille: usize,
     /// Submitted so far.
     pub submitted: AtomicU64,
     /// Answered so far.
@@ -36,9 +40,9 @@ pub struct Work {
 }
 
 impl Work {
-    /// Without end until somebody says so.
-    pub fn endless() -> Work {
-        Work::default()
+    /// Without end until somebody says so, with so many jobs of a thousand that do wrong.
+    pub fn endless(guilty_per_mille: usize) -> Work {
+        Work { guilty_per_mille, ..Work::default() }
     }
 
     /// So many jobs.
@@ -69,7 +73,11 @@ pub struct Ledger {
     pub right: u64,
     /// Jobs with the outcome `ok` and another output.
     pub wrong: u64,
-    /// Jobs that were refused, or ended otherwise than `ok`.
+    /// Jobs that did wrong and ended as they should.
+    pub guilty: u64,
+    /// Jobs that are blamed for something and have not run.
+    pub blamed_unstarted: u64,
+    /// Jobs that were refused, or did no wrong and ended otherwise than `ok`.
     pub lost: u64,
     /// Outcomes of jobs that had one already.
     pub doubled: u64,
@@ -92,6 +100,8 @@ impl Ledger {
         self.submitted += other.submitted;
         self.right += other.right;
         self.wrong += other.wrong;
+        self.guilty += other.guilty;
+        self.blamed_unstarted += other.blamed_unstarted;
         self.lost += other.lost;
         self.doubled += other.doubled;
         self.stuck += other.stuck;
@@ -103,9 +113,10 @@ impl Ledger {
         self
     }
 
-    /// Whether every job had its right output, once.
+    /// Whether every job had its right output, or the end that it deserved, once.
     pub fn is_clean(&self) -> bool {
-        self.right == self.submitted && self.wrong + self.lost + self.doubled + self.stuck == 0
+        let bad = self.wrong + self.lost + self.doubled + self.stuck + self.blamed_unstarted;
+        self.right + self.guilty == self.submitted && bad == 0
     }
 
     fn complain(&mut self, complaint: String) {
@@ -143,8 +154,14 @@ pub fn serve(socket: &Path, mut seed: Seed, in_flight: usize, work: &Work) -> Le
     let mut ledger = Ledger::default();
     let mut waiting = HashMap::new();
     let ended = match Client::connect(socket, "chaos") {
-        Ok(client) => Serving { client, ledger: &mut ledger, waiting: &mut waiting, is_refused: false }
-            .run(&mut seed, in_flight, work),
+        Ok(client) => Serving {
+            client,
+            ledger: &mut ledger,
+            waiting: &mut waiting,
+            to_cancel: VecDeque::new(),
+            is_refused: false,
+        }
+        .run(&mut seed, in_flight, work),
         Err(error) => Err(error.to_string()),
     };
     if let Err(error) = ended {
@@ -165,6 +182,8 @@ struct Serving<'a> {
     client: Client,
     ledger: &'a mut Ledger,
     waiting: &'a mut HashMap<u64, Waiting>,
+    /// Jobs that are to be cancelled, with the time when they were accepted.
+    to_cancel: VecDeque<(Instant, String)>,
     /// Since the last look: to submit more at once would only be refused, too.
     is_refused: bool,
 }
@@ -177,7 +196,9 @@ impl Serving<'_> {
         loop {
             while !is_over && self.waiting.len() < in_flight {
                 match work.take() {
-                    true => self.submit(KnownJob::some(seed)).map_err(say)?,
+                    true => {
+                        self.submit(KnownJob::some_or_guilty(seed, work.guilty_per_mille)).map_err(say)?
+                    }
                     false => is_over = true,
                 }
             }
@@ -194,18 +215,28 @@ impl Serving<'_> {
             if std::mem::take(&mut self.is_refused) {
                 std::thread::park_timeout(GLANCE);
             }
-            self.hear(now + GLANCE, work).map_err(say)?;
+            self.cancel_due(now).map_err(say)?;
+            let glance = if self.to_cancel.is_empty() { GLANCE } else { CANCELLED_AFTER };
+            self.hear(now + glance, work).map_err(say)?;
         }
     }
 
     fn submit(&mut self, job: KnownJob) -> Result<(), ClientError> {
         let ticket = self.client.new_ticket();
-        let options = SubmitOptions { attempts: Some(100), ..SubmitOptions::default() };
-        let content = ContentType::Bytes;
+        let options = job.fate.options();
+        let content = if job.task == "fault" { ContentType::Json } else { ContentType::Bytes };
         let submit = ToSupervisor::Submit { ticket, task: job.task, content, detach: false, options };
         self.client.queue(&submit, &job.input)?;
         self.ledger.submitted += 1;
         self.waiting.insert(ticket, Waiting { job, since: Instant::now() });
+        Ok(())
+    }
+
+    fn cancel_due(&mut self, now: Instant) -> Result<(), ClientError> {
+        while let Some((_, job)) = self.to_cancel.pop_front_if(|(since, _)| *since + CANCELLED_AFTER <= now) {
+            let ticket = self.client.new_ticket();
+            self.client.send(&ToSupervisor::Cancel { ticket, job: &job }, &Bytes::new())?;
+        }
         Ok(())
     }
 
@@ -228,6 +259,14 @@ impl Serving<'_> {
                     None => self.ledger.doubled += 1,
                 }
             }
+            ToClient::Accepted { ticket, job, .. } => {
+                let fate = self.waiting.get(&ticket).map(|waiting| waiting.job.fate);
+                if fate == Some(Fate::IsCancelled) {
+                    self.to_cancel.push_back((Instant::now(), job.into_owned()));
+                }
+            }
+            // What is to be cancelled may have ended: then it is that request which is refused.
+            ToClient::Rejected { ticket, .. } if !self.waiting.contains_key(&ticket) => {}
             ToClient::Rejected { ticket, code, message, .. } => {
                 self.waiting.remove(&ticket);
                 self.is_refused = true;
@@ -242,10 +281,16 @@ impl Serving<'_> {
         self.ledger.attempts += u64::from(report.attempts);
         self.ledger.run_us += report.receipt.run_us;
         self.ledger.longest = self.ledger.longest.max(waiting.since.elapsed());
-        if report.outcome != OutcomeCode::Ok {
-            let why = report.error.as_ref().map_or("", |error| error.message.as_str());
+        let why = report.error.as_ref().map_or("", |error| error.message.as_str());
+        if is_blamed(report.outcome) && report.attempts == 0 {
+            self.ledger.blamed_unstarted += 1;
+            self.ledger.complain(format!("{} {}: blamed without having run: {why}", report.task, report.job));
+        }
+        if !waiting.job.fate.allows(report.outcome) {
             self.ledger.lost += 1;
             self.ledger.complain(format!("{} {}: {} {why}", report.task, report.job, report.outcome));
+        } else if waiting.job.fate != Fate::IsAnswered {
+            self.ledger.guilty += 1;
         } else if waiting.job.is_answered_by(output) {
             self.ledger.right += 1;
         } else {
@@ -257,4 +302,11 @@ impl Serving<'_> {
             ));
         }
     }
+}
+
+/// Whether an outcome says that the job ended its worker or used too much time. Here no job has a deadline, which may pass
+/// before a job has run.
+fn is_blamed(outcome: OutcomeCode) -> bool {
+    use OutcomeCode::{Confinement, Poison, Timeout, WorkerCrashed, WorkerOom, WorkerProtocol};
+    matches!(outcome, WorkerCrashed | WorkerOom | WorkerProtocol | Confinement | Poison | Timeout)
 }

@@ -54,6 +54,8 @@ pub struct Chaos {
     pub in_flight: usize,
     /// Slots.
     pub workers: usize,
+    /// So many of a thousand jobs do wrong.
+    pub guilty_per_mille: usize,
     /// Whether the supervisor never takes killed starts for a reason to refuse jobs.
     pub never_refuse: bool,
 }
@@ -62,7 +64,16 @@ impl Chaos {
     /// As much as a machine with two cores takes, for so long.
     pub fn lasting(length: Duration) -> Chaos {
         let habits = Habits { every: Duration::from_millis(50), stops: 1, pauses: 5 };
-        Chaos { seed: 1, length, habits, clients: 16, in_flight: 16, workers: 2, never_refuse: false }
+        Chaos {
+            seed: 1,
+            length,
+            habits,
+            clients: 16,
+            in_flight: 16,
+            workers: 2,
+            guilty_per_mille: 2,
+            never_refuse: false,
+        }
     }
 
     /// Does it.
@@ -71,7 +82,7 @@ impl Chaos {
     /// If no supervisor can be started.
     pub fn run(self) -> Told {
         let workers = self.workers.to_string();
-        let mut flags = vec!["--quiet", "--workers", &workers];
+        let mut flags = vec!["--quiet", "--allow-faults", "--workers", &workers];
         if self.never_refuse {
             flags.extend(["--max-restarts", "1000000", "--backoff-min", "10ms"]);
         }
@@ -82,7 +93,7 @@ impl Chaos {
         let sleeper = Sleeper::start(PROBE_EVERY);
         let cores = Cores::now();
         let before = Holdings::of(daemon.pid());
-        let work = Work::endless();
+        let work = Work::endless(self.guilty_per_mille);
         let (calm, deeds, faulted, ledger) = self.clients_and_killer(&daemon, &work);
         let ledger = ledger.and(warm);
         let converged = converge(&daemon, &before);
@@ -312,6 +323,7 @@ impl Told {
     /// For people.
     pub fn summary(&self) -> String {
         let Ledger { submitted, lost, doubled, wrong, stuck, attempts, longest, .. } = &self.ledger;
+        let Ledger { guilty, blamed_unstarted, .. } = &self.ledger;
         let Deeds { kills, stops, pauses } = self.deeds;
         let Calm { measured, respawn } = self.calm;
         let samples = self.lag.as_ref().map_or(0, Vec::len);
@@ -319,6 +331,7 @@ impl Told {
         let idle = [0.5, 0.99, 1.0].map(|share| percentile(&self.lateness, share).as_secs_f64() * 1e3);
         format!(
             "chaos: {submitted} jobs, {} of them under faults, {attempts} attempts, {kills} killed, {stops} stopped, {pauses} held up in {:.1} s (seed {})\n\
+             {guilty} guilty ones crashed, timed out or were cancelled; blamed without having run: {blamed_unstarted}\n\
              lost {lost}, doubled {doubled}, wrong {wrong}, stuck {stuck} (0 of n says: less than 3/n = {:.1e})\n\
              throughput: {:.0} jobs/s without faults, {:.0} with: {:.1} % (target: 90 % of the {:.1} % predicted)\n\
              a worker is replaced in {respawn:.1?}, the longest job took {longest:.1?}, converged in {:.1?}\n\
@@ -355,6 +368,7 @@ impl Told {
             "seconds": self.faulted.took.as_secs_f64(),
             "kills": self.deeds.kills, "stops": self.deeds.stops, "pauses": self.deeds.pauses,
             "jobs": ledger.submitted, "jobs_under_faults": self.faulted.jobs, "attempts": ledger.attempts, "lost": ledger.lost,
+            "guilty": ledger.guilty, "blamed_without_having_run": ledger.blamed_unstarted,
             "doubled": ledger.doubled, "wrong": ledger.wrong, "stuck": ledger.stuck,
             "jobs_per_second": { "calm": self.calm.measured.jobs_per_second(), "faulted": self.faulted.jobs_per_second() },
             "share": self.share(), "share_predicted": self.predicted(),
