@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tests::chaos::crowd::Crowd;
 use tests::chaos::run::Chaos;
 use tests::chaos::soak::Soak;
 use tests::chaos::storm::Storm;
@@ -15,6 +16,14 @@ fn chaos_ten_seconds() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let told = Chaos::lasting(Duration::from_secs(10)).run();
     println!("{}\ntargets missed: {:?}", told.summary(), told.missed_targets());
+    assert_eq!(told.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn in_a_crowd_of_every_kind_of_client_only_the_guilty_are_blamed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = Crowd::of(50_000).gather();
+    println!("{}", told.summary());
     assert_eq!(told.violations(), Vec::<String>::new());
 }
 

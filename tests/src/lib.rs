@@ -4,3 +4,4 @@ pub mod canary;
 pub mod chaos;
 pub mod harness;
 pub mod pool_under_test;
+pub mod raw_client;

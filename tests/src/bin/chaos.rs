@@ -3,9 +3,12 @@
 //! ```text
 //! chaos [--seed N] [--for 60s] [--kill-every 50ms] [--stops 1] [--clients 16] [--workers 2] [--report FILE]
 //!       [--guilty 2] [--never-refuse] [--strict]
+//! chaos --crowd [--jobs 1000000] [--seed N] [--workers 2] [--report FILE]
 //! chaos --storm [--for 60s] [--workers 2] [--report FILE]
 //! chaos --soak [--jobs 1000000] [--workers 2] [--report FILE]
 //! ```
+//!
+//! `--crowd` kills nobody: it mixes clients of every kind, and looks whose jobs were blamed.
 //!
 //! `--stops` says how many of a hundred workers are stopped for good instead of killed; `--never-refuse` keeps the
 //! supervisor from taking starts that were killed for a reason to refuse jobs; `--guilty` says how many of a thousand
@@ -20,6 +23,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
+use tests::chaos::crowd::Crowd;
 use tests::chaos::run::Chaos;
 use tests::chaos::soak::Soak;
 use tests::chaos::storm::Storm;
@@ -56,6 +60,7 @@ struct Verdict {
 #[derive(Clone, Copy)]
 enum Mode {
     Chaos,
+    Crowd,
     Storm,
     Soak,
 }
@@ -75,6 +80,7 @@ impl Arguments {
             Arguments { mode: Mode::Chaos, chaos, jobs: 1_000_000, report: None, is_strict: false };
         while let Some(flag) = words.next() {
             match flag.as_str() {
+                "--crowd" => arguments.mode = Mode::Crowd,
                 "--storm" => arguments.mode = Mode::Storm,
                 "--soak" => arguments.mode = Mode::Soak,
                 "--never-refuse" => arguments.chaos.never_refuse = true,
@@ -115,6 +121,11 @@ impl Arguments {
                     missed: told.missed_targets(),
                     json: told.json(),
                 }
+            }
+            Mode::Crowd => {
+                let told = Crowd { seed, workers, ..Crowd::of(self.jobs) }.gather();
+                let (summary, violations, json) = (told.summary(), told.violations(), told.json());
+                Verdict { summary, violations, missed: Vec::new(), json }
             }
             Mode::Storm => {
                 let storm = Storm::rage(workers, length);

@@ -2,12 +2,16 @@
 //! many jobs. What is here is run by the program `chaos` for minutes and by tests for seconds.
 
 pub mod client;
+pub mod crowd;
+pub mod guilty;
 pub mod jobs;
 pub mod killer;
 pub mod prober;
 pub mod process;
+pub mod rude;
 pub mod run;
 pub mod seed;
 pub mod sleeper;
+pub mod slow;
 pub mod soak;
 pub mod storm;

@@ -35,8 +35,17 @@ impl Holdings {
 
 /// Resident memory of a process, in bytes; 0 if there is none.
 pub fn resident_bytes(pid: u32) -> u64 {
+    memory_bytes(pid, "VmRSS:")
+}
+
+/// The most resident memory that a process has had, in bytes; 0 if there is none.
+pub fn peak_resident_bytes(pid: u32) -> u64 {
+    memory_bytes(pid, "VmHWM:")
+}
+
+fn memory_bytes(pid: u32, key: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kibibytes.unwrap_or(0) << 10
 }
