@@ -157,3 +157,83 @@ fn every_dependency_is_pinned_and_explained() {
     }
     assert!(workspace().join("Cargo.lock").exists());
 }
+
+/// What `tests/all` says when two test binaries of three fail, one of them without a word, and a later step fails, too.
+const CARGO_THAT_FAILS: &str = r#"#!/bin/sh
+case "$1" in
+test)
+  cat <<'END'
+     Running unittests src/lib.rs (target/checked/deps/offload_supervisor-1)
+test core::fine ... ok
+test result: ok. 1 passed; 0 failed
+     Running spec/main.rs (target/checked/deps/spec-1)
+test run::one ... FAILED
+test run::two ... FAILED
+
+failures:
+
+---- run::one stdout ----
+    a line of its own output
+thread 'run::one' panicked
+
+failures:
+    run::one
+    run::two
+
+test result: FAILED. 0 passed; 2 failed
+     Running tidy.rs (target/checked/deps/tidy-1)
+test fine ... ok
+     Running live_bytes.rs (target/checked/deps/live_bytes-1)
+error: 2 targets failed:
+    `-p tests --test spec`
+    `-p tests --test live_bytes`
+END
+  exit 101 ;;
+fmt | run) exit 1 ;;
+esac
+"#;
+
+/// Runs `tests/all` with another cargo. Its end, from the last heading on, and its exit code.
+fn all_tests_with(cargo: &str) -> (String, Option<i32>) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    // It looks whether the others are there, and would install them.
+    for name in ["cargo", "cc", "python3", "gunzip", "sleep", "setsid", "perl"] {
+        let program = folder.path().join(name);
+        std::fs::write(&program, cargo).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut command = std::process::Command::new(workspace().join("tests/all"));
+    let ran = command.env("PATH", path).output().unwrap();
+    let said = String::from_utf8(ran.stdout).unwrap();
+    let end = said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned();
+    (end, ran.status.code())
+}
+
+#[test]
+fn all_failures_of_a_run_are_told_at_its_end() {
+    let (end, code) = all_tests_with(CARGO_THAT_FAILS);
+    let expected = "failed\n\
+        format\n\
+        tests\n  \
+          spec/main.rs: run::one\n  \
+          spec/main.rs: run::two\n  \
+          target: `-p tests --test spec`\n  \
+          target: `-p tests --test live_bytes`\n\
+        the command of the README, with the release build\n";
+    assert_eq!((end.as_str(), code), (expected, Some(1)));
+}
+
+#[test]
+fn without_a_build_nothing_is_tested_and_that_is_a_failure() {
+    let (end, code) = all_tests_with("#!/bin/sh\n[ \"$1\" != build ]\n");
+    assert_eq!((end.as_str(), code), ("failed\nbuild\n", Some(1)));
+}
+
+#[test]
+fn a_run_without_a_failure_says_so() {
+    let primes = r#"{"count":78498} {"count":148933} {"count":216816}"#;
+    let (end, code) = all_tests_with(&format!("#!/bin/sh\necho '{primes}'\n"));
+    assert_eq!((end.as_str(), code), ("all tests passed\n", Some(0)));
+}
