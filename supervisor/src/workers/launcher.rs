@@ -182,6 +182,8 @@ impl Launcher {
             }
         };
         if let Some(hanging) = place.hanging_for() {
+            // It may have been given up before it counted as hanging.
+            place.kill_what_hangs();
             return Err(lane::failed(&program, &hangs(hanging)));
         }
         self.keeper.order(Task::Spare { key });
@@ -514,7 +516,6 @@ mod tests {
         wait_until_it_is_being_made(&launcher);
         drop(hanging);
         refusal(&mut launcher, &lease);
-        launcher.lanes[&LANE].kill_what_hangs();
         let [first, second] = answers(&launcher);
         assert!(matches!(first, Answer::Launched { key: 1, process: Err(_) }));
         let Answer::Launched { key: 2, process } = second else { panic!("another order") };

@@ -61,7 +61,7 @@ impl Marks {
     /// That of the worker with this number. So many of them are told apart that one which is given twice is given to
     /// the dead the first time.
     pub fn of_worker(self, number: u64) -> Mark {
-        Mark(self.generation | number % WORKERS_TOLD_APART)
+        Mark(self.generation | (number % WORKERS_TOLD_APART))
     }
 
     /// Whether it is that of a worker of this supervisor.
