@@ -200,11 +200,14 @@ pub(super) enum Standing {
 }
 
 impl Line {
-    fn all() -> impl Iterator<Item = Line> {
-        let standings = [Standing::Good, Standing::Suspect, Standing::OnProbation];
-        let of_class = move |class| standings.into_iter().map(move |standing| Line { class, standing });
-        [Class::Short, Class::Long].into_iter().flat_map(of_class)
-    }
+    const ALL: [Line; 6] = [
+        Line { class: Class::Short, standing: Standing::Good },
+        Line { class: Class::Long, standing: Standing::Good },
+        Line { class: Class::Short, standing: Standing::Suspect },
+        Line { class: Class::Long, standing: Standing::Suspect },
+        Line { class: Class::Short, standing: Standing::OnProbation },
+        Line { class: Class::Long, standing: Standing::OnProbation },
+    ];
 }
 
 impl super::Program {
@@ -253,16 +256,15 @@ impl super::Program {
     }
 
     /// The first job of each queue, in the order in which they are served.
-    pub(super) fn heads(&self) -> Vec<(Next, Line)> {
-        let head = |line: Line| Some((self.queue(line).first()?, line));
-        let mut heads: Vec<(Next, Line)> = Line::all().filter_map(head).collect();
-        heads.sort_unstable_by_key(|(next, _)| *next);
-        heads
+    pub(super) fn heads(&self) -> impl Iterator<Item = (Next, Line)> + use<> {
+        let mut heads = Line::ALL.map(|line| Some((self.queue(line).first()?, line)));
+        heads.sort_unstable_by_key(|head| head.map(|(next, _)| next));
+        heads.into_iter().flatten()
     }
 
     /// Jobs that wait.
     pub(super) fn waiting(&self) -> usize {
-        Line::all().map(|line| self.queue(line).len()).sum()
+        Line::ALL.into_iter().map(|line| self.queue(line).len()).sum()
     }
 }
 

@@ -22,6 +22,7 @@
 
 mod compare;
 mod jobs;
+mod orders;
 mod reloads;
 mod shares;
 mod starts;

@@ -197,7 +197,8 @@ impl Serving<'_> {
             while !is_over && self.waiting.len() < in_flight {
                 match work.take() {
                     true => {
-                        self.submit(KnownJob::some_or_guilty(seed, work.guilty_per_mille)).map_err(say)?
+                        let job = KnownJob::some_or_guilty(seed, work.guilty_per_mille);
+                        self.submit(job).map_err(say)?;
                     }
                     false => is_over = true,
                 }
