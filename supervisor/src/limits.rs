@@ -87,6 +87,9 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same on a connection beyond the limit.
 pub const CONTROL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// After this long a connection beyond the limit gives way to the next one that needs the room.
+pub const CONTROL_TURN: Duration = Duration::from_secs(2);
+
 /// When a new client has no room, one that has been idle for this long is disconnected for it.
 pub const GIVE_WAY_AFTER: Duration = Duration::from_secs(1);
 

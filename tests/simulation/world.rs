@@ -16,12 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 mod launches;
+mod stops;
 
 /// When all faults are over, everything has to be well again after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Longest time for which the shell is stopped.
-const LONGEST_STOP: Duration = Duration::from_secs(20);
 
 /// Most events of one moment. Nothing that happens in no time may go on for ever.
 const EVENTS_OF_A_MOMENT_MAX: u32 = 5000;
@@ -317,23 +315,6 @@ impl World {
             self.happen_or_wait(entry.thing)?;
         }
         Ok(true)
-    }
-
-    /// What the shell would have to tell waits while that is stopped; processes go on.
-    fn happen_or_wait(&mut self, thing: Thing) -> Result<(), Failure> {
-        if matches!(thing, Thing::Act(..)) {
-            return self.happen(thing);
-        }
-        let stops = self.out.now > self.stopped_until
-            && self.out.plan.strikes(Fault::ShellStops, &mut self.out.choices, &mut self.tape);
-        if stops {
-            self.stopped_until = self.out.now + self.out.choices.delay(&mut self.tape, LONGEST_STOP);
-        }
-        if self.out.now < self.stopped_until {
-            self.out.schedule(self.stopped_until, thing);
-            return Ok(());
-        }
-        self.happen(thing)
     }
 
     /// When the next tick comes: when it is due, or a little later.

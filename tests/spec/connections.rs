@@ -293,6 +293,8 @@ fn idle_clients_up_to_the_limit_lock_nobody_out() {
         (0..CONTROL_CONNECTIONS).map(|_| UnixStream::connect(&daemon.socket).unwrap()).collect();
     let ran = daemon.run(&["status", "--json"]);
     assert!(ran.code == 0 || (ran.code == 4 && ran.json()["error"]["code"] == "overloaded"), "{ran:?}");
+    // They have it for a while only, whatever they do with it.
+    until("a place in the reserve", || (daemon.run(&["status"]).code == 0).then_some(()));
     drop(reserve);
     // One that waits for nothing any more gives way.
     clients.pop();
@@ -395,7 +397,7 @@ fn a_stopped_supervisor_is_busy_and_none_is_none() {
         let socket = rustix::net::socket_with(
             rustix::net::AddressFamily::UNIX,
             rustix::net::SocketType::STREAM,
-            rustix::net::SocketFlags::NONBLOCK,
+            rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC,
             None,
         )
         .unwrap();

@@ -8,6 +8,8 @@
 //!     |-- fewer than CONTROL_CONNECTIONS beyond the limit ---> Control: may look, cancel, drain     |
 //!     |                                                          and stop; anything else: ----------'
 //!     |                                                          if there is room by now, or overloaded
+//!     |-- one of those has been there for CONTROL_TURN: the next one has its place
+//!     |
 //!     '-- Goodbye, which says why
 //! ```
 //!
@@ -19,9 +21,7 @@ use super::Front;
 use super::client::Client;
 use crate::event_loop::HandleId;
 use crate::front::{AcceptError, Connection, Request};
-use crate::limits::{
-    ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS, CONTROL_IDLE_TIMEOUT, GIVE_WAY_AFTER,
-};
+use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS, CONTROL_TURN, GIVE_WAY_AFTER};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ impl Front {
         if self.make_room() {
             return self.admit(connection, Standing::Ordinary);
         }
-        if self.clients_of(Standing::Control) < CONTROL_CONNECTIONS || self.send_away_an_idle_controller() {
+        if self.clients_of(Standing::Control) < CONTROL_CONNECTIONS || self.send_away_a_controller() {
             return self.admit(connection, Standing::Control);
         }
         connection.goodbye(&self.too_many());
@@ -99,20 +99,16 @@ impl Front {
         true
     }
 
-    /// Those who looked after the supervisor and are done with it give way at once.
-    fn send_away_an_idle_controller(&mut self) -> bool {
+    /// Whoever has looked after the supervisor for a while gives way to the next one, unless it is promised an answer.
+    fn send_away_a_controller(&mut self) -> bool {
         let now = Instant::now();
         let is_done = |client: &Client| {
-            let is_old = now.saturating_duration_since(client.progress_at) >= CONTROL_IDLE_TIMEOUT / 4;
-            client.standing == Standing::Control
-                && is_old
-                && (client.is_idle() || !client.connection.is_greeted())
+            let age = now.saturating_duration_since(client.since);
+            client.standing == Standing::Control && client.owed.is_empty() && age >= CONTROL_TURN
         };
         let done = self.clients.iter().filter(|(_, client)| is_done(client));
-        let Some(id) = done.min_by_key(|(_, client)| client.progress_at).map(|(id, _)| *id) else {
-            return false;
-        };
-        self.send_away(id, "others need the room, and it asked for nothing");
+        let Some(id) = done.min_by_key(|(_, client)| client.since).map(|(id, _)| *id) else { return false };
+        self.send_away(id, "others need the room");
         true
     }
 

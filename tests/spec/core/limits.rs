@@ -182,3 +182,20 @@ proptest! {
         prop_assert!(pool.most_processes <= 4 + 1);
     }
 }
+
+/// The shell was stopped and goes on: the answers that came meanwhile are told one after another, and then the tick.
+#[test]
+fn a_deadline_does_not_overtake_answers_that_came_in_time() {
+    let mut pool = PoolUnderTest::slots(2);
+    let jobs =
+        [0, 1].map(|_| pool.submit_with("sum", |request| request.deadline = Some(Duration::from_millis(10))));
+    for job in jobs {
+        pool.start(job);
+    }
+    pool.now = pool.now + Duration::from_secs(5);
+    for job in jobs {
+        pool.finish(job);
+    }
+    pool.event(Event::Tick);
+    assert_eq!(jobs.map(|job| pool.outcome(job)), [Some(Ok); 2]);
+}

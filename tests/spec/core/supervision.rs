@@ -144,22 +144,6 @@ fn the_run_time_does_not_count_while_a_job_waits() {
     assert_eq!(pool.outcome(second), Some(Ok));
 }
 
-/// The shell was stopped and goes on: the answers that came meanwhile are told one after another, and then the tick.
-#[test]
-fn a_deadline_does_not_overtake_answers_that_came_in_time() {
-    let mut pool = PoolUnderTest::slots(2);
-    let jobs = [0, 1].map(|_| pool.submit_with("sum", |request| request.deadline = Some(10 * MS)));
-    for job in jobs {
-        pool.start(job);
-    }
-    pool.now = pool.now + 5000 * MS;
-    for job in jobs {
-        pool.finish(job);
-    }
-    pool.event(Event::Tick);
-    assert_eq!(jobs.map(|job| pool.outcome(job)), [Some(OutcomeCode::Ok); 2]);
-}
-
 #[test]
 fn a_deadline_counts_the_waiting_and_an_expired_job_is_never_started() {
     let mut pool = PoolUnderTest::slots(1);
