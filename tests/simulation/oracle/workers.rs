@@ -201,7 +201,11 @@ impl Oracle {
                     book.heard_at = now;
                 }
             }
-            Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
+            Event::Checkpoint { .. }
+            | Event::Measured { .. }
+            | Event::Cancel { .. }
+            | Event::Held { .. }
+            | Event::Released { .. } => {}
         }
         Duty::Nothing
     }
@@ -407,7 +411,7 @@ impl Oracle {
             }
             Duty::TakeBack(of) => {
                 let is_done = |action: &Action| matches!(action, Action::Log(Notice::RolledBack { program, .. }) if *program == of);
-                demand(actions.iter().any(is_done), "O16", || format!("the trial of program {of} goes on"))
+                demand(actions.iter().any(is_done), "O18", || format!("the trial of program {of} goes on"))
             }
             Duty::Punish(id) => {
                 let is_done = |action: &Action| matches!(action, Action::Kill { worker, how: Kill::Kill } if *worker == id);
@@ -446,6 +450,9 @@ impl Oracle {
         id: JobId,
         (attempt, resume): (u32, bool),
     ) -> Result<(), Failure> {
+        if self.live.contains(&id) {
+            self.judge_start(id)?;
+        }
         let between = self.may_run_between(worker, id);
         let given = self.workers.get(&worker).into_iter().flat_map(|book| &book.given);
         let has_suspect = given
@@ -535,6 +542,6 @@ impl Oracle {
             .given
             .iter()
             .find(|job| self.live.contains(job) && self.jobs[job].holder == Some(worker) && is_for_no_reason);
-        demand(harmed.is_none(), "O16", || format!("{worker} is told to end and has {harmed:?}"))
+        demand(harmed.is_none(), "O18", || format!("{worker} is told to end and has {harmed:?}"))
     }
 }
