@@ -48,7 +48,7 @@ impl Siege {
         let file = folder.path().join("offload.toml");
         std::fs::write(&file, config).expect("a file of our own");
         let file = file.display().to_string();
-        let arguments = ["--config", &file, "--workers", "2", "--worker", &worker, "--quiet"];
+        let arguments = ["--config", &file, "--workers", "2", "--worker", &worker];
         let daemon = Daemon::start(&arguments);
         let (connections, jobs) = (AtomicU64::new(0), AtomicU64::new(0));
         Siege { daemon, connections, jobs, is_over: AtomicBool::new(false) }
@@ -98,6 +98,7 @@ impl Siege {
     fn stand(&self, sides: &[fn(&Siege)]) {
         std::thread::scope(|scope| {
             let attacks: Vec<_> = sides.iter().map(|side| scope.spawn(move || side(self))).collect();
+            let _over = Over(self);
             let end = Instant::now() + Duration::from_secs(25);
             let mut polite = self.daemon.client();
             let mut served = 0;
@@ -117,6 +118,20 @@ impl Siege {
         });
         until("that nothing is held", || (self.daemon.status()["queue"]["bytes"] == 0).then_some(()));
         assert!(self.peak() <= self.bound());
+    }
+}
+
+/// Calls the attackers home, also when the test has failed; then the end of what the supervisor said is printed.
+struct Over<'a>(&'a Siege);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+        if std::thread::panicking() {
+            let said = self.0.daemon.stderr.all();
+            let said: Vec<_> = said.iter().filter(|line| !line.contains("[slot")).collect();
+            println!("the supervisor said: {:#?}", &said[said.len().saturating_sub(40)..]);
+        }
     }
 }
 
@@ -296,7 +311,7 @@ fn dead_letters(siege: &Siege) {
 /// Workers that print a hundred thousand lines a job.
 fn log(siege: &Siege) {
     let mut talker = siege.connect("talker");
-    for ticket in 0..50 {
+    for ticket in 0..6 {
         talker.submit(siege, ticket, "act", b"run:flood", None);
     }
     while !siege.is_over() {

@@ -183,6 +183,10 @@ impl Front {
     fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
         let Finished { report, output } = finished;
         self.send(id, &ToClient::Finished { ticket, report: presentable(report) }, &output);
+        // Whatever is small is counted at the end of the turn.
+        if output.len() > INLINE_PAYLOAD_MAX {
+            self.count_outputs(id);
+        }
     }
 
     fn wait(&mut self, id: u64, ticket: u64, name: &str) {
@@ -294,10 +298,6 @@ impl Front {
     pub(super) fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.send(message, payload);
-            // Small ones are counted at the end of the turn.
-            if payload.len() > INLINE_PAYLOAD_MAX {
-                self.count_outputs(id);
-            }
             self.mark(id);
         }
     }

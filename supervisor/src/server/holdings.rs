@@ -130,6 +130,12 @@ impl Front {
         let Some(account) = client.holdings.account_of(&client.connection, id) else { return };
         let now = client.connection.held() as u64;
         let before = std::mem::replace(&mut client.holdings.outgoing, now);
+        // It has taken its answers: that was what it had to wait for, unless it is in the middle of a payload.
+        if now == 0 && client.holdings.is_paused && client.connection.coming().is_none() {
+            client.holdings.is_paused = false;
+            client.has_more = true;
+            self.mark(id);
+        }
         self.change(&account, Holding::Outgoing, before, now);
         self.watch_pace(id);
     }
