@@ -9,6 +9,7 @@
 //!   announced() --- next() or space(): go on ---> large: bytes go straight into the payload's own allocation
 //!       |                                            `--- complete: next() hands it over, collecting again
 //!       `--- refuse() ---> discarding: bytes are dropped as they come, collecting again
+//!                              ^--- give_up(), in the middle of a large one
 //! ```
 //!
 //! Both lengths are checked when the eight bytes of the prefix are there, before anything is allocated. The
@@ -188,13 +189,33 @@ impl FrameDecoder {
         Some(Announced { header: &self.buffer[header_at..header_at + header_length], payload_length })
     }
 
+    /// Bytes of a large payload that have come: they are in memory until its frame is complete.
+    pub fn arrived(&self) -> usize {
+        match &self.state {
+            State::Large { filled, .. } => *filled,
+            State::Collecting | State::Announced { .. } | State::Discarding { .. } => 0,
+        }
+    }
+
     /// Drops the announced frame: its payload is read and thrown away. Does nothing if none is announced.
     pub fn refuse(&mut self) {
         let State::Announced { header_length, payload_length } = self.state else { return };
         self.start += PREFIX_BYTES + header_length;
         let here = (self.end - self.start).min(payload_length);
         self.start += here;
-        self.state = match payload_length - here {
+        self.discard(payload_length - here);
+    }
+
+    /// Drops a large frame in the middle of its payload: what has come of it is let go, and the rest is read and thrown
+    /// away. Does nothing if none is coming.
+    pub fn give_up(&mut self) {
+        if let State::Large { filled, length, .. } = self.state {
+            self.discard(length - filled);
+        }
+    }
+
+    fn discard(&mut self, left: usize) {
+        self.state = match left {
             0 => State::Collecting,
             left => State::Discarding { left },
         };

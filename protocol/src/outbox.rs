@@ -5,10 +5,14 @@
 //! copied: a job of 50 MB that is tried three times exists once.
 
 use crate::codec::{self, EncodeError};
-use crate::limits::INLINE_PAYLOAD_MAX;
+use crate::limits::{INLINE_PAYLOAD_MAX, PREFIX_BYTES};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::VecDeque;
+
+/// A chunk of copied frames of this length takes no more of them. It is let go when its last byte is written, so for a
+/// peer that is always a little behind it must not grow for ever.
+const COPIED_MAX: usize = 4 * INLINE_PAYLOAD_MAX;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -18,6 +22,8 @@ pub struct Outbox {
     written: usize,
     /// Bytes not written yet, over all chunks.
     length: usize,
+    /// Bytes in memory, over all chunks: a chunk is there until its last byte is written.
+    held: usize,
 }
 
 #[derive(Debug)]
@@ -53,9 +59,12 @@ impl Outbox {
         if !share {
             tail.extend_from_slice(payload);
         }
-        self.length += tail.len() - before;
+        let copied = tail.len() - before;
+        self.length += copied;
+        self.held += copied;
         if share {
             self.length += payload.len();
+            self.held += payload.len();
             self.chunks.push_back(Chunk::Shared(payload.clone()));
         }
         Ok(())
@@ -84,13 +93,38 @@ impl Outbox {
         self.length
     }
 
+    /// Bytes that are in memory because of what is not written yet: a payload counts in full until its last byte is
+    /// written.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     /// Whether all is written.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
+    /// Drops all messages of which nothing is written yet: the one that is under way, if there is one, stays.
+    pub fn cut(&mut self) {
+        let (kept, has_payload) = match self.chunks.front() {
+            None => (0, false),
+            // Its header is written already.
+            Some(Chunk::Shared(payload)) => (payload.len(), false),
+            Some(Chunk::Copied(frames)) => frame_at(frames, self.written),
+        };
+        let chunks = if kept == 0 { 0 } else { 1 + usize::from(has_payload) };
+        self.chunks.truncate(chunks);
+        if let Some(Chunk::Copied(frames)) = self.chunks.front_mut() {
+            frames.truncate(kept);
+        }
+        self.written = self.written.min(kept);
+        self.held = self.chunks.iter().map(|chunk| chunk.as_slice().len()).sum();
+        self.length = self.held - self.written;
+    }
+
     fn tail(&mut self) -> &mut Vec<u8> {
-        if !matches!(self.chunks.back(), Some(Chunk::Copied(_))) {
+        let has_room = |bytes: &Vec<u8>| bytes.len() < COPIED_MAX;
+        if !matches!(self.chunks.back(), Some(Chunk::Copied(bytes)) if has_room(bytes)) {
             self.chunks.push_back(Chunk::Copied(Vec::new()));
         }
         match self.chunks.back_mut() {
@@ -102,15 +136,35 @@ impl Outbox {
     /// The buffer of the last chunk is kept for what comes next.
     fn drop_front(&mut self) {
         self.written = 0;
-        match self.chunks.pop_front() {
+        let front = self.chunks.pop_front();
+        self.held -= front.as_ref().map_or(0, |chunk| chunk.as_slice().len());
+        match front {
             Some(Chunk::Copied(mut bytes)) if self.chunks.is_empty() => {
                 bytes.clear();
-                bytes.shrink_to(4 * INLINE_PAYLOAD_MAX);
+                bytes.shrink_to(COPIED_MAX);
                 self.chunks.push_back(Chunk::Copied(bytes));
             }
             _ => {}
         }
     }
+}
+
+/// The end of the frame in whose middle the byte at `written` is, and whether its payload is a chunk of its own; 0 if a
+/// frame begins there.
+fn frame_at(frames: &[u8], written: usize) -> (usize, bool) {
+    let mut start = 0;
+    while start < written {
+        let Some([a, b, c, d, e, f, g, h]) = frames[start..].first_chunk::<PREFIX_BYTES>() else { break };
+        let header = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        let payload = u32::from_le_bytes([*e, *f, *g, *h]) as usize;
+        let is_shared = payload > INLINE_PAYLOAD_MAX;
+        let end = start + PREFIX_BYTES + header + if is_shared { 0 } else { payload };
+        if end > written {
+            return (end, is_shared);
+        }
+        start = end;
+    }
+    (0, false)
 }
 
 #[cfg(test)]
@@ -139,6 +193,35 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_counts_in_full_until_its_last_byte_is_written() {
+        let mut outbox = Outbox::new();
+        let large = Bytes::from(vec![1; INLINE_PAYLOAD_MAX + 1]);
+        outbox.push(&ToWorker::Cancel { job: 1 }, &large).unwrap();
+        let (all, header) = (outbox.held(), outbox.front().len());
+        assert_eq!(all, outbox.len());
+        outbox.written(header);
+        assert_eq!(outbox.held(), large.len());
+        outbox.written(large.len() - 1);
+        assert_eq!((outbox.held(), outbox.len()), (large.len(), 1));
+        outbox.written(1);
+        assert_eq!((outbox.held(), outbox.len()), (0, 0));
+    }
+
+    #[test]
+    fn for_a_reader_that_is_always_a_little_behind_memory_does_not_grow() {
+        let mut outbox = Outbox::new();
+        let small = Bytes::from(vec![1; 1000]);
+        for job in 0..10_000 {
+            outbox.push(&ToWorker::Cancel { job }, &small).unwrap();
+            while outbox.len() > 5000 {
+                let count = outbox.front().len().min(100);
+                outbox.written(count);
+            }
+            assert!(outbox.held() <= 2 * (COPIED_MAX + small.len()) + 5000, "{}", outbox.held());
+        }
+    }
+
+    #[test]
     fn a_message_that_cannot_travel_leaves_no_trace() {
         let mut outbox = Outbox::new();
         let task = "x".repeat(5000);
@@ -148,6 +231,38 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_left_after_a_cut_is_the_rest_of_one_frame(
+            payloads in proptest::collection::vec(prop_oneof![0usize..200, 32_700usize..40_000], 1..10),
+            written in 0usize..200_000,
+        ) {
+            let mut outbox = Outbox::new();
+            let mut decoder = FrameDecoder::new(PAYLOAD_MAX_DEFAULT);
+            for (job, length) in payloads.iter().enumerate() {
+                outbox.push(&ToWorker::Cancel { job: job as u64 }, &Bytes::from(vec![job as u8; *length])).unwrap();
+            }
+            let mut write = |outbox: &mut Outbox, most: usize| {
+                let mut left = most;
+                while left > 0 && !outbox.is_empty() {
+                    let space = decoder.space();
+                    let count = outbox.front().len().min(left).min(space.len());
+                    space[..count].copy_from_slice(&outbox.front()[..count]);
+                    decoder.filled(count);
+                    outbox.written(count);
+                    left -= count;
+                    while decoder.next().unwrap().is_some() || decoder.announced().is_some() {}
+                }
+                decoder.is_mid_frame()
+            };
+            let is_mid_frame = write(&mut outbox, written);
+            outbox.cut();
+            prop_assert_eq!(is_mid_frame, !outbox.is_empty());
+            prop_assert!(outbox.held() >= outbox.len() && outbox.len() <= 40_100);
+            prop_assert!(!write(&mut outbox, usize::MAX), "the frame is whole");
+            outbox.push(&ToWorker::Drain, &Bytes::new()).unwrap();
+            prop_assert_eq!((outbox.len(), outbox.held()), (12, 12));
+        }
+
         #[test]
         fn whatever_the_writes_are_cut_into_the_frames_arrive(
             payloads in proptest::collection::vec(prop_oneof![0usize..200, 32_700usize..40_000], 1..10),

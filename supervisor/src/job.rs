@@ -18,6 +18,8 @@ pub struct Job {
     pub(crate) client: String,
     /// The connection that it came over. Clients without a name are told apart by it.
     pub(crate) connection: Option<u64>,
+    /// The input was counted as it came.
+    pub(crate) has_room: bool,
 }
 
 impl Job {
@@ -93,21 +95,28 @@ impl Job {
         let client = cut(&self.client, LABEL_MAX);
         JobRequest {
             task: self.task.clone(),
-            client: match (client, self.connection) {
-                ("", Some(number)) => format!("connection {number}"),
-                (client, _) => client.to_owned(),
-            },
+            client: account_name(client, self.connection),
             priority: self.options.priority,
             key: self.options.idempotency.as_ref().map(|named| Key {
                 name: if named.key.is_empty() { String::new() } else { format!("{client}/{}", named.key) },
                 digest: named.digest,
             }),
             input_bytes: self.input.len() as u64,
+            has_room: self.has_room,
             timeout: millis(self.options.timeout_ms),
             deadline: millis(self.options.deadline_ms),
             attempts: self.options.attempts,
             lane: self.options.lane,
         }
+    }
+}
+
+/// Who is charged: a client by its name, one without a name by its connection, and nobody in particular where the
+/// program itself submits.
+pub(crate) fn account_name(client: &str, connection: Option<u64>) -> String {
+    match (cut(client, LABEL_MAX), connection) {
+        ("", Some(number)) => format!("connection {number}"),
+        (client, _) => client.to_owned(),
     }
 }
 

@@ -13,6 +13,9 @@ pub const JOBS_QUEUED_MAX_DEFAULT: usize = 10_000;
 /// Most bytes of input held for jobs that wait or run, unless configured otherwise (256 MiB).
 pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 
+/// One part in so many of the bytes that may be held counts as nearly nothing: an input or output of any size passes.
+pub const IDLE_SHARE: u64 = 16;
+
 /// Most attempts that a job may ask for.
 pub const ATTEMPTS_MAX: u32 = 100;
 
@@ -125,6 +128,19 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// other, is killed after this long.
 pub const WORKER_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A client for which more than [`CONNECTION_BACKLOG_MAX`] is held has to take so much of it in each
+/// [`STALL_TIMEOUT`] (1 MiB), or it is disconnected.
+pub const OUTPUT_TAKEN_MIN: usize = 1 << 20;
+
+/// A message has to be complete after this long; one with a payload has as much longer as [`BODY_RATE_MIN`] says.
+pub const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Bytes that have to come of a payload in a second, on average (1 MiB).
+pub const BODY_RATE_MIN: u64 = 1 << 20;
+
+/// A payload for which there is no room is left in the socket for so long, and then refused.
+pub const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Pause after `accept` ran out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -133,6 +149,46 @@ pub const CLIENTS_SHOWN_MAX: usize = 32;
 
 /// Most jobs that `offload jobs` lists unless told otherwise.
 pub const JOBS_SHOWN_MAX: usize = 1000;
+
+/// Bytes of what a worker printed last that are kept when it has ended, in whole lines and at least one (2 KiB).
+pub const LAST_LINES_BYTES_MAX: usize = 2 << 10;
+
+/// What this process needs for itself: its code, the loop, the log (1,024 lines) and what the allocator keeps back
+/// (64 MiB).
+pub const MEMORY_OF_ITS_OWN: u64 = 64 << 20;
+
+/// What one worker costs at the most beside payloads: two buffers of its socket, the small outputs of one window, the
+/// lines that it prints (2 MiB).
+pub const MEMORY_OF_A_WORKER: u64 = 2 << 20;
+
+/// What one connection costs at the most beside payloads: a buffer in each direction, and an answer (256 KiB).
+pub const MEMORY_OF_A_CONNECTION: u64 = 256 << 10;
+
+/// What is remembered of one job at the most beside payloads, most of it the last lines of the workers that it was lost
+/// with (16 KiB).
+pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
+
+/// The most memory that the whole process takes, in bytes.
+///
+/// | what | how much |
+/// |---|---|
+/// | inputs that arrive, wait or run, checkpoints, and outputs until they are written: [`core::ledger`](crate::core::ledger) | `max_bytes` |
+/// | outputs that came when that was full: one a worker; and inputs of jobs that were cancelled on their way to a worker, one a worker | 2 x `workers` x `max_payload` |
+/// | results that are kept, inputs of dead letters | [`FINISHED_BYTES_MAX`], [`DEAD_BYTES_MAX`] |
+/// | workers, connections, jobs that wait, run or are remembered | [`MEMORY_OF_A_WORKER`], [`MEMORY_OF_A_CONNECTION`], [`MEMORY_OF_A_JOB`] each |
+/// | the process itself | [`MEMORY_OF_ITS_OWN`] |
+///
+/// `workers` includes the spare. `jobs` is at most `max_jobs`, what the workers have, [`FINISHED_JOBS_MAX`] and
+/// [`DEAD_LETTERS_MAX`]; `connections` at most [`CONNECTIONS_MAX`].
+pub const fn memory_max(max_bytes: u64, max_payload: u64, workers: u64, connections: u64, jobs: u64) -> u64 {
+    max_bytes
+        + workers * (2 * max_payload + MEMORY_OF_A_WORKER)
+        + FINISHED_BYTES_MAX as u64
+        + DEAD_BYTES_MAX as u64
+        + connections * MEMORY_OF_A_CONNECTION
+        + jobs * MEMORY_OF_A_JOB
+        + MEMORY_OF_ITS_OWN
+}
 
 const _: () =
     assert!(WORKERS_MAX * WINDOW_MAX <= JOBS_QUEUED_MAX_DEFAULT, "a full pool fits back into the queue");

@@ -4,7 +4,7 @@ use crate::core::config::CoreConfig;
 use crate::event_loop::{Context, LoopHandle};
 use crate::job::{Finished, Job};
 use crate::log::{Level, Log};
-use crate::supervisor::{Hub, HubConfig, HubRef, Listener};
+use crate::supervisor::{Hub, HubConfig, HubRef, Listener, Undelivered};
 use crate::views::{IoPoolView, Status, WorkerView};
 use crate::workers::orphans::new_generation;
 use crate::workers::{Launcher, Program};
@@ -271,7 +271,8 @@ impl ComputePool {
             Err(refused) => {
                 let finished = Hub::refusal(&task, refused.error);
                 if let Some(listener) = refused.listener {
-                    self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+                    let held = Undelivered::nothing();
+                    self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
                 }
                 None
             }

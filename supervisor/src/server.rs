@@ -16,6 +16,8 @@ mod admin;
 mod client;
 mod clients;
 mod descriptors;
+mod holdings;
+mod pace;
 mod patience;
 mod turns;
 
@@ -100,8 +102,12 @@ struct Front {
     patience: Patience,
     descriptors: Descriptors,
     turn_ends: bool,
-    /// Bytes of payloads that are on their way in.
-    granted: u64,
+    /// The payloads that were let in are counted, so that it is known which came first.
+    last_payload: u64,
+    /// The hub will say when bytes are released.
+    awaits_room: bool,
+    /// In a second it is looked whether clients keep up.
+    looks_at_paces: bool,
     is_draining: bool,
     is_stopping: bool,
     /// Who waits for the end.
@@ -153,7 +159,9 @@ impl Server {
                 patience: Patience::default(),
                 descriptors,
                 turn_ends: false,
-                granted: 0,
+                last_payload: 0,
+                awaits_room: false,
+                looks_at_paces: false,
                 is_draining: false,
                 is_stopping: false,
                 farewells: Vec::new(),

@@ -18,6 +18,7 @@ mod dead;
 mod explain;
 mod finished;
 mod gaps;
+mod holding;
 mod launches;
 mod notices;
 mod orders;
@@ -54,6 +55,7 @@ use std::rc::{Rc, Weak};
 use std::time::Instant;
 use strays::Sweeps;
 
+pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
 
 /// The variable in which a worker finds the core that it is to bind itself to.
@@ -83,6 +85,10 @@ pub(crate) struct Hub {
     staged: Option<Order>,
     /// What it decided.
     answer: Option<Result<Submitted, ErrorDetail>>,
+    /// Outputs that were delivered, or dropped, and are on their clients' accounts still.
+    delivered: holding::Delivered,
+    /// Who wants to know when bytes were released.
+    on_room: Vec<Then>,
     /// The output or the checkpoint that came with the event that the core is deciding on.
     payload: Option<(ContentType, Bytes)>,
     wake: Option<(Mono, TimerId)>,
@@ -185,6 +191,8 @@ impl Hub {
                 actions: Actions::new(),
                 staged: None,
                 answer: None,
+                delivered: holding::Delivered::default(),
+                on_room: Vec::new(),
                 payload: None,
                 wake: None,
                 turn_ends: false,
@@ -228,7 +236,7 @@ impl Hub {
     ) -> Result<Submitted, Refused> {
         let request = job.to_request();
         let keep_output = keep_output || request.key.is_some();
-        self.staged = Some(Order::new(job, keep_output, listener, self.handle.hold()));
+        self.staged = Some(Order::new(job, &request.client, keep_output, listener, self.handle.hold()));
         self.tell(Event::Submit { ticket: Ticket(0), request });
         let answer = self.answer.take().expect("the core answers a submission before it does anything else");
         let listener = self.staged.take().and_then(Order::into_listener);
@@ -326,6 +334,8 @@ impl Hub {
     }
 
     fn work_off_inbox(&mut self) {
+        self.release_delivered();
+        let held = self.core.ledger().all().total();
         while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
             self.payload = payload;
             let mut actions = std::mem::take(&mut self.actions);
@@ -334,6 +344,9 @@ impl Hub {
             self.actions = actions;
         }
         self.payload = None;
+        if self.core.ledger().all().total() < held {
+            self.on_room.drain(..).for_each(|then| self.handle.set_pending(then));
+        }
         self.at_the_end_of_the_turn();
     }
 
@@ -418,6 +431,9 @@ impl Hub {
 
     fn end_turn(&mut self) {
         self.turn_ends = false;
+        if !self.delivered.is_empty() {
+            self.work_off_inbox();
+        }
         self.flush_crew();
         self.set_timer();
     }

@@ -77,6 +77,9 @@ pub struct ClientView {
     pub jobs: usize,
     /// Jobs of its that wait.
     pub waiting: usize,
+    /// Bytes that are held for it: inputs, and outputs that it has not taken.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// Part of [`Status`].
@@ -84,11 +87,12 @@ pub struct ClientView {
 pub struct QueueCounts {
     /// Jobs that wait.
     pub jobs: usize,
-    /// Bytes of input held for jobs that wait or run.
+    /// Bytes that are held for clients: inputs of jobs that wait or run, those that are on their way in, and outputs
+    /// that have not been taken.
     pub bytes: u64,
     /// Most jobs that may wait.
     pub max_jobs: usize,
-    /// Most bytes of input that may be held.
+    /// Most bytes that may be held when another input is let in, or another job is started.
     pub max_bytes: u64,
 }
 

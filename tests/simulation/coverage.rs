@@ -25,6 +25,8 @@ impl Coverage {
         let pair = match event {
             Event::Submit { .. } => (phase(core), "submit"),
             Event::Refused => (phase(core), "refused"),
+            Event::Held { .. } => (phase(core), "held"),
+            Event::Released { .. } => (phase(core), "released"),
             Event::Tick => (phase(core), "tick"),
             Event::Drain => (phase(core), "drain"),
             Event::Stop => (phase(core), "stop"),

@@ -7,7 +7,7 @@
 //!                                          v               ^                             |
 //!                                    fake processes -------'<--- Spawn, Run, Kill -------+ actions
 //!                                          |                                             v
-//!                                          '---- what they really did --------------> oracle: O1 ... O16
+//!                                          '---- what they really did --------------> oracle: O1 ... O18
 //! ```
 //!
 //! A run has three parts: wishes come and faults strike; then no fault strikes any more, and within 60 virtual seconds

@@ -215,8 +215,13 @@ impl FakeProcess {
             Ran::Well
         };
         out.ended(worker, job, attempt, how);
+        let most = out.output_max;
+        let output_bytes = out.choices.pick(&mut self.tape, &[0, 0, 0, 10, most / 2, most]);
         let said = |job, attempt| match how {
-            Ran::Well => Event::Finished { worker, job, attempt, run, usage: Usage::default() },
+            Ran::Well => {
+                let usage = Usage::default();
+                Event::Finished { worker, job, attempt, run, usage, output_bytes }
+            }
             Ran::Failed(kind) => {
                 let usage = Usage::default();
                 Event::Failed { worker, job, attempt, run, kind, message: "oh".into(), usage }

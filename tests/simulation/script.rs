@@ -20,6 +20,8 @@ pub(crate) struct Script {
     pub(crate) contention: Option<Duration>,
     /// Workers start without trouble, so that there is much to do for them.
     pub(crate) is_crowded: bool,
+    /// How long clients take to read an output, at most, by their names.
+    pub(crate) readers: BTreeMap<&'static str, Duration>,
     /// Good jobs and bad ones are in the same windows.
     pub(crate) is_mixed: bool,
     /// The jobs that do something to their workers, by the numbers of their wishes.
@@ -36,6 +38,15 @@ pub(crate) enum Guilt {
     /// It never ends.
     Hangs,
 }
+
+/// Outputs are so short that jobs of one task may still be given to a worker together.
+const OUTPUT_MAX: u64 = 20_000;
+
+/// The clients.
+const CLIENTS: [&str; 3] = ["", "ann", "bob"];
+
+/// Who takes nothing at all is disconnected after this long.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// One thing that comes from outside.
 #[derive(Clone, Debug)]
@@ -56,6 +67,8 @@ pub(crate) enum Wish {
     Reload(Version),
     /// A tick that nobody needs.
     Tick,
+    /// Part of an input comes in for a client, or goes.
+    Arrival { client: &'static str, bytes: u64, is_over: bool },
     /// An end in good order.
     Drain,
     /// An end now.
@@ -133,6 +146,12 @@ pub(crate) fn offered_by(program: usize, programs: usize) -> &'static [usize] {
 }
 
 impl Script {
+    /// Outputs are not longer than this.
+    pub(crate) fn output_max(&self) -> u64 {
+        let is_about_time = self.contention.is_some() || self.is_mixed;
+        if is_about_time { 0 } else { self.config.max_payload.min(OUTPUT_MAX) }
+    }
+
     /// The script of a seed.
     pub(crate) fn new(choices: &mut Choices, tape: &mut Tape) -> Script {
         let config = knobs(choices, tape);
@@ -148,7 +167,10 @@ impl Script {
         if is_crowded {
             crowd(choices, tape, &mut wishes);
         }
-        Script { config, wishes, contention: None, is_crowded, is_mixed: false, guilt: BTreeMap::new() }
+        let speeds = [MS, MS, 50 * MS, Duration::from_secs(2), SILENCE_MAX];
+        let readers = CLIENTS.map(|client| (client, choices.pick(tape, &speeds))).into();
+        let guilt = BTreeMap::new();
+        Script { config, wishes, contention: None, is_crowded, readers, is_mixed: false, guilt }
     }
 
     /// Many jobs of one kind, from two clients, all at once.
@@ -185,6 +207,7 @@ impl Script {
             wishes,
             contention: Some(levels as u32 * HEAD_START),
             is_crowded: false,
+            readers: BTreeMap::new(),
             is_mixed: false,
             guilt: guilt.collect(),
         }
@@ -231,7 +254,8 @@ impl Script {
                 wishes.push((at, Wish::CancelOf(index)));
             }
         }
-        Script { config, wishes, contention: None, is_crowded: false, is_mixed: true, guilt }
+        let readers = BTreeMap::new();
+        Script { config, wishes, contention: None, is_crowded: false, readers, is_mixed: true, guilt }
     }
 
     /// The jobs that do nothing wrong.
@@ -301,7 +325,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         programs: pick(&[1, 1, 1, 2]).min(workers),
         spares: pick(&[1, 0]),
         max_jobs: pick(&[10_000, 10_000, 1, 2, 8]),
-        max_bytes: max_payload * pick(&[1000, 1000, 1, 3]) as u64,
+        max_bytes: max_payload * pick(&[1000, 1000, 1, 3, 20]) as u64,
         max_payload,
         run_timeout,
         max_attempts: pick(&[3, 1, 2, 100]) as u32,
@@ -357,7 +381,11 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
         0..68 => Wish::Submit(request(choices, tape, config)),
         68..82 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         82..83 => Wish::CancelUnknown,
-        83..85 => Wish::Measure(choices.range(tape, 1, 20)),
+        83 => {
+            let bytes = choices.pick(tape, &[config.max_payload, 1, config.max_payload / 3]);
+            Wish::Arrival { client: choices.pick(tape, &CLIENTS), bytes, is_over: choices.chance(tape, 500) }
+        }
+        84..85 => Wish::Measure(choices.range(tape, 1, 20)),
         85..88 => {
             let rising = index as u64 + 1;
             Wish::Reload(choices.pick(tape, &[rising, rising, rising, 0]))
@@ -401,11 +429,12 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
     let attempts =
         choices.chance(tape, 250).then(|| choices.pick(tape, &[2, 0, 1, 3, 5, 1000])).map(|n: u32| n);
     let lane = choices.chance(tape, 40).then(|| choices.pick(tape, &[Lane::Cpu, Lane::Io]));
-    let client = choices.pick(tape, &["", "ann", "bob"]).to_owned();
+    let client = choices.pick(tape, &CLIENTS).to_owned();
     let priority = if choices.chance(tape, 200) { choices.pick(tape, &[5, -10, 10, 11]) } else { 0 };
     let key = choices.chance(tape, 150).then(|| {
         let name = choices.pick(tape, &["a", "b", "c", ""]).to_owned();
         Key { name, digest: choices.pick(tape, &[1, 2]) }
     });
-    JobRequest { task, client, priority, key, input_bytes, timeout, deadline, attempts, lane }
+    let has_room = false;
+    JobRequest { task, client, priority, key, input_bytes, has_room, timeout, deadline, attempts, lane }
 }

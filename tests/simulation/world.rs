@@ -7,12 +7,15 @@ use crate::oracle::{Failure, Oracle, Ran};
 use crate::process::{Act, FakeProcess, Given, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script, TASKS, Wish};
 use launches::Launch;
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::action::{Action, Actions};
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_supervisor::core::ledger::Holding;
 use offload_supervisor::core::{Core, Phase};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 mod launches;
@@ -23,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Most events of one moment. Nothing that happens in no time may go on for ever.
 const EVENTS_OF_A_MOMENT_MAX: u32 = 5000;
+
+/// A short while.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Most events of one run.
 const EVENTS_MAX: u64 = 200_000;
@@ -42,6 +48,10 @@ pub(crate) enum Thing {
     Arrive(WorkerId),
     /// The core is told of a process that is gone.
     Haunt(Event),
+    /// A client has taken an output, or is disconnected: the shell lets the bytes go.
+    Taken(Arc<str>, u64),
+    /// What comes in for a client is there, or given up.
+    ArrivalEnds(Arc<str>, u64),
 }
 
 struct Entry {
@@ -80,6 +90,8 @@ pub(crate) struct Outside {
     pub(crate) plan: FaultPlan,
     /// Who keeps the other books.
     pub(crate) oracle: Oracle,
+    /// Outputs are not longer.
+    pub(crate) output_max: u64,
     agenda: BinaryHeap<Reverse<Entry>>,
     scheduled: u64,
     seed: u64,
@@ -162,6 +174,7 @@ pub(crate) struct World {
     job_of: BTreeMap<usize, JobId>,
     task_of: BTreeMap<JobId, usize>,
     guilt_of: BTreeMap<JobId, Guilt>,
+    client_of: BTreeMap<JobId, Arc<str>>,
     soon: VecDeque<Said>,
     /// When the core wants a tick and when it gets it.
     wake: Option<(Mono, Mono)>,
@@ -216,6 +229,7 @@ impl World {
             choices,
             plan: faults,
             oracle,
+            output_max: script.output_max(),
             agenda: BinaryHeap::new(),
             scheduled: 0,
             seed: plan.seed,
@@ -231,6 +245,7 @@ impl World {
             job_of: BTreeMap::new(),
             task_of: BTreeMap::new(),
             guilt_of: BTreeMap::new(),
+            client_of: BTreeMap::new(),
             soon: VecDeque::new(),
             wake: None,
             stopped_until: Mono::default(),
@@ -337,6 +352,12 @@ impl World {
             Thing::Bury(worker) => self.bury(worker),
             Thing::Arrive(worker) => self.arrive(worker),
             Thing::Haunt(event) => self.tell(event, false),
+            Thing::Taken(client, bytes) => {
+                self.tell(Event::Released { client, what: Holding::Outgoing, bytes }, true)
+            }
+            Thing::ArrivalEnds(client, bytes) => {
+                self.tell(Event::Released { client, what: Holding::Arriving, bytes }, true)
+            }
             Thing::Act(worker, act) => {
                 if let Some(process) = self.processes.get_mut(&worker) {
                     process.act(act, &mut self.out);
@@ -358,6 +379,12 @@ impl World {
             Wish::Configure(config) => Event::Configure(config),
             Wish::Measure(worker) => Event::Measured { worker: WorkerId(worker), resident_bytes: 2000 },
             Wish::Reload(version) => Event::Reload { version },
+            Wish::Arrival { client, bytes, is_over } => {
+                let time = if is_over { MOMENT } else { 100 * MOMENT };
+                let client: Arc<str> = client.into();
+                self.out.schedule(self.out.now + time, Thing::ArrivalEnds(client.clone(), bytes));
+                Event::Held { client, what: Holding::Arriving, bytes }
+            }
             Wish::Tick => Event::Tick,
             Wish::Drain => Event::Drain,
             Wish::Stop => Event::Stop,
@@ -417,6 +444,7 @@ impl World {
         self.core.check().map_err(what)?;
         self.verdict.coverage.see_actions(&actions);
         actions.iter().for_each(|action| self.apply(action));
+        self.deliver_output(&event, &actions);
         self.out.complaint.take().map_or(Ok(()), Err)
     }
 
@@ -460,9 +488,29 @@ impl World {
         }
     }
 
+    /// A client is sent its output, and takes it soon, or late, or not at all.
+    fn deliver_output(&mut self, event: &Event, actions: &[Action]) {
+        let Event::Finished { output_bytes, .. } = event else { return };
+        for action in actions {
+            let Action::Finish(ended) = action else { continue };
+            if ended.outcome != OutcomeCode::Ok || *output_bytes == 0 {
+                continue;
+            }
+            let client = self.client_of.get(&ended.job).cloned().unwrap_or_default();
+            let time = self.script.readers.get(&*client).copied().unwrap_or_default();
+            let time = match self.is_calm {
+                true => Duration::ZERO,
+                false => self.out.choices.delay(&mut self.tape, time),
+            };
+            self.out.schedule(self.out.now + time, Thing::Taken(client, *output_bytes));
+        }
+    }
+
     fn accept(&mut self, wish: usize, job: JobId) {
         self.job_of.insert(wish, job);
         if let Wish::Submit(request) = &self.script.wishes[wish].1 {
+            // One that was known already stays whose it is.
+            self.client_of.entry(job).or_insert_with(|| request.client.as_str().into());
             let task = TASKS.iter().position(|task| task.name == request.task);
             self.task_of.insert(job, task.unwrap_or(0));
             self.guilt_of.extend(self.script.guilt.get(&wish).map(|guilt| (job, *guilt)));

@@ -316,7 +316,7 @@ impl PoolUnderTest {
         let attempt = self.attempt(worker, job);
         self.now = self.now + run;
         self.workers.get_mut(&worker).expect("it lives").given.retain(|(given, _)| *given != job);
-        self.event(Event::Finished { worker, job, attempt, run, usage: Usage::default() });
+        self.event(Event::Finished { worker, job, attempt, run, usage: Usage::default(), output_bytes: 0 });
     }
 
     /// Starts and finishes a job.

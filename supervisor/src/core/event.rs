@@ -2,8 +2,10 @@
 
 use super::config::CoreConfig;
 use super::ids::{JobId, Ticket, Version, WorkerId};
+use super::ledger::Holding;
 use crate::exit::{Exit, ExitUsage};
 use offload_protocol::nouns::{FailureKind, Lane, TaskOffer, Usage};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One thing that happened.
@@ -72,6 +74,9 @@ pub enum Event {
         run: Duration,
         /// What it says that it used.
         usage: Usage,
+        /// Length of the output. It is on the account of the job's client from now on, as
+        /// [`Outgoing`](Holding::Outgoing), until the shell says that it is released.
+        output_bytes: u64,
     },
     /// A task failed, its worker did not.
     Failed {
@@ -174,6 +179,24 @@ pub enum Event {
         /// Its resident memory.
         resident_bytes: u64,
     },
+    /// The shell holds bytes for a client.
+    Held {
+        /// For whom, by the name that its jobs have in [`JobRequest::client`].
+        client: Arc<str>,
+        /// Why: not for a reason that the core itself counts.
+        what: Holding,
+        /// How many more.
+        bytes: u64,
+    },
+    /// The shell has let bytes go that were held for a client.
+    Released {
+        /// For whom they were held.
+        client: Arc<str>,
+        /// Why they were.
+        what: Holding,
+        /// How many fewer.
+        bytes: u64,
+    },
     /// Time has passed: `next_deadline` is reached, and everything that had come until now is told. Only then is it
     /// certain who has not kept a limit.
     Tick,
@@ -204,6 +227,8 @@ pub struct JobRequest {
     pub key: Option<Key>,
     /// Length of the input.
     pub input_bytes: u64,
+    /// Room was found for the input before it came: it is here and was counted as it came.
+    pub has_room: bool,
     /// Longest run of one attempt.
     pub timeout: Option<Duration>,
     /// Longest time from now to the result.

@@ -63,6 +63,9 @@ pub struct Waiting {
     pub slots: (usize, usize, usize),
     /// Slots that are idle and kept for short jobs.
     pub kept_for_short: usize,
+    /// Its client has not taken its outputs: how many bytes they are, with those that are expected, and how many are
+    /// free in all.
+    pub held_back: Option<(u64, u64)>,
     /// Why no worker can be had, if so.
     pub unavailable: Option<String>,
 }
@@ -123,6 +126,10 @@ impl Core {
             expected: self.expected_wait(program, own_backlog, clients),
             slots: (slots.len(), ready, busy),
             kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
+            held_back: (!self.may_start(job)).then(|| {
+                let free = self.config.max_bytes.saturating_sub(self.ledger.all().total());
+                (self.ledger.of(&self.name_of(job)).outputs(), free)
+            }),
             unavailable: self.unavailable(program).map(|error| error.message),
         })
     }

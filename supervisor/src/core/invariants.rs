@@ -3,10 +3,12 @@
 use super::Core;
 use super::ids::{JobId, SlotIndex};
 use super::jobs::{Job, JobState, RanUnder};
+use super::ledger::Holding;
 use super::slots::{Role, SlotState};
 use crate::limits::WINDOW_MAX;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 impl Core {
     /// Looks at everything. For tests and simulations: it takes time in proportion to all jobs.
@@ -44,6 +46,7 @@ impl Core {
         })?;
         ensure(self.is_balanced(), || "the public books do not balance".into())?;
         ensure(bytes == self.jobs.held_bytes(), || "the bytes do not add up".into())?;
+        self.check_ledger()?;
         ensure(queued == states(|state| *state == JobState::Queued), || "queues and states differ".into())?;
         ensure(self.jobs.parked_count() == states(|state| *state == JobState::Parked), || {
             "parked differ".into()
@@ -61,6 +64,29 @@ impl Core {
         })?;
         let keyed = self.jobs.iter().filter(|(_, job)| job.key.is_some()).count();
         ensure(keyed <= self.keys.len(), || "a living job's key is forgotten".into())
+    }
+
+    /// The accounts add up to the sum, and inputs and what is expected to what the jobs have.
+    fn check_ledger(&self) -> Result<(), String> {
+        let mut of_jobs: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
+        for (_, job) in self.jobs.iter() {
+            let (inputs, expected) = of_jobs.entry(self.name_of(job)).or_default();
+            *inputs += job.held_bytes();
+            *expected += job.expected_output;
+            let is_out = job.state.is_with_a_worker();
+            ensure(is_out || job.expected_output == 0, || "an output is expected of nobody".into())?;
+        }
+        let mut sum = 0;
+        for (client, account) in self.ledger.accounts() {
+            sum += account.total();
+            let is = (account.of(Holding::Inputs), account.of(Holding::Expected));
+            let should_be = of_jobs.remove(client).unwrap_or_default();
+            ensure(is == should_be, || format!("{client} holds {is:?}, its jobs {should_be:?}"))?;
+            ensure(account.total() > 0, || format!("{client} has an account and holds nothing"))?;
+        }
+        ensure(sum == self.ledger.all().total(), || "the accounts do not add up".into())?;
+        let left = of_jobs.values().all(|held| *held == (0, 0));
+        ensure(left, || "a job's bytes are on nobody's account".into())
     }
 
     fn check_places(&self) -> Result<(), String> {

@@ -44,6 +44,8 @@ pub struct Job {
     pub key: Option<Arc<str>>,
     /// Length of the input.
     pub input_bytes: u64,
+    /// What was set aside for its output when it was given to a worker.
+    pub expected_output: u64,
     /// Longest run of one attempt.
     pub run_timeout: Duration,
     /// When its result is of no use any more.

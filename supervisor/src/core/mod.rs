@@ -13,6 +13,7 @@
 //!              the jobs of a worker that is gone    lose.rs       Finish
 //!              reload, retire, scale                renew.rs      Dismiss, Yield, Reloaded
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
+//!              on_held, on_released                 room.rs       (more or less of what waits may start)
 //!              settle                               settle.rs     Run, Spawn
 //! ```
 //!
@@ -37,6 +38,7 @@ pub mod ids;
 mod invariants;
 pub mod jobs;
 mod keys;
+pub mod ledger;
 mod lose;
 pub mod outcome;
 mod probation;
@@ -45,6 +47,7 @@ pub mod registry;
 mod renew;
 pub mod restarts;
 mod rng;
+mod room;
 mod run;
 pub mod run_times;
 pub mod sabotage;
@@ -64,6 +67,7 @@ use event::Event;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use keys::Keys;
+use ledger::Ledger;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use probation::Probation;
 use queue::FairQueue;
@@ -102,6 +106,7 @@ pub struct Core {
     jobs: Jobs,
     clients: Clients,
     keys: Keys,
+    ledger: Ledger,
     registry: Registry,
     /// What each process that has said hello offers.
     offers: BTreeMap<WorkerId, Arc<Offers>>,
@@ -188,6 +193,7 @@ impl Core {
             jobs: Jobs::default(),
             clients: Clients::default(),
             keys: Keys::default(),
+            ledger: Ledger::default(),
             registry: Registry::default(),
             offers: BTreeMap::new(),
             renewal: Renewal::new(config.programs),
@@ -218,12 +224,12 @@ impl Core {
             Event::Hello { worker, tasks } => self.on_hello(now, worker, &tasks, actions),
             Event::Unfit { worker, message } => self.on_unfit(now, worker, message, actions),
             Event::Started { worker, job, attempt } => self.on_started(now, worker, job, attempt, actions),
-            Event::Finished { worker, job, attempt, run, usage } => {
-                let answer = run::Answer { job, attempt, run, usage, failure: None };
+            Event::Finished { worker, job, attempt, run, usage, output_bytes } => {
+                let answer = run::Answer { job, attempt, run, usage, result: Ok(output_bytes) };
                 self.on_ran(now, worker, answer, actions);
             }
             Event::Failed { worker, job, attempt, run, kind, message, usage } => {
-                let answer = run::Answer { job, attempt, run, usage, failure: Some((kind, message)) };
+                let answer = run::Answer { job, attempt, run, usage, result: Err((kind, message)) };
                 self.on_ran(now, worker, answer, actions);
             }
             Event::Progress { worker, job, attempt, done, total } => {
@@ -244,6 +250,8 @@ impl Core {
             Event::Stopped { worker } => self.on_stopped(now, worker),
             Event::Continued { worker } => self.on_continued(worker),
             Event::Measured { worker, resident_bytes } => self.on_measured(worker, resident_bytes),
+            Event::Held { client, what, bytes } => self.on_held(&client, what, bytes),
+            Event::Released { client, what, bytes } => self.on_released(&client, what, bytes),
             Event::Tick => self.on_time(now, actions),
             Event::Drain => self.on_drain(now),
             Event::Stop => self.on_stop(now, actions),
@@ -283,6 +291,7 @@ impl Core {
         }
         self.spoil(id);
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
+        self.settle_account(id);
         let Some(mut job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.keys.ended(job.key.take());
@@ -421,6 +430,11 @@ impl Core {
     /// The tasks.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// What is held in memory, and for whom.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The books.

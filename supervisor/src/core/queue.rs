@@ -117,6 +117,11 @@ impl FairQueue {
         self.order.first().map(|&(at, rank, _)| Next { at, rank })
     }
 
+    /// The first job of each client, in the order in which they are served.
+    pub fn in_order(&self) -> impl Iterator<Item = Next> + '_ {
+        self.order.iter().map(|&(at, rank, _)| Next { at, rank })
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
         self.len

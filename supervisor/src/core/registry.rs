@@ -4,7 +4,7 @@ use super::ids::{ProgramIndex, TaskIndex};
 use super::jobs::Expected;
 use super::run_times::RunTimes;
 use crate::limits::{LONG_RUN, TINY_RUN};
-use offload_protocol::limits::TASK_NAME_MAX;
+use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{Lane, TaskOffer, cut};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub struct Task {
     runs: RunTimes,
     /// Moving average of its run times in nanoseconds; nothing is known of it before the first run.
     average_run: Option<u64>,
+    /// Length of its recent outputs, by the size of the input.
+    outputs: BTreeMap<u32, u64>,
 }
 
 /// What one process promises of one of its tasks.
@@ -71,6 +73,7 @@ impl Task {
             by_size: BTreeMap::new(),
             runs: RunTimes::default(),
             average_run: None,
+            outputs: BTreeMap::new(),
         };
         task.take(program, offer);
         task
@@ -83,9 +86,21 @@ impl Task {
         self.lane = offer.lane;
     }
 
-    /// Whether its runs have been so short that several may be given to one worker at a time.
+    /// Whether its runs have been so short, and its outputs so small, that several may be given to one worker at a time.
     pub fn is_tiny(&self) -> bool {
         self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
+            && self.outputs.values().all(|bytes| *bytes <= INLINE_PAYLOAD_MAX as u64)
+    }
+
+    /// What a run with an input of so many bytes is likely to return: nothing, if nothing is known.
+    pub fn likely_output(&self, input_bytes: u64) -> u64 {
+        self.outputs.get(&size_of(input_bytes)).copied().unwrap_or(0)
+    }
+
+    /// Takes an output into account. A long one counts in full, so that one surprise ends the batching.
+    pub fn returned(&mut self, input_bytes: u64, output_bytes: u64) {
+        let likely = self.outputs.entry(size_of(input_bytes)).or_insert(output_bytes);
+        *likely = output_bytes.max(*likely - likely.saturating_sub(output_bytes).div_ceil(8));
     }
 
     /// What is to be expected of a run with an input of so many bytes. What never ran counts as long.
@@ -266,6 +281,22 @@ mod tests {
             task.ran(1, Duration::from_micros(3));
         }
         assert!(task.is_tiny());
+    }
+
+    #[test]
+    fn one_large_output_ends_the_batching_and_small_ones_bring_it_back() {
+        let mut task = Task::new(0, &TaskOffer::new("x"));
+        task.ran(1, Duration::from_micros(3));
+        task.returned(1, 10);
+        assert!(task.is_tiny());
+        task.returned(1, 60 << 20);
+        assert!(!task.is_tiny());
+        assert_eq!((task.likely_output(2), task.likely_output(1 << 20)), (60 << 20, 0));
+        for _ in 0..150 {
+            task.returned(1, 10);
+        }
+        assert!(task.is_tiny());
+        assert_eq!(task.likely_output(1), 10);
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub(super) struct Answer {
     pub(super) attempt: u32,
     pub(super) run: Duration,
     pub(super) usage: Usage,
-    /// In which way the task failed and why, unless it returned.
-    pub(super) failure: Option<(FailureKind, String)>,
+    /// The length of the output, or in which way the task failed and why.
+    pub(super) result: Result<u64, (FailureKind, String)>,
 }
 
 impl Core {
@@ -106,15 +106,15 @@ impl Core {
 
     /// A task returned or failed by itself; the worker is well.
     pub(super) fn on_ran(&mut self, now: Mono, worker: WorkerId, answer: Answer, actions: &mut Actions) {
-        let Answer { job: id, attempt, run, usage, failure } = answer;
+        let Answer { job: id, attempt, run, usage, result } = answer;
         let Some((slot, running)) = self.running_as_named(now, worker, (id, attempt), "ended", actions)
         else {
             return;
         };
-        let (has_failed, is_wanted) = (failure.is_some(), self.jobs.get(id).is_some());
-        let (outcome, error) = match failure {
-            None => (OutcomeCode::Ok, None),
-            Some((kind, message)) => {
+        let (output, is_wanted) = (result.as_ref().ok().copied(), self.jobs.get(id).is_some());
+        let (outcome, error) = match result {
+            Ok(_) => (OutcomeCode::Ok, None),
+            Err((kind, message)) => {
                 let code = match kind {
                     FailureKind::AppError => OutcomeCode::AppError,
                     FailureKind::Panic => OutcomeCode::Panic,
@@ -123,18 +123,22 @@ impl Core {
             }
         };
         self.refund_worker(running.paid);
-        self.learn(slot, id, run.min(running.ran(now)));
+        self.learn(slot, id, run.min(running.ran(now)), output);
+        self.hold_output(id, output.unwrap_or(0));
         self.finish(now, id, Ending { outcome, error, run: Some(run), place: None, usage }, actions);
         self.take_next(now, slot, id);
         if is_wanted {
-            self.note_trial_job(slot, has_failed, actions);
+            self.note_trial_job(slot, output.is_none(), actions);
         }
     }
 
-    fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration) {
+    fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration, output: Option<u64>) {
         let Some(job) = self.jobs.get(id) else { return };
         let (Some(task), bytes, ran_before) = (job.task, job.input_bytes, job.ran_before) else { return };
         self.registry.task_mut(task).ran(bytes, run + ran_before);
+        if let Some(output) = output {
+            self.registry.task_mut(task).returned(bytes, output);
+        }
         let program = self.program_of(task);
         if let Some(worker) = self.slots[slot].ready_worker()
             && !self.sabotage.is(Bug::FailuresNotForgotten)

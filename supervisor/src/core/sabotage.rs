@@ -114,6 +114,14 @@ bugs! {
     LateFailureUnnoticed,
     /// A program that never says anything is waited for as often as one that fails in another way.
     SilenceRetried,
+    /// An output is on nobody's account.
+    OutputNotCounted,
+    /// An output that was read stays on its client's account.
+    OutputNeverReleased,
+    /// A client may send as much as there is room for.
+    ShareIgnoredAtTheDoor,
+    /// A client that does not read its outputs gets more of them.
+    ShareIgnoredAtTheStart,
 }
 
 /// The mistake that is planted, if one is.

@@ -7,9 +7,10 @@ use super::probation::UNSTARTED_MAX;
 use super::registry::{Class, Promise};
 use super::sabotage::Bug;
 use super::slots::{Listed, Load, Role, Slot, SlotState};
-use super::waiting::Standing;
+use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
 use crate::limits::SHORT_MEMORY;
+use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
@@ -132,7 +133,7 @@ impl Core {
     /// one.
     fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
         let mut company = Company::Tiny;
-        for (next, line) in self.programs[program].heads() {
+        for (next, line) in self.heads_to_start(program) {
             if line.standing == Standing::OnProbation && !self.may_test(program) {
                 continue;
             }
@@ -217,8 +218,13 @@ impl Core {
 
     /// When one of the jobs that no worker has lived to start may be tried again.
     pub(super) fn next_test(&self) -> Option<Mono> {
-        let waiting = self.programs.iter().filter(|program| program.has_some_on_probation());
-        waiting.filter_map(|program| program.probation.opens_at()).min()
+        let is_one = |(_, line): &(_, Line)| line.standing == Standing::OnProbation;
+        let waits = |program: &ProgramIndex| {
+            self.programs[*program].has_some_on_probation()
+                && self.heads_to_start(*program).any(|head| is_one(&head))
+        };
+        let waiting = (0..self.programs.len()).filter(waits);
+        waiting.filter_map(|program| self.programs[program].probation.opens_at()).min()
     }
 
     /// When slots that are kept for short work are lent to other work, if none comes before.
@@ -230,7 +236,9 @@ impl Core {
     pub(super) fn next_lending(&self) -> Option<Mono> {
         let waits_for_it = |program: &ProgramIndex| {
             let slots = &self.programs[*program];
-            slots.has_long() && slots.open_reserved.first().is_some_and(|(load, _)| *load == 0)
+            let is_idle = slots.open_reserved.first().is_some_and(|(load, _)| *load == 0);
+            let is_long = |(_, line): &(_, Line)| line.class == Class::Long;
+            is_idle && slots.has_long() && self.heads_to_start(*program).any(|head| is_long(&head))
         };
         (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
     }
@@ -238,8 +246,9 @@ impl Core {
     /// Whether a job is so short that others of this kind may be given to its worker with it. One with steps is not,
     /// whatever it takes: what is given behind it may be started between them.
     fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
-        let task = self.jobs.get(id).and_then(|job| job.task);
-        task.is_some_and(|task| self.registry.task(task).is_tiny()) && !promise.is_stepped
+        let Some(job) = self.jobs.get(id) else { return false };
+        let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64;
+        is_small && !promise.is_stepped && job.task.is_some_and(|task| self.registry.task(task).is_tiny())
     }
 
     /// Whether a job that a worker has minds no others there.
@@ -264,6 +273,7 @@ impl Core {
     fn assign(&mut self, now: Mono, id: JobId, slot: SlotIndex, actions: &mut Actions) {
         self.dequeue(id);
         self.charge_expected(id);
+        self.expect_output(id);
         let patience = now + self.config.start_timeout;
         let place = self.slot_mut(slot);
         let worker = match &mut place.state {

@@ -53,7 +53,7 @@ impl Core {
     /// yielded: a crash ends it, since what it did after the checkpoint would be done twice.
     fn keep(&mut self, id: JobId, bytes: u64, actions: &mut Actions) {
         if self.jobs.get(id).is_some() {
-            self.jobs.set_checkpoint(id, bytes);
+            self.change_checkpoint(id, bytes);
             actions.push(Action::Keep { job: id });
         }
     }

@@ -5,6 +5,7 @@ use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex, Ticket};
 use super::jobs::{Expected, Job, JobState, Jobs, RanUnder};
 use super::keys::Known;
+use super::ledger::Holding;
 use super::outcome::{self, human};
 use super::registry::{Class, Promise};
 use super::sabotage::Bug;
@@ -126,12 +127,8 @@ impl Core {
             let message = format!("the queue is full: {waiting} jobs wait, the limit is {limit}");
             return Err(self.full(OutcomeCode::Overloaded, &message, program));
         }
-        let held = self.jobs.held_bytes();
-        let (bytes, limit) = (request.input_bytes, self.config.max_bytes);
-        if bytes > limit.saturating_sub(held) {
-            let message =
-                format!("no room for {bytes} bytes of input: {held} are held, the limit is {limit} bytes");
-            return Err(self.full(OutcomeCode::Overloaded, &message, program));
+        if !request.has_room {
+            self.room_for(&request.client, request.input_bytes)?;
         }
         let own = self.clients.find(&request.client).map_or(0, |account| account.waiting);
         let limit = self.config.max_jobs_of_one();
@@ -143,10 +140,7 @@ impl Core {
     }
 
     fn full(&self, code: OutcomeCode, message: &str, program: Option<ProgramIndex>) -> ErrorDetail {
-        let wait = self.retry_after(program);
-        let retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let message = format!("{message}; try again in about {}", human(wait));
-        ErrorDetail { retry_after_ms, ..outcome::error(code, message) }
+        full(code, message, self.retry_after(program))
     }
 
     fn accept(&mut self, now: Mono, task: Option<TaskIndex>, request: JobRequest) -> JobId {
@@ -163,6 +157,7 @@ impl Core {
             priority: request.priority,
             key: None,
             input_bytes: request.input_bytes,
+            expected_output: 0,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
             deadline: request.deadline.map(|deadline| now + deadline),
             attempts_asked: request.attempts,
@@ -185,6 +180,7 @@ impl Core {
             lost: Vec::new(),
             state: JobState::Parked,
         });
+        self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
         let key = request.key.map(|key| self.keys.insert(&key, &request.task, id));
         if let Some(job) = self.jobs.get_mut(id) {
             job.key = key;
@@ -287,6 +283,13 @@ impl Core {
             self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
         }
     }
+}
+
+/// A refusal for want of room, and when it is worth asking again.
+pub(super) fn full(code: OutcomeCode, message: &str, wait: Duration) -> ErrorDetail {
+    let retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let message = format!("{message}; try again in about {}", human(wait));
+    ErrorDetail { retry_after_ms, ..outcome::error(code, message) }
 }
 
 /// Whether a request can be meant.

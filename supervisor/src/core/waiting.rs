@@ -25,6 +25,7 @@ impl Core {
     /// Puts a job into the queue where its task's program finds it; if nobody offers its task, to where that is
     /// noticed.
     pub(super) fn enqueue(&mut self, id: JobId) {
+        self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
         let Some(task) = self.registry.find(&job.task_name) else { return self.park(id) };
         let expected = self.registry.task(task).expected(job.input_bytes);
@@ -255,9 +256,10 @@ impl super::Program {
         !self.short_on_probation.is_empty() || !self.long_on_probation.is_empty()
     }
 
-    /// The first job of each queue, in the order in which they are served.
-    pub(super) fn heads(&self) -> impl Iterator<Item = (Next, Line)> + use<> {
-        let mut heads = Line::ALL.map(|line| Some((self.queue(line).first()?, line)));
+    /// The first job of each queue of which this is true, in the order in which they are served.
+    pub(super) fn heads(&self, is_it: impl Fn(JobId) -> bool) -> impl Iterator<Item = (Next, Line)> {
+        let first = |line| self.queue(line).in_order().find(|next| is_it(next.job()));
+        let mut heads = Line::ALL.map(|line| Some((first(line)?, line)));
         heads.sort_unstable_by_key(|head| head.map(|(next, _)| next));
         heads.into_iter().flatten()
     }

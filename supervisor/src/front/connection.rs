@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A payload that is too long, or that there is no room for, is no reason to part: the request is refused when it is
-//! announced, and its bytes are skipped as they come.
+//! announced, and its bytes are skipped as they come. Where room may come soon, it is left in the socket until then.
 
 use super::greeting::{client_named_in, what_speaks_like};
 use super::request::{Request, ticket_of};
@@ -44,10 +44,27 @@ pub enum Received {
     More,
     /// There was nothing to read.
     WouldBlock,
+    /// A payload is announced that there is no room for yet. Call again when there may be some.
+    NoRoom,
     /// The client sends no more (a frame that has begun, see [`Connection::is_mid_frame`], stays unfinished), or the
     /// connection is closing. It may still read: answers go out as before. Stop watching for input.
     Ended,
 }
+
+/// What is to be done with a payload that is announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is room: it is read.
+    Take,
+    /// There may be room soon: nothing is read until this is asked again, at the next call of
+    /// [`Connection::receive`].
+    Wait,
+    /// There is no room: the request is refused, and the payload skipped as it comes.
+    Refuse,
+}
+
+/// How much of a payload of so many bytes may come for the client of this name.
+pub type FindRoom<'a> = dyn FnMut(&str, usize) -> Room + 'a;
 
 /// What one call of [`Connection::flush`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +126,16 @@ pub struct Connection {
     decoder: FrameDecoder,
     outbox: Outbox,
     payload_max: usize,
-    granted: usize,
+    coming: Option<Coming>,
+    waits_for_room: bool,
     state: State,
+}
+
+/// A large payload that is on its way in.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    ticket: u64,
+    length: usize,
 }
 
 #[derive(Debug)]
@@ -129,7 +154,8 @@ impl Connection {
             decoder: FrameDecoder::new(usize::MAX),
             outbox: Outbox::new(),
             payload_max,
-            granted: 0,
+            coming: None,
+            waits_for_room: false,
             state: State::Greeting,
         }
     }
@@ -158,15 +184,38 @@ impl Connection {
         self.decoder.is_mid_frame()
     }
 
-    /// Bytes granted for a payload that is still coming: not zero from the moment when `grant` said yes until the
-    /// `Submit` is handed over. Whoever keeps a budget takes them back if the connection ends before.
-    pub fn granted(&self) -> usize {
-        self.granted
+    /// Length of a large payload that is on its way in, from the moment when there was room for it until its `Submit` is
+    /// handed over.
+    pub fn coming(&self) -> Option<usize> {
+        self.coming.map(|coming| coming.length)
+    }
+
+    /// Bytes of it that have come and are held.
+    pub fn arrived(&self) -> usize {
+        self.decoder.arrived()
+    }
+
+    /// Whether a payload is announced that there was no room for yet.
+    pub fn waits_for_room(&self) -> bool {
+        self.waits_for_room
+    }
+
+    /// Takes no more of the payload that is on its way in, and lets go of what has come. Returns the request that is
+    /// refused by that; none if nothing is on its way.
+    pub fn give_up_payload(&mut self) -> Option<Request> {
+        let Coming { ticket, length } = self.coming.take()?;
+        self.decoder.give_up();
+        Some(Request::NoRoom { ticket, length })
     }
 
     /// Bytes to be written. How many there may be is for the caller to say.
     pub fn unsent(&self) -> usize {
         self.outbox.len()
+    }
+
+    /// Bytes in memory that are to be written; a payload counts in full until its last byte is written.
+    pub fn held(&self) -> usize {
+        self.outbox.held()
     }
 
     /// Whether nothing is left to do but to drop it.
@@ -178,20 +227,20 @@ impl Connection {
     /// [`REQUESTS_PER_CALL_MAX`] requests to `sink`, none after one whose answer may be long
     /// ([`Request::is_costly`]). The greeting is answered here and not handed over.
     ///
-    /// `grant` is asked for room, in bytes, before a payload of more than
+    /// `room` is asked before a payload of more than
     /// [`INLINE_PAYLOAD_MAX`](offload_protocol::limits::INLINE_PAYLOAD_MAX) is read.
     ///
     /// # Errors
     /// [`ConnectionError`] if the connection ends; flush it while it is not finished, a Goodbye may be on its way.
     pub fn receive(
         &mut self,
-        grant: &mut dyn FnMut(usize) -> bool,
+        room: &mut FindRoom<'_>,
         sink: &mut dyn FnMut(Request),
     ) -> Result<Received, ConnectionError> {
         if matches!(self.state, State::Closing) {
             return Ok(Received::Ended);
         }
-        let result = self.read_and_hand_over(grant, sink);
+        let result = self.read_and_hand_over(room, sink);
         if let Err(error) = &result {
             self.end_because_of(error);
         }
@@ -242,6 +291,13 @@ impl Connection {
         self.state = State::Closing;
     }
 
+    /// Drops what is to be written, but for the rest of the message that is under way, and then as
+    /// [`Connection::goodbye`]: for a client that does not take its answers.
+    pub fn cut_off(&mut self, reason: &str) {
+        self.outbox.cut();
+        self.goodbye(reason);
+    }
+
     /// Tells the client why, then as [`Connection::close_after_flush`]. A long reason is cut.
     pub fn goodbye(&mut self, reason: &str) {
         let goodbye = ToClient::Goodbye { reason: cut(reason, MESSAGE_MAX).into() };
@@ -251,20 +307,27 @@ impl Connection {
 
     fn read_and_hand_over(
         &mut self,
-        grant: &mut dyn FnMut(usize) -> bool,
+        room: &mut FindRoom<'_>,
         sink: &mut dyn FnMut(Request),
     ) -> Result<Received, ConnectionError> {
         let mut left = REQUESTS_PER_CALL_MAX;
         // What the last call left in the buffer comes first: there must be no complete frame when more is read.
-        if !self.hand_over(&mut left, grant, sink)? {
+        if !self.hand_over(&mut left, room, sink)? {
             return Ok(Received::More);
+        }
+        if self.waits_for_room {
+            return Ok(Received::NoRoom);
         }
         match (&*self.socket).read(self.decoder.space()) {
             Ok(0) => Ok(Received::Ended),
             Ok(count) => {
                 self.decoder.filled(count);
-                let is_all = self.hand_over(&mut left, grant, sink)?;
-                Ok(if is_all { Received::Messages } else { Received::More })
+                let is_all = self.hand_over(&mut left, room, sink)?;
+                Ok(match is_all {
+                    _ if self.waits_for_room => Received::NoRoom,
+                    true => Received::Messages,
+                    false => Received::More,
+                })
             }
             Err(error) if is_temporary(&error) => Ok(Received::WouldBlock),
             Err(error) => Err(ConnectionError::Io(error)),
@@ -275,14 +338,14 @@ impl Connection {
     fn hand_over(
         &mut self,
         left: &mut usize,
-        grant: &mut dyn FnMut(usize) -> bool,
+        room: &mut FindRoom<'_>,
         sink: &mut dyn FnMut(Request),
     ) -> Result<bool, ConnectionError> {
         if matches!(self.state, State::Greeting) && !self.greet()? {
             return Ok(true);
         }
         while *left > 0 {
-            let Some(request) = self.next_request(grant)? else { return Ok(true) };
+            let Some(request) = self.next_request(room)? else { return Ok(true) };
             *left = if request.is_costly() { 0 } else { *left - 1 };
             sink(request);
         }
@@ -290,30 +353,46 @@ impl Connection {
     }
 
     /// The next complete request, or the refusal of one whose payload is announced.
-    fn next_request(
-        &mut self,
-        grant: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Option<Request>, ConnectionError> {
+    fn next_request(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
         loop {
+            // Asking the decoder for the next frame takes the payload that is announced.
+            if let Some(refused) = self.look_at_announced(room)? {
+                return Ok(Some(refused));
+            }
+            if self.waits_for_room {
+                return Ok(None);
+            }
             if let Some(frame) = self.decoder.next().map_err(violation)? {
-                // Frames come one after another: if a payload was granted, this is the one.
-                self.granted = 0;
+                // Frames come one after another: if a payload is on its way, this is the one.
+                self.coming = None;
                 return Request::from_frame(frame, self.payload_max).map(Some).map_err(violation);
             }
-            let Some(announced) = self.decoder.announced() else { return Ok(None) };
-            let length = announced.payload_length;
-            let ticket = ticket_of(&announced).map_err(violation)?;
-            if length > self.payload_max {
-                self.decoder.refuse();
-                return Ok(Some(Request::TooLarge { ticket, length }));
+            if self.decoder.announced().is_none() {
+                return Ok(None);
             }
-            if !grant(length) {
+        }
+    }
+
+    /// Decides about a payload that is announced, if one is; returns the request if it is refused.
+    fn look_at_announced(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
+        let Some(announced) = self.decoder.announced() else { return Ok(None) };
+        let length = announced.payload_length;
+        let ticket = ticket_of(&announced).map_err(violation)?;
+        if length > self.payload_max {
+            self.decoder.refuse();
+            return Ok(Some(Request::TooLarge { ticket, length }));
+        }
+        let found = room(self.client(), length);
+        self.waits_for_room = found == Room::Wait;
+        match found {
+            Room::Take => self.coming = Some(Coming { ticket, length }),
+            Room::Wait => {}
+            Room::Refuse => {
                 self.decoder.refuse();
                 return Ok(Some(Request::NoRoom { ticket, length }));
             }
-            // The decoder takes a payload that is not refused, and it may be complete already.
-            self.granted = length;
         }
+        Ok(None)
     }
 
     /// Takes the greeting if it is complete, and answers it. Returns whether it was.

@@ -28,7 +28,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use connection::{Connection, ConnectionError, Flushed, Received};
+pub use connection::{Connection, ConnectionError, FindRoom, Flushed, Received, Room};
 pub use listener::{AcceptError, BindError, Listener};
 pub use request::Request;
 

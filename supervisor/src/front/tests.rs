@@ -4,7 +4,7 @@ mod client;
 mod connection;
 mod listener;
 
-use super::{Connection, Received, Request};
+use super::{Connection, Received, Request, Room};
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
@@ -118,6 +118,8 @@ struct Pair {
     requests: Vec<Request>,
     /// How much room there is for large payloads.
     room: usize,
+    /// What is done with those for which there is none.
+    otherwise: Room,
     /// The lengths that room was asked for.
     asked: Vec<usize>,
 }
@@ -127,7 +129,8 @@ impl Pair {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let connection = Connection::new(near, payload_max);
-        Pair { connection, peer: Peer::new(far), requests: Vec::new(), room: usize::MAX, asked: Vec::new() }
+        let (requests, asked) = (Vec::new(), Vec::new());
+        Pair { connection, peer: Peer::new(far), requests, room: usize::MAX, otherwise: Room::Refuse, asked }
     }
 
     fn greeted(payload_max: usize) -> Pair {
@@ -141,13 +144,16 @@ impl Pair {
 
     /// One call of `receive`; an error comes as its text.
     fn receive(&mut self) -> Result<Received, String> {
-        let Pair { connection, requests, room, asked, .. } = self;
-        let mut grant = |length| {
+        let Pair { connection, requests, room, otherwise, asked, .. } = self;
+        let mut find_room = |_: &str, length| {
             asked.push(length);
-            length <= *room
+            match length <= *room {
+                true => Room::Take,
+                false => *otherwise,
+            }
         };
         connection
-            .receive(&mut grant, &mut |request| requests.push(request))
+            .receive(&mut find_room, &mut |request| requests.push(request))
             .map_err(|error| error.to_string())
     }
 

@@ -1,6 +1,8 @@
 //! One connection on the loop, with the jobs that its client waits for.
 
 use super::accept::Standing;
+use super::holdings::Holdings;
+use super::pace::Pace;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, LoopHandle};
 use crate::front::{Connection, Flushed, Request};
@@ -35,6 +37,10 @@ pub(super) struct Client {
     pub(super) since: Instant,
     /// When bytes last went in or out.
     pub(super) progress_at: Instant,
+    /// Whether it keeps up.
+    pub(super) pace: Pace,
+    /// What this process holds for it.
+    pub(super) holdings: Holdings,
 }
 
 impl Client {
@@ -56,6 +62,8 @@ impl Client {
             is_marked: false,
             since: now,
             progress_at: now,
+            pace: Pace::default(),
+            holdings: Holdings::default(),
         }
     }
 
@@ -96,6 +104,16 @@ impl Client {
         self.has_ended
     }
 
+    /// Whether there is anything to read that there is room for.
+    pub(super) fn wants_to_be_read(&self) -> bool {
+        self.may_be_read() && !self.waits_for_room()
+    }
+
+    /// Whether nothing is read because there is no room for it.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.holdings.is_paused || self.connection.waits_for_room()
+    }
+
     /// It sends no more, but may still listen.
     pub(super) fn ended(&mut self) {
         self.has_ended = true;
@@ -120,8 +138,10 @@ impl Client {
     pub(super) fn flush(&mut self) -> bool {
         let before = self.connection.unsent();
         let flushed = self.connection.flush();
-        if self.connection.unsent() != before {
+        let after = self.connection.unsent();
+        if after != before {
             self.progressed();
+            self.pace.took(before.saturating_sub(after));
         }
         // A socket that fails has finished the connection, which is looked at next.
         matches!(flushed, Ok(Flushed::More))
@@ -129,7 +149,7 @@ impl Client {
 
     /// Looks for what can go on.
     pub(super) fn set_interest(&mut self, handle: &LoopHandle) {
-        let wants_read = self.may_be_read();
+        let wants_read = self.wants_to_be_read();
         let wants_write = self.connection.unsent() > 0;
         let interest = match (wants_read, wants_write) {
             (true, true) => Interest::READ | Interest::WRITE,

@@ -3,6 +3,7 @@
 use super::Front;
 use super::accept::Standing;
 use super::client::Client;
+use super::holdings::find_room;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, Readiness};
 use crate::front::{Connection, ConnectionError, Received, Request};
@@ -10,10 +11,11 @@ use crate::job::{Finished, Job};
 use crate::limits::{CONNECTIONS_MAX, WAITS_MAX};
 use crate::supervisor::Listener;
 use bytes::Bytes;
-use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::limits::{INLINE_PAYLOAD_MAX, MESSAGE_MAX};
 use offload_protocol::messages::{ToClient, View};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
 use serde::Serialize;
+use std::rc::Rc;
 
 impl Front {
     pub(super) fn admit(&mut self, connection: Connection, standing: Standing) {
@@ -48,28 +50,25 @@ impl Front {
 
     /// Reads once and handles what came; what has a long answer waits for its turn.
     pub(super) fn receive(&mut self, id: u64) {
-        let max_bytes = self.hub.borrow().config().max_bytes;
-        let held = self.hub.borrow().held_bytes();
+        if !self.may_go_on(id) {
+            return;
+        }
+        let hub = Rc::clone(&self.hub);
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return };
-        let before = client.connection.granted() as u64;
-        let mut granted = self.granted;
+        let may_wait = client.pace.may_wait();
         let mut requests = Vec::new();
         let received = client.connection.receive(
-            &mut |length| {
-                let fits = held + granted + length as u64 <= max_bytes;
-                granted += if fits { length as u64 } else { 0 };
-                fits
-            },
+            &mut |name, length| find_room(&hub.borrow(), (name, id), length, may_wait),
             &mut |request| requests.push(request),
         );
-        self.granted = self.granted - before + client.connection.granted() as u64;
         client.has_more = matches!(received, Ok(Received::More));
         match received {
-            Ok(Received::Messages | Received::More) => client.progressed(),
+            Ok(Received::Messages | Received::More | Received::NoRoom) => client.progressed(),
             Ok(Received::WouldBlock) => {}
             Ok(Received::Ended) => client.ended(),
             Err(error) => self.note_error(id, &error),
         }
+        self.note_what_came(id, !requests.is_empty());
         for request in requests {
             match self.clients.get_mut(&id) {
                 Some(client) if request.is_costly() => client.asked = Some(request),
@@ -98,7 +97,8 @@ impl Front {
                     .get(&id)
                     .map_or(String::new(), |client| client.connection.client().to_owned());
                 let job = Job::new(task).input(payload).content(content).options(options).client(client);
-                let job = Job { connection: Some(id), ..job };
+                let has_room = job.input.len() > INLINE_PAYLOAD_MAX;
+                let job = Job { connection: Some(id), has_room, ..job };
                 self.submit(id, ticket, job, detach);
             }
             Request::Wait { ticket, job } => self.wait(id, ticket, &job),
@@ -126,10 +126,7 @@ impl Front {
             }
             Request::NoRoom { ticket, length } => {
                 self.hub.borrow_mut().refused();
-                let limit = self.hub.borrow().config().max_bytes;
-                let message =
-                    format!("no room for {length} bytes of input now, the limit is {limit} bytes in all");
-                self.reject(id, ticket, OutcomeCode::Overloaded, &message);
+                self.refuse_input(id, ticket, length);
             }
         }
     }
@@ -156,7 +153,7 @@ impl Front {
     /// Tells the client how the job ended.
     fn listener_for(&self, id: u64, ticket: u64) -> Listener {
         let me = self.me.clone();
-        Listener::new(move |finished, _cx| {
+        Listener::that_holds(move |finished, _held, _cx| {
             Front::with(&me, |front| {
                 let job = front.hub.borrow().find(&finished.report.job);
                 if let (Some(client), Some(job)) = (front.clients.get_mut(&id), job) {
@@ -173,7 +170,7 @@ impl Front {
     /// As [`Front::listener_for`], for a client that asked for any job by its name.
     fn waiter_for(&self, id: u64, ticket: u64) -> Listener {
         let me = self.me.clone();
-        Listener::new(move |finished, _cx| {
+        Listener::that_holds(move |finished, _held, _cx| {
             Front::with(&me, |front| {
                 if let Some(client) = front.clients.get_mut(&id) {
                     client.waits -= 1;
@@ -186,6 +183,10 @@ impl Front {
     fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
         let Finished { report, output } = finished;
         self.send(id, &ToClient::Finished { ticket, report: presentable(report) }, &output);
+        // Whatever is small is counted at the end of the turn.
+        if output.len() > INLINE_PAYLOAD_MAX {
+            self.count_outputs(id);
+        }
     }
 
     fn wait(&mut self, id: u64, ticket: u64, name: &str) {
@@ -344,7 +345,8 @@ impl Front {
             return self.drop_client(id);
         }
         client.set_interest(&self.handle);
-        let has_more_to_read = client.has_more && client.may_be_read();
+        let has_more_to_read = client.has_more && client.wants_to_be_read();
+        self.count_outputs(id);
         if has_more_to_read {
             self.receive(id);
         }
@@ -362,7 +364,7 @@ impl Front {
     /// else waits for them or they have a key, by which the client may come back; those that run are let finish.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
-        self.granted -= client.connection.granted() as u64;
+        self.release_all(&client.holdings);
         for &job in &client.jobs {
             let is_unwanted = {
                 let hub = self.hub.borrow();

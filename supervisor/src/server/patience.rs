@@ -1,6 +1,7 @@
 //! How long a client may be silent.
 //!
 //! ```text
+//!   it takes much too slowly, or sends much too slowly         see `pace.rs`
 //!   it has not said hello                                      GREETING_TIMEOUT from the start
 //!   it is in the middle of a message, or does not take one     STALL_TIMEOUT without progress
 //!   it asks for nothing and waits for nothing                  IDLE_TIMEOUT (beyond the limit of clients: shorter)
@@ -67,8 +68,10 @@ impl Client {
         if !self.connection.is_greeted() {
             return Some((Limit::Greeting, self.since + GREETING_TIMEOUT));
         }
-        let owes_bytes = self.is_mid_request() && self.may_be_read();
-        if owes_bytes || self.connection.unsent() > 0 {
+        // Who does not take much is somebody else's business.
+        let takes = self.connection.unsent() > 0 && !self.pace.is_watched(&self.connection);
+        let owes_bytes = self.is_mid_request() && self.wants_to_be_read();
+        if owes_bytes || takes {
             return Some((Limit::Message, self.progress_at + STALL_TIMEOUT));
         }
         if self.is_idle() {

@@ -1,6 +1,7 @@
 //! What the front and the pool's users may ask the hub.
 
 use super::Hub;
+use super::holding::Undelivered;
 use super::orders::{self, Listener};
 use crate::core::config::CoreConfig;
 use crate::core::ids::{JobId, ProgramIndex, WorkerId};
@@ -45,8 +46,8 @@ impl Hub {
         }
         match self.finished.get(job) {
             Some((finished, has_output)) if has_output || finished.report.error.is_some() => {
-                let finished = finished.clone();
-                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+                let (finished, held) = (finished.clone(), Undelivered::nothing());
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
                 Ok(())
             }
             _ => Err(listener),
@@ -79,11 +80,6 @@ impl Hub {
     pub(crate) fn processes_max(&self) -> usize {
         let config = self.core.config();
         self.core.slots().len().max(config.workers + config.spares) + HANGING_MAX
-    }
-
-    /// Bytes of input that jobs hold.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.core.jobs().held_bytes()
     }
 
     /// As configured.

@@ -5,6 +5,7 @@ use crate::core::event::Event;
 use crate::core::ids::{JobId, WorkerId};
 use crate::event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
 use crate::exit::{Exit, ExitUsage};
+use crate::limits::LAST_LINES_BYTES_MAX;
 use crate::workers::{Confinement, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
@@ -202,7 +203,7 @@ impl Hub {
         let Some(member) = self.crew.get_mut(worker) else { return };
         // An error means that nobody can collect it: it is gone for us.
         let Some(exit) = member.process.try_reap().unwrap_or(Some(Exit::Unknown)) else { return };
-        let last_lines = member.process.last_lines();
+        let last_lines = last_of(member.process.last_lines(), LAST_LINES_BYTES_MAX);
         let usage = member.exit_usage();
         let cpu_time = member.process.cpu_time().unwrap_or_default();
         self.crew.cpu_time_of_the_dead += cpu_time;
@@ -367,6 +368,17 @@ impl Drop for Hub {
     }
 }
 
+/// The last lines that have so many bytes together; the last one in any case.
+fn last_of(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |line: &&String| {
+        bytes += line.len();
+        bytes <= bytes_max
+    };
+    let kept = lines.iter().rev().take_while(fits).count().max(1);
+    lines.split_off(lines.len().saturating_sub(kept))
+}
+
 fn rest(handle: &LoopHandle, watcher: HandleId) {
     // Taking a descriptor out of the set cannot fail, and a closed watcher rests already.
     let _ = handle.set_interest(watcher, Interest::NONE);
@@ -391,6 +403,7 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
                 attempt,
                 run: Duration::from_nanos(run_ns),
                 usage,
+                output_bytes: payload.len() as u64,
             },
             payload: Some((content, payload)),
         },

@@ -126,6 +126,12 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
         0 => format!("none of the {there} workers of its program is ready"),
         _ => format!("{busy} of {there} workers of its program have jobs"),
     });
+    if let Some((outputs, free)) = waiting.held_back {
+        reasons.push(format!(
+            "its client has {outputs} bytes of output that are not read, or are expected of its jobs, and {free} bytes \
+             are free: it waits until more is read"
+        ));
+    }
     if waiting.kept_for_short > 0 && job.class == Class::Long {
         reasons.push(format!(
             "{} idle, kept for short jobs as long as some come: this one counts as long",

@@ -2,6 +2,7 @@
 
 use super::Hub;
 use super::finished::Ending;
+use super::holding::Undelivered;
 use crate::core::action::Ended;
 use crate::event_loop::{Context, Hold};
 use crate::job::{Finished, Job};
@@ -10,6 +11,7 @@ use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A job that has been accepted and has not ended.
@@ -18,6 +20,8 @@ pub(crate) struct Order {
     pub(super) content: ContentType,
     pub(super) input: Bytes,
     pub(super) client: String,
+    /// On whose account its bytes are.
+    pub(super) account: Arc<str>,
     /// As it was submitted, for whoever wants it done again.
     pub(super) options: SubmitOptions,
     /// The state that the next attempt goes on from.
@@ -30,7 +34,7 @@ pub(crate) struct Order {
 }
 
 /// What is done when a job has ended.
-type Call = Box<dyn FnOnce(Finished, &mut Context)>;
+type Call = Box<dyn FnOnce(Finished, Undelivered, &mut Context)>;
 
 /// Who is told how a job ended.
 pub(crate) struct Listener {
@@ -40,14 +44,24 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
+    /// One that is part of this program: what it does with the output is its own affair.
     #[track_caller]
     pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Listener {
+        Listener::that_holds(move |finished, held, cx| {
+            drop(held);
+            call(finished, cx);
+        })
+    }
+
+    /// One that holds the output for somebody: it is on the account of the job's client until the other is dropped.
+    #[track_caller]
+    pub(crate) fn that_holds(call: impl FnOnce(Finished, Undelivered, &mut Context) + 'static) -> Listener {
         Listener { site: Location::caller(), call: Box::new(call) }
     }
 
     /// Tells it. Only the loop does this, never the hub: it may come back and submit more.
-    pub(crate) fn call(self, finished: Finished, cx: &mut Context) {
-        (self.call)(finished, cx);
+    pub(crate) fn call(self, finished: Finished, held: Undelivered, cx: &mut Context) {
+        (self.call)(finished, held, cx);
     }
 
     /// Where it was registered.
@@ -57,8 +71,15 @@ impl Listener {
 }
 
 impl Order {
-    pub(super) fn new(job: Job, keep_output: bool, listener: Option<Listener>, hold: Hold) -> Order {
+    pub(super) fn new(
+        job: Job,
+        account: &str,
+        keep_output: bool,
+        listener: Option<Listener>,
+        hold: Hold,
+    ) -> Order {
         Order {
+            account: Arc::from(account),
             task: job.task,
             content: job.content,
             input: job.input,
@@ -85,6 +106,7 @@ impl Hub {
             Some(_) => Default::default(),
         };
         let report = self.report(ended, &order, content, output.len());
+        let held = self.undelivered(&order.account, output.len() as u64);
         let finished = Finished { report, output };
         let age = ended.queued + ended.run + ended.returned;
         if ended.outcome == OutcomeCode::Poison {
@@ -94,8 +116,8 @@ impl Hub {
         let record = Ending { client: order.client, age, lost, keep_output: order.keep_output };
         self.finished.remember(ended.job, &finished, record);
         for listener in order.listeners {
-            let finished = finished.clone();
-            self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+            let (finished, held) = (finished.clone(), held.clone());
+            self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
         }
     }
 
@@ -107,8 +129,8 @@ impl Hub {
             let mut finished = refusal(&order.task, ErrorDetail::new(code, message));
             finished.report.job = self.name(job);
             for listener in order.listeners {
-                let finished = finished.clone();
-                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, cx));
+                let (finished, held) = (finished.clone(), Undelivered::nothing());
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
             }
         }
     }

@@ -33,7 +33,7 @@ impl Hub {
             clients: self.client_views(),
             queue: QueueCounts {
                 jobs: waiting,
-                bytes: self.core.jobs().held_bytes(),
+                bytes: self.core.ledger().all().in_memory(),
                 max_jobs: config.max_jobs,
                 max_bytes: config.max_bytes,
             },
@@ -73,6 +73,7 @@ impl Hub {
             weight: account.weight,
             jobs: account.jobs,
             waiting: account.waiting,
+            bytes: self.core.ledger().of(&account.name).in_memory(),
         };
         clients.into_iter().take(CLIENTS_SHOWN_MAX).map(view).collect()
     }

@@ -19,6 +19,7 @@ impl Oracle {
         compare_places(actions, core)?;
         self.compare_shares(now)?;
         self.compare_books(core)?;
+        self.compare_memory(core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
         // A tick may have brought about something that is due at once, but not again and again.
@@ -96,7 +97,8 @@ impl Oracle {
         let could = |task: &String| idle.iter().filter(|book| book.offers.contains_key(task)).count() > kept;
         let waits = |id: &&_| {
             let book = &self.jobs[id];
-            book.holder.is_none() && !may_be_kept_back(book) && could(&book.task)
+            let is_free = book.holder.is_none() && !may_be_kept_back(book) && self.must_start(**id);
+            is_free && could(&book.task)
         };
         let waiting = self.live.iter().find(waits);
         demand(waiting.is_none(), "O9", || format!("{waiting:?} waits, {} workers are idle", idle.len()))
@@ -125,7 +127,7 @@ impl Oracle {
         let is_hopeless = ages || self.programs.iter().any(|program| program.may_be_broken);
         demand(due.is_none() || is_hopeless, "O8", || format!("something is due at {due:?}, it is {now:?}"))?;
         demand(self.live.is_empty() && core.jobs().is_empty(), "O8", || "jobs are left".to_owned())?;
-        demand(self.reloads.are_answered(), "O16", || "a reload is not answered".to_owned())
+        demand(self.reloads.are_answered(), "O18", || "a reload is not answered".to_owned())
     }
 
     /// After the end.
@@ -137,7 +139,7 @@ impl Oracle {
         let jobs = core.jobs();
         let left = [
             ("jobs", jobs.len() + waiting + running + self.live.len()),
-            ("bytes", jobs.held_bytes() as usize),
+            ("bytes", (jobs.held_bytes() + core.ledger().all().total()) as usize),
             ("deadlines", usize::from(jobs.first_deadline().is_some())),
             ("timers", usize::from(core.next_deadline().is_some())),
             ("processes", core.process_count() + self.workers.len()),

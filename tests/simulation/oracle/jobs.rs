@@ -228,7 +228,7 @@ impl Oracle {
         let is_legal = !self.is_ending()
             && known.is_none()
             && !self.is_queue_full()
-            && self.has_room(request.input_bytes)
+            && self.has_room(&request.client, request.input_bytes, false)
             && request.input_bytes <= self.config.max_payload
             && request.timeout != Some(Duration::ZERO)
             && is_task_name(&request.task);
@@ -286,10 +286,6 @@ impl Oracle {
         self.live.iter().filter(|id| waits(&self.jobs[id])).count()
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
-        bytes <= self.config.max_bytes.saturating_sub(self.live_bytes())
-    }
-
     pub(super) fn live_bytes(&self) -> u64 {
         self.live.iter().map(|id| self.jobs[id].bytes + self.jobs[id].checkpoint).sum()
     }
@@ -304,14 +300,19 @@ impl Oracle {
                     || self.programs.iter().any(|program| program.may_refuse(self.least_restarts))
             }
             OutcomeCode::TooLarge => request.input_bytes > self.config.max_payload,
-            OutcomeCode::Overloaded => self.is_queue_full() || !self.has_room(request.input_bytes),
+            OutcomeCode::Overloaded => {
+                self.is_queue_full() || !self.has_room(&request.client, request.input_bytes, true)
+            }
             OutcomeCode::BadRequest => {
                 request.timeout == Some(Duration::ZERO)
                     || request.lane.is_some()
                     || request.priority > PRIORITY_MAX
                     || request.key.as_ref().is_some_and(|key| key.name.is_empty())
             }
-            OutcomeCode::Quota => self.waiting_of(&request.client) >= self.config.max_jobs_of_one(),
+            OutcomeCode::Quota => {
+                self.waiting_of(&request.client) >= self.config.max_jobs_of_one()
+                    || !self.has_room(&request.client, request.input_bytes, true)
+            }
             OutcomeCode::Conflict => self.known(&request).is_some_and(|(_, is_same)| !is_same),
             OutcomeCode::UnknownTask => self.is_unknown(&request.task),
             _ => false,
@@ -351,6 +352,9 @@ impl Oracle {
         demand(ended.error.is_none() == (ended.outcome == OutcomeCode::Ok), "O2", || {
             format!("{id} is {} with {:?}", ended.outcome, ended.error)
         })?;
+        if let (OutcomeCode::Ok, Event::Finished { output_bytes, .. }) = (ended.outcome, event) {
+            self.memory.returned(&self.jobs[&id].client, *output_bytes);
+        }
         self.live.remove(&id);
         *self.ended.entry(ended.outcome).or_default() += 1;
         self.jobs.entry(id).and_modify(|book| book.outcome = Some(ended.outcome));

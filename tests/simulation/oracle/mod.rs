@@ -16,12 +16,14 @@
 //! | O11 | one event causes a bounded number of actions, one moment a bounded number of events |
 //! | O12 | a refusal has a reason and no effect; a program that says nothing is refused when it should be |
 //! | O13 | the tally is right |
-//! | O16 | each reload is answered once, when all have the version that they should; nobody's job is harmed by it |
+//! | O16 | what is held is on the account of whoever it is held for; nobody is let in or started beyond his share |
+//! | O18 | each reload is answered once, when all have the version that they should; nobody's job is harmed by it |
 //! | O15 | nobody is accused of what he has not done, and who has done it is ended: an outcome that blames names an attempt |
 //! |     | of that very job, which ran on that worker when it ended; after a death its jobs are with no others |
 
 mod compare;
 mod jobs;
+mod memory;
 mod orders;
 mod reloads;
 mod shares;
@@ -31,6 +33,7 @@ mod workers;
 pub(crate) use jobs::Ran;
 
 use jobs::JobBook;
+use memory::MemoryBook;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::Core;
 use offload_supervisor::core::action::{Action, Notice};
@@ -87,6 +90,7 @@ pub(crate) struct Oracle {
     least_window: Duration,
     reloads: ReloadBook,
     shares: ShareBook,
+    memory: MemoryBook,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
     /// It was ever configured that one start in silence is enough to refuse jobs.
@@ -125,6 +129,7 @@ impl Oracle {
             least_window: config.window,
             reloads: ReloadBook::new(config.programs),
             shares: ShareBook::default(),
+            memory: MemoryBook::default(),
             least_restarts: config.max_restarts,
             silence_may_be_final: config.max_silent_starts == 1,
             least_backoff: (config.backoff_min, config.backoff_max),
@@ -166,6 +171,7 @@ impl Oracle {
         if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
             self.gone.insert(*worker);
         }
+        self.memory.note(event);
         let must = self.take_note(now, event, is_honest);
         self.begin_reload(event);
         for action in actions {

@@ -12,6 +12,9 @@ impl Oracle {
         id: JobId,
         (attempt, resume): (u32, bool),
     ) -> Result<(), Failure> {
+        if self.live.contains(&id) {
+            self.judge_start(id)?;
+        }
         let between = self.may_run_between(worker, id);
         let given = self.workers.get(&worker).into_iter().flat_map(|book| &book.given);
         let has_suspect = given

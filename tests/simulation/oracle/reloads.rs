@@ -71,7 +71,7 @@ impl Oracle {
             versions.good = version;
         }
         self.reloads.is_taken_back |= !has_passed;
-        demand(trial.is_some(), "O16", || format!("program {program} has nothing on trial"))
+        demand(trial.is_some(), "O18", || format!("program {program} has nothing on trial"))
     }
 
     pub(super) fn judge_version(&self, program: ProgramIndex, version: Version) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ impl Oracle {
         let others = || self.workers.values().filter(|book| !book.is_leaving && !book.is_gone);
         let is_tried_already = others().any(|book| book.program == program && book.version == version);
         let is_right = version == versions.good || (is_tried && !is_tried_already);
-        demand(is_right, "O16", || format!("version {version} is started: {versions:?}"))
+        demand(is_right, "O18", || format!("version {version} is started: {versions:?}"))
     }
 
     pub(super) fn judge_reloaded(
@@ -91,23 +91,23 @@ impl Oracle {
     ) -> Result<(), Failure> {
         let index = self.reloads.open.iter().position(|open| *open == version);
         let index =
-            index.ok_or(Failure { rule: "O16", what: format!("nobody waits for a reload to {version}") })?;
+            index.ok_or(Failure { rule: "O18", what: format!("nobody waits for a reload to {version}") })?;
         self.reloads.open.swap_remove(index);
         if self.is_ending() || matches!(event, Event::Reload { .. }) {
-            return demand(!is_done, "O16", || format!("the reload to {version} cannot be done"));
+            return demand(!is_done, "O18", || format!("the reload to {version} cannot be done"));
         }
         // Where no worker can be started any more, the rest of the old ones stays.
         let may_be_given_up = self.programs.iter().any(|program| program.may_refuse(self.least_restarts));
         if !is_done && may_be_given_up {
             return Ok(());
         }
-        demand(is_done != self.reloads.is_taken_back, "O16", || format!("{:?}: {is_done}", self.reloads))?;
+        demand(is_done != self.reloads.is_taken_back, "O18", || format!("{:?}: {is_done}", self.reloads))?;
         let good = |program: ProgramIndex| &self.reloads.programs[program];
         let is_there = |(id, book): &(&_, &super::WorkerBook)| !book.is_gone && !self.gone.contains(*id);
         let mut workers = self.workers.iter().filter(is_there);
         let other = workers.find(|(_, book)| book.version != good(book.program).good);
-        demand(other.is_none(), "O16", || format!("{other:?} is of another version"))?;
+        demand(other.is_none(), "O18", || format!("{other:?} is of another version"))?;
         let is_new = |versions: &Versions| versions.trial.is_none() && (!is_done || versions.good == version);
-        demand(self.reloads.programs.iter().all(is_new), "O16", || format!("{:?}", self.reloads))
+        demand(self.reloads.programs.iter().all(is_new), "O18", || format!("{:?}", self.reloads))
     }
 }

@@ -201,7 +201,11 @@ impl Oracle {
                     book.heard_at = now;
                 }
             }
-            Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
+            Event::Checkpoint { .. }
+            | Event::Measured { .. }
+            | Event::Cancel { .. }
+            | Event::Held { .. }
+            | Event::Released { .. } => {}
         }
         Duty::Nothing
     }
@@ -407,7 +411,7 @@ impl Oracle {
             }
             Duty::TakeBack(of) => {
                 let is_done = |action: &Action| matches!(action, Action::Log(Notice::RolledBack { program, .. }) if *program == of);
-                demand(actions.iter().any(is_done), "O16", || format!("the trial of program {of} goes on"))
+                demand(actions.iter().any(is_done), "O18", || format!("the trial of program {of} goes on"))
             }
             Duty::Punish(id) => {
                 let is_done = |action: &Action| matches!(action, Action::Kill { worker, how: Kill::Kill } if *worker == id);

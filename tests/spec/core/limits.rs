@@ -4,6 +4,7 @@ use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, WorkerId};
+use offload_supervisor::core::ledger::Holding;
 use offload_supervisor::exit::Exit;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -108,6 +109,20 @@ fn small_config() -> CoreConfig {
     }
 }
 
+fn held(is_held: bool, what: u8, bytes: u64) -> Event {
+    let client = if bytes.is_multiple_of(3) { "" } else { "ann" }.into();
+    let what = match what {
+        0 => Holding::Arriving,
+        1 => Holding::Inputs,
+        2 => Holding::Expected,
+        _ => Holding::Outgoing,
+    };
+    match is_held {
+        true => Event::Held { client, what, bytes },
+        false => Event::Released { client, what, bytes },
+    }
+}
+
 /// Anything at all, in any order, from workers and clients that may or may not exist.
 fn any_event() -> impl Strategy<Value = Event> {
     let worker = || (1u64..12).prop_map(WorkerId);
@@ -126,7 +141,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         3 => worker().prop_map(|worker| Event::Hello { worker, tasks: offers() }),
         1 => worker().prop_map(|worker| Event::Unfit { worker, message: String::new() }),
         6 => (worker(), job(), 1u32..3).prop_map(|(worker, job, attempt)| Event::Started { worker, job, attempt }),
-        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run, usage }),
+        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run, usage, output_bytes: 0 }),
         1 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| {
             Event::Failed { worker, job, attempt, run, kind: FailureKind::Panic, message: String::new(), usage }
         }),
@@ -134,6 +149,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => worker().prop_map(|worker| Event::Violation { worker, message: String::new() }),
         1 => worker().prop_map(|worker| Event::Closed { worker }),
         2 => (worker(), 0i32..70).prop_map(|(worker, code)| Event::Exited { worker, exit: Exit::Code(code), last_lines: Vec::new(), usage: None }),
+        2 => (any::<bool>(), 0..4u8, 0u64..200).prop_map(|(is_held, what, bytes)| held(is_held, what, bytes)),
         2 => Just(Event::Tick),
         1 => worker().prop_map(|worker| Event::Stopped { worker }),
         1 => worker().prop_map(|worker| Event::Continued { worker }),

@@ -53,13 +53,13 @@ fn serve(mut connection: Connection, mut answer: impl FnMut(&mut Connection, Req
         let interest = if connection.unsent() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         wait(connection.socket(), interest);
         loop {
-            let received = connection.receive(&mut |_| true, &mut |request| requests.push(request));
+            let received = connection.receive(&mut |_, _| Room::Take, &mut |request| requests.push(request));
             for request in requests.drain(..) {
                 answer(&mut connection, request);
             }
             match received {
                 Ok(Received::More) => continue,
-                Ok(Received::Messages | Received::WouldBlock) | Err(_) => break,
+                Ok(Received::Messages | Received::WouldBlock | Received::NoRoom) | Err(_) => break,
                 Ok(Received::Ended) => {
                     connection.close_after_flush();
                     break;

@@ -141,7 +141,7 @@ fn half_a_hello_is_told_from_silence_and_from_a_greeting() {
     assert_eq!(pair.receive(), Ok(Received::Messages));
     assert!(pair.connection.is_mid_frame() && !pair.connection.is_greeted());
     drop(pair.peer);
-    let result = pair.connection.receive(&mut |_| true, &mut |_| panic!("no request"));
+    let result = pair.connection.receive(&mut |_, _| Room::Take, &mut |_| panic!("no request"));
     assert_eq!(result.unwrap(), Received::Ended);
     assert!(pair.connection.is_mid_frame() && !pair.connection.is_greeted());
 }
@@ -178,11 +178,12 @@ fn a_large_payload_is_granted_before_it_is_read() {
     let bytes = frame(&submit(1), &payload);
     pair.peer.say(&bytes[..1000]);
     assert_eq!(pair.receive(), Ok(Received::Messages));
-    assert_eq!((pair.asked.as_slice(), pair.connection.granted()), ([500_000].as_slice(), 500_000));
+    assert_eq!((pair.asked.as_slice(), pair.connection.coming()), ([500_000].as_slice(), Some(500_000)));
+    assert!(pair.connection.arrived() > 900 && pair.connection.arrived() < 1000);
     assert!(pair.requests.is_empty() && pair.connection.is_mid_frame());
     pair.pump(&bytes[1000..]);
     assert_eq!(pair.requests, [submitted(1, &payload)]);
-    assert_eq!((pair.asked.len(), pair.connection.granted()), (1, 0));
+    assert_eq!((pair.asked.len(), pair.connection.coming(), pair.connection.arrived()), (1, None, 0));
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn a_large_payload_that_is_there_at_once_is_asked_about_all_the_same() {
     pair.peer.say(&frame(&submit(1), &payload));
     assert_eq!(pair.receive(), Ok(Received::Messages));
     assert_eq!(pair.requests, [submitted(1, &payload)]);
-    assert_eq!((pair.asked.as_slice(), pair.connection.granted()), ([payload.len()].as_slice(), 0));
+    assert_eq!((pair.asked.as_slice(), pair.connection.coming()), ([payload.len()].as_slice(), None));
 }
 
 #[test]
@@ -216,7 +217,77 @@ fn a_payload_without_room_is_skipped_and_the_next_request_is_whole() {
     let expected =
         [Request::NoRoom { ticket: 1, length: 900_000 }, submitted(2, &[2; 90_000]), submitted(3, b"small")];
     assert_eq!(pair.requests, expected);
-    assert_eq!((pair.asked.as_slice(), pair.connection.granted()), ([900_000, 90_000].as_slice(), 0));
+    assert_eq!((pair.asked.as_slice(), pair.connection.coming()), ([900_000, 90_000].as_slice(), None));
+}
+
+#[test]
+fn a_payload_that_room_may_come_for_is_left_in_the_socket_until_then() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    (pair.room, pair.otherwise) = (0, Room::Wait);
+    let payload = vec![1; 500_000];
+    let bytes = [frame(&submit(1), &payload), frame(&submit(2), b"small")].concat();
+    pair.peer.say(&bytes[..100_000]);
+    for _ in 0..3 {
+        assert_eq!(pair.receive(), Ok(Received::NoRoom));
+        assert!(pair.connection.waits_for_room() && pair.connection.arrived() == 0);
+    }
+    assert_eq!((pair.asked.as_slice(), pair.requests.len()), ([500_000; 3].as_slice(), 0));
+    pair.room = usize::MAX;
+    pair.pump(&bytes[100_000..]);
+    assert!(!pair.connection.waits_for_room());
+    assert_eq!(pair.requests, [submitted(1, &payload), submitted(2, b"small")]);
+}
+
+#[test]
+fn a_payload_that_waits_for_room_can_be_refused_later() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    (pair.room, pair.otherwise) = (0, Room::Wait);
+    let bytes = [frame(&submit(1), &vec![1; 500_000]), frame(&submit(2), b"small")].concat();
+    pair.peer.say(&bytes[..100_000]);
+    assert_eq!(pair.receive(), Ok(Received::NoRoom));
+    pair.otherwise = Room::Refuse;
+    pair.pump(&bytes[100_000..]);
+    assert_eq!(pair.requests, [Request::NoRoom { ticket: 1, length: 500_000 }, submitted(2, b"small")]);
+}
+
+#[test]
+fn a_payload_that_is_given_up_in_the_middle_is_let_go_and_its_rest_skipped() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let bytes = [frame(&submit(1), &vec![1; 500_000]), frame(&submit(2), b"small")].concat();
+    pair.peer.say(&bytes[..100_000]);
+    while pair.receive() == Ok(Received::Messages) {}
+    assert!(pair.connection.arrived() > 99_000);
+    let refused = pair.connection.give_up_payload();
+    assert_eq!(refused, Some(Request::NoRoom { ticket: 1, length: 500_000 }));
+    assert_eq!((pair.connection.arrived(), pair.connection.give_up_payload()), (0, None));
+    pair.pump(&bytes[100_000..]);
+    assert_eq!(pair.requests, [submitted(2, b"small")]);
+}
+
+#[test]
+fn who_is_cut_off_hears_the_end_of_what_is_under_way_and_why() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let answer = |ticket| ToClient::Answer { ticket };
+    for ticket in 1..=3 {
+        pair.connection.send(&answer(ticket), &Bytes::from(vec![7; 1_000_000])).unwrap();
+    }
+    assert_eq!(pair.connection.flush().unwrap(), Flushed::Blocked);
+    pair.connection.cut_off("too slow");
+    assert!(pair.connection.held() < 1_001_000);
+    let heard = std::thread::scope(|scope| {
+        let Pair { connection, peer, .. } = &mut pair;
+        let reader =
+            scope.spawn(|| [peer.hear(), peer.hear(), peer.hear()].map(|heard| heard.map(|it| it.0)));
+        while !connection.is_finished() {
+            let _ = connection.flush().unwrap();
+        }
+        let _ = connection.socket().shutdown(std::net::Shutdown::Write);
+        reader.join().unwrap()
+    });
+    let [first, second, third] = heard;
+    assert!(first.unwrap().starts_with("Answer { ticket: 1"));
+    assert!(second.unwrap().contains("too slow"));
+    assert_eq!(third, None);
 }
 
 #[test]
@@ -265,7 +336,7 @@ fn a_thousand_pipelined_requests_come_in_order_and_few_at_a_time() {
         match received {
             Received::More => assert_eq!(count, REQUESTS_PER_CALL_MAX),
             Received::Messages => {}
-            Received::WouldBlock | Received::Ended => break,
+            Received::WouldBlock | Received::Ended | Received::NoRoom => break,
         }
     }
     assert_eq!(tickets(&pair.requests), (0..1000).collect::<Vec<_>>());

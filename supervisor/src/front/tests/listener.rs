@@ -34,7 +34,7 @@ fn connects(listener: &Listener) {
     let mut connection = listener.accept(1000).unwrap().unwrap();
     assert!(listener.accept(1000).unwrap().is_none());
     peer.say(&hello(VERSION_MAJOR, "tester"));
-    assert_eq!(connection.receive(&mut |_| true, &mut |_| {}).unwrap(), Received::Messages);
+    assert_eq!(connection.receive(&mut |_, _| Room::Take, &mut |_| {}).unwrap(), Received::Messages);
     assert!(connection.is_greeted());
 }
 

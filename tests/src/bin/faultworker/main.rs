@@ -39,7 +39,11 @@ const TASKS: &[(&str, bool)] = &[
     ("deaf", true),
     ("canary", true),
     ("canary.slow", false),
+    ("blow", true),
 ];
+
+/// The most that a job of `blow` returns (64 MiB).
+const BLOWN_UP_MAX: usize = 64 << 20;
 
 /// How long a slow canary takes.
 const SLOW: Duration = Duration::from_millis(1);
@@ -280,6 +284,11 @@ fn ordinary_answer(job: &Job) -> Answer {
         "canary.slow" => {
             std::thread::sleep(SLOW);
             Answer::Output(ContentType::Text, canary::answer(&job.input))
+        }
+        // As many bytes as the input says.
+        "blow" => {
+            let length = std::str::from_utf8(&job.input).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+            Answer::Output(ContentType::Bytes, vec![b'x'; BLOWN_UP_MAX.min(length)])
         }
         _ => Answer::Output(ContentType::Json, job.attempt.to_string().into_bytes()),
     }

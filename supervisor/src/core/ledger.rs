@@ -1,0 +1,256 @@
+//! What is held in memory, and for whom: one account for each client, and one sum for all of them.
+//!
+//! ```text
+//!   a body comes in ---> accepted ------> given to a worker -----> done -------> written to the socket, or dropped
+//!   Arriving             Inputs           Inputs, Expected         Outgoing      (nothing)
+//!   (as it arrives)      (and             (what it is likely
+//!                        checkpoints)     to return)
+//! ```
+//!
+//! The core counts `Inputs` and `Expected` itself and puts an output on its client's account when it comes; the shell
+//! says what it holds beyond that, and what it has let go ([`Held`], [`Released`]).
+//!
+//! *Shares.* A client may have as much as it leaves free to the others: n clients that take all they can get have
+//! `max_bytes / (n + 1)` each, and as much again is free for whoever comes next. One client alone has half. These are
+//! the dynamic thresholds of A. Choudhury and E. Hahne ("Dynamic queue length thresholds for shared-memory packet
+//! switches", 1998): nobody has to be told how many there are, and the memory is never full.
+//!
+//! Two doors obey it. *Room for an input* counts all that its client has, and is refused or waited for. *A job starts*
+//! if its client's outputs, with the one that is expected, are within the share. Inputs do not count there, for they go
+//! away by being worked on; outputs go away by being read, and a client that does not read is disconnected. So neither
+//! door waits for itself.
+//!
+//! Where nearly nothing else is held (a sixteenth at most), one payload or one output of any size passes, or a client
+//! alone could never use a payload of more than half.
+//!
+//! The client without a name is the program that embeds the pool: only the sum is its limit.
+//!
+//! What is promised beyond that (results that are kept, dead letters) has limits of its own.
+//!
+//! [`Held`]: super::event::Event::Held
+//! [`Released`]: super::event::Event::Released
+
+use crate::limits::IDLE_SHARE;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Why something is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holding {
+    /// Part of an input that is on its way in. The shell's.
+    Arriving,
+    /// Input or checkpoint of a job that has not ended. The core's own.
+    Inputs,
+    /// What a job that a worker has is likely to return, by what others like it have returned: no memory yet, but
+    /// spoken for. What is on its way in from a worker for certain. The core's own.
+    Expected,
+    /// Output that has not been taken. The core holds it when it comes, the shell releases it, and holds what it
+    /// has still to write.
+    Outgoing,
+}
+
+/// What is held on one account, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    bytes: [u64; 4],
+}
+
+impl Holdings {
+    /// For this reason.
+    pub fn of(&self, what: Holding) -> u64 {
+        self.bytes[what as usize]
+    }
+
+    /// For whatever reason, and what is spoken for.
+    pub fn total(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// For whatever reason.
+    pub fn in_memory(&self) -> u64 {
+        self.total() - self.of(Holding::Expected)
+    }
+
+    /// Outputs, those among them that are expected.
+    pub fn outputs(&self) -> u64 {
+        self.of(Holding::Expected) + self.of(Holding::Outgoing)
+    }
+
+    fn add(&mut self, what: Holding, bytes: u64) {
+        let held = &mut self.bytes[what as usize];
+        *held = held.saturating_add(bytes);
+    }
+
+    /// As much of it as there is.
+    fn take(&mut self, what: Holding, bytes: u64) -> u64 {
+        let held = &mut self.bytes[what as usize];
+        let taken = bytes.min(*held);
+        *held -= taken;
+        taken
+    }
+}
+
+/// What there is too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Short {
+    /// Room, whoever asks.
+    OfRoom,
+    /// Room within the client's share.
+    OfItsShare,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Those on which anything is held.
+    accounts: BTreeMap<Arc<str>, Holdings>,
+    all: Holdings,
+}
+
+impl Ledger {
+    /// Something is held.
+    pub(super) fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        match self.accounts.get_mut(client) {
+            Some(account) => account.add(what, bytes),
+            None => {
+                let mut account = Holdings::default();
+                account.add(what, bytes);
+                self.accounts.insert(Arc::from(client), account);
+            }
+        }
+        self.all.add(what, bytes);
+    }
+
+    /// Something is not held any more. What was never held is not released.
+    pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) {
+        let Some(account) = self.accounts.get_mut(client) else { return };
+        let taken = account.take(what, bytes);
+        if account.total() == 0 {
+            self.accounts.remove(client);
+        }
+        self.all.take(what, taken);
+    }
+
+    /// What is held for a client.
+    pub fn of(&self, client: &str) -> Holdings {
+        self.accounts.get(client).copied().unwrap_or_default()
+    }
+
+    /// What is held in all.
+    pub fn all(&self) -> Holdings {
+        self.all
+    }
+
+    /// Each client for which anything is held.
+    pub fn accounts(&self) -> impl Iterator<Item = (&Arc<str>, &Holdings)> {
+        self.accounts.iter()
+    }
+
+    /// Whether an input of so many bytes may come in, where `limit` is what all may have together.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub fn has_room(&self, limit: u64, client: &str, bytes: u64) -> Result<(), Short> {
+        let all = self.all.total();
+        let Some(free) = limit.checked_sub(all).and_then(|free| free.checked_sub(bytes)) else {
+            return Err(Short::OfRoom);
+        };
+        let account = self.of(client);
+        let (own, arriving) = (account.total(), account.of(Holding::Arriving));
+        let is_idle = own == arriving && all - arriving <= limit / IDLE_SHARE;
+        if client.is_empty() || is_idle || own.saturating_add(bytes) <= free {
+            return Ok(());
+        }
+        // With nothing of its own it would not have room either.
+        Err(if bytes > free { Short::OfRoom } else { Short::OfItsShare })
+    }
+
+    /// Whether a job that is expected to return so many bytes may be started.
+    pub fn may_start(&self, limit: u64, client: &str, expected: u64) -> bool {
+        let own = self.of(client).outputs();
+        let free = limit.saturating_sub(self.all.total());
+        let is_idle = own == 0 && self.all.outputs() <= limit / IDLE_SHARE;
+        client.is_empty() || is_idle || own.saturating_add(expected.saturating_mul(2)) < free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 1600;
+
+    /// Takes pieces of one byte for as long as it may.
+    fn fill(ledger: &mut Ledger, client: &str) -> u64 {
+        while ledger.has_room(LIMIT, client, 1).is_ok() {
+            ledger.hold(client, Holding::Inputs, 1);
+        }
+        ledger.of(client).total()
+    }
+
+    #[test]
+    fn one_client_alone_has_half_and_each_one_more_leaves_as_much_as_it_takes() {
+        let mut ledger = Ledger::default();
+        assert_eq!(fill(&mut ledger, "first"), 800);
+        assert_eq!(fill(&mut ledger, "second"), 400);
+        assert_eq!(fill(&mut ledger, "third"), 200);
+        assert_eq!(ledger.has_room(LIMIT, "first", 1), Err(Short::OfItsShare));
+        assert_eq!(ledger.has_room(LIMIT, "fourth", 101), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(LIMIT, "fourth", 100), Ok(()));
+    }
+
+    #[test]
+    fn a_payload_as_large_as_the_limit_passes_when_nothing_else_is_held() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT), Ok(()));
+        ledger.hold("other", Holding::Outgoing, 1);
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT - 1), Ok(()));
+        ledger.hold("other", Holding::Outgoing, LIMIT / IDLE_SHARE);
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT - 200), Err(Short::OfRoom));
+    }
+
+    #[test]
+    fn inputs_do_not_keep_jobs_from_being_started_and_outputs_do() {
+        let mut ledger = Ledger::default();
+        fill(&mut ledger, "full");
+        assert!(ledger.may_start(LIMIT, "full", 400));
+        ledger.hold("full", Holding::Outgoing, 401);
+        assert!(!ledger.may_start(LIMIT, "full", 0));
+        assert!(ledger.may_start(LIMIT, "other", 199), "others go on");
+        assert!(!ledger.may_start(LIMIT, "other", 200));
+    }
+
+    #[test]
+    fn where_nobody_has_an_output_any_job_may_start() {
+        let mut ledger = Ledger::default();
+        fill(&mut ledger, "full");
+        assert!(ledger.may_start(LIMIT, "full", 10 * LIMIT));
+        ledger.hold("full", Holding::Expected, 10 * LIMIT);
+        assert!(!ledger.may_start(LIMIT, "other", 0), "what is expected is spoken for");
+    }
+
+    #[test]
+    fn what_was_never_held_is_not_released_and_an_empty_account_is_forgotten() {
+        let mut ledger = Ledger::default();
+        ledger.hold("a", Holding::Arriving, 5);
+        ledger.hold("b", Holding::Arriving, 3);
+        ledger.release("a", Holding::Outgoing, 5);
+        ledger.release("a", Holding::Arriving, 50);
+        ledger.release("nobody", Holding::Arriving, 1);
+        assert_eq!((ledger.all().total(), ledger.accounts().count()), (3, 1));
+    }
+
+    #[test]
+    fn the_program_itself_may_use_all_there_is() {
+        let mut ledger = Ledger::default();
+        ledger.hold("", Holding::Inputs, LIMIT - 1);
+        assert_eq!(ledger.has_room(LIMIT, "", 1), Ok(()));
+        assert_eq!(ledger.has_room(LIMIT, "", 2), Err(Short::OfRoom));
+        ledger.hold("", Holding::Outgoing, LIMIT);
+        assert!(ledger.may_start(LIMIT, "", LIMIT));
+    }
+}
