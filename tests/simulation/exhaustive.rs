@@ -181,7 +181,14 @@ impl State {
         let Some((job, attempt)) = running else { return Ok(()) };
         self.oracle.really_ended(worker, job, attempt, Ran::Well);
         self.tell(
-            Event::Finished { worker, job, attempt, run: Duration::from_micros(1), usage: Usage::default() },
+            Event::Finished {
+                worker,
+                job,
+                attempt,
+                run: Duration::from_micros(1),
+                usage: Usage::default(),
+                output_bytes: 0,
+            },
             true,
         )
     }

@@ -20,7 +20,7 @@ impl FakeProcess {
             Event::Closed { worker },
             Event::Exited { worker, exit: Exit::Unknown, last_lines: Vec::new(), usage: None },
             Event::Started { worker, job, attempt: 1 },
-            Event::Finished { worker, job, attempt: 1, run: MS, usage: Usage::default() },
+            Event::Finished { worker, job, attempt: 1, run: MS, usage: Usage::default(), output_bytes: 0 },
             Event::Failed {
                 worker,
                 job,

@@ -214,9 +214,10 @@ impl FakeProcess {
         } else {
             Ran::Well
         };
+        let output_bytes = out.choices.pick(&mut self.tape, &[10, 0, 500, 5000]);
         out.ended(worker, job, attempt, how);
         let said = |job, attempt| match how {
-            Ran::Well => Event::Finished { worker, job, attempt, run, usage: Usage::default() },
+            Ran::Well => Event::Finished { worker, job, attempt, run, usage: Usage::default(), output_bytes },
             Ran::Failed(kind) => {
                 let usage = Usage::default();
                 Event::Failed { worker, job, attempt, run, kind, message: "oh".into(), usage }

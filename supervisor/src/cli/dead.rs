@@ -99,12 +99,19 @@ fn list(letters: &Vec<DeadView>) -> String {
 }
 
 fn forensics(letter: &DeadView) -> String {
-    let DeadView { job, task, client, dead_for_us, input_bytes, error, attempts } = letter;
-    let (dead_for, input) = (text::time(*dead_for_us), text::bytes(*input_bytes));
+    let DeadView { job, task, client, dead_for_us, input_bytes, has_input, kept_for_us, error, attempts } =
+        letter;
+    let [dead_for, kept_for] = [dead_for_us, kept_for_us].map(|time| text::time(*time));
+    let input = text::bytes(*input_bytes);
+    let kept = match has_input {
+        true => format!("- kept for another {kept_for}"),
+        false => format!("- kept for another {kept_for}, without its input: it cannot be retried"),
+    };
     let client = text::client(client);
     let head = [
         format!("{job}: poison; task {task}, input {input}, client {client}, dead for {dead_for}"),
         format!("- {error}"),
+        kept,
     ];
     let head = head.iter().map(|line| format!("{}\n", text::printable(line)));
     head.chain(attempts.iter().map(attempts::render)).collect()
@@ -127,6 +134,8 @@ mod tests {
             client: "cli".to_owned(),
             dead_for_us: 5_000_000,
             input_bytes: 5,
+            has_input: true,
+            kept_for_us: 7_000_000,
             error: "worker_crashed: signal 11".to_owned(),
             attempts: vec![an_attempt(), an_attempt()],
         }

@@ -17,6 +17,8 @@ pub(super) struct Answer {
     pub(super) attempt: u32,
     pub(super) run: Duration,
     pub(super) usage: Usage,
+    /// Length of the output.
+    pub(super) output_bytes: u64,
     /// In which way the task failed and why, unless it returned.
     pub(super) failure: Option<(FailureKind, String)>,
 }
@@ -106,7 +108,7 @@ impl Core {
 
     /// A task returned or failed by itself; the worker is well.
     pub(super) fn on_ran(&mut self, now: Mono, worker: WorkerId, answer: Answer, actions: &mut Actions) {
-        let Answer { job: id, attempt, run, usage, failure } = answer;
+        let Answer { job: id, attempt, run, usage, output_bytes, failure } = answer;
         let Some((slot, running)) = self.running_as_named(now, worker, (id, attempt), "ended", actions)
         else {
             return;
@@ -124,7 +126,8 @@ impl Core {
         };
         self.refund_worker(running.paid);
         self.learn(slot, id, run.min(running.ran(now)));
-        self.finish(now, id, Ending { outcome, error, run: Some(run), place: None, usage }, actions);
+        let ending = Ending { outcome, error, run: Some(run), place: None, usage, output_bytes };
+        self.finish(now, id, ending, actions);
         self.take_next(now, slot, id);
         if is_wanted {
             self.note_trial_job(slot, has_failed, actions);

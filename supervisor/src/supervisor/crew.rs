@@ -391,6 +391,7 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
                 attempt,
                 run: Duration::from_nanos(run_ns),
                 usage,
+                output_bytes: payload.len() as u64,
             },
             payload: Some((content, payload)),
         },

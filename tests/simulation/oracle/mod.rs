@@ -17,11 +17,13 @@
 //! | O12 | a refusal has a reason and no effect; a program that says nothing is refused when it should be |
 //! | O13 | the tally is right |
 //! | O16 | each reload is answered once, when all have the version that they should; nobody's job is harmed by it |
+//! | O17 | a key, a result that nobody has taken and a dead letter are there until their time is over, and no longer |
 //! | O15 | nobody is accused of what he has not done, and who has done it is ended: an outcome that blames names an attempt |
 //! |     | of that very job, which ran on that worker when it ended; after a death its jobs are with no others |
 
 mod compare;
 mod jobs;
+mod promises;
 mod reloads;
 mod shares;
 mod starts;
@@ -36,6 +38,7 @@ use offload_supervisor::core::action::{Action, Notice};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use promises::PromiseBooks;
 use reloads::ReloadBook;
 use shares::ShareBook;
 use starts::StartBook;
@@ -86,6 +89,7 @@ pub(crate) struct Oracle {
     least_window: Duration,
     reloads: ReloadBook,
     shares: ShareBook,
+    promises: PromiseBooks,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
     /// It was ever configured that one start in silence is enough to refuse jobs.
@@ -124,6 +128,7 @@ impl Oracle {
             least_window: config.window,
             reloads: ReloadBook::new(config.programs),
             shares: ShareBook::default(),
+            promises: PromiseBooks::default(),
             least_restarts: config.max_restarts,
             silence_may_be_final: config.max_silent_starts == 1,
             least_backoff: (config.backoff_min, config.backoff_max),
@@ -166,6 +171,7 @@ impl Oracle {
             self.gone.insert(*worker);
         }
         let must = self.take_note(now, event, is_honest);
+        self.note_promises(now, event);
         self.begin_reload(event);
         for action in actions {
             // What was lost with a worker is decided before anything is given out or started again.
@@ -173,6 +179,7 @@ impl Oracle {
                 self.forget_the_dead(now);
             }
             self.judge(now, event, action)?;
+            self.judge_promise_action(now, event, action)?;
         }
         demand(self.asked.is_none(), "O10", || "a request was not answered".to_owned())?;
         self.demand_duty(&must, actions)?;
@@ -184,9 +191,9 @@ impl Oracle {
         self.compare(now, event, actions, core)
     }
 
-    /// K: each job can be ended and its worker be told; each place can be left, killed, filled and logged.
+    /// K: each job can be ended and its worker be told; what is kept can be released; each place can be left, killed, filled and logged.
     fn actions_max(&self) -> usize {
-        3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4
+        3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4 + self.promises.count()
     }
 
     fn judge(&mut self, now: Mono, event: &Event, action: &Action) -> Result<(), Failure> {
@@ -211,6 +218,7 @@ impl Oracle {
             Action::Reloaded { version, rolled_back } => {
                 self.judge_reloaded(event, *version, rolled_back.is_none())
             }
+            Action::Release { .. } | Action::ForgetLetter { .. } => Ok(()),
             Action::Over => self.judge_over(),
         }
     }

@@ -202,6 +202,7 @@ impl Oracle {
                 }
             }
             Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
+            Event::Awaited { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
         }
         Duty::Nothing
     }

@@ -126,7 +126,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         3 => worker().prop_map(|worker| Event::Hello { worker, tasks: offers() }),
         1 => worker().prop_map(|worker| Event::Unfit { worker, message: String::new() }),
         6 => (worker(), job(), 1u32..3).prop_map(|(worker, job, attempt)| Event::Started { worker, job, attempt }),
-        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run, usage }),
+        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run, usage, output_bytes: 0 }),
         1 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| {
             Event::Failed { worker, job, attempt, run, kind: FailureKind::Panic, message: String::new(), usage }
         }),

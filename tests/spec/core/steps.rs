@@ -185,7 +185,7 @@ fn a_suspended_job_can_be_cancelled_without_harm_to_the_one_that_runs() {
     pool.finish(short);
     assert_eq!(pool.outcome(short), Some(Ok));
     let usage = Usage::default();
-    pool.event(Event::Finished { worker, job: long, attempt: 1, run: MS, usage });
+    pool.event(Event::Finished { worker, job: long, attempt: 1, run: MS, usage, output_bytes: 0 });
     let next = pool.submit("charge");
     assert_eq!(pool.worker_with(next), Some(worker));
 }
