@@ -17,7 +17,9 @@ Examples:
   offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last words of its worker
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
 
-A dead letter keeps its input, so that it can be tried again once the program is mended.";
+A dead letter keeps its input, so that it can be tried again once the program is mended. It is there for three days,
+or until it is retried or dropped; jobs of others never displace it. Of one client 250 letters are kept, and 16 MiB: of
+a job that dies when these are used up there is none, and its outcome says so.";
 
 /// List, show, retry or drop the jobs whose every allowed attempt ended its worker
 #[derive(Args, Debug)]

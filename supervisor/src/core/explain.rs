@@ -107,7 +107,7 @@ impl Core {
             },
             waiting: self.explain_waiting(id),
             held: (job.state == JobState::Held).then(|| {
-                let kept = self.promises.kept().of(&job.owner).bytes;
+                let kept = self.promises.kept_of_ended().of(&job.owner).bytes;
                 (job.owner.clone(), kept, self.config.kept_bytes_of_one())
             }),
             key_before: job.key_before,

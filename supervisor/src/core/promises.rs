@@ -82,6 +82,11 @@ impl Promises {
         &self.kept
     }
 
+    /// How much of that is kept of jobs that have ended.
+    pub fn kept_of_ended(&self) -> &Kept {
+        &self.kept_of_ended
+    }
+
     /// Until when this job's report, and its output if there was room for it, is kept; none if it has not ended, or
     /// nothing was promised, or not any more.
     pub fn kept_until(&self, job: JobId) -> Option<Mono> {
