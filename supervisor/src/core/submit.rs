@@ -34,7 +34,7 @@ impl Core {
         }
         match self.admit(now, &request, known) {
             Ok(task) => {
-                let job = self.accept(now, task, request, actions);
+                let job = self.accept(now, task, &request, actions);
                 actions.push(Action::Accepted { ticket, job, is_known: false });
             }
             Err(error) => {
@@ -152,7 +152,7 @@ impl Core {
         &mut self,
         now: Mono,
         task: Option<TaskIndex>,
-        request: JobRequest,
+        request: &JobRequest,
         actions: &mut Actions,
     ) -> JobId {
         self.tally.accept();
@@ -191,7 +191,7 @@ impl Core {
             lost: Vec::new(),
             state: JobState::Parked,
         });
-        let key_before = self.promise(id, &request);
+        let key_before = self.promise(id, request);
         if let Some(job) = self.jobs.get_mut(id) {
             job.key_before = key_before;
         }

@@ -51,7 +51,7 @@ impl Hub {
             JobState::Queued => {
                 job.waiting.as_ref().map_or_else(Vec::new, |waiting| why_waiting(job, waiting))
             }
-            JobState::Held => job.held.iter().map(|held| why_held(held)).collect(),
+            JobState::Held => job.held.iter().map(why_held).collect(),
             JobState::Assigned { .. } => vec![format!(
                 "it was given to {} and waits for its turn there",
                 self.worker_words(job.given_to)

@@ -251,14 +251,8 @@ fn a_result_nobody_asked_for_is_a_violation_and_hurts_nobody_else() {
     let (mine, other) = (pool.submit("charge"), pool.submit("charge"));
     let liar = pool.start(mine);
     pool.start(other);
-    pool.event(Event::Finished {
-        worker: liar,
-        job: other,
-        attempt: 1,
-        run: MS,
-        usage: Usage::default(),
-        output_bytes: 0,
-    });
+    let usage = Usage::default();
+    pool.event(Event::Finished { worker: liar, job: other, attempt: 1, run: MS, usage, output_bytes: 0 });
     assert_eq!(pool.outcome(mine), Some(WorkerProtocol));
     assert_eq!(pool.outcome(other), None);
     pool.finish(other);
@@ -445,14 +439,8 @@ fn what_is_said_of_a_worker_that_is_gone_changes_nothing() {
     let gone = pool.start(job);
     pool.exit(gone, Exit::Signal(9));
     let digest = pool.core.digest();
-    pool.event(Event::Finished {
-        worker: gone,
-        job,
-        attempt: 1,
-        run: MS,
-        usage: Usage::default(),
-        output_bytes: 0,
-    });
+    let usage = Usage::default();
+    pool.event(Event::Finished { worker: gone, job, attempt: 1, run: MS, usage, output_bytes: 0 });
     pool.event(Event::Violation { worker: gone, message: String::new() });
     pool.event(Event::Exited { worker: gone, exit: Exit::Unknown, last_lines: Vec::new(), usage: None });
     pool.event(Event::Hello { worker: gone, tasks: offers() });
