@@ -1,7 +1,7 @@
 //! One bound for the memory of the whole process, attacked from six sides: slow readers, slow bodies, views, dead
 //! letters, the log, and many clients; one by one and all at once. Meanwhile a polite client is served.
 //!
-//! The bound is [`limits::memory_max`]. What is looked at is the peak of the supervisor's resident memory, by the kernel.
+//! The bound is [`limits::Memory`]. What is looked at is the peak of the supervisor's resident memory, by the kernel.
 
 use bytes::Bytes;
 use offload_protocol::codec;
@@ -12,14 +12,14 @@ use offload_protocol::messages::{
 };
 use offload_protocol::nouns::{ContentType, OutcomeCode};
 use offload_supervisor::client::Client;
-use offload_supervisor::limits::{self, memory_max};
+use offload_supervisor::limits::{self, Memory};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tests::canary;
-use tests::harness::{Daemon, PATIENCE, program, until};
+use tests::harness::{Daemon, PATIENCE, program, until, workspace};
 
 const MIB: u64 = 1 << 20;
 const MAX_BYTES: u64 = 64 * MIB;
@@ -61,7 +61,8 @@ impl Siege {
     fn bound(&self) -> u64 {
         let (connections, jobs) =
             (self.connections.load(Ordering::Relaxed), self.jobs.load(Ordering::Relaxed));
-        memory_max(MAX_BYTES, MAX_PAYLOAD, WORKERS + 1, connections, jobs)
+        let defaults = Memory::of_defaults(WORKERS + 1, connections, jobs);
+        Memory { max_bytes: MAX_BYTES, max_payload: MAX_PAYLOAD, ..defaults }.most()
     }
 
     /// The most resident memory that the supervisor ever had, in bytes.
@@ -378,10 +379,11 @@ fn all_six_sides_at_once() {
     Siege::new().stand(&[slow_readers, slow_bodies, views, dead_letters, log, many_clients]);
 }
 
-/// The figure that people are told for the defaults and two workers.
+/// The figure that people are told for the defaults and two workers, with a hundred clients and a full queue.
 #[test]
 fn the_bound_of_the_defaults_is_the_one_in_the_readme() {
-    let jobs = limits::JOBS_QUEUED_MAX_DEFAULT + limits::FINISHED_JOBS_MAX + limits::DEAD_LETTERS_MAX;
-    let bound = memory_max(256 * MIB, 64 * MIB, 3, 100, jobs as u64);
-    println!("{} MiB", bound / MIB);
+    let jobs = limits::JOBS_QUEUED_MAX_DEFAULT + limits::DEAD_LETTERS_MAX;
+    let told = format!("{} MiB", Memory::of_defaults(3, 100, jobs as u64).most() / MIB);
+    let readme = std::fs::read_to_string(workspace().join("README.md")).expect("the project has one");
+    assert!(readme.contains(&told), "the README does not say {told}");
 }

@@ -1,6 +1,7 @@
 //! What a program that embeds this library hands in and gets back.
 
 use crate::core::event::{JobRequest, Key};
+use crate::core::kept::Owner;
 use bytes::Bytes;
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions};
@@ -81,8 +82,10 @@ impl Job {
     }
 
     /// A name of 1 to 64 bytes under which this client submits the job at most once: submitting it again, with the same
-    /// task and input, gives the same job; with another task or input it is refused as a `conflict`. It is known for as
-    /// long as the job is remembered. Reads the whole input once, to make a digest: set it after the input.
+    /// task and input, gives the same job and the same result; with another task or input it is refused as a `conflict`.
+    /// It is known while the job lives and for an hour after its end, unless configured otherwise; a job for whose key
+    /// there is no room is refused. Keys belong to the client of that name; all clients without a name share theirs.
+    /// Reads the whole input once, to make a digest: set it after the input.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
         let digest = input_digest(self.content, &self.input);
         self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });
@@ -90,17 +93,17 @@ impl Job {
     }
 
     /// The same for the core, which knows clients by one name.
-    pub(crate) fn to_request(&self) -> JobRequest {
+    pub(crate) fn to_request(&self, keeps_output: bool) -> JobRequest {
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
         let client = cut(&self.client, LABEL_MAX);
+        let key = self.options.idempotency.as_ref();
         JobRequest {
             task: self.task.clone(),
             client: account_name(client, self.connection),
             priority: self.options.priority,
-            key: self.options.idempotency.as_ref().map(|named| Key {
-                name: if named.key.is_empty() { String::new() } else { format!("{client}/{}", named.key) },
-                digest: named.digest,
-            }),
+            owner: Owner::of(client),
+            keeps_output,
+            key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),
             input_bytes: self.input.len() as u64,
             has_room: self.has_room,
             timeout: millis(self.options.timeout_ms),

@@ -56,11 +56,29 @@ pub const GENERATIONS_KEPT: usize = 8;
 /// What a job is expected to run if nothing is known of its task.
 pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 
-/// Finished jobs that are remembered for `jobs`, `wait` and `result`.
-pub const FINISHED_JOBS_MAX: usize = 10_000;
+/// Most bytes of results and idempotency keys that are kept as promised, unless configured otherwise (128 MiB). One
+/// client may have half of it.
+pub const KEPT_BYTES_MAX_DEFAULT: u64 = 128 << 20;
 
-/// Bytes of output kept for detached jobs; the oldest are forgotten first (64 MiB).
-pub const FINISHED_BYTES_MAX: usize = 64 << 20;
+/// What one promise costs beside its output and its texts: its report, its key, and their places in tables.
+pub const PROMISE_BYTES: u64 = 1 << 10;
+
+/// How long the result of a detached job is kept after the job's end for whoever collects it, unless configured
+/// otherwise.
+pub const KEEP_RESULTS_DEFAULT: Duration = Duration::from_secs(3600);
+
+/// How long an idempotency key is known, and the result of its job kept, after the job's end, unless configured otherwise.
+pub const KEEP_KEYS_DEFAULT: Duration = Duration::from_secs(3600);
+
+/// Idempotency keys whose time is over that are remembered, so that whoever uses one again can be told.
+pub const EXPIRED_KEYS_MAX: usize = 1024;
+
+/// Ended jobs of which nothing was promised, or not any more, and that are remembered for `jobs` and `explain`; those
+/// of the client that has most of them are forgotten first.
+pub const HISTORY_JOBS_MAX: usize = 10_000;
+
+/// Bytes of their reports (16 MiB).
+pub const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
 /// Lost attempts of one job that are remembered: the first one and the last ones.
 pub const LOST_ATTEMPTS_KEPT: usize = 8;
@@ -71,11 +89,14 @@ pub const LAST_LINES_KEPT: usize = 3;
 /// Most who can wait for the end of one job.
 pub const LISTENERS_MAX: usize = 1024;
 
-/// Dead letters that are kept; the oldest are dropped first.
+/// Most dead letters that are kept. One client may have a quarter of them.
 pub const DEAD_LETTERS_MAX: usize = 1000;
 
-/// Bytes of input kept for dead letters; the oldest are dropped first (64 MiB).
-pub const DEAD_BYTES_MAX: usize = 64 << 20;
+/// Most bytes that dead letters hold, their inputs among them (64 MiB). One client may have a quarter of it.
+pub const DEAD_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a dead letter is kept unless configured otherwise: over a weekend.
+pub const KEEP_DEAD_LETTERS_DEFAULT: Duration = Duration::from_secs(72 * 3600);
 
 /// Most clients connected to the local socket at a time; fewer where descriptors are scarce.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -168,26 +189,60 @@ pub const MEMORY_OF_A_CONNECTION: u64 = 256 << 10;
 /// with (16 KiB).
 pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
 
-/// The most memory that the whole process takes, in bytes.
+/// What the memory of the whole process depends on, and its bound.
 ///
 /// | what | how much |
 /// |---|---|
 /// | inputs that arrive, wait or run, checkpoints, and outputs until they are written: [`core::ledger`](crate::core::ledger) | `max_bytes` |
-/// | outputs that came when that was full: one a worker; and inputs of jobs that were cancelled on their way to a worker, one a worker | 2 x `workers` x `max_payload` |
-/// | results that are kept, inputs of dead letters | [`FINISHED_BYTES_MAX`], [`DEAD_BYTES_MAX`] |
+/// | results and keys that are kept | `max_kept_bytes` |
+/// | dead letters with their inputs | `max_dead_bytes` |
+/// | outputs that came when one of these was full, one a worker each; inputs of jobs that were cancelled on their way to a worker, one a worker | 3 x `workers` x `max_payload` |
 /// | workers, connections, jobs that wait, run or are remembered | [`MEMORY_OF_A_WORKER`], [`MEMORY_OF_A_CONNECTION`], [`MEMORY_OF_A_JOB`] each |
+/// | reports of ended jobs | [`HISTORY_BYTES_MAX`] |
 /// | the process itself | [`MEMORY_OF_ITS_OWN`] |
-///
-/// `workers` includes the spare. `jobs` is at most `max_jobs`, what the workers have, [`FINISHED_JOBS_MAX`] and
-/// [`DEAD_LETTERS_MAX`]; `connections` at most [`CONNECTIONS_MAX`].
-pub const fn memory_max(max_bytes: u64, max_payload: u64, workers: u64, connections: u64, jobs: u64) -> u64 {
-    max_bytes
-        + workers * (2 * max_payload + MEMORY_OF_A_WORKER)
-        + FINISHED_BYTES_MAX as u64
-        + DEAD_BYTES_MAX as u64
-        + connections * MEMORY_OF_A_CONNECTION
-        + jobs * MEMORY_OF_A_JOB
-        + MEMORY_OF_ITS_OWN
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// As configured, in bytes.
+    pub max_bytes: u64,
+    /// As configured, in bytes.
+    pub max_payload: u64,
+    /// As configured, in bytes.
+    pub max_kept_bytes: u64,
+    /// As configured, in bytes.
+    pub max_dead_bytes: u64,
+    /// Slots and the spare.
+    pub workers: u64,
+    /// At most [`CONNECTIONS_MAX`].
+    pub connections: u64,
+    /// Those that wait (at most `max_jobs`), those that workers have, and dead letters (at most [`DEAD_LETTERS_MAX`]).
+    pub jobs: u64,
+}
+
+impl Memory {
+    /// With the limits that apply unless others are configured.
+    pub const fn of_defaults(workers: u64, connections: u64, jobs: u64) -> Memory {
+        Memory {
+            max_bytes: QUEUED_BYTES_MAX_DEFAULT,
+            max_payload: PAYLOAD_MAX_DEFAULT as u64,
+            max_kept_bytes: KEPT_BYTES_MAX_DEFAULT,
+            max_dead_bytes: DEAD_BYTES_MAX,
+            workers,
+            connections,
+            jobs,
+        }
+    }
+
+    /// The most that the process takes, in bytes.
+    pub const fn most(self) -> u64 {
+        self.max_bytes
+            + self.max_kept_bytes
+            + self.max_dead_bytes
+            + self.workers * (3 * self.max_payload + MEMORY_OF_A_WORKER)
+            + self.connections * MEMORY_OF_A_CONNECTION
+            + self.jobs * MEMORY_OF_A_JOB
+            + HISTORY_BYTES_MAX
+            + MEMORY_OF_ITS_OWN
+    }
 }
 
 const _: () =
@@ -195,7 +250,11 @@ const _: () =
 const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= CONNECTION_BACKLOG_MAX);
-const _: () = assert!(JOBS_SHOWN_MAX <= FINISHED_JOBS_MAX);
+const _: () = assert!(JOBS_SHOWN_MAX <= HISTORY_JOBS_MAX);
+const _: () = assert!(
+    PAYLOAD_MAX_DEFAULT as u64 <= KEPT_BYTES_MAX_DEFAULT / 2,
+    "one longest output fits into what is kept for one client"
+);
 const _: () = assert!(TINY_RUN.as_nanos() < LONG_RUN.as_nanos());
 const _: () = assert!(
     CHECKPOINT_MAX * WORKERS_MAX <= QUEUED_BYTES_MAX_DEFAULT as usize,

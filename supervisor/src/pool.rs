@@ -65,6 +65,14 @@ pub struct PoolConfig {
     pub hang_timeout: Duration,
     /// Most jobs of one client that may wait; nine tenths of `max_jobs` if none.
     pub max_jobs_per_client: Option<usize>,
+    /// How long the result of a job that nobody awaits is kept after the job's end, unless it is collected; 1 hour.
+    pub keep_results: Duration,
+    /// How long an idempotency key is known, and the result of its job kept, after the job's end; 1 hour.
+    pub keep_keys: Duration,
+    /// How long a dead letter is kept; 72 hours.
+    pub keep_dead_letters: Duration,
+    /// Most bytes of results and keys that are kept; one client may have half of it; 128 MiB.
+    pub max_kept_bytes: u64,
     /// Shares of worker time by the name of the client, 1 to 1000; 1 for all others.
     pub weights: BTreeMap<String, u32>,
     /// Slots of each program kept for short work while there is some; a quarter of them if none, at least one of two.
@@ -107,6 +115,10 @@ impl Default for PoolConfig {
             cancel_grace: core.cancel_grace,
             hang_timeout: core.hang_timeout,
             max_jobs_per_client: core.max_jobs_per_client,
+            keep_results: core.keep_results,
+            keep_keys: core.keep_keys,
+            keep_dead_letters: core.keep_dead_letters,
+            max_kept_bytes: core.max_kept_bytes,
             weights: core.weights,
             short_slots: core.short_slots,
             max_jobs_per_worker: core.max_jobs_per_worker,
@@ -155,6 +167,10 @@ impl PoolConfig {
             cancel_grace: self.cancel_grace,
             hang_timeout: self.hang_timeout,
             max_jobs_per_client: self.max_jobs_per_client,
+            keep_results: self.keep_results,
+            keep_keys: self.keep_keys,
+            keep_dead_letters: self.keep_dead_letters,
+            max_kept_bytes: self.max_kept_bytes,
             weights: self.weights.clone(),
             short_slots: self.short_slots,
             max_jobs_per_worker: self.max_jobs_per_worker,

@@ -35,10 +35,32 @@ impl PublicIds {
 
     /// The job of this public id, if it can be one of this supervisor's.
     pub(crate) fn find(self, name: &str) -> Option<JobId> {
-        let ulid = Ulid::from_string(name).ok()?;
-        let number = ulid.0 as u64;
-        ((ulid.0 >> 64) == u128::from(self.prefix) && number > 0).then_some(JobId(number))
+        match self.look_at(name) {
+            Named::Job(job) => Some(job),
+            Named::ElsewhereOrBefore | Named::NoId => None,
+        }
     }
+
+    /// What can be told of a name by itself.
+    pub(crate) fn look_at(self, name: &str) -> Named {
+        let Ok(ulid) = Ulid::from_string(name) else { return Named::NoId };
+        let number = ulid.0 as u64;
+        match (ulid.0 >> 64) == u128::from(self.prefix) && number > 0 {
+            true => Named::Job(JobId(number)),
+            false => Named::ElsewhereOrBefore,
+        }
+    }
+}
+
+/// What a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// The id of a job of this supervisor, whether or not there is such a job.
+    Job(JobId),
+    /// An id that another supervisor gave, or this one before it was started again.
+    ElsewhereOrBefore,
+    /// Not an id.
+    NoId,
 }
 
 #[cfg(test)]

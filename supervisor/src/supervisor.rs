@@ -234,9 +234,8 @@ impl Hub {
         keep_output: bool,
         listener: Option<Listener>,
     ) -> Result<Submitted, Refused> {
-        let request = job.to_request();
-        let keep_output = keep_output || request.key.is_some();
-        self.staged = Some(Order::new(job, &request.client, keep_output, listener, self.handle.hold()));
+        let request = job.to_request(keep_output);
+        self.staged = Some(Order::new(job, &request.client, listener, self.handle.hold()));
         self.tell(Event::Submit { ticket: Ticket(0), request });
         let answer = self.answer.take().expect("the core answers a submission before it does anything else");
         let listener = self.staged.take().and_then(Order::into_listener);
@@ -244,19 +243,20 @@ impl Hub {
             (Ok(submitted), Some(listener)) => match self.listen(submitted.job, listener) {
                 Ok(()) => Ok(submitted),
                 Err(listener) => {
-                    let (code, message) = match self.is_live(submitted.job) {
-                        true => (OutcomeCode::Overloaded, "too many wait for the job of this key"),
-                        false => (
-                            OutcomeCode::Conflict,
-                            "the job of this key has ended and its output is not kept any more",
-                        ),
-                    };
-                    let error = ErrorDetail::new(code, message);
+                    let error = self.why_not_told(submitted.job);
                     Err(Refused { error, listener: Some(listener) })
                 }
             },
             (Ok(submitted), None) => Ok(submitted),
             (Err(error), listener) => Err(Refused { error, listener }),
+        }
+    }
+
+    /// Why nobody can be told how the job of a known key ends, or ended.
+    fn why_not_told(&self, job: JobId) -> ErrorDetail {
+        match self.finished.record(job) {
+            Some(record) => ErrorDetail::new(OutcomeCode::StorageFull, record.why_no_output()),
+            None => ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for the job of this key"),
         }
     }
 
@@ -362,6 +362,8 @@ impl Hub {
             Action::Accepted { job, is_known, .. } => self.accept(job, is_known),
             Action::Rejected { error, .. } => self.answer = Some(Err(error)),
             Action::Finish(ended) => self.finish(&ended),
+            Action::Release { job, why } => self.end_promise(job, why),
+            Action::ForgetLetter { job } => self.dead.forget(job),
             Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
             Action::Log(notice) => self.note(&notice),
             Action::Over => {

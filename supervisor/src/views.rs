@@ -28,6 +28,12 @@ pub struct Status {
     pub clients: Vec<ClientView>,
     /// What waits.
     pub queue: QueueCounts,
+    /// What is kept beyond the end of jobs because it was promised: results and idempotency keys.
+    #[serde(default)]
+    pub kept: KeptCounts,
+    /// The dead letters.
+    #[serde(default)]
+    pub dead_letters: DeadCounts,
     /// `accepted`, `rejected`, `queued`, `running`, and one counter for each outcome.
     pub jobs: BTreeMap<String, u64>,
     /// Whether the books balance.
@@ -94,6 +100,32 @@ pub struct QueueCounts {
     pub max_jobs: usize,
     /// Most bytes that may be held when another input is let in, or another job is started.
     pub max_bytes: u64,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptCounts {
+    /// Jobs of which something is kept, or will be when they have ended.
+    pub jobs: usize,
+    /// What that takes, in bytes.
+    pub bytes: u64,
+    /// At so many bytes no more is promised.
+    pub max_bytes: u64,
+    /// At so many bytes nothing more is promised to one client.
+    pub max_bytes_per_client: u64,
+    /// Jobs that are held back because there is no room for their outputs.
+    pub held: usize,
+}
+
+/// Part of [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadCounts {
+    /// Letters that are kept.
+    pub letters: usize,
+    /// What they take, in bytes.
+    pub bytes: u64,
+    /// Jobs that died and of which no letter could be kept.
+    pub not_kept: u64,
 }
 
 /// Part of [`Status`].
@@ -260,6 +292,10 @@ pub struct UsageView {
     pub peak_rss_bytes: u64,
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// A dead letter: a job whose every allowed attempt ended its worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadView {
@@ -271,8 +307,14 @@ pub struct DeadView {
     pub client: String,
     /// Since it died, in microseconds.
     pub dead_for_us: u64,
-    /// Length of the input, which is kept for another try.
+    /// Length of the input.
     pub input_bytes: u64,
+    /// Whether the input is kept as well, for another try.
+    #[serde(default = "yes")]
+    pub has_input: bool,
+    /// After so long the letter is forgotten, in microseconds.
+    #[serde(default)]
+    pub kept_for_us: u64,
     /// What went wrong the last time.
     pub error: String,
     /// Every attempt, the first one first.

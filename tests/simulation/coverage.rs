@@ -1,7 +1,7 @@
 //! What the seeds have seen: which event came in which state, which answers were given, which outcomes there were. A
 //! simulator that never reaches a state proves nothing about it, so what is reachable is listed in `reachable.txt`.
 
-use offload_supervisor::core::action::Action;
+use offload_supervisor::core::action::{Action, Notice, Released};
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::{JobId, WorkerId};
 use offload_supervisor::core::jobs::JobState;
@@ -31,6 +31,9 @@ impl Coverage {
             Event::Drain => (phase(core), "drain"),
             Event::Stop => (phase(core), "stop"),
             Event::Configure(_) => (phase(core), "configure"),
+            Event::Awaited { job } => (job_state(core, *job), "awaited"),
+            Event::Collected { job } => (job_state(core, *job), "collected"),
+            Event::LetterDropped { .. } => (phase(core), "letter_dropped"),
             Event::Cancel { job } => (job_state(core, *job), "cancel"),
             Event::Launched { worker } => (slot_state(core, *worker), "launched"),
             Event::SpawnFailed { worker, .. } => (slot_state(core, *worker), "spawn_failed"),
@@ -52,6 +55,9 @@ impl Coverage {
             Event::Exited { worker, .. } => (slot_state(core, *worker), "exited"),
         };
         *self.pairs.entry(pair).or_default() += 1;
+        if core.promises().held_count() > 0 {
+            *self.pairs.entry(("held", "anything")).or_default() += 1;
+        }
     }
 
     /// Counts answers and outcomes.
@@ -59,6 +65,11 @@ impl Coverage {
         for action in actions {
             let pair = match action {
                 Action::Rejected { error, .. } => ("rejected", error.code.as_str()),
+                Action::Release { why: Released::Collected, .. } => ("released", "collected"),
+                Action::Release { why: Released::TimeIsOver, .. } => ("released", "time_is_over"),
+                Action::ForgetLetter { .. } => ("released", "dead_letter"),
+                Action::Log(Notice::KeyUsedAgain { .. }) => ("accepted", "expired_key"),
+                Action::Log(Notice::LetterNotKept { .. }) => ("dead_letter", "not_kept"),
                 Action::Finish(ended) => ("ended", ended.outcome.as_str()),
                 Action::Reloaded { rolled_back: None, .. } => ("reloaded", "new_version"),
                 Action::Reloaded { .. } => ("reloaded", "old_version"),
@@ -119,6 +130,7 @@ fn job_state(core: &Core, job: JobId) -> &'static str {
         None => "no_job",
         Some(JobState::Parked) => "parked",
         Some(JobState::Queued) => "queued",
+        Some(JobState::Held) => "held",
         Some(JobState::Assigned { .. }) => "assigned",
         Some(JobState::Running { .. }) => "running",
     }

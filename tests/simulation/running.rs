@@ -216,7 +216,7 @@ impl FakeProcess {
         };
         out.ended(worker, job, attempt, how);
         let most = out.output_max;
-        let output_bytes = out.choices.pick(&mut self.tape, &[0, 0, 0, 10, most / 2, most]);
+        let output_bytes = out.choices.pick(&mut self.tape, &[0, 0, 10, 500, most / 2, most]);
         let said = |job, attempt| match how {
             Ran::Well => {
                 let usage = Usage::default();

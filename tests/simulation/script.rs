@@ -5,6 +5,7 @@ use offload_protocol::nouns::{Lane, TaskOffer};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{JobRequest, Key};
 use offload_supervisor::core::ids::{Mono, Ticket, Version};
+use offload_supervisor::core::kept::Owner;
 use offload_supervisor::core::queue::HEAD_START;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,6 +56,12 @@ pub(crate) enum Wish {
     Submit(JobRequest),
     /// The end of the job that this wish of the script was for.
     CancelOf(usize),
+    /// Somebody waits for the job of this wish.
+    AwaitOf(usize),
+    /// Somebody is given the output of the job of this wish.
+    CollectOf(usize),
+    /// Somebody drops the dead letter of the job of this wish.
+    DropLetterOf(usize),
     /// The end of a job of which nobody has heard.
     CancelUnknown,
     /// The shell refuses a job.
@@ -162,10 +169,13 @@ impl Script {
             return Script::mixed(choices, tape, config);
         }
         let is_crowded = choices.chance(tape, 250);
-        let config = if is_crowded { few_workers(choices, tape, config) } else { config };
+        let mut config = if is_crowded { few_workers(choices, tape, config) } else { config };
         let mut wishes = wishes(choices, tape, &config);
         if is_crowded {
             crowd(choices, tape, &mut wishes);
+        }
+        if choices.chance(tape, 80) {
+            hoard(choices, tape, &mut config, &mut wishes);
         }
         let speeds = [MS, MS, 50 * MS, Duration::from_secs(2), SILENCE_MAX];
         let readers = CLIENTS.map(|client| (client, choices.pick(tape, &speeds))).into();
@@ -306,6 +316,26 @@ fn crowd(choices: &mut Choices, tape: &mut Tape, wishes: &mut [(Mono, Wish)]) {
     }
 }
 
+/// Most jobs leave results behind, and there is room for a few of them.
+fn hoard(choices: &mut Choices, tape: &mut Tape, config: &mut CoreConfig, wishes: &mut [(Mono, Wish)]) {
+    *config = few_workers(choices, tape, config.clone());
+    config.keep_results = 150 * MS;
+    config.keep_keys = choices.pick(tape, &[100, 200]) * MS;
+    config.max_kept_bytes = choices.pick(tape, &[40 << 10, 20 << 10, 100 << 10]);
+    for (index, (at, wish)) in wishes.iter_mut().enumerate() {
+        *at = *at + MS * index as u32;
+        match wish {
+            Wish::Submit(request) => {
+                request.keeps_output = choices.chance(tape, 900);
+                request.task = choices.pick(tape, &["sum", "sum", "echo", "charge"]).to_owned();
+            }
+            Wish::CancelOf(of) if choices.chance(tape, 500) => *wish = Wish::AwaitOf(*of),
+            Wish::Configure(fresh) => fresh.max_kept_bytes = fresh.max_kept_bytes.max(40 << 10),
+            _ => {}
+        }
+    }
+}
+
 /// A valid configuration in which every limit is near.
 fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
     let mut ms = |from: &[u32]| choices.pick(tape, from) * MS;
@@ -316,6 +346,9 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
     let closed_grace = ms(&[50, 1, 5]);
     let backoff_min = ms(&[100, 1, 10]);
     let window = ms(&[1000, 0, 10_000]);
+    let keep_results = ms(&[200, 0, 1, 20]);
+    let keep_keys = ms(&[200, 1, 20, 300]);
+    let keep_dead_letters = ms(&[20_000, 1, 50]);
     let drain_timeout = ms(&[10_000, 0, 5, 50, 500]);
     let mut pick = |from: &[usize]| choices.pick(tape, from);
     let workers = pick(&[2, 1, 1, 3, 4, 8]);
@@ -327,6 +360,12 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         max_jobs: pick(&[10_000, 10_000, 1, 2, 8]),
         max_bytes: max_payload * pick(&[1000, 1000, 1, 3, 20]) as u64,
         max_payload,
+        keep_results,
+        keep_keys,
+        max_kept_bytes: pick(&[1 << 20, 2 << 10, 4 << 10, 10 << 10]) as u64,
+        keep_dead_letters,
+        max_dead_letters: pick(&[1000, 0, 1, 3, 8]),
+        max_dead_bytes: pick(&[1 << 20, 4 << 10, 20 << 10]) as u64,
         run_timeout,
         max_attempts: pick(&[3, 1, 2, 100]) as u32,
         hello_timeout,
@@ -377,7 +416,7 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
 }
 
 fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usize, is_late: bool) -> Wish {
-    match choices.range(tape, 0, 99) {
+    match choices.range(tape, 0, 112) {
         0..68 => Wish::Submit(request(choices, tape, config)),
         68..82 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         82..83 => Wish::CancelUnknown,
@@ -386,6 +425,9 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
             Wish::Arrival { client: choices.pick(tape, &CLIENTS), bytes, is_over: choices.chance(tape, 500) }
         }
         84..85 => Wish::Measure(choices.range(tape, 1, 20)),
+        100..106 => Wish::CollectOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
+        106..111 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        111..113 => Wish::DropLetterOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
         85..88 => {
             let rising = index as u64 + 1;
             Wish::Reload(choices.pick(tape, &[rising, rising, rising, 0]))
@@ -435,6 +477,19 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
         let name = choices.pick(tape, &["a", "b", "c", ""]).to_owned();
         Key { name, digest: choices.pick(tape, &[1, 2]) }
     });
-    let has_room = false;
-    JobRequest { task, client, priority, key, input_bytes, has_room, timeout, deadline, attempts, lane }
+    let (owner, keeps_output) = (Owner::of(&client), choices.chance(tape, 400));
+    JobRequest {
+        task,
+        client,
+        owner,
+        keeps_output,
+        priority,
+        key,
+        input_bytes,
+        has_room: false,
+        timeout,
+        deadline,
+        attempts,
+        lane,
+    }
 }

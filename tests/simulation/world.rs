@@ -374,6 +374,14 @@ impl World {
                 Some(&job) => Event::Cancel { job },
                 None => return Ok(()),
             },
+            Wish::AwaitOf(wish) | Wish::CollectOf(wish) | Wish::DropLetterOf(wish) => {
+                let Some(&job) = self.job_of.get(&wish) else { return Ok(()) };
+                match self.script.wishes[index].1 {
+                    Wish::AwaitOf(_) => Event::Awaited { job },
+                    Wish::CollectOf(_) => Event::Collected { job },
+                    _ => Event::LetterDropped { job },
+                }
+            }
             Wish::CancelUnknown => Event::Cancel { job: JobId(1 << 40) },
             Wish::Refuse => Event::Refused,
             Wish::Configure(config) => Event::Configure(config),
@@ -483,6 +491,8 @@ impl World {
             | Action::Finish(_)
             | Action::Log(_)
             | Action::Keep { .. }
+            | Action::Release { .. }
+            | Action::ForgetLetter { .. }
             | Action::Reloaded { .. }
             | Action::Over => {}
         }

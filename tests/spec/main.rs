@@ -16,6 +16,7 @@ mod operations;
 mod output;
 mod payloads;
 mod processes;
+mod promises;
 mod run;
 mod serve;
 mod start_up;

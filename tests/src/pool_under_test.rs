@@ -3,7 +3,7 @@
 
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
 use offload_supervisor::core::Core;
-use offload_supervisor::core::action::{Action, Ended, Kill, Notice};
+use offload_supervisor::core::action::{Action, Ended, Kill, Notice, Released};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, Ticket, WorkerId};
@@ -56,6 +56,10 @@ pub struct PoolUnderTest {
     pub workers: BTreeMap<WorkerId, FakeWorker>,
     /// Jobs that have ended.
     pub ended: BTreeMap<JobId, Ended>,
+    /// Jobs of which nothing is promised any more, and why.
+    pub released: BTreeMap<JobId, Released>,
+    /// Jobs whose dead letters are forgotten.
+    pub forgotten_letters: Vec<JobId>,
     /// Refused requests.
     pub rejected: BTreeMap<Ticket, ErrorDetail>,
     /// What was logged.
@@ -102,6 +106,8 @@ impl PoolUnderTest {
             now: Mono::default(),
             workers: BTreeMap::new(),
             ended: BTreeMap::new(),
+            released: BTreeMap::new(),
+            forgotten_letters: Vec::new(),
             rejected: BTreeMap::new(),
             notices: Vec::new(),
             spawned_at: Vec::new(),
@@ -193,6 +199,10 @@ impl PoolUnderTest {
                 let job = ended.job;
                 assert!(self.ended.insert(job, *ended).is_none(), "{job} ended twice");
             }
+            Action::Release { job, why } => {
+                assert!(self.released.insert(job, why).is_none(), "{job} is released twice");
+            }
+            Action::ForgetLetter { job } => self.forgotten_letters.push(job),
             Action::Log(notice) => self.notices.push(notice),
             Action::Over => {
                 assert!(!self.is_over, "over twice");
@@ -312,11 +322,19 @@ impl PoolUnderTest {
     /// # Panics
     /// If none has it.
     pub fn finish_after(&mut self, job: JobId, run: Duration) {
+        self.finish_with(job, run, 10);
+    }
+
+    /// The worker that has the job says that it is done, and returns so many bytes.
+    ///
+    /// # Panics
+    /// If none has it.
+    pub fn finish_with(&mut self, job: JobId, run: Duration, output_bytes: u64) {
         let worker = self.worker_with(job).unwrap_or_else(|| panic!("no worker has {job}"));
         let attempt = self.attempt(worker, job);
         self.now = self.now + run;
         self.workers.get_mut(&worker).expect("it lives").given.retain(|(given, _)| *given != job);
-        self.event(Event::Finished { worker, job, attempt, run, usage: Usage::default(), output_bytes: 0 });
+        self.event(Event::Finished { worker, job, attempt, run, usage: Usage::default(), output_bytes });
     }
 
     /// Starts and finishes a job.

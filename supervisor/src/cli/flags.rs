@@ -249,6 +249,25 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "N")]
     max_jobs_per_client: Option<usize>,
 
+    /// Keep the result of a detached job for so long after its end, unless it is collected [default: 1h] [env:
+    /// OFFLOAD_KEEP_RESULTS]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    keep_results: Option<Duration>,
+
+    /// Know an idempotency key, and keep the result of its job, for so long after the job's end [default: 1h] [env:
+    /// OFFLOAD_KEEP_KEYS]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    keep_keys: Option<Duration>,
+
+    /// Keep a dead letter for so long [default: 72h] [env: OFFLOAD_KEEP_DEAD_LETTERS]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    keep_dead_letters: Option<Duration>,
+
+    /// Most bytes of results and keys that are kept, half of it for one client [default: 128MiB] [env:
+    /// OFFLOAD_MAX_KEPT_BYTES]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_kept_bytes: Option<u64>,
+
     /// Share of worker time of the client NAME, 1 to 1000; may be given several times [default: 1 each] [env:
     /// OFFLOAD_WEIGHTS=NAME=N,...]
     #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
@@ -279,6 +298,10 @@ impl ServeFlags {
             affinity: self.affinity,
             short_slots: self.short_slots,
             max_jobs_per_client: self.max_jobs_per_client,
+            keep_results: self.keep_results,
+            keep_keys: self.keep_keys,
+            keep_dead_letters: self.keep_dead_letters,
+            max_kept_bytes: self.max_kept_bytes,
             weights: Some(self.weight.iter().cloned().collect::<BTreeMap<_, _>>())
                 .filter(|weights| !weights.is_empty()),
             io_threads: self.io_threads,

@@ -57,11 +57,13 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "NAME", value_parser = parse_client_name, help_heading = "Each job")]
     client: Option<String>,
 
-    /// Submit this at most once: the same key, task and input give the same job, another input is a conflict
+    /// Submit this at most once: the same key, task and input give the same job and result while it lives and for an
+    /// hour after, another input is a conflict. Keys belong to --client; without it all share them
     #[arg(long, value_name = "KEY", value_parser = parse_key, help_heading = "Each job")]
     idempotency_key: Option<String>,
 
-    /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`
+    /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`. The result is kept for an hour after
+    /// the job's end, until it is collected; where there is no room for that the job is refused
     #[arg(long, conflicts_with_all = ["output", "receipt"])]
     detach: bool,
 

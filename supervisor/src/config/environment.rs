@@ -39,6 +39,10 @@ pub fn read_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<L
         affinity: environment.read("OFFLOAD_AFFINITY", parse_bool)?,
         short_slots: environment.read("OFFLOAD_SHORT_SLOTS", parse_number)?,
         max_jobs_per_client: environment.read("OFFLOAD_MAX_JOBS_PER_CLIENT", parse_number)?,
+        keep_results: environment.read("OFFLOAD_KEEP_RESULTS", parse_duration)?,
+        keep_keys: environment.read("OFFLOAD_KEEP_KEYS", parse_duration)?,
+        keep_dead_letters: environment.read("OFFLOAD_KEEP_DEAD_LETTERS", parse_duration)?,
+        max_kept_bytes: environment.read("OFFLOAD_MAX_KEPT_BYTES", parse_size)?,
         weights: environment.read("OFFLOAD_WEIGHTS", parse_weights)?,
         io_threads: environment.read("OFFLOAD_IO_THREADS", parse_number)?,
     })
@@ -120,6 +124,10 @@ mod tests {
             ("OFFLOAD_AFFINITY", "true"),
             ("OFFLOAD_SHORT_SLOTS", "1"),
             ("OFFLOAD_MAX_JOBS_PER_CLIENT", "8"),
+            ("OFFLOAD_KEEP_RESULTS", "2h"),
+            ("OFFLOAD_KEEP_KEYS", "3h"),
+            ("OFFLOAD_KEEP_DEAD_LETTERS", "4h"),
+            ("OFFLOAD_MAX_KEPT_BYTES", "5MiB"),
             ("OFFLOAD_WEIGHTS", "a=2,b=3"),
         ]));
         let expected = Layer {
@@ -136,6 +144,10 @@ mod tests {
             affinity: Some(true),
             short_slots: Some(1),
             max_jobs_per_client: Some(8),
+            keep_results: Some(Duration::from_secs(2 * 3600)),
+            keep_keys: Some(Duration::from_secs(3 * 3600)),
+            keep_dead_letters: Some(Duration::from_secs(4 * 3600)),
+            max_kept_bytes: Some(5 << 20),
             weights: Some([("a".to_owned(), 2), ("b".to_owned(), 3)].into()),
             ..Layer::default()
         };

@@ -14,8 +14,18 @@ use toml::de::{DeTable, DeValue};
 const FILE_MAX: u64 = 1 << 20;
 
 const TABLES: [&str; 4] = ["supervisor", "pool", "io", "clients"];
-const SUPERVISOR_KEYS: [&str; 6] =
-    ["socket", "drain_timeout", "max_jobs", "max_jobs_per_client", "max_bytes", "max_payload"];
+const SUPERVISOR_KEYS: [&str; 10] = [
+    "socket",
+    "drain_timeout",
+    "max_jobs",
+    "max_jobs_per_client",
+    "max_bytes",
+    "max_payload",
+    "keep_results",
+    "keep_keys",
+    "keep_dead_letters",
+    "max_kept_bytes",
+];
 const POOL_KEYS: [&str; 14] = [
     "name",
     "command",
@@ -57,6 +67,14 @@ struct Supervisor {
     max_bytes: Option<u64>,
     #[serde(deserialize_with = "units::size")]
     max_payload: Option<u64>,
+    #[serde(deserialize_with = "units::duration")]
+    keep_results: Option<Duration>,
+    #[serde(deserialize_with = "units::duration")]
+    keep_keys: Option<Duration>,
+    #[serde(deserialize_with = "units::duration")]
+    keep_dead_letters: Option<Duration>,
+    #[serde(deserialize_with = "units::size")]
+    max_kept_bytes: Option<u64>,
 }
 
 #[derive(Default, Deserialize)]
@@ -223,6 +241,10 @@ impl File {
             weights: Some(self.clients).filter(|weights| !weights.is_empty()),
             max_bytes: self.supervisor.max_bytes,
             max_payload: self.supervisor.max_payload,
+            keep_results: self.supervisor.keep_results,
+            keep_keys: self.supervisor.keep_keys,
+            keep_dead_letters: self.supervisor.keep_dead_letters,
+            max_kept_bytes: self.supervisor.max_kept_bytes,
             io_threads: self.io.threads,
             ..Layer::default()
         };
@@ -298,6 +320,10 @@ mod tests {
             max_jobs_per_client = 8
             max_bytes = "128MiB"
             max_payload = 1048576
+            keep_results = "2h"
+            keep_keys = "3h"
+            keep_dead_letters = "4h"
+            max_kept_bytes = "5MiB"
 
             [[pool]]
             name = "python"
@@ -347,6 +373,10 @@ mod tests {
             affinity: Some(true),
             short_slots: Some(1),
             max_jobs_per_client: Some(8),
+            keep_results: Some(Duration::from_secs(2 * 3600)),
+            keep_keys: Some(Duration::from_secs(3 * 3600)),
+            keep_dead_letters: Some(Duration::from_secs(4 * 3600)),
+            max_kept_bytes: Some(5 << 20),
             weights: Some([("a".to_owned(), 2), ("b".to_owned(), 3)].into()),
             io_threads: Some(8),
         };

@@ -21,7 +21,7 @@ pub use file::{parse_file, read_file};
 pub use weights::{parse_weight, parse_weights};
 pub use words::{join_words, split_words};
 
-use crate::limits::{ATTEMPTS_MAX, WORKERS_MAX};
+use crate::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
 use crate::pool::PoolConfig;
 use crate::workers::Program;
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
@@ -104,6 +104,14 @@ pub struct Layer {
     pub short_slots: Option<usize>,
     /// Most jobs of one client that may wait.
     pub max_jobs_per_client: Option<usize>,
+    /// How long the result of a detached job is kept after the job's end.
+    pub keep_results: Option<Duration>,
+    /// How long an idempotency key is known, and the result of its job kept, after the job's end.
+    pub keep_keys: Option<Duration>,
+    /// How long a dead letter is kept.
+    pub keep_dead_letters: Option<Duration>,
+    /// Most bytes of results and keys that are kept; one client may have half of it.
+    pub max_kept_bytes: Option<u64>,
     /// Shares of worker time by the name of the client; 1 for all others.
     pub weights: Option<BTreeMap<String, u32>>,
     /// Threads for blocking work.
@@ -170,6 +178,10 @@ pub struct Settings {
     pub affinity: Setting<bool>,
     pub short_slots: Setting<Option<usize>>,
     pub max_jobs_per_client: Setting<Option<usize>>,
+    pub keep_results: Setting<Duration>,
+    pub keep_keys: Setting<Duration>,
+    pub keep_dead_letters: Setting<Duration>,
+    pub max_kept_bytes: Setting<u64>,
     pub weights: Setting<BTreeMap<String, u32>>,
     pub io_threads: Setting<usize>,
 }
@@ -235,6 +247,10 @@ impl Settings {
             affinity: decide!(affinity, pool.affinity),
             short_slots: decide_optional!(short_slots, pool.short_slots),
             max_jobs_per_client: decide_optional!(max_jobs_per_client, pool.max_jobs_per_client),
+            keep_results: decide!(keep_results, pool.keep_results),
+            keep_keys: decide!(keep_keys, pool.keep_keys),
+            keep_dead_letters: decide!(keep_dead_letters, pool.keep_dead_letters),
+            max_kept_bytes: decide!(max_kept_bytes, pool.max_kept_bytes),
             weights: decide!(weights, pool.weights),
             io_threads: decide!(io_threads, IO_THREADS_DEFAULT),
         };
@@ -297,6 +313,10 @@ impl Settings {
             affinity: self.affinity.value,
             short_slots: self.short_slots.value,
             max_jobs_per_client: self.max_jobs_per_client.value,
+            keep_results: self.keep_results.value,
+            keep_keys: self.keep_keys.value,
+            keep_dead_letters: self.keep_dead_letters.value,
+            max_kept_bytes: self.max_kept_bytes.value,
             weights: self.weights.value.clone(),
             drain_timeout: self.drain_timeout.value,
             ..PoolConfig::default()
@@ -317,6 +337,10 @@ impl Settings {
             shown("supervisor.max_jobs_per_client", &self.max_jobs_per_client, |value| {
                 value.map_or_else(|| "(nine tenths of max_jobs)".to_owned(), |jobs| jobs.to_string())
             }),
+            shown("supervisor.keep_results", &self.keep_results, |value| show_duration(*value)),
+            shown("supervisor.keep_keys", &self.keep_keys, |value| show_duration(*value)),
+            shown("supervisor.keep_dead_letters", &self.keep_dead_letters, |value| show_duration(*value)),
+            shown("supervisor.max_kept_bytes", &self.max_kept_bytes, |value| show_size(*value)),
             shown("clients", &self.weights, weights::show_weights),
             shown("pool.command", &self.commands, |_| commands),
             shown("pool.workers", &self.workers, usize::to_string),
@@ -372,6 +396,7 @@ impl Settings {
             let (value, most) = (show_size(self.max_payload.value), show_size(PAYLOAD_MAX_CEILING as u64));
             return Err(ConfigError(format!("max_payload is {value}, it must be from 1B to {most}")));
         }
+        within("max_kept_bytes", self.max_kept_bytes.value, 2 * PROMISE_BYTES..=u64::MAX)?;
         self.check_renewal()?;
         weights::check(&self.weights.value)?;
         self.check_pairs()
@@ -489,6 +514,7 @@ mod tests {
             Layer { max_rss: Some(0), ..Layer::default() },
             Layer { max_age: Some(Duration::ZERO), ..Layer::default() },
             Layer { max_jobs_per_client: Some(0), ..Layer::default() },
+            Layer { max_kept_bytes: Some(1024), ..Layer::default() },
             Layer { workers: Some(2), short_slots: Some(2), ..Layer::default() },
             Layer { weights: Some([("a".to_owned(), 0)].into()), ..Layer::default() },
             Layer { weights: Some([("a".to_owned(), 1001)].into()), ..Layer::default() },
@@ -549,6 +575,10 @@ mod tests {
             affinity: Some(true),
             short_slots: Some(2),
             max_jobs_per_client: Some(9),
+            keep_results: Some(Duration::from_secs(11)),
+            keep_keys: Some(Duration::from_secs(12)),
+            keep_dead_letters: Some(Duration::from_secs(13)),
+            max_kept_bytes: Some(14_000),
             weights: Some([("a".to_owned(), 10)].into()),
             ..Layer::default()
         };
@@ -558,6 +588,8 @@ mod tests {
         assert_eq!((pool.max_age, pool.affinity), (Some(Duration::from_secs(7)), true));
         assert_eq!((pool.short_slots, pool.max_jobs_per_client), (Some(2), Some(9)));
         assert_eq!(pool.weights["a"], 10);
+        let kept = [pool.keep_results, pool.keep_keys, pool.keep_dead_letters].map(|time| time.as_secs());
+        assert_eq!((kept, pool.max_kept_bytes), ([11, 12, 13], 14_000));
     }
 
     #[test]

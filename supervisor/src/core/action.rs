@@ -83,6 +83,18 @@ pub enum Action {
     },
     /// A job has ended. Said exactly once for each accepted job.
     Finish(Box<Ended>),
+    /// What was promised of a job that has ended is over.
+    Release {
+        /// Which.
+        job: JobId,
+        /// Why.
+        why: Released,
+    },
+    /// The time of a dead letter is over.
+    ForgetLetter {
+        /// The job that died.
+        job: JobId,
+    },
     /// Something that the people who run this want to know.
     Log(Notice),
     /// Answer to `Reload`.
@@ -103,6 +115,37 @@ pub enum Kill {
     Term,
     /// SIGKILL.
     Kill,
+}
+
+/// Why a promise is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// Its time is: the output is forgotten.
+    TimeIsOver,
+    /// The output was taken: from now on it is remembered as a courtesy, while there is room.
+    Collected,
+}
+
+/// What is remembered of a job that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing was promised: its report, as long as there is room.
+    AsCourtesy,
+    /// Its report and its output, until it is released.
+    Promised,
+    /// Its report, until it is released; for the output there is no room. Only at the end of the supervisor.
+    WithoutOutput,
+}
+
+/// What is kept of a job that is a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetterKept {
+    /// All.
+    Whole,
+    /// There is no room for its input: it can be looked at and not be tried again.
+    WithoutInput,
+    /// Nothing: there is no room for another letter.
+    Not,
 }
 
 /// How a job ended.
@@ -128,6 +171,10 @@ pub struct Ended {
     pub usage: Usage,
     /// The attempts that were lost, the first one first.
     pub lost: Vec<LostAttempt>,
+    /// What is remembered of it.
+    pub keep: Keep,
+    /// What is kept of it as a dead letter, if it is one.
+    pub letter: Option<LetterKept>,
 }
 
 /// An attempt that ended its worker, or ended with it.
@@ -234,6 +281,18 @@ pub enum Notice {
         program: ProgramIndex,
         /// Why, for people.
         why: String,
+    },
+    /// A job came with a key whose time was over: it is another job than the one that the key stood for.
+    KeyUsedAgain {
+        /// The job that came.
+        job: JobId,
+        /// The one before.
+        before: JobId,
+    },
+    /// A job died, and there was no room for another dead letter.
+    LetterNotKept {
+        /// Which.
+        job: JobId,
     },
     /// A degraded program works again.
     Recovered {

@@ -1,7 +1,9 @@
 //! What can be configured of the core, with the defaults that users are told.
 
 use crate::limits::{
-    ATTEMPTS_MAX, JOBS_QUEUED_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT, WEIGHT_MAX, WORKERS_MAX,
+    ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, JOBS_QUEUED_MAX_DEFAULT, KEEP_DEAD_LETTERS_DEFAULT,
+    KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT,
+    WEIGHT_MAX, WORKERS_MAX,
 };
 use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::collections::BTreeMap;
@@ -29,6 +31,18 @@ pub struct CoreConfig {
     pub max_bytes: u64,
     /// Longest input of one job, in bytes.
     pub max_payload: u64,
+    /// How long the result of a detached job is kept after the job's end, unless it is collected.
+    pub keep_results: Duration,
+    /// How long an idempotency key is known, and the result of its job kept, after the job's end.
+    pub keep_keys: Duration,
+    /// Most bytes of results and keys that are kept; one client may have half of it.
+    pub max_kept_bytes: u64,
+    /// How long a dead letter is kept.
+    pub keep_dead_letters: Duration,
+    /// Most dead letters; one client may have a quarter of them.
+    pub max_dead_letters: usize,
+    /// Most bytes that dead letters hold; one client may have a quarter of it.
+    pub max_dead_bytes: u64,
     /// Longest run of one attempt, unless the job says otherwise.
     pub run_timeout: Duration,
     /// Most attempts at a job that may be tried again. At most [`ATTEMPTS_MAX`].
@@ -88,6 +102,12 @@ impl Default for CoreConfig {
             short_slots: None,
             max_bytes: QUEUED_BYTES_MAX_DEFAULT,
             max_payload: PAYLOAD_MAX_DEFAULT as u64,
+            keep_results: KEEP_RESULTS_DEFAULT,
+            keep_keys: KEEP_KEYS_DEFAULT,
+            max_kept_bytes: KEPT_BYTES_MAX_DEFAULT,
+            keep_dead_letters: KEEP_DEAD_LETTERS_DEFAULT,
+            max_dead_letters: DEAD_LETTERS_MAX,
+            max_dead_bytes: DEAD_BYTES_MAX,
             run_timeout: Duration::from_secs(300),
             max_attempts: 3,
             hello_timeout: Duration::from_secs(10),
@@ -118,6 +138,16 @@ impl CoreConfig {
     /// Most jobs of one client that may wait.
     pub fn max_jobs_of_one(&self) -> usize {
         self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / 10)
+    }
+
+    /// Most bytes of results and keys that are kept for one client.
+    pub fn kept_bytes_of_one(&self) -> u64 {
+        self.max_kept_bytes / 2
+    }
+
+    /// Most dead letters of one client, and most bytes that they hold.
+    pub fn dead_letters_of_one(&self) -> (usize, u64) {
+        (self.max_dead_letters.div_ceil(4), self.max_dead_bytes / 4)
     }
 
     /// The share of the client of this name.
@@ -160,6 +190,10 @@ impl CoreConfig {
             (
                 (1..=ATTEMPTS_MAX).contains(&self.max_attempts),
                 format!("max_attempts = {}: 1 to {ATTEMPTS_MAX}", self.max_attempts),
+            ),
+            (
+                self.kept_bytes_of_one() >= PROMISE_BYTES,
+                format!("max_kept_bytes = {}: at least {}", self.max_kept_bytes, 2 * PROMISE_BYTES),
             ),
             (self.max_restarts >= 1, "max_restarts = 0: at least 1".to_owned()),
             (self.max_silent_starts >= 1, "max_silent_starts = 0: at least 1".to_owned()),

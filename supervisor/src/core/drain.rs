@@ -12,6 +12,7 @@ impl Core {
     pub(super) fn on_drain(&mut self, now: Mono) {
         if self.phase == Phase::Running {
             self.phase = Phase::Draining { end_at: now + self.config.drain_timeout };
+            self.look_for_room_again();
         }
     }
 
@@ -39,6 +40,8 @@ impl Core {
         // One that hangs in the kernel is not waited for.
         if self.places.is_empty() {
             self.phase = Phase::Over;
+            self.forget_promises();
+            self.forget_letters();
             actions.push(Action::Over);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::config::CoreConfig;
 use super::ids::{JobId, Ticket, Version, WorkerId};
+use super::kept::Owner;
 use super::ledger::Holding;
 use crate::exit::{Exit, ExitUsage};
 use offload_protocol::nouns::{FailureKind, Lane, TaskOffer, Usage};
@@ -21,6 +22,21 @@ pub enum Event {
     /// Somebody does not want a job any more.
     Cancel {
         /// Which.
+        job: JobId,
+    },
+    /// Somebody waits for the end of a job, and will be given its output.
+    Awaited {
+        /// Which.
+        job: JobId,
+    },
+    /// Somebody who asked for the output of a job that has ended was given it.
+    Collected {
+        /// Which.
+        job: JobId,
+    },
+    /// A dead letter was dropped, or its job is tried again.
+    LetterDropped {
+        /// The job that died.
         job: JobId,
     },
     /// The shell itself refused a job: its input was too long, or there was no room for it.
@@ -221,6 +237,10 @@ pub struct JobRequest {
     pub task: String,
     /// Who wants it: jobs of one name share what one client may have.
     pub client: String,
+    /// In whose name something is kept of it beyond its end.
+    pub owner: Owner,
+    /// Nobody is there to take the output: it is kept for whoever asks for it.
+    pub keeps_output: bool,
     /// A larger one is sooner. -10 to 10.
     pub priority: i8,
     /// The name under which it is submitted at most once.
@@ -242,7 +262,7 @@ pub struct JobRequest {
 /// A name for a job, so that submitting it again gives the same job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Unique among all clients.
+    /// Unique among those of its owner.
     pub name: String,
     /// Of the input: another one under the same name is a conflict.
     pub digest: u128,

@@ -4,6 +4,7 @@ use super::Core;
 use super::action::LostAttempt;
 use super::ids::{JobId, Mono, Place};
 use super::jobs::{JobState, Progress};
+use super::kept::Owner;
 use super::registry::Class;
 use super::waiting::planned;
 use std::sync::Arc;
@@ -46,6 +47,10 @@ pub struct Explanation {
     pub given_to: Option<Place>,
     /// Of a job that waits.
     pub waiting: Option<Waiting>,
+    /// Of a job that is held back: how much is kept for its owner, and how much may be.
+    pub held: Option<(Owner, u64, u64)>,
+    /// The job for which its key stood before, until its time was over.
+    pub key_before: Option<JobId>,
 }
 
 /// Why a job waits.
@@ -104,6 +109,11 @@ impl Core {
                 _ => None,
             },
             waiting: self.explain_waiting(id),
+            held: (job.state == JobState::Held).then(|| {
+                let kept = self.promises.kept_of_ended().of(&job.owner).bytes;
+                (job.owner.clone(), kept, self.config.kept_bytes_of_one())
+            }),
+            key_before: job.key_before,
         })
     }
 

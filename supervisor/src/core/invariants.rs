@@ -58,12 +58,14 @@ impl Core {
         })?;
         ensure(of_clients == self.jobs.len(), || "clients have other jobs than there are".into())?;
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
-        ensure(waiting == queued, || "clients wait for other jobs than are queued".into())?;
+        let held = self.promises.held_count();
+        ensure(held == states(|state| *state == JobState::Held), || "held jobs differ".into())?;
+        ensure(waiting == queued + held, || "clients wait for other jobs than are queued".into())?;
         ensure(queued > 0 || self.programs.iter().all(|program| program.backlog.is_zero()), || {
             "there is a backlog of nothing".into()
         })?;
-        let keyed = self.jobs.iter().filter(|(_, job)| job.key.is_some()).count();
-        ensure(keyed <= self.keys.len(), || "a living job's key is forgotten".into())
+        self.letters.check()?;
+        self.promises.check(|job| self.jobs.get(job).is_some())
     }
 
     /// The accounts add up to the sum, and inputs and what is expected to what the jobs have.
@@ -109,6 +111,7 @@ impl Core {
 
     fn check_job(&self, id: JobId, job: &Job) -> Result<(), String> {
         match job.state {
+            JobState::Held => ensure(self.promises.has(id), || format!("{id} is held back for no promise")),
             JobState::Parked => ensure(job.task.is_none(), || format!("{id} is parked with a known task")),
             JobState::Queued => {
                 let program = job.task.map(|task| &self.programs[self.program_of(task)]);

@@ -8,6 +8,8 @@
 //!    |                       '--|-----------------------------'  |   again, or it yielded ---> Queued |
 //!    '-- no such task           '-- cancelled, deadline, ...     '-- cancelled, deadline, ...     '--+- finished,
 //!                                                                                            failed, timed out...
+//!
+//!  Queued ---- its turn, but no room for its output ----> Held ---- there is room again ----> Queued
 //! ```
 //!
 //! A job whose worker ended, for whatever reason, is a *suspect*: from then on it is given only to a worker that has no
@@ -20,6 +22,7 @@
 use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
+use super::kept::Owner;
 use super::probation::UNSTARTED_MAX;
 use super::queue::Rank;
 use super::registry::{Class, Promise};
@@ -40,8 +43,10 @@ pub struct Job {
     pub client: ClientId,
     /// A larger one is sooner.
     pub priority: i8,
-    /// The name under which it was submitted at most once.
-    pub key: Option<Arc<str>>,
+    /// In whose name something is kept of it beyond its end.
+    pub owner: Owner,
+    /// The job for which its key stood before, until its time was over.
+    pub key_before: Option<JobId>,
     /// Length of the input.
     pub input_bytes: u64,
     /// What was set aside for its output when it was given to a worker.
@@ -162,6 +167,8 @@ pub enum JobState {
     Parked,
     /// In the queue of its task's program.
     Queued,
+    /// It was its turn, but its output is to be kept and there is no room for more of those now.
+    Held,
     /// Given to a worker which has not said that it started.
     Assigned {
         /// Which.
@@ -218,6 +225,11 @@ impl Jobs {
         }
         self.parked.remove(&id);
         Some(job)
+    }
+
+    /// The number that was given last.
+    pub fn last(&self) -> JobId {
+        JobId(self.last)
     }
 
     /// Marks a job as parked.

@@ -154,6 +154,7 @@ impl Core {
             run: Some(running.ran(now)),
             place: end.place,
             usage: used(end.usage),
+            output_bytes: 0,
         };
         self.finish(now, id, ending, actions);
     }

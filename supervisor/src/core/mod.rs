@@ -6,6 +6,8 @@
 //!            event, now                                           actions, in order
 //!   shell --------------> Core::handle ------------------------------------------------> shell
 //!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
+//!              on_collected, on_awaited             promises.rs   Release
+//!              on_letter_dropped                    letters.rs    ForgetLetter
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
 //!              on_launched, on_spawn_failed         starts.rs     Log
@@ -37,11 +39,14 @@ mod explain;
 pub mod ids;
 mod invariants;
 pub mod jobs;
+pub mod kept;
 mod keys;
 pub mod ledger;
+pub mod letters;
 mod lose;
 pub mod outcome;
 mod probation;
+pub mod promises;
 pub mod queue;
 pub mod registry;
 mod renew;
@@ -60,16 +65,17 @@ mod supervise;
 pub mod tally;
 mod waiting;
 
-use action::{Action, Actions, Ended};
+use action::{Action, Actions, Ended, Keep};
 use clients::Clients;
 use config::CoreConfig;
 use event::Event;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs, RanUnder};
-use keys::Keys;
 use ledger::Ledger;
+use letters::Letters;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use probation::Probation;
+use promises::Promises;
 use queue::FairQueue;
 use registry::{Offers, Registry};
 use renew::Renewal;
@@ -105,7 +111,8 @@ pub struct Core {
     vacant: BTreeSet<SlotIndex>,
     jobs: Jobs,
     clients: Clients,
-    keys: Keys,
+    promises: Promises,
+    letters: Letters,
     ledger: Ledger,
     registry: Registry,
     /// What each process that has said hello offers.
@@ -192,7 +199,8 @@ impl Core {
             vacant: BTreeSet::new(),
             jobs: Jobs::default(),
             clients: Clients::default(),
-            keys: Keys::default(),
+            promises: Promises::default(),
+            letters: Letters::default(),
             ledger: Ledger::default(),
             registry: Registry::default(),
             offers: BTreeMap::new(),
@@ -213,9 +221,15 @@ impl Core {
     ///
     /// Total: any event is legal in any state. `now` must not go backwards.
     pub fn handle(&mut self, now: Mono, event: Event, actions: &mut Actions) {
+        // What is over is over before anything else is thought of it.
+        self.end_promises(now, actions);
+        self.end_letters(now, actions);
         match event {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
+            Event::Awaited { job } => self.on_awaited(job),
+            Event::Collected { job } => self.on_collected(job, actions),
+            Event::LetterDropped { job } => self.on_letter_dropped(job),
             Event::Refused => self.tally.reject(),
             Event::Launched { worker } => self.on_launched(now, worker),
             Event::SpawnFailed { worker, fatal, message } => {
@@ -277,6 +291,8 @@ impl Core {
             self.next_test(),
             self.next_lending(),
             self.trial_ends_at(),
+            self.promises.next_end(),
+            self.letters.next_end(),
         ];
         others.into_iter().flatten().min()
     }
@@ -289,20 +305,24 @@ impl Core {
         if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
             self.dequeue(id);
         }
+        self.release_held(id);
         self.spoil(id);
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         self.settle_account(id);
-        let Some(mut job) = self.jobs.remove(id) else { return };
+        let Some(job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
-        self.keys.ended(job.key.take());
         self.tally.end(ending.outcome);
-        actions.push(Action::Finish(Box::new(self.ended(now, id, job, ran, ending))));
+        let (owner, input_bytes, output_bytes) = (job.owner.clone(), job.input_bytes, ending.output_bytes);
+        let mut ended = self.ended(now, id, job, ran, ending);
+        self.keep_letter(now, &owner, input_bytes, &mut ended, actions);
+        ended.keep = self.keep_promise(now, &ended, output_bytes);
+        actions.push(Action::Finish(Box::new(ended)));
         actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
     }
 
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
         let (worker, started_at) = match job.state {
-            JobState::Parked | JobState::Queued => (None, now),
+            JobState::Parked | JobState::Queued | JobState::Held => (None, now),
             JobState::Assigned { worker } => (Some(worker), now),
             JobState::Running { worker, started_at } => (Some(worker), started_at),
         };
@@ -318,6 +338,8 @@ impl Core {
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
             usage: ending.usage,
             lost: job.lost,
+            keep: Keep::AsCourtesy,
+            letter: None,
         }
     }
 
@@ -391,12 +413,14 @@ struct Ending {
     /// Where it ran, if its worker is gone already.
     place: Option<Place>,
     usage: Usage,
+    output_bytes: u64,
 }
 
 impl Ending {
     /// With the error's own code as the outcome.
     fn of(error: ErrorDetail) -> Ending {
-        Ending { outcome: error.code, error: Some(error), run: None, place: None, usage: Usage::default() }
+        let (outcome, usage) = (error.code, Usage::default());
+        Ending { outcome, error: Some(error), run: None, place: None, usage, output_bytes: 0 }
     }
 }
 
@@ -420,6 +444,16 @@ impl Core {
     /// The jobs that have not ended.
     pub fn jobs(&self) -> &Jobs {
         &self.jobs
+    }
+
+    /// What is kept of jobs that have ended because somebody was told so.
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    /// The dead letters.
+    pub fn letters(&self) -> &Letters {
+        &self.letters
     }
 
     /// Who has jobs, and what they have used.
@@ -460,7 +494,7 @@ impl Core {
     /// Jobs that wait and jobs that a worker has.
     pub fn waiting_and_running(&self) -> (usize, usize) {
         let queued: usize = self.programs.iter().map(Program::waiting).sum();
-        let waiting = queued + self.jobs.parked_count();
+        let waiting = queued + self.jobs.parked_count() + self.promises.held_count();
         (waiting, self.jobs.len() - waiting)
     }
 

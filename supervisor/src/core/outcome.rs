@@ -13,6 +13,7 @@ pub fn human(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {
         0..1000 => format!("{millis} ms"),
+        600_000.. => format!("{} min", millis.div_ceil(60_000)),
         _ if millis.is_multiple_of(1000) => format!("{} s", millis / 1000),
         _ => format!("{:.1} s", duration.as_secs_f64()),
     }

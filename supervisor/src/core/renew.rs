@@ -405,6 +405,7 @@ impl Core {
         let workers = config.workers.max(self.config.programs);
         self.config =
             CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
+        self.look_for_room_again();
         self.make_places();
         self.renewal.is_active = true;
         self.places_changed = true;

@@ -124,8 +124,10 @@ impl Core {
         };
         self.refund_worker(running.paid);
         self.learn(slot, id, run.min(running.ran(now)), output);
-        self.hold_output(id, output.unwrap_or(0));
-        self.finish(now, id, Ending { outcome, error, run: Some(run), place: None, usage }, actions);
+        let output_bytes = output.unwrap_or(0);
+        self.hold_output(id, output_bytes);
+        let ending = Ending { outcome, error, run: Some(run), place: None, usage, output_bytes };
+        self.finish(now, id, ending, actions);
         self.take_next(now, slot, id);
         if is_wanted {
             self.note_trial_job(slot, output.is_none(), actions);

@@ -84,6 +84,22 @@ bugs! {
     DrainForgetsParked,
     /// A key does not keep a job from being taken twice.
     KeyIgnored,
+    /// Keys, and results that nobody has taken, are forgotten when there are many of them.
+    KeysEvictedByNumber,
+    /// A result is kept for half its time.
+    ResultForgottenEarly,
+    /// What is kept is never forgotten.
+    PromiseNeverEnds,
+    /// Whoever wants something kept is never refused.
+    PromisesUnbounded,
+    /// An output that was collected counts as if it had not been.
+    CollectedStillKept,
+    /// Jobs whose outputs there is no room for are run.
+    NoRoomIgnored,
+    /// A job that was held back until there is room stays back.
+    HeldForEver,
+    /// A dead letter makes room for another one.
+    LetterEvicted,
     /// A worker that is stopped is given jobs.
     StopIgnored,
     /// A stop does not end what runs.

@@ -3,6 +3,7 @@
 use super::action::{Action, Actions};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::{Job, JobState};
+use super::outcome;
 use super::probation::UNSTARTED_MAX;
 use super::registry::{Class, Promise};
 use super::sabotage::Bug;
@@ -11,6 +12,7 @@ use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
 use crate::limits::SHORT_MEMORY;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
+use offload_protocol::nouns::OutcomeCode;
 
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
@@ -22,6 +24,7 @@ impl Core {
             }
         }
         self.relist();
+        self.let_go_on();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
             self.place_parked(now, actions);
@@ -107,12 +110,21 @@ impl Core {
         }
     }
 
-    /// Jobs that wait for a program of which no worker can be had are not left hanging.
+    /// Jobs that wait for a program of which no worker can be had are not left hanging, unless there is one that can do
+    /// them: in the middle of a reload the last ones may lack a task.
     fn refuse_hopeless(&mut self, now: Mono, actions: &mut Actions) {
         for program in 0..self.programs.len() {
-            let Some(error) = self.unavailable(program) else { continue };
-            let queues = self.programs[program].queues_mut();
-            let hopeless: Vec<JobId> = queues.iter().flat_map(|queue| queue.jobs()).collect();
+            let restarts = &self.programs[program].restarts;
+            if !restarts.is_refusing() {
+                continue;
+            }
+            let error = outcome::error(OutcomeCode::Unavailable, restarts.why());
+            let is_ready = |slot: &Slot| slot.program == program && slot.is_ready();
+            let ready: Vec<SlotIndex> =
+                (0..self.slots.len()).filter(|&slot| is_ready(&self.slots[slot])).collect();
+            let can_be_done = |job| ready.iter().any(|&slot| self.promise_to(slot, job).is_some());
+            let waiting = self.programs[program].queues().flat_map(|queue| queue.jobs());
+            let hopeless: Vec<JobId> = waiting.filter(|&job| !can_be_done(job)).collect();
             for job in hopeless {
                 self.finish(now, job, Ending::of(error.clone()), actions);
             }
@@ -123,6 +135,9 @@ impl Core {
     fn give_out(&mut self, now: Mono, actions: &mut Actions) {
         for program in 0..self.programs.len() {
             while let Some((job, slot)) = self.next_match(now, program) {
+                if self.hold_back(job) {
+                    continue;
+                }
                 self.assign(now, job, slot, actions);
                 self.relist();
             }

@@ -17,9 +17,6 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A key as a client gives it, the client's name, and what stands between them.
-const KEY_MAX: usize = 2 * LABEL_MAX + 1;
-
 /// How many names of tasks are told to somebody who asked for one that is not there.
 const NAMES_TOLD: usize = 16;
 
@@ -31,15 +28,14 @@ impl Core {
         request: JobRequest,
         actions: &mut Actions,
     ) {
-        let key = request.key.as_ref().filter(|_| !self.sabotage.is(Bug::KeyIgnored));
-        let known = key.and_then(|key| self.keys.find(key, &request.task));
+        let known = self.known(&request);
         if let Some(Known::Same(job)) = known {
             actions.push(Action::Accepted { ticket, job, is_known: true });
             return;
         }
-        match self.admit(&request, known) {
+        match self.admit(now, &request, known) {
             Ok(task) => {
-                let job = self.accept(now, task, request);
+                let job = self.accept(now, task, &request, actions);
                 actions.push(Action::Accepted { ticket, job, is_known: false });
             }
             Err(error) => {
@@ -50,7 +46,12 @@ impl Core {
     }
 
     /// The task, if it is known already, or why the job is refused.
-    fn admit(&self, request: &JobRequest, known: Option<Known>) -> Result<Option<TaskIndex>, ErrorDetail> {
+    fn admit(
+        &self,
+        now: Mono,
+        request: &JobRequest,
+        known: Option<Known>,
+    ) -> Result<Option<TaskIndex>, ErrorDetail> {
         if self.phase != Phase::Running && !self.sabotage.is(Bug::DrainTakesJobs) {
             return Err(outcome::error(
                 OutcomeCode::Unavailable,
@@ -58,13 +59,14 @@ impl Core {
             ));
         }
         check_sense(request)?;
-        if let Some(Known::Other(_)) = known {
+        if let Some(Known::Other) = known {
             let message = "this key was used for a job that has another task or another input";
             return Err(outcome::error(OutcomeCode::Conflict, message));
         }
         let task = self.route(request)?;
         self.check_size(request)?;
         self.check_room(request, task)?;
+        self.check_promises(now, request, task.map(|task| self.program_of(task)))?;
         Ok(task)
     }
 
@@ -143,7 +145,13 @@ impl Core {
         full(code, message, self.retry_after(program))
     }
 
-    fn accept(&mut self, now: Mono, task: Option<TaskIndex>, request: JobRequest) -> JobId {
+    fn accept(
+        &mut self,
+        now: Mono,
+        task: Option<TaskIndex>,
+        request: &JobRequest,
+        actions: &mut Actions,
+    ) -> JobId {
         self.tally.accept();
         let task_name = match task {
             Some(task) => self.registry.task(task).name.clone(),
@@ -155,7 +163,8 @@ impl Core {
             task: None,
             client,
             priority: request.priority,
-            key: None,
+            owner: request.owner.clone(),
+            key_before: None,
             input_bytes: request.input_bytes,
             expected_output: 0,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
@@ -181,10 +190,11 @@ impl Core {
             state: JobState::Parked,
         });
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
-        let key = request.key.map(|key| self.keys.insert(&key, &request.task, id));
+        let key_before = self.promise(id, request);
         if let Some(job) = self.jobs.get_mut(id) {
-            job.key = key;
+            job.key_before = key_before;
         }
+        self.note_expired_key(id, key_before, actions);
         self.foretell(id, task);
         self.enqueue(id);
         self.note_short_work(now, id);
@@ -244,7 +254,7 @@ impl Core {
         }
         self.finish(now, id, ending, actions);
         match state {
-            JobState::Parked | JobState::Queued => {}
+            JobState::Parked | JobState::Queued | JobState::Held => {}
             JobState::Assigned { worker } => actions.push(Action::CancelRun { worker, job: id }),
             JobState::Running { worker, .. } => {
                 let Some(&slot) = self.places.get(&worker) else { return };
@@ -287,9 +297,10 @@ impl Core {
 
 /// A refusal for want of room, and when it is worth asking again.
 pub(super) fn full(code: OutcomeCode, message: &str, wait: Duration) -> ErrorDetail {
-    let retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    // Rounded up: who comes back then is not too early.
+    let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let message = format!("{message}; try again in about {}", human(wait));
-    ErrorDetail { retry_after_ms, ..outcome::error(code, message) }
+    ErrorDetail { retry_after_ms: Some(millis), ..outcome::error(code, message) }
 }
 
 /// Whether a request can be meant.
@@ -304,7 +315,9 @@ fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
     }
     match request.key.as_ref().map(|key| key.name.len()) {
         Some(0) => bad("an idempotency key has at least one byte".to_owned()),
-        Some(length) if length > KEY_MAX => bad(format!("an idempotency key of {length} bytes is too long")),
+        Some(length) if length > LABEL_MAX => {
+            bad(format!("an idempotency key of {length} bytes is too long"))
+        }
         _ => Ok(()),
     }
 }

@@ -116,7 +116,9 @@ impl Core {
     /// What a job has run since it was started last.
     pub(super) fn ran_so_far(&self, now: Mono, id: JobId, job: &Job) -> Duration {
         match job.state {
-            JobState::Parked | JobState::Queued | JobState::Assigned { .. } => Duration::ZERO,
+            JobState::Parked | JobState::Queued | JobState::Held | JobState::Assigned { .. } => {
+                Duration::ZERO
+            }
             JobState::Running { worker, started_at } => {
                 let load = self.slot_of(worker).and_then(|slot| self.slots[slot].load());
                 let started = load.and_then(|load| {
@@ -232,6 +234,10 @@ impl super::Program {
             (Class::Short, Standing::OnProbation) => &mut self.short_on_probation,
             (Class::Long, Standing::OnProbation) => &mut self.long_on_probation,
         }
+    }
+
+    pub(super) fn queues(&self) -> impl Iterator<Item = &FairQueue> {
+        Line::ALL.into_iter().map(|line| self.queue(line))
     }
 
     pub(super) fn queues_mut(&mut self) -> [&mut FairQueue; 6] {

@@ -175,7 +175,11 @@ impl Front {
                 if let Some(client) = front.clients.get_mut(&id) {
                     client.waits -= 1;
                 }
-                front.deliver(id, ticket, finished);
+                let job = front.hub.borrow().find(&finished.report.job);
+                match job {
+                    Some(job) => front.deliver_to_collector(id, ticket, job, finished),
+                    None => front.deliver(id, ticket, finished),
+                }
             });
         })
     }
@@ -218,18 +222,22 @@ impl Front {
             let message = "the job has not ended; `offload wait` waits for it";
             return self.reject(id, ticket, OutcomeCode::Unavailable, message);
         }
-        let found =
-            self.hub.borrow().look_up(job).map(|(finished, has_output)| (finished.clone(), has_output));
+        let found = {
+            let hub = self.hub.borrow();
+            hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()))
+        };
         match found {
-            Some((finished, has_output)) if has_output || finished.report.outcome != OutcomeCode::Ok => {
-                self.deliver(id, ticket, finished);
-            }
-            Some(_) => {
-                let message = "the job ended ok; its output was delivered to whoever submitted it, or was too much \
-                               to keep";
-                self.reject(id, ticket, OutcomeCode::NoSuchJob, message);
-            }
+            Some(Ok(finished)) => self.deliver_to_collector(id, ticket, job, finished),
+            Some(Err(why)) => self.reject(id, ticket, OutcomeCode::NoSuchJob, &why),
             None => self.reject_unknown(id, ticket, name),
+        }
+    }
+
+    /// Gives a client the output that it asked for. With that it is collected, if the client is there.
+    fn deliver_to_collector(&mut self, id: u64, ticket: u64, job: JobId, finished: Finished) {
+        self.deliver(id, ticket, finished);
+        if self.clients.contains_key(&id) {
+            self.hub.borrow_mut().collected(job);
         }
     }
 
@@ -237,7 +245,7 @@ impl Front {
         let Some(job) = self.find(id, ticket, name) else { return };
         let was_live = self.hub.borrow().is_live(job);
         self.hub.borrow_mut().cancel(job);
-        let state = self.hub.borrow().look_up(job).map(|(finished, _)| finished.report.outcome.as_str());
+        let state = self.hub.borrow().look_up(job).map(|record| record.report.outcome.as_str());
         let answer = serde_json::json!({ "job": name, "cancelled": was_live, "state": state });
         self.answer(id, ticket, &answer);
     }
@@ -255,8 +263,7 @@ impl Front {
     }
 
     pub(super) fn reject_unknown(&mut self, id: u64, ticket: u64, name: &str) {
-        let name = cut(name, MESSAGE_MAX / 16).escape_debug();
-        let message = format!("there is no job '{name}', or it ended so long ago that it is forgotten");
+        let message = self.hub.borrow().why_unknown(name);
         self.reject(id, ticket, OutcomeCode::NoSuchJob, &message);
     }
 

@@ -1,14 +1,19 @@
 //! What the front and the pool's users may ask the hub.
 
 use super::Hub;
+use super::finished::Record;
 use super::holding::Undelivered;
 use super::orders::{self, Listener};
 use crate::core::config::CoreConfig;
+use crate::core::event::Event;
 use crate::core::ids::{JobId, ProgramIndex, WorkerId};
+use crate::core::outcome::human;
 use crate::job::Finished;
 use crate::limits::{HANGING_MAX, LISTENERS_MAX};
 use crate::log::Log;
-use offload_protocol::nouns::ErrorDetail;
+use crate::public_id::Named;
+use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::nouns::{ErrorDetail, cut};
 use std::time::Duration;
 
 impl Hub {
@@ -42,15 +47,16 @@ impl Hub {
                 return Err(listener);
             }
             order.listeners.push(listener);
+            self.tell(Event::Awaited { job });
             return Ok(());
         }
-        match self.finished.get(job) {
-            Some((finished, has_output)) if has_output || finished.report.error.is_some() => {
-                let (finished, held) = (finished.clone(), Undelivered::nothing());
+        match self.finished.record(job).and_then(Record::finished) {
+            Some(finished) => {
+                let held = Undelivered::nothing();
                 self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
                 Ok(())
             }
-            _ => Err(listener),
+            None => Err(listener),
         }
     }
 
@@ -72,8 +78,34 @@ impl Hub {
     }
 
     /// How a job ended, as far as that is remembered; its output too, if that was kept.
-    pub(crate) fn look_up(&self, job: JobId) -> Option<(&Finished, bool)> {
-        self.finished.get(job)
+    pub(crate) fn look_up(&self, job: JobId) -> Option<&Record> {
+        self.finished.record(job)
+    }
+
+    /// Somebody who asked for the output of a job was given it.
+    pub(crate) fn collected(&mut self, job: JobId) {
+        if self.core.promises().kept_until(job).is_some() {
+            self.tell(Event::Collected { job });
+        }
+    }
+
+    /// Why nothing is known of the job of this name: it never was, it is forgotten, or it was not one of ours.
+    pub(crate) fn why_unknown(&self, name: &str) -> String {
+        let config = self.core.config();
+        let (results, keys) = (human(config.keep_results), human(config.keep_keys));
+        let shown = cut(name, MESSAGE_MAX / 16).escape_debug();
+        match self.ids.look_at(name) {
+            Named::Job(job) if job <= self.core.jobs().last() => format!(
+                "there is no job '{shown}' any more: it has ended and is forgotten; the result of a detached job is \
+                 kept for {results}, that of a job with an idempotency key for {keys}, other jobs while there is room"
+            ),
+            Named::Job(_) => format!("there is no job '{shown}' and never was"),
+            Named::ElsewhereOrBefore => format!(
+                "there is no job '{shown}' here: it was given its id by another supervisor, or by this one before it \
+                 was started again; jobs and results do not outlive their supervisor"
+            ),
+            Named::NoId => format!("there is no job '{shown}': this is not the id of a job"),
+        }
     }
 
     /// How many processes there may be at a time: a place for each, and those that hang in the kernel.

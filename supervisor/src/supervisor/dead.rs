@@ -1,72 +1,64 @@
 //! Dead letters: jobs whose every allowed attempt ended its worker, with their inputs and with all that is known of
-//! how that went, until somebody drops them or has them done again. The oldest make room for the youngest; one whose
-//! input alone is over the limit is not kept.
+//! how that went, until somebody drops them or has them done again, or their time is over. Which are kept, and for how
+//! long, the core decides (`core::letters`).
 
 use super::orders::{Order, micros};
 use super::{Hub, Refused, Submitted};
-use crate::core::action::{Ended, LostAttempt};
+use crate::core::action::{Ended, LetterKept, LostAttempt};
+use crate::core::event::Event;
 use crate::core::ids::JobId;
 use crate::job::Job;
-use crate::limits::{DEAD_BYTES_MAX, DEAD_LETTERS_MAX, LISTED_LINE_MAX};
+use crate::limits::LISTED_LINE_MAX;
 use crate::views::{AttemptView, DeadView, UsageView};
-use offload_protocol::nouns::{Report, cut};
-use std::collections::{BTreeMap, VecDeque};
+use bytes::Bytes;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetters {
     letters: BTreeMap<JobId, Letter>,
-    /// In the order in which they died.
-    order: VecDeque<JobId>,
-    input_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Letter {
     job: Job,
+    /// There was room for the input as well: the job can be tried again.
+    has_input: bool,
+    input_bytes: u64,
     died_at: Instant,
     error: String,
     attempts: Vec<AttemptView>,
 }
 
 impl DeadLetters {
-    fn insert(&mut self, id: JobId, letter: Letter) {
-        if letter.job.input.len() > DEAD_BYTES_MAX {
-            return;
-        }
-        self.input_bytes += letter.job.input.len();
-        self.letters.insert(id, letter);
-        self.order.push_back(id);
-        while self.letters.len() > DEAD_LETTERS_MAX || self.input_bytes > DEAD_BYTES_MAX {
-            let Some(oldest) = self.order.pop_front() else { return };
-            self.remove(oldest);
-        }
-    }
-
-    fn remove(&mut self, id: JobId) -> Option<Letter> {
-        let letter = self.letters.remove(&id)?;
-        self.input_bytes -= letter.job.input.len();
-        self.order.retain(|other| *other != id);
-        Some(letter)
+    /// Its time is over, or somebody does not need it any more.
+    pub(super) fn forget(&mut self, id: JobId) {
+        self.letters.remove(&id);
     }
 }
 
 impl Hub {
     /// A job has died for good.
-    pub(super) fn bury_letter(&mut self, ended: &Ended, order: &Order, report: &Report) {
+    pub(super) fn bury_letter(&mut self, ended: &Ended, letter: LetterKept, order: &Order, report: &Report) {
+        let has_input = match letter {
+            LetterKept::Whole => true,
+            LetterKept::WithoutInput => false,
+            LetterKept::Not => return,
+        };
         let attempts = self.attempt_views(&ended.lost);
         let error =
             report.error.as_ref().map_or(String::new(), |error| format!("{}: {}", error.code, error.message));
         let mut options = order.options.clone();
         // Another try is another job.
         options.idempotency = None;
-        let job = Job::new(&order.task)
-            .input(order.input.clone())
-            .content(order.content)
-            .options(options)
-            .client(&order.client);
-        self.dead.insert(ended.job, Letter { job, died_at: Instant::now(), error, attempts });
+        let input = if has_input { order.input.clone() } else { Bytes::new() };
+        let job =
+            Job::new(&order.task).input(input).content(order.content).options(options).client(&order.client);
+        let (died_at, input_bytes) = (Instant::now(), order.input.len() as u64);
+        let letter = Letter { job, has_input, input_bytes, died_at, error, attempts };
+        self.dead.letters.insert(ended.job, letter);
     }
 
     /// Those that are older than this one, the youngest first, with few of the last words.
@@ -83,16 +75,27 @@ impl Hub {
 
     /// Forgets one. False if it is not there.
     pub(crate) fn drop_dead_letter(&mut self, id: JobId) -> bool {
-        self.dead.remove(id).is_some()
+        let was_there = self.dead.letters.remove(&id).is_some();
+        self.tell(Event::LetterDropped { job: id });
+        was_there
     }
 
     /// Submits the job again, as a new one whose output is kept, and forgets the letter if that was accepted. None if
     /// it is not there.
     pub(crate) fn retry_dead_letter(&mut self, id: JobId) -> Option<Result<Submitted, Refused>> {
-        let job = self.dead.letters.get(&id)?.job.clone();
+        let letter = self.dead.letters.get(&id)?;
+        if !letter.has_input {
+            let message = format!(
+                "there was no room to keep the input of {} bytes with the dead letter; submit the job anew",
+                letter.input_bytes
+            );
+            let error = ErrorDetail::new(OutcomeCode::StorageFull, message);
+            return Some(Err(Refused { error, listener: None }));
+        }
+        let job = letter.job.clone();
         let submitted = self.submit(job, true, None);
         if submitted.is_ok() {
-            self.dead.remove(id);
+            self.drop_dead_letter(id);
         }
         Some(submitted)
     }
@@ -103,7 +106,9 @@ impl Hub {
             task: letter.job.task.clone(),
             client: letter.job.client.clone(),
             dead_for_us: micros(letter.died_at.elapsed()),
-            input_bytes: letter.job.input.len() as u64,
+            input_bytes: letter.input_bytes,
+            has_input: letter.has_input,
+            kept_for_us: self.core.letters().kept_until(id).map_or(0, |until| micros(until - self.now())),
             error: letter.error.clone(),
             attempts: attempts.collect(),
         }
@@ -151,29 +156,5 @@ fn brief(attempt: &AttemptView) -> AttemptView {
         usage: attempt.usage,
         previous_jobs: attempt.previous_jobs.clone(),
         blamed: attempt.blamed,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn letter(bytes: usize) -> Letter {
-        let job = Job::new("x").input(vec![0; bytes]);
-        Letter { job, died_at: Instant::now(), error: String::new(), attempts: Vec::new() }
-    }
-
-    #[test]
-    fn the_oldest_letters_make_room_by_number_and_by_bytes() {
-        let mut dead = DeadLetters::default();
-        (1..=DEAD_LETTERS_MAX as u64 + 2).for_each(|job| dead.insert(JobId(job), letter(1)));
-        assert_eq!(dead.letters.len(), DEAD_LETTERS_MAX);
-        assert!(!dead.letters.contains_key(&JobId(2)) && dead.letters.contains_key(&JobId(3)));
-        dead.insert(JobId(4999), letter(DEAD_BYTES_MAX + 1));
-        assert_eq!(dead.letters.len(), DEAD_LETTERS_MAX, "one that can never fit costs no other its place");
-        dead.insert(JobId(5000), letter(DEAD_BYTES_MAX));
-        assert_eq!((dead.letters.len(), dead.input_bytes), (1, DEAD_BYTES_MAX));
-        assert!(dead.remove(JobId(5000)).is_some() && dead.remove(JobId(5000)).is_none());
-        assert_eq!(dead.input_bytes, 0);
     }
 }

@@ -5,6 +5,7 @@ use super::finished::Record;
 use super::orders::micros;
 use crate::core::ids::JobId;
 use crate::core::jobs::JobState;
+use crate::core::kept::Owner;
 use crate::core::outcome::human;
 use crate::core::registry::Class;
 use crate::core::{Explanation, Waiting};
@@ -15,7 +16,7 @@ impl Hub {
     pub(crate) fn explain(&self, id: JobId) -> Option<ExplanationView> {
         match self.core.explain(self.now(), id) {
             Some(explanation) => Some(self.explain_living(id, &explanation)),
-            None => self.finished.record(id).map(explain_ended),
+            None => self.finished.record(id).map(|record| self.explain_ended(id, record)),
         }
     }
 
@@ -50,6 +51,7 @@ impl Hub {
             JobState::Queued => {
                 job.waiting.as_ref().map_or_else(Vec::new, |waiting| why_waiting(job, waiting))
             }
+            JobState::Held => job.held.iter().map(why_held).collect(),
             JobState::Assigned { .. } => vec![format!(
                 "it was given to {} and waits for its turn there",
                 self.worker_words(job.given_to)
@@ -75,6 +77,10 @@ impl Hub {
                 job.checkpoint_bytes
             ));
         }
+        if let Some(before) = job.key_before {
+            let before = self.name(before);
+            reasons.push(format!("its key stood for job {before}, until the time of the key was over"));
+        }
         reasons.extend(job.lost.iter().map(|lost| match lost.attempt {
             0 => format!("a worker ended before it started the job: {}", lost.what),
             attempt => format!("attempt {attempt} was lost: {}", lost.what),
@@ -95,6 +101,13 @@ impl Hub {
         reasons
     }
 
+    fn explain_ended(&self, id: JobId, record: &Record) -> ExplanationView {
+        let until = self.core.promises().kept_until(id);
+        let kept = until.map(|until| format!("its result is kept for another {}", human(until - self.now())));
+        let why_not = || record.finished().is_none().then(|| record.why_no_output());
+        explain_ended(record, kept.or_else(why_not))
+    }
+
     fn worker_words(&self, place: Option<crate::core::ids::Place>) -> String {
         let Some(place) = place else { return "a worker".to_owned() };
         let pid = self.pid_of(place.worker).unwrap_or(0);
@@ -106,6 +119,7 @@ fn word(state: JobState) -> &'static str {
     match state {
         JobState::Parked => "parked",
         JobState::Queued => "queued",
+        JobState::Held => "held",
         JobState::Assigned { .. } => "assigned",
         JobState::Running { .. } => "running",
     }
@@ -116,6 +130,14 @@ fn class(class: Class) -> &'static str {
         Class::Short => "short",
         Class::Long => "long",
     }
+}
+
+fn why_held((owner, kept, limit): &(Owner, u64, u64)) -> String {
+    format!(
+        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {owner} \
+         hold {kept} bytes, the limit is {limit}, and twice that for all; it goes on when results are collected, when \
+         their time is over, or when somebody waits for it"
+    )
 }
 
 fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
@@ -149,8 +171,8 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
     reasons
 }
 
-fn explain_ended(record: &Record) -> ExplanationView {
-    let report = &record.finished.report;
+fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
+    let report = &record.report;
     let ran = report.receipt.worker_pid != 0;
     let reason = match &report.error {
         None => format!("it has ended: the task returned {} bytes", report.receipt.output_bytes),
@@ -161,9 +183,9 @@ fn explain_ended(record: &Record) -> ExplanationView {
     ExplanationView {
         job: report.job.clone(),
         task: report.task.clone(),
-        client: record.client.clone(),
+        client: record.client.to_string(),
         state: report.outcome.to_string(),
-        reasons: std::iter::once(reason).chain(lost).collect(),
+        reasons: std::iter::once(reason).chain(kept).chain(lost).collect(),
         age_us: micros(record.age),
         attempts: report.attempts,
         attempts_allowed: None,

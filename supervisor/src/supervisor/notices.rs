@@ -180,6 +180,17 @@ impl Hub {
             Notice::RolledBack { program, why } => {
                 format!("program `{}`: the new version is taken back: {why}", self.program_name(*program))
             }
+            Notice::KeyUsedAgain { job, before } => {
+                let (job, before) = (self.name(*job), self.name(*before));
+                format!("job {job}: its key stood for job {before}, until the time of the key was over")
+            }
+            Notice::LetterNotKept { job } => {
+                format!(
+                    "job {} died, and there is no room for another dead letter; `offload dead list` shows those \
+                     that there are",
+                    self.name(*job)
+                )
+            }
             Notice::Recovered { program } => {
                 format!("program `{}`: a worker is ready, jobs are taken again", self.program_name(*program))
             }

@@ -3,9 +3,11 @@
 use super::Hub;
 use super::finished::Ending;
 use super::holding::Undelivered;
-use crate::core::action::Ended;
+use crate::core::action::{Ended, Released};
+use crate::core::ids::JobId;
 use crate::event_loop::{Context, Hold};
 use crate::job::{Finished, Job};
+use crate::limits::PROMISE_BYTES;
 use bytes::Bytes;
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::SubmitOptions;
@@ -26,8 +28,6 @@ pub(crate) struct Order {
     pub(super) options: SubmitOptions,
     /// The state that the next attempt goes on from.
     pub(super) checkpoint: Option<Bytes>,
-    /// Nobody is there to take the output, so it is kept for whoever asks later.
-    keep_output: bool,
     pub(super) listeners: Vec<Listener>,
     /// The loop goes on while a job is awaited.
     _hold: Hold,
@@ -71,13 +71,7 @@ impl Listener {
 }
 
 impl Order {
-    pub(super) fn new(
-        job: Job,
-        account: &str,
-        keep_output: bool,
-        listener: Option<Listener>,
-        hold: Hold,
-    ) -> Order {
+    pub(super) fn new(job: Job, account: &str, listener: Option<Listener>, hold: Hold) -> Order {
         Order {
             account: Arc::from(account),
             task: job.task,
@@ -86,7 +80,6 @@ impl Order {
             client: cut(&job.client, LABEL_MAX).to_owned(),
             options: job.options,
             checkpoint: None,
-            keep_output,
             listeners: listener.into_iter().collect(),
             _hold: hold,
         }
@@ -109,16 +102,31 @@ impl Hub {
         let held = self.undelivered(&order.account, output.len() as u64);
         let finished = Finished { report, output };
         let age = ended.queued + ended.run + ended.returned;
-        if ended.outcome == OutcomeCode::Poison {
-            self.bury_letter(ended, &order, &finished.report);
+        if let Some(letter) = ended.letter {
+            self.bury_letter(ended, letter, &order, &finished.report);
         }
         let lost = self.attempt_views(&ended.lost);
-        let record = Ending { client: order.client, age, lost, keep_output: order.keep_output };
-        self.finished.remember(ended.job, &finished, record);
+        let bytes = PROMISE_BYTES + ended.text_bytes();
+        let record = Ending { client: order.client, age, lost, bytes };
+        self.finished.remember(ended.job, &finished, ended.keep, record);
+        self.make_room_for_promises();
         for listener in order.listeners {
             let (finished, held) = (finished.clone(), held.clone());
             self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
         }
+    }
+
+    /// What was promised of a job is over.
+    pub(super) fn end_promise(&mut self, job: JobId, why: Released) {
+        self.finished.release(job, why);
+        self.make_room_for_promises();
+    }
+
+    /// What is remembered as a courtesy takes the room that promises leave.
+    fn make_room_for_promises(&mut self) {
+        let promised = self.core.promises().kept().all().bytes;
+        let most = self.core.config().max_kept_bytes.saturating_sub(promised);
+        self.finished.forget_collected_over(most);
     }
 
     /// Nobody will do what was ordered.

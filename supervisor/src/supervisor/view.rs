@@ -10,8 +10,8 @@ use crate::core::jobs::{Job, JobState};
 use crate::core::slots::{Retire, Role, Slot, SlotState};
 use crate::limits::CLIENTS_SHOWN_MAX;
 use crate::views::{
-    ClientView, IoPoolView, JobView, LedgerView, LoopView, Percentiles, QueueCounts, SlowCallback, Status,
-    TaskView, WaitEstimate, WorkerCounts, WorkerView,
+    ClientView, DeadCounts, IoPoolView, JobView, KeptCounts, LedgerView, LoopView, Percentiles, QueueCounts,
+    SlowCallback, Status, TaskView, WaitEstimate, WorkerCounts, WorkerView,
 };
 use crate::workers::Confinement;
 use offload_protocol::nouns::{Lane, OutcomeCode};
@@ -37,6 +37,8 @@ impl Hub {
                 max_jobs: config.max_jobs,
                 max_bytes: config.max_bytes,
             },
+            kept: self.kept_counts(),
+            dead_letters: self.dead_counts(),
             jobs: self.job_counts(),
             ledger: LedgerView { balanced: self.core.is_balanced() },
             event_loop: self.loop_view(),
@@ -106,6 +108,24 @@ impl Hub {
         counts
     }
 
+    fn kept_counts(&self) -> KeptCounts {
+        let (promises, config) = (self.core.promises(), self.core.config());
+        let all = promises.kept().all();
+        KeptCounts {
+            jobs: all.count,
+            bytes: all.bytes,
+            max_bytes: config.max_kept_bytes,
+            max_bytes_per_client: config.kept_bytes_of_one(),
+            held: promises.held_count(),
+        }
+    }
+
+    fn dead_counts(&self) -> DeadCounts {
+        let letters = self.core.letters();
+        let all = letters.kept().all();
+        DeadCounts { letters: all.count, bytes: all.bytes, not_kept: letters.not_kept() }
+    }
+
     fn loop_view(&self) -> LoopView {
         let metrics = self.handle.metrics();
         LoopView {
@@ -152,11 +172,11 @@ impl Hub {
     }
 
     pub(super) fn ended_job(record: &Record) -> JobView {
-        let report = &record.finished.report;
+        let report = &record.report;
         JobView {
             job: report.job.clone(),
             task: report.task.clone(),
-            client: record.client.clone(),
+            client: record.client.to_string(),
             state: report.outcome.to_string(),
             attempts: report.attempts,
             age_us: micros(record.age),
@@ -168,7 +188,7 @@ impl Hub {
 
     pub(super) fn live_job(&self, id: JobId, job: &Job) -> JobView {
         let worker = match job.state {
-            JobState::Parked | JobState::Queued => None,
+            JobState::Parked | JobState::Queued | JobState::Held => None,
             JobState::Assigned { worker } | JobState::Running { worker, .. } => Some(worker),
         };
         JobView {

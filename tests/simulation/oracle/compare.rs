@@ -5,6 +5,7 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::action::Action;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::Mono;
+use offload_supervisor::core::jobs::JobState;
 use offload_supervisor::core::slots::Role;
 use offload_supervisor::core::{Core, Phase};
 
@@ -20,6 +21,7 @@ impl Oracle {
         self.compare_shares(now)?;
         self.compare_books(core)?;
         self.compare_memory(core)?;
+        self.compare_promises(core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
         // A tick may have brought about something that is due at once, but not again and again.
@@ -95,10 +97,12 @@ impl Oracle {
         let may_be_kept_back =
             |book: &super::JobBook| book.is_doubtful || (book.is_on_probation() && (is_testing || is_closed));
         let could = |task: &String| idle.iter().filter(|book| book.offers.contains_key(task)).count() > kept;
+        // One that is held back has a reason, which is looked at elsewhere.
+        let is_held = |id| core.jobs().get(id).is_some_and(|job| job.state == JobState::Held);
         let waits = |id: &&_| {
-            let book = &self.jobs[id];
+            let book = &self.jobs[*id];
             let is_free = book.holder.is_none() && !may_be_kept_back(book) && self.must_start(**id);
-            is_free && could(&book.task)
+            is_free && could(&book.task) && !is_held(**id)
         };
         let waiting = self.live.iter().find(waits);
         demand(waiting.is_none(), "O9", || format!("{waiting:?} waits, {} workers are idle", idle.len()))
@@ -122,7 +126,8 @@ impl Oracle {
     /// # Errors
     /// What is not so.
     pub(crate) fn all_is_well(&self, core: &Core, now: Mono) -> Result<(), Failure> {
-        let due = core.next_deadline();
+        // What is kept is over at some time.
+        let due = core.next_deadline().filter(|due| Some(*due) != self.promises.next_end());
         let ages = self.config.max_age.is_some();
         let is_hopeless = ages || self.programs.iter().any(|program| program.may_be_broken);
         demand(due.is_none() || is_hopeless, "O8", || format!("something is due at {due:?}, it is {now:?}"))?;

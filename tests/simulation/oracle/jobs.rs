@@ -4,8 +4,9 @@ use super::{Failure, Oracle, demand};
 use crate::script::FakeTask;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
 use offload_supervisor::core::action::Ended;
-use offload_supervisor::core::event::{Event, JobRequest, Key};
+use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_supervisor::core::kept::Owner;
 use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(super) struct JobBook {
     /// Length of its checkpoint.
     pub(super) checkpoint: u64,
     pub(super) client: String,
-    key: Option<Key>,
+    pub(super) owner: Owner,
     pub(super) deadline: Option<Mono>,
     timeout: Duration,
     /// Most attempts, if the submitter said so, and otherwise, if it may be run again.
@@ -204,14 +205,6 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether the key was used before, and for the same.
-    fn known(&self, request: &JobRequest) -> Option<(JobId, bool)> {
-        let key = request.key.as_ref()?;
-        let is_it = |book: &JobBook| book.key.as_ref().is_some_and(|known| known.name == key.name);
-        let (id, book) = self.jobs.iter().find(|(_, book)| is_it(book))?;
-        Some((*id, book.key.as_ref() == Some(key) && book.task == request.task))
-    }
-
     pub(super) fn judge_acceptance(
         &mut self,
         now: Mono,
@@ -227,6 +220,7 @@ impl Oracle {
         }
         let is_legal = !self.is_ending()
             && known.is_none()
+            && self.is_full_of_promises(&request) == (false, false)
             && !self.is_queue_full()
             && self.has_room(&request.client, request.input_bytes, false)
             && request.input_bytes <= self.config.max_payload
@@ -236,6 +230,7 @@ impl Oracle {
         demand(!self.jobs.contains_key(&id), "O1", || format!("{id} exists already"))?;
         self.accepted += 1;
         self.live.insert(id);
+        self.promise(id, &request);
         let book = self.open_book(now, ticket, request);
         self.jobs.insert(id, book);
         Ok(())
@@ -247,7 +242,7 @@ impl Oracle {
             bytes: request.input_bytes,
             checkpoint: 0,
             client: request.client,
-            key: request.key,
+            owner: request.owner,
             deadline: request.deadline.map(|deadline| now + deadline),
             timeout: request.timeout.unwrap_or(self.config.run_timeout),
             asked: request.attempts,
@@ -301,7 +296,9 @@ impl Oracle {
             }
             OutcomeCode::TooLarge => request.input_bytes > self.config.max_payload,
             OutcomeCode::Overloaded => {
-                self.is_queue_full() || !self.has_room(&request.client, request.input_bytes, true)
+                self.is_queue_full()
+                    || !self.has_room(&request.client, request.input_bytes, true)
+                    || self.is_full_of_promises(&request).1
             }
             OutcomeCode::BadRequest => {
                 request.timeout == Some(Duration::ZERO)
@@ -312,6 +309,7 @@ impl Oracle {
             OutcomeCode::Quota => {
                 self.waiting_of(&request.client) >= self.config.max_jobs_of_one()
                     || !self.has_room(&request.client, request.input_bytes, true)
+                    || self.is_full_of_promises(&request).0
             }
             OutcomeCode::Conflict => self.known(&request).is_some_and(|(_, is_same)| !is_same),
             OutcomeCode::UnknownTask => self.is_unknown(&request.task),

@@ -17,7 +17,8 @@
 //! | O12 | a refusal has a reason and no effect; a program that says nothing is refused when it should be |
 //! | O13 | the tally is right |
 //! | O16 | what is held is on the account of whoever it is held for; nobody is let in or started beyond his share |
-//! | O18 | each reload is answered once, when all have the version that they should; nobody's job is harmed by it |
+//! | O17 | a key, a result that nobody has taken and a dead letter are there until their time is over, and no longer |
+//! | O18 | each reload is answered once, when all have the version that they should; nobody is harmed by it |
 //! | O15 | nobody is accused of what he has not done, and who has done it is ended: an outcome that blames names an attempt |
 //! |     | of that very job, which ran on that worker when it ended; after a death its jobs are with no others |
 
@@ -25,6 +26,7 @@ mod compare;
 mod jobs;
 mod memory;
 mod orders;
+mod promises;
 mod reloads;
 mod shares;
 mod starts;
@@ -40,6 +42,7 @@ use offload_supervisor::core::action::{Action, Notice};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use promises::PromiseBooks;
 use reloads::ReloadBook;
 use shares::ShareBook;
 use starts::StartBook;
@@ -91,6 +94,7 @@ pub(crate) struct Oracle {
     reloads: ReloadBook,
     shares: ShareBook,
     memory: MemoryBook,
+    promises: PromiseBooks,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
     /// It was ever configured that one start in silence is enough to refuse jobs.
@@ -130,6 +134,7 @@ impl Oracle {
             reloads: ReloadBook::new(config.programs),
             shares: ShareBook::default(),
             memory: MemoryBook::default(),
+            promises: PromiseBooks::default(),
             least_restarts: config.max_restarts,
             silence_may_be_final: config.max_silent_starts == 1,
             least_backoff: (config.backoff_min, config.backoff_max),
@@ -173,6 +178,7 @@ impl Oracle {
         }
         self.memory.note(event);
         let must = self.take_note(now, event, is_honest);
+        self.note_promises(now, event);
         self.begin_reload(event);
         for action in actions {
             // What was lost with a worker is decided before anything is given out or started again.
@@ -180,6 +186,7 @@ impl Oracle {
                 self.forget_the_dead(now);
             }
             self.judge(now, event, action)?;
+            self.judge_promise_action(now, event, action)?;
         }
         demand(self.asked.is_none(), "O10", || "a request was not answered".to_owned())?;
         self.demand_duty(&must, actions)?;
@@ -191,9 +198,9 @@ impl Oracle {
         self.compare(now, event, actions, core)
     }
 
-    /// K: each job can be ended and its worker be told; each place can be left, killed, filled and logged.
+    /// K: each job can be ended and its worker be told; what is kept can be released; each place can be left, killed, filled and logged.
     fn actions_max(&self) -> usize {
-        3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4
+        3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4 + self.promises.count()
     }
 
     fn judge(&mut self, now: Mono, event: &Event, action: &Action) -> Result<(), Failure> {
@@ -218,6 +225,7 @@ impl Oracle {
             Action::Reloaded { version, rolled_back } => {
                 self.judge_reloaded(event, *version, rolled_back.is_none())
             }
+            Action::Release { .. } | Action::ForgetLetter { .. } => Ok(()),
             Action::Over => self.judge_over(),
         }
     }

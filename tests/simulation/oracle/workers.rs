@@ -201,11 +201,9 @@ impl Oracle {
                     book.heard_at = now;
                 }
             }
-            Event::Checkpoint { .. }
-            | Event::Measured { .. }
-            | Event::Cancel { .. }
-            | Event::Held { .. }
-            | Event::Released { .. } => {}
+            Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
+            Event::Held { .. } | Event::Released { .. } => {}
+            Event::Awaited { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
         }
         Duty::Nothing
     }

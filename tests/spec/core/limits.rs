@@ -2,7 +2,7 @@
 
 use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
 use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{Event, JobRequest};
+use offload_supervisor::core::event::{Event, JobRequest, Key};
 use offload_supervisor::core::ids::{JobId, WorkerId};
 use offload_supervisor::core::ledger::Holding;
 use offload_supervisor::exit::Exit;
@@ -105,6 +105,8 @@ fn small_config() -> CoreConfig {
         max_bytes: 100,
         max_payload: 100,
         max_rss: Some(1 << 30),
+        max_kept_bytes: 8 << 10,
+        keep_results: Duration::from_millis(500),
         ..CoreConfig::default()
     }
 }
@@ -130,18 +132,24 @@ fn any_event() -> impl Strategy<Value = Event> {
     let run = Duration::from_micros(10);
     let usage = Usage::default();
     prop_oneof![
-        4 => (any::<bool>(), 0u64..30, proptest::option::of(0u64..200)).prop_map(|(sum, input_bytes, deadline)| {
+        4 => (any::<bool>(), 0u64..30, proptest::option::of(0u64..200), 0u128..6).prop_map(|(sum, input_bytes, deadline, promise)| {
             let task = if sum { "sum" } else { "charge" }.to_owned();
             let deadline = deadline.map(Duration::from_millis);
             let ticket = offload_supervisor::core::ids::Ticket(0);
-            Event::Submit { ticket, request: JobRequest { task, input_bytes, deadline, ..JobRequest::default() } }
+            let key = (promise > 3).then(|| Key { name: "mine".to_owned(), digest: promise });
+            let keeps_output = promise > 1;
+            let request = JobRequest { task, input_bytes, deadline, key, keeps_output, ..JobRequest::default() };
+            Event::Submit { ticket, request }
         }),
+        1 => job().prop_map(|job| Event::Awaited { job }),
+        1 => job().prop_map(|job| Event::Collected { job }),
+        1 => job().prop_map(|job| Event::LetterDropped { job }),
         1 => job().prop_map(|job| Event::Cancel { job }),
         1 => (worker(), any::<bool>()).prop_map(|(worker, fatal)| Event::SpawnFailed { worker, fatal, message: String::new() }),
         3 => worker().prop_map(|worker| Event::Hello { worker, tasks: offers() }),
         1 => worker().prop_map(|worker| Event::Unfit { worker, message: String::new() }),
         6 => (worker(), job(), 1u32..3).prop_map(|(worker, job, attempt)| Event::Started { worker, job, attempt }),
-        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run, usage, output_bytes: 0 }),
+        6 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| Event::Finished { worker, job, attempt, run, usage, output_bytes: 2000 }),
         1 => (worker(), job(), 1u32..3).prop_map(move |(worker, job, attempt)| {
             Event::Failed { worker, job, attempt, run, kind: FailureKind::Panic, message: String::new(), usage }
         }),

@@ -3,6 +3,7 @@
 mod blame;
 mod corners;
 mod limits;
+mod promises;
 mod renewal;
 mod scheduling;
 mod silence;

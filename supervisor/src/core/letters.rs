@@ -1,0 +1,147 @@
+//! Dead letters: jobs whose every allowed attempt ended its worker. The shell keeps them, with their inputs, for whoever
+//! wants to know what happened or to try again; here it is decided which are kept, and until when.
+//!
+//! Once a letter is kept it is there until its time is over, or until somebody drops it or has it tried again. No other
+//! letter, of the same client or of another one, takes its place: when a client's part of the letters is full, or all
+//! are, it is the *new* letter that is not kept, and the job's error says so. A job is not refused at the door for that:
+//! then one client's bad inputs would stop its good ones. Of a letter whose input finds no room the rest is kept.
+
+use super::Core;
+use super::action::{Action, Actions, Ended, LetterKept, Notice};
+use super::ids::{JobId, Mono};
+use super::kept::{Kept, Owner};
+use super::sabotage::Bug;
+use crate::limits::PROMISE_BYTES;
+use offload_protocol::nouns::OutcomeCode;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// All letters.
+#[derive(Debug, Default)]
+pub struct Letters {
+    by_job: BTreeMap<JobId, Letter>,
+    kept: Kept,
+    ends: BTreeSet<(Mono, JobId)>,
+    not_kept: u64,
+}
+
+#[derive(Debug)]
+struct Letter {
+    owner: Owner,
+    bytes: u64,
+    until: Mono,
+}
+
+impl Letters {
+    /// How many there are and how much they hold, by owner and in all.
+    pub fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Jobs that died and of which no letter could be kept.
+    pub fn not_kept(&self) -> u64 {
+        self.not_kept
+    }
+
+    /// Until when the letter of this job is kept, if there is one.
+    pub fn kept_until(&self, job: JobId) -> Option<Mono> {
+        self.by_job.get(&job).map(|letter| letter.until)
+    }
+
+    /// When the next one's time is over.
+    pub fn next_end(&self) -> Option<Mono> {
+        self.ends.first().map(|(when, _)| *when)
+    }
+
+    fn insert(&mut self, job: JobId, letter: Letter) {
+        self.kept.hold(&letter.owner, letter.bytes);
+        self.ends.insert((letter.until, job));
+        self.by_job.insert(job, letter);
+    }
+
+    fn remove(&mut self, job: JobId) {
+        let Some(letter) = self.by_job.remove(&job) else { return };
+        self.kept.release(&letter.owner, letter.bytes);
+        self.ends.remove(&(letter.until, job));
+    }
+
+    /// What is wrong with the sums, if anything is.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let bytes: u64 = self.by_job.values().map(|letter| letter.bytes).sum();
+        let sum = super::kept::Sum { count: self.by_job.len(), bytes };
+        let is_right = sum == self.kept.all() && self.ends.len() == self.by_job.len();
+        if is_right { Ok(()) } else { Err("dead letters do not add up".to_owned()) }
+    }
+}
+
+impl Core {
+    /// A job has ended: whether it is kept as a dead letter, if it is one.
+    pub(super) fn keep_letter(
+        &mut self,
+        now: Mono,
+        owner: &Owner,
+        input_bytes: u64,
+        ended: &mut Ended,
+        actions: &mut Actions,
+    ) {
+        if ended.outcome != OutcomeCode::Poison {
+            return;
+        }
+        let record = PROMISE_BYTES + ended.text_bytes();
+        let (own, all) = (self.letters.kept.of(owner), self.letters.kept.all());
+        let (config, of_one) = (&self.config, self.config.dead_letters_of_one());
+        let limits = [(own, of_one), (all, (config.max_dead_letters, config.max_dead_bytes))];
+        let fits = |bytes: u64| {
+            limits.iter().all(|(sum, (count, most))| sum.count < *count && sum.bytes + bytes <= *most)
+        };
+        let letter = match () {
+            () if fits(record + input_bytes) => LetterKept::Whole,
+            () if fits(record) => LetterKept::WithoutInput,
+            () if self.sabotage.is(Bug::LetterEvicted) => {
+                let first = self.letters.ends.first().map(|(_, job)| *job);
+                first.into_iter().for_each(|job| self.letters.remove(job));
+                actions.extend(first.map(|job| Action::ForgetLetter { job }));
+                LetterKept::Whole
+            }
+            () => LetterKept::Not,
+        };
+        ended.letter = Some(letter);
+        let why = match letter {
+            LetterKept::Whole => None,
+            LetterKept::WithoutInput => Some("its dead letter is kept without the input"),
+            LetterKept::Not => Some("it is not kept as a dead letter"),
+        };
+        if let (Some(why), Some(error)) = (why, &mut ended.error) {
+            error.message.push_str(&format!(
+                "; {why}: there are {} letters of {owner} with {} bytes, the limits are {} and {}, and {} and {} in all",
+                own.count, own.bytes, of_one.0, of_one.1, config.max_dead_letters, config.max_dead_bytes
+            ));
+        }
+        if letter == LetterKept::Not {
+            self.letters.not_kept += 1;
+            actions.push(Action::Log(Notice::LetterNotKept { job: ended.job }));
+            return;
+        }
+        let bytes = record + if letter == LetterKept::Whole { input_bytes } else { 0 };
+        let until = now + self.config.keep_dead_letters;
+        self.letters.insert(ended.job, Letter { owner: owner.clone(), bytes, until });
+    }
+
+    /// Letters whose time is over are forgotten.
+    pub(super) fn end_letters(&mut self, now: Mono, actions: &mut Actions) {
+        while let Some(&(_, job)) = self.letters.ends.first().filter(|(when, _)| *when <= now) {
+            self.letters.remove(job);
+            actions.push(Action::ForgetLetter { job });
+        }
+    }
+
+    /// Somebody has dropped a letter, or has had it tried again.
+    pub(super) fn on_letter_dropped(&mut self, job: JobId) {
+        self.letters.remove(job);
+    }
+
+    /// It is over: nobody can come back for any.
+    pub(super) fn forget_letters(&mut self) {
+        let not_kept = self.letters.not_kept;
+        self.letters = Letters { not_kept, ..Letters::default() };
+    }
+}

@@ -1,0 +1,291 @@
+//! What is kept beyond the end of a job, for how long, and what happens when there is no room for it.
+
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode::*};
+use offload_supervisor::core::action::{Keep, LetterKept, Notice, Released};
+use offload_supervisor::core::config::CoreConfig;
+use offload_supervisor::core::event::{Event, JobRequest, Key};
+use offload_supervisor::core::ids::JobId;
+use offload_supervisor::core::jobs::JobState;
+use offload_supervisor::core::kept::Owner;
+use offload_supervisor::limits::PROMISE_BYTES;
+use std::time::Duration;
+use tests::pool_under_test::{PoolUnderTest, Start};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn pool(change: impl FnOnce(&mut CoreConfig)) -> PoolUnderTest {
+    let mut config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
+    change(&mut config);
+    PoolUnderTest::with(config, Start::Hello)
+}
+
+fn by(client: &str) -> impl Fn(&mut JobRequest) {
+    move |request| {
+        request.client = client.to_owned();
+        request.owner = Owner::of(client);
+    }
+}
+
+fn keyed(client: &str, key: &str) -> impl Fn(&mut JobRequest) {
+    let (by, key) = (by(client), Key { name: key.to_owned(), digest: 1 });
+    move |request| {
+        by(request);
+        request.key = Some(key.clone());
+    }
+}
+
+fn detached(client: &str) -> impl Fn(&mut JobRequest) {
+    let by = by(client);
+    move |request| {
+        by(request);
+        request.keeps_output = true;
+    }
+}
+
+fn run_one(pool: &mut PoolUnderTest, change: impl Fn(&mut JobRequest), output_bytes: u64) -> JobId {
+    let job = pool.submit_with("charge", change);
+    pool.start(job);
+    pool.finish_with(job, MS, output_bytes);
+    job
+}
+
+fn again_in(error: &ErrorDetail) -> Duration {
+    Duration::from_millis(error.retry_after_ms.expect("a time at which there is room"))
+}
+
+#[test]
+fn ten_thousand_jobs_of_another_client_make_nobody_forget_a_key_or_a_result() {
+    let mut pool = pool(|_| ());
+    let key = run_one(&mut pool, keyed("me", "bill"), 10);
+    let result = run_one(&mut pool, detached("me"), 10);
+    for _ in 0..10_100 {
+        run_one(&mut pool, by("other"), 10);
+    }
+    assert_eq!(pool.submit_with("charge", keyed("me", "bill")), key);
+    assert!(pool.core.promises().kept_until(result).is_some());
+    assert!(pool.released.is_empty(), "{:?}", pool.released);
+}
+
+#[test]
+fn a_key_is_known_for_its_time_and_then_it_is_said_that_it_was_used_before() {
+    let mut pool = pool(|config| config.keep_keys = 2 * HOUR);
+    let first = run_one(&mut pool, keyed("me", "bill"), 10);
+    pool.wait(2 * HOUR - MS);
+    assert_eq!(pool.submit_with("charge", keyed("me", "bill")), first);
+    pool.wait(MS);
+    assert_eq!(pool.released.get(&first), Some(&Released::TimeIsOver));
+    let second = pool.submit_with("charge", keyed("me", "bill"));
+    assert_ne!(second, first);
+    assert!(pool.notices.contains(&Notice::KeyUsedAgain { job: second, before: first }));
+    assert_eq!(pool.core.explain(pool.now, second).unwrap().key_before, Some(first));
+    assert_eq!(pool.submit_with("charge", keyed("me", "bill")), second, "it is the same while it lives");
+}
+
+#[test]
+fn a_key_belongs_to_its_client_whatever_the_two_are_called() {
+    let mut pool = pool(|_| ());
+    let one = pool.submit_with("charge", keyed("team", "bill/17"));
+    let other = pool.submit_with("charge", keyed("team/bill", "17"));
+    let nobody = pool.submit_with("charge", keyed("", "team/bill/17"));
+    assert!(one != other && other != nobody && nobody != one);
+    assert_eq!(pool.submit_with("charge", keyed("", "team/bill/17")), nobody);
+}
+
+#[test]
+fn a_result_is_there_until_its_time_is_over_or_it_is_collected() {
+    let mut pool = pool(|config| config.keep_results = HOUR);
+    let [lost, taken] = [1, 2].map(|_| run_one(&mut pool, detached("me"), 1000));
+    pool.event(Event::Collected { job: taken });
+    assert_eq!(pool.released.get(&taken), Some(&Released::Collected));
+    pool.wait(HOUR - 10 * MS);
+    assert_eq!(pool.released.get(&lost), None);
+    assert_eq!(pool.core.promises().kept().all().bytes, PROMISE_BYTES + 1000);
+    pool.wait(10 * MS);
+    assert_eq!(pool.released.get(&lost), Some(&Released::TimeIsOver));
+    assert_eq!(pool.core.promises().kept().all().bytes, 0);
+}
+
+#[test]
+fn the_result_of_a_key_is_kept_for_the_next_one_who_asks_with_it() {
+    let mut pool = pool(|_| ());
+    let job = run_one(&mut pool, keyed("me", "bill"), 10);
+    pool.event(Event::Collected { job });
+    assert_eq!(pool.released.get(&job), None);
+    assert_eq!(pool.ended[&job].keep, Keep::Promised);
+}
+
+#[test]
+fn of_a_job_that_asked_for_nothing_nothing_is_promised() {
+    let mut pool = pool(|_| ());
+    let job = run_one(&mut pool, by("me"), 10);
+    assert_eq!(pool.ended[&job].keep, Keep::AsCourtesy);
+    assert_eq!(pool.core.promises().kept().all().count, 0);
+}
+
+#[test]
+fn who_has_its_share_of_promises_is_refused_until_the_first_of_them_is_over() {
+    let mut pool = pool(|config| config.max_kept_bytes = 8 * PROMISE_BYTES);
+    run_one(&mut pool, detached("me"), 0);
+    pool.wait(Duration::from_secs(60));
+    for _ in 0..3 {
+        run_one(&mut pool, detached("me"), 0);
+    }
+    let error = pool.refusal_with("charge", detached("me"));
+    assert_eq!(error.code, Quota);
+    assert!(error.message.contains("kept for client me hold 4096 bytes, the limit is 4096"), "{error:?}");
+    assert_eq!(pool.refusal_with("charge", keyed("me", "bill")).code, Quota);
+
+    run_one(&mut pool, detached("other"), 0);
+    run_one(&mut pool, by("me"), 0);
+    let again_in = again_in(&pool.refusal_with("charge", detached("me")));
+    pool.wait(again_in - MS);
+    pool.refusal_with("charge", detached("me"));
+    pool.wait(MS);
+    pool.submit_with("charge", detached("me"));
+}
+
+#[test]
+fn when_all_that_may_be_promised_is_promised_the_next_one_is_refused_and_nobody_loses_anything() {
+    let mut pool = pool(|config| config.max_kept_bytes = 8 * PROMISE_BYTES);
+    for client in ["a", "b", "c", "d"] {
+        for _ in 0..2 {
+            run_one(&mut pool, detached(client), 0);
+        }
+    }
+    let error = pool.refusal_with("charge", detached("e"));
+    assert_eq!(error.code, Overloaded);
+    assert!(error.message.contains("kept for all clients"), "{error:?}");
+    assert!(pool.released.is_empty());
+    pool.wait(again_in(&error));
+    pool.submit_with("charge", detached("e"));
+}
+
+/// Room for two results of a thousand bytes, and jobs that return as much.
+fn hoarding() -> (PoolUnderTest, Vec<JobId>) {
+    let mut pool = pool(|config| config.max_kept_bytes = 16 << 10);
+    let jobs: Vec<JobId> = (0..4).map(|_| pool.submit_with("charge", detached("me"))).collect();
+    pool.start(jobs[0]);
+    pool.finish_with(jobs[0], MS, 9 << 10);
+    (pool, jobs)
+}
+
+fn state(pool: &PoolUnderTest, job: JobId) -> Option<JobState> {
+    pool.core.jobs().get(job).map(|job| job.state)
+}
+
+#[test]
+fn a_job_for_whose_output_there_is_no_room_waits_until_one_is_collected() {
+    let (mut pool, jobs) = hoarding();
+    assert_eq!(state(&pool, jobs[1]), Some(JobState::Held));
+    let held = pool.core.explain(pool.now, jobs[1]).unwrap().held;
+    assert_eq!(held, Some((Owner::of("me"), 10 << 10, 8 << 10)));
+    let other = pool.submit_with("charge", by("me"));
+    pool.run(other);
+    pool.event(Event::Collected { job: jobs[0] });
+    pool.run(jobs[1]);
+    assert_eq!(pool.outcome(jobs[1]), Some(Ok));
+}
+
+#[test]
+fn a_job_that_is_held_back_goes_on_when_the_time_of_what_is_kept_is_over() {
+    let (mut pool, jobs) = hoarding();
+    pool.wait(HOUR);
+    jobs[1..].iter().for_each(|job| pool.run(*job));
+}
+
+#[test]
+fn a_job_that_somebody_waits_for_is_not_held_back() {
+    let (mut pool, jobs) = hoarding();
+    pool.event(Event::Awaited { job: jobs[3] });
+    pool.run(jobs[3]);
+    assert_eq!(state(&pool, jobs[1]), Some(JobState::Held));
+}
+
+#[test]
+fn jobs_that_are_held_back_can_be_cancelled_and_are_let_go_on_by_a_drain() {
+    let (mut pool, jobs) = hoarding();
+    pool.event(Event::Cancel { job: jobs[1] });
+    assert_eq!(pool.outcome(jobs[1]), Some(Cancelled));
+    pool.event(Event::Drain);
+    pool.start(jobs[2]);
+    pool.finish_with(jobs[2], MS, 9 << 10);
+    assert_eq!((pool.outcome(jobs[2]), pool.ended[&jobs[2]].keep), (Some(Ok), Keep::WithoutOutput));
+    pool.run(jobs[3]);
+    assert!(pool.is_over);
+}
+
+#[test]
+fn lower_limits_break_no_promise_that_was_made() {
+    let mut pool = pool(|_| ());
+    let kept: Vec<JobId> = (0..5).map(|_| run_one(&mut pool, detached("me"), 5000)).collect();
+    let living = pool.submit_with("charge", detached("me"));
+    let config =
+        CoreConfig { max_kept_bytes: 2 * PROMISE_BYTES, keep_results: MS, ..pool.core.config().clone() };
+    pool.event(Event::Configure(Box::new(config)));
+    pool.wait(100 * MS);
+    assert!(pool.released.is_empty());
+    assert!(kept.iter().all(|job| pool.core.promises().kept_until(*job).is_some()));
+    pool.run(living);
+    pool.wait(HOUR);
+    assert_eq!(pool.released.len(), 6);
+}
+
+fn die(pool: &mut PoolUnderTest, client: &str, input_bytes: u64) -> JobId {
+    let by = by(client);
+    let job = pool.submit_with("sum", |request| {
+        by(request);
+        request.attempts = Some(2);
+        request.input_bytes = input_bytes;
+    });
+    (0..2).for_each(|_| pool.crash_the_worker_running(job));
+    assert_eq!(pool.outcome(job), Some(Poison));
+    job
+}
+
+fn mortal(change: impl FnOnce(&mut CoreConfig)) -> PoolUnderTest {
+    pool(|config| {
+        (config.max_dead_letters, config.max_restarts, config.backoff_max) =
+            (8, 1000, Duration::from_millis(100));
+        change(config);
+    })
+}
+
+#[test]
+fn the_dead_of_one_client_displace_no_letter_and_the_one_that_finds_no_room_says_so() {
+    let mut pool = mortal(|_| ());
+    let mine = die(&mut pool, "me", 1);
+    let others: Vec<JobId> = (0..3).map(|_| die(&mut pool, "other", 1)).collect();
+    let letters: Vec<_> = others.iter().map(|job| pool.ended[job].letter).collect();
+    assert_eq!(letters, [Some(LetterKept::Whole), Some(LetterKept::Whole), Some(LetterKept::Not)]);
+    assert!(
+        pool.message(others[2])
+            .contains("it is not kept as a dead letter: there are 2 letters of client other")
+    );
+    assert_eq!(pool.core.letters().not_kept(), 1);
+    assert!(pool.core.letters().kept_until(mine).is_some() && pool.forgotten_letters.is_empty());
+
+    pool.event(Event::LetterDropped { job: others[0] });
+    let next = die(&mut pool, "other", 1);
+    assert_eq!(pool.ended[&next].letter, Some(LetterKept::Whole));
+}
+
+#[test]
+fn a_letter_whose_input_finds_no_room_is_kept_without_it() {
+    let mut pool = mortal(|config| config.max_dead_bytes = 64 << 10);
+    let job = die(&mut pool, "me", 20 << 10);
+    assert_eq!(pool.ended[&job].letter, Some(LetterKept::WithoutInput));
+    assert!(pool.message(job).contains("its dead letter is kept without the input"));
+    assert!(pool.core.letters().kept().all().bytes < 4 << 10);
+}
+
+#[test]
+fn a_dead_letter_is_forgotten_when_its_time_is_over() {
+    let mut pool = mortal(|config| config.keep_dead_letters = 72 * HOUR);
+    let job = die(&mut pool, "me", 1);
+    pool.wait(72 * HOUR - MS);
+    assert!(pool.forgotten_letters.is_empty());
+    pool.wait(MS);
+    assert_eq!(pool.forgotten_letters, [job]);
+    assert_eq!(pool.core.letters().kept().all().count, 0);
+}
