@@ -74,6 +74,11 @@ impl Letters {
 }
 
 impl Core {
+    /// The dead letters.
+    pub fn letters(&self) -> &Letters {
+        &self.letters
+    }
+
     /// A job has ended: whether it is kept as a dead letter, if it is one.
     pub(super) fn keep_letter(
         &mut self,

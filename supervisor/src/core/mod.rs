@@ -446,16 +446,6 @@ impl Core {
         &self.jobs
     }
 
-    /// What is kept of jobs that have ended because somebody was told so.
-    pub fn promises(&self) -> &Promises {
-        &self.promises
-    }
-
-    /// The dead letters.
-    pub fn letters(&self) -> &Letters {
-        &self.letters
-    }
-
     /// Who has jobs, and what they have used.
     pub fn clients(&self) -> &Clients {
         &self.clients

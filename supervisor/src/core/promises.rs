@@ -217,6 +217,11 @@ impl JobRequest {
 }
 
 impl Core {
+    /// What is kept of jobs that have ended because somebody was told so.
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
     /// What the key of a request stands for already, if it has one.
     pub(super) fn known(&self, request: &JobRequest) -> Option<Known> {
         let key = request.key.as_ref().filter(|_| !self.sabotage.is(Bug::KeyIgnored))?;
