@@ -8,14 +8,14 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Barrier, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use offload_supervisor::io_pool::{IoError, IoPool, IoPoolConfig, RANDOM_PART};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 use tests::harness::private_folder;
 
-use super::props::{Blocked, burn, io_pool, io_pool_with, milliseconds, real_loop};
+use super::props::{Blocked, burn, computing_time, io_pool, io_pool_with, milliseconds, real_loop};
 use crate::stage::{Order, alone, beside_others};
 
 /// A FIFO that can be read as soon as something is written to it, and that never ends.
@@ -211,9 +211,9 @@ fn time_for_random_bytes(count: usize) -> Duration {
     for _ in 0..5 {
         let times = Rc::clone(&times);
         let task = move || {
-            let start = Instant::now();
+            let start = computing_time();
             read_bytes(File::open("/dev/urandom").unwrap(), count);
-            start.elapsed()
+            computing_time() - start
         };
         pool.submit(task, move |_, time| times.borrow_mut().push(time.unwrap()));
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use offload_supervisor::event_loop::{Context, EventLoop, HandleId, Interest, LoopConfig, LoopHandle, Time};
 use offload_supervisor::io_pool::{IoError, IoPool, IoPoolConfig};
 use offload_supervisor::{ComputePool, Level, PoolConfig, Program};
+use rustix::time::{ClockId, clock_gettime};
 use tests::harness::offload;
 
 /// A loop whose time passes only where it would sleep.
@@ -36,6 +37,12 @@ pub(super) fn burn(duration: Duration) {
     while start.elapsed() < duration {
         std::hint::spin_loop();
     }
+}
+
+/// What this thread has computed so far. It is no longer when others take its core meanwhile.
+pub(super) fn computing_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).expect("a part of a second"))
 }
 
 /// The shortest of so many measurements: what else the machine does makes them longer and never shorter.
