@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use loom::sync::Arc;
+use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicUsize};
 use loom::thread;
 

@@ -26,7 +26,7 @@ impl Coverage {
             Event::Submit { .. } => (phase(core), "submit"),
             Event::Refused => (phase(core), "refused"),
             Event::Tick => (phase(core), "tick"),
-            Event::Drain => (phase(core), "drain"),
+            Event::Drain { .. } => (phase(core), "drain"),
             Event::Stop => (phase(core), "stop"),
             Event::Configure(_) => (phase(core), "configure"),
             Event::Cancel { job } => (job_state(core, *job), "cancel"),

@@ -82,6 +82,10 @@ bugs! {
     DrainTakesJobs,
     /// A drain is over while jobs are parked.
     DrainForgetsParked,
+    /// A second request to drain puts the end off.
+    LaterDrainCounts,
+    /// Nobody is told how many jobs the end has cancelled.
+    CutShortNotCounted,
     /// A key does not keep a job from being taken twice.
     KeyIgnored,
     /// A worker that is stopped is given jobs.
