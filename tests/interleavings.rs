@@ -7,16 +7,18 @@
 use std::collections::VecDeque;
 
 use loom::sync::Arc;
+use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicUsize};
 use loom::thread;
 
 use mailbox::{Mailbox, Ring, WakeFlag};
+use rest::Rest;
 use sync::{EventCounter, Ordering};
 use wakeup::Wakeup;
 
 /// What `event_loop/sync.rs` is to the loop.
 mod sync {
-    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
     pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
 
@@ -59,6 +61,9 @@ mod sync {
 mod mailbox;
 #[path = "../supervisor/src/event_loop/wakeup.rs"]
 mod wakeup;
+
+#[path = "../supervisor/src/event_loop/rest.rs"]
+mod rest;
 
 /// Goes through all orders in which a thread is interrupted at most three times where it did not have to be. Without
 /// that bound it takes hours; bugs that need more interruptions are all but unknown (Musuvathi and Qadeer, "Iterative
@@ -343,5 +348,35 @@ fn wake_ups_coalesce_and_the_future_always_sees_what_happened_before_the_last_on
         }
         wakers.into_iter().for_each(|waker| waker.join().unwrap());
         assert!(polls <= 2, "at most one poll a wake-up");
+    });
+}
+
+#[test]
+fn no_watchdog_sleeps_beside_a_loop_that_runs() {
+    for_every_order(|| {
+        let rest = Arc::new(Rest::new());
+        let bells = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+        let watchdogs: Vec<_> = bells
+            .iter()
+            .map(|bell| {
+                let (rest, bell) = (rest.clone(), bell.clone());
+                thread::spawn(move || {
+                    if rest.may_be_left() {
+                        // If nobody rang, loom would find the watchdog waiting for ever.
+                        bell.wait();
+                    }
+                })
+            })
+            .collect();
+        let go_on = || {
+            if rest.end() {
+                bells.iter().for_each(|bell| bell.notify());
+            }
+        };
+        go_on();
+        rest.begin();
+        go_on();
+        watchdogs.into_iter().for_each(|watchdog| watchdog.join().unwrap());
+        assert!(!rest.may_be_left(), "it runs");
     });
 }

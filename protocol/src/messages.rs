@@ -245,7 +245,8 @@ pub enum ToSupervisor<'a> {
         /// What.
         view: View,
     },
-    /// Take no more jobs, finish those there are, then end. Answered with `Answer` when the jobs are done.
+    /// Take no more jobs, finish those there are, however long they take, then end. Answered with `Answer` when the jobs
+    /// are done.
     Drain {
         /// The client's number for it.
         ticket: u64,
@@ -288,6 +289,13 @@ pub enum ToSupervisor<'a> {
         after: &'a str,
         /// Most rows.
         limit: u32,
+    },
+    /// As `Drain`, but what is not done after this time is cancelled. Since minor version 1.
+    DrainWithin {
+        /// The client's number for it.
+        ticket: u64,
+        /// The time, in milliseconds.
+        limit_ms: u64,
     },
 }
 

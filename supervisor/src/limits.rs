@@ -165,6 +165,27 @@ pub const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after `accept` ran out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Longest line of the log, in bytes.
+pub const LOG_LINE_MAX: usize = 4096;
+
+/// Lines of one kind that the log writes at once, of all workers and clients together.
+pub const LOG_LINES_AT_ONCE: u32 = 20;
+
+/// Lines of one kind a second when those are used up.
+pub const LOG_LINES_PER_SECOND: u32 = 1;
+
+/// Lines that all workers together may print into the log at once.
+pub const OUTPUT_LINES_AT_ONCE: u32 = 1000;
+
+/// The same a second, when those are used up.
+pub const OUTPUT_LINES_PER_SECOND: u32 = 100;
+
+/// Bytes that all workers together may print into the log at once (256 KiB).
+pub const OUTPUT_BYTES_AT_ONCE: u32 = 256 << 10;
+
+/// The same a second, when those are used up (8 KiB).
+pub const OUTPUT_LOGGED_PER_SECOND: u32 = 8 << 10;
+
 /// Most clients that the `status` view lists.
 pub const CLIENTS_SHOWN_MAX: usize = 32;
 

@@ -1,18 +1,22 @@
-//! Lines for the people who run this. The loop never writes them itself: a reader of standard error that stops must
-//! not stop the loop. They go through a bounded channel to a thread of their own; what does not fit is counted and
-//! reported when there is room again.
+//! Lines for the people who run this, on standard error. The loop never writes them itself: they go through a
+//! [`Printer`](crate::printer). Every line has a time and a level, and of each kind only [so many](rate) are said.
+//!
+//! ```text
+//!   2026-11-22T10:22:00.123Z warn slot 0: worker process 4242 ended with signal 11 (SIGSEGV) while it ran job 01M7...
+//!   {"time":"2026-11-22T10:22:00.123Z","level":"warn","message":"..."}                          (--log-format json)
+//! ```
 
-use std::cell::Cell;
+mod rate;
+
+use crate::limits::LOG_LINE_MAX;
+use crate::printer::Printer;
+use offload_protocol::nouns::cut;
+pub(crate) use rate::Kind;
+use rate::{Rates, Verdict};
+use std::cell::RefCell;
 use std::fmt;
-use std::io::Write;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
-
-/// Lines that wait to be written.
-const LINES_MAX: usize = 1024;
-
-/// How long dropping the log waits for its last lines to be written.
-const LAST_LINES_MAX: Duration = Duration::from_millis(500);
+use std::panic::Location;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,75 +30,230 @@ pub enum Level {
     Verbose,
 }
 
+impl Level {
+    /// The level of a line that is said from this one on.
+    fn word(self) -> &'static str {
+        match self {
+            Level::Quiet => "error",
+            Level::Normal => "warn",
+            Level::Verbose => "info",
+        }
+    }
+}
+
+/// How a line is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people: time, level, what is to say.
+    #[default]
+    Text,
+    /// For programs: a JSON document a line.
+    Json,
+}
+
+impl LogFormat {
+    fn line(self, level: Level, message: &str) -> String {
+        let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let (level, message) = (level.word(), one_line(message));
+        match self {
+            LogFormat::Text => format!("{time} {level} {message}"),
+            LogFormat::Json => {
+                serde_json::json!({ "time": time, "level": level, "message": message }).to_string()
+            }
+        }
+    }
+}
+
+/// Who says lines, and how many of each kind.
+#[derive(Debug)]
+struct Voice {
+    level: Level,
+    format: LogFormat,
+    rates: Rates,
+    since: Instant,
+}
+
+impl Voice {
+    fn new(level: Level, format: LogFormat) -> Voice {
+        Voice { level, format, rates: Rates::default(), since: Instant::now() }
+    }
+
+    /// The line as it is to be written, if it is.
+    fn line(&mut self, kind: Kind, level: Level, text: fmt::Arguments<'_>) -> Option<String> {
+        if level > self.level {
+            return None;
+        }
+        let text = text.to_string();
+        match self.rates.judge(kind, text.len(), self.since.elapsed()) {
+            Verdict::LeaveOut => None,
+            Verdict::Write { left_out: 0 } => Some(self.format.line(level, &text)),
+            Verdict::Write { left_out } => {
+                let text = format!("{text} (and {left_out} more like this)");
+                Some(self.format.line(level, &text))
+            }
+        }
+    }
+
+    /// Lines about what was left out.
+    fn owed(&mut self, is_end: bool) -> Vec<String> {
+        let owed = self.rates.settle(self.since.elapsed(), is_end).into_iter();
+        let line = |(kind, left_out): (Kind, u64)| {
+            let text = match kind {
+                Kind::Output => format!("{left_out} lines that workers printed are left out"),
+                Kind::Named(name) => format!("{name}: {left_out} more like this"),
+                Kind::Place(place) => format!("{left_out} more lines are left out, said at {place}"),
+            };
+            self.format.line(Level::Normal, &text)
+        };
+        owed.map(line).collect()
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Log {
-    level: Level,
-    lines: Option<SyncSender<String>>,
-    lost: Cell<u64>,
-    written: Option<Receiver<()>>,
+    voice: RefCell<Voice>,
+    printer: Printer,
 }
 
 impl Log {
     /// A log on standard error.
-    pub(crate) fn to_stderr(level: Level) -> Log {
-        let (lines, waiting) = sync_channel::<String>(LINES_MAX);
-        let (done, written) = sync_channel::<()>(0);
-        let thread = std::thread::Builder::new().name("offload-log".to_owned()).spawn(move || {
-            for line in waiting {
-                let _ = writeln!(std::io::stderr().lock(), "{line}");
-            }
-            drop(done);
-        });
-        Log { level, lines: thread.is_ok().then_some(lines), lost: Cell::new(0), written: Some(written) }
+    pub(crate) fn to_stderr(level: Level, format: LogFormat) -> Log {
+        let tell_lost =
+            move |lost| format.line(Level::Normal, &format!("{lost} lines were lost here: nobody read them"));
+        Log {
+            voice: RefCell::new(Voice::new(level, format)),
+            printer: Printer::to_stderr(Box::new(tell_lost)),
+        }
     }
 
     /// Says something that needs attention.
+    #[track_caller]
     pub(crate) fn error(&self, line: fmt::Arguments<'_>) {
-        self.say(Level::Quiet, line);
+        self.say(Kind::Place(Location::caller()), Level::Quiet, line);
     }
 
     /// Says something that went wrong.
+    #[track_caller]
     pub(crate) fn warn(&self, line: fmt::Arguments<'_>) {
-        self.say(Level::Normal, line);
-    }
-
-    /// A way to say that something went wrong from another thread. The log waits for its end when it is dropped.
-    pub(crate) fn warner(&self) -> impl Fn(fmt::Arguments<'_>) + Send + 'static {
-        let lines = self.lines.clone().filter(|_| Level::Normal <= self.level);
-        move |line| {
-            if let Some(lines) = &lines {
-                // Without room it is lost; the next one will come.
-                let _ = lines.try_send(format!("offload: {line}"));
-            }
-        }
+        self.say(Kind::Place(Location::caller()), Level::Normal, line);
     }
 
     /// Says something ordinary.
+    #[track_caller]
     pub(crate) fn info(&self, line: fmt::Arguments<'_>) {
-        self.say(Level::Verbose, line);
+        self.say(Kind::Place(Location::caller()), Level::Verbose, line);
     }
 
-    fn say(&self, level: Level, line: fmt::Arguments<'_>) {
-        let Some(lines) = self.lines.as_ref().filter(|_| level <= self.level) else { return };
-        let lost = self.lost.get();
-        let text = match lost {
-            0 => format!("offload: {line}"),
-            _ => format!("offload: {lost} lines were lost here\noffload: {line}"),
+    /// Says something of this kind; `level` is the first at which it is said.
+    pub(crate) fn say(&self, kind: Kind, level: Level, line: fmt::Arguments<'_>) {
+        let line = self.voice.borrow_mut().line(kind, level, line);
+        line.into_iter().for_each(|line| self.printer.print(line));
+    }
+
+    /// A way to say that something went wrong from another thread, as long as the log is there.
+    #[track_caller]
+    pub(crate) fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
+        let kind = Kind::Place(Location::caller());
+        let (level, format) = {
+            let voice = self.voice.borrow();
+            (voice.level, voice.format)
         };
-        match lines.try_send(text) {
-            Ok(()) => self.lost.set(0),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.lost.set(lost + 1),
+        let (mut voice, lines) = (Voice::new(level, format), self.printer.lines());
+        move |line| {
+            let line = voice.line(kind, Level::Normal, line);
+            // Without room it is lost; the next one will come.
+            let _ = line.map(|line| lines.print(line));
         }
+    }
+
+    /// Whether something was left out that is to be told when it is quiet again.
+    pub(crate) fn owes(&self) -> bool {
+        self.voice.borrow().rates.owe()
+    }
+
+    /// Tells what was left out, as far as there is room for it.
+    pub(crate) fn catch_up(&self) {
+        self.voice.borrow_mut().owed(false).into_iter().for_each(|line| self.printer.print(line));
     }
 }
 
 impl Drop for Log {
-    /// Gives the thread a moment to write what is there; a reader that has stopped is not waited for.
     fn drop(&mut self) {
-        self.lines = None;
-        if let Some(written) = self.written.take() {
-            let _ = written.recv_timeout(LAST_LINES_MAX);
+        self.voice.borrow_mut().owed(true).into_iter().for_each(|line| self.printer.print(line));
+    }
+}
+
+/// Text of others has control characters escaped already; what is left are our own line breaks.
+fn one_line(text: &str) -> String {
+    let kept = cut(text, LOG_LINE_MAX);
+    let end = if kept.len() < text.len() { "..." } else { "" };
+    kept.replace('\n', " | ") + end
+}
+
+/// RFC 3339 in UTC with milliseconds, of a time since 1970.
+fn utc(since_1970: Duration) -> String {
+    let (days, second) = (since_1970.as_secs() / 86_400, since_1970.as_secs() % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        since_1970.subsec_millis()
+    )
+}
+
+/// The date of a day since 1970 (H. Hinnant, "chrono-compatible low-level date algorithms"): years begin in March here,
+/// so that the leap day is the last one.
+fn date(days: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    let since_march_of_0 = days + 719_468;
+    let (era, day) = (since_march_of_0 / DAYS_OF_400_YEARS, since_march_of_0 % DAYS_OF_400_YEARS);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day_of_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_that_everybody_can_read() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(utc(Duration::from_secs(seconds)), expected);
         }
+        assert_eq!(utc(Duration::from_millis(1_001)), "1970-01-01T00:00:01.001Z");
+    }
+
+    #[test]
+    fn a_line_is_one_line_with_a_time_and_a_level_in_both_formats() {
+        let line = LogFormat::Text.line(Level::Normal, "a\nb");
+        assert!(line.ends_with("Z warn a | b"), "{line}");
+        let document: serde_json::Value =
+            serde_json::from_str(&LogFormat::Json.line(Level::Quiet, "a\nb \"c\"")).unwrap();
+        assert_eq!((&document["level"], &document["message"]), (&"error".into(), &"a | b \"c\"".into()));
+        assert!(document["time"].as_str().unwrap().ends_with('Z'));
+        let long = LogFormat::Text.line(Level::Normal, &"x".repeat(2 * LOG_LINE_MAX));
+        assert!(long.len() < LOG_LINE_MAX + 64 && long.ends_with("x..."));
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_with_the_next_line_of_its_kind() {
+        let mut voice = Voice::new(Level::Normal, LogFormat::Text);
+        let mut say = || voice.line(Kind::Named("x"), Level::Normal, format_args!("line"));
+        let written = (0..1000).filter(|_| say().is_some()).count() as u64;
+        voice.since -= Duration::from_secs(5);
+        let line = voice.line(Kind::Named("x"), Level::Normal, format_args!("line")).unwrap();
+        assert!(line.ends_with(&format!("line (and {} more like this)", 1000 - written)), "{line}");
+        assert!(!voice.rates.owe());
     }
 }

@@ -3,7 +3,7 @@
 use crate::core::config::CoreConfig;
 use crate::event_loop::{Context, LoopHandle};
 use crate::job::{Finished, Job};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, LogFormat};
 use crate::supervisor::{Hub, HubConfig, HubRef, Listener, Undelivered};
 use crate::views::{IoPoolView, Status, WorkerView};
 use crate::workers::orphans::new_generation;
@@ -91,6 +91,8 @@ pub struct PoolConfig {
     pub sweep: bool,
     /// What is written to standard error.
     pub log: Level,
+    /// How that is written.
+    pub log_format: LogFormat,
 }
 
 impl Default for PoolConfig {
@@ -127,6 +129,7 @@ impl Default for PoolConfig {
             affinity: false,
             sweep: false,
             log: Level::Normal,
+            log_format: LogFormat::Text,
         }
     }
 }
@@ -249,7 +252,7 @@ impl ComputePool {
     /// [`StartError::Config`], [`StartError::Launcher`] and [`StartError::Loop`]. That a program cannot be started is
     /// told by the jobs' outcomes.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
-        let log = Log::to_stderr(config.log);
+        let log = Log::to_stderr(config.log, config.log_format);
         let core = config.core();
         let hub = Hub::start(core, config.into_hub(new_generation())?, log, handle.clone())?;
         Ok(ComputePool { hub, handle: handle.clone() })
@@ -304,7 +307,8 @@ impl ComputePool {
     /// Finishes the jobs that are there, for at most the drain timeout, refuses others, ends the workers, then calls
     /// `done`.
     pub fn drain(&self, done: impl FnOnce(&mut Context) + 'static) {
-        self.hub.borrow_mut().drain(Box::new(done));
+        let limit = self.hub.borrow().config().drain_timeout;
+        self.hub.borrow_mut().drain(Some(limit), Box::new(done));
     }
 
     /// Cancels the jobs that are there, ends the workers, then calls `done`.

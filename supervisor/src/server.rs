@@ -1,7 +1,7 @@
 //! The main process: a pool, the local socket in front of it, and the signals that end it.
 //!
 //! ```text
-//!            TERM, INT, `offload drain`                jobs and workers are gone
+//!            TERM, INT, `offload drain`                jobs and workers are gone, or the time for them is up
 //!  Serving -----------------------------> Draining ------------------------------> Parting: last answers are
 //!     |                                      | TERM, INT again, `offload stop`         written, for a second at most
 //!     |                                      v                                            |
@@ -12,6 +12,7 @@
 //! who is let in says `server/accept.rs`, who is answered next `server/turns.rs`, who is let go `server/patience.rs`.
 
 mod accept;
+mod address;
 mod admin;
 mod client;
 mod clients;
@@ -19,8 +20,11 @@ mod descriptors;
 mod holdings;
 mod pace;
 mod patience;
+mod reload;
 mod turns;
 
+use crate::config::Shown;
+use crate::core::outcome::human;
 use crate::event_loop::{Context, HandleId, Hold, Interest, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
 use crate::front::Listener;
 use crate::io_pool::{IoPool, IoPoolConfig};
@@ -33,19 +37,18 @@ use crate::workers::orphans::{self, Killed};
 use client::Client;
 use descriptors::Descriptors;
 use patience::Patience;
+use reload::{Asker, Reloads};
+pub use reload::{Configuration, Ignored, Reload};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the last answers may take.
 const PARTING_MAX: Duration = Duration::from_secs(1);
-
-/// Reads the configuration again, on a thread.
-pub type Reload = Arc<dyn Fn() -> Result<PoolConfig, String> + Send + Sync>;
 
 /// How a server is set up.
 #[derive(Clone)]
@@ -57,9 +60,40 @@ pub struct ServerConfig {
     pub socket: PathBuf,
     /// Threads for blocking work.
     pub io_threads: usize,
-    /// Called at SIGHUP: limits, times and the number of workers of what it returns apply from then on. Called at
-    /// `offload reload` as well, which also replaces the workers by ones of its programs.
+    /// Called at SIGHUP and at `offload reload`: limits, times and the number of workers of what it returns apply from
+    /// then on, and the workers are replaced by ones of its programs. Without it the same programs are started anew.
     pub reload: Option<Reload>,
+    /// Settings that apply only from a start on: a reload tells which of them were changed in vain.
+    pub fixed: Vec<Shown>,
+    /// A program whose first worker cannot be started ends the server, instead of being tried again.
+    pub fail_fast: bool,
+}
+
+/// How a server ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerEnd {
+    /// All jobs were done.
+    Done,
+    /// It was told to end at once, and so many jobs were cancelled.
+    Stopped {
+        /// How many.
+        cancelled: u64,
+    },
+    /// It was to finish the jobs that were there, and the time for that was up.
+    CutShort {
+        /// How many were cancelled.
+        cancelled: u64,
+    },
+    /// Another supervisor owns the socket now.
+    Replaced {
+        /// For people.
+        reason: String,
+    },
+    /// A program cannot be started, and [`ServerConfig::fail_fast`] was set.
+    Unavailable {
+        /// For people.
+        reason: String,
+    },
 }
 
 /// What is known when the first worker is ready.
@@ -91,6 +125,12 @@ struct Front {
     listener: Option<(Listener, HandleId)>,
     signals: Option<HandleId>,
     reload: Option<Reload>,
+    reloads: Reloads,
+    /// Settings that cannot be changed any more.
+    fixed: Vec<Shown>,
+    /// Tells of changes in the directory of the socket.
+    address_watcher: Option<HandleId>,
+    will_look_at_address: bool,
     /// What the workers run.
     programs: Vec<Program>,
     clients: BTreeMap<u64, Client>,
@@ -110,6 +150,10 @@ struct Front {
     looks_at_paces: bool,
     is_draining: bool,
     is_stopping: bool,
+    /// A signal has asked for the end.
+    is_signalled: bool,
+    /// Why it ends, where that is not somebody's wish.
+    end: Option<ServerEnd>,
     /// Who waits for the end.
     farewells: Vec<(u64, u64)>,
     hold: Option<Hold>,
@@ -128,12 +172,12 @@ impl Server {
         let handle = cx.handle();
         let descriptors = Descriptors::raise(config.io_threads);
         let mut listener = Listener::bind(&config.socket)?;
-        let log = Log::to_stderr(config.pool.log);
+        let log = Log::to_stderr(config.pool.log, config.pool.log_format);
         let generation = found_generation(&mut listener, &log);
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = IoPool::new(cx, io_config).map_err(StartError::Threads)?;
         let ready = Ready { socket: config.socket, workers: config.pool.workers, pid: std::process::id() };
-        let warn = log.warner();
+        let mut warn = log.warner();
         // Without a thread for it the loop is as good as it was, and only unwatched.
         let watchdog =
             handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
@@ -151,6 +195,10 @@ impl Server {
                 listener: None,
                 signals: None,
                 reload: config.reload,
+                reloads: Reloads::default(),
+                fixed: config.fixed,
+                address_watcher: None,
+                will_look_at_address: false,
                 programs,
                 clients: BTreeMap::new(),
                 last_client: 0,
@@ -164,18 +212,35 @@ impl Server {
                 looks_at_paces: false,
                 is_draining: false,
                 is_stopping: false,
+                is_signalled: false,
+                end: None,
                 farewells: Vec::new(),
             })
         });
         front.borrow_mut().listen(listener)?;
         front.borrow_mut().watch_signals()?;
         front.borrow().warn_of_little_room();
+        front.borrow_mut().watch_address();
+        if config.fail_fast {
+            front.borrow_mut().end_if_a_start_fails();
+        }
         Ok(Server { front })
     }
 
-    /// Finishes the jobs that are there, refuses others, then lets the loop go.
-    pub fn drain(&self) {
-        self.front.borrow_mut().drain();
+    /// Finishes the jobs that are there, refuses others, then lets the loop go. What is not done within the limit is
+    /// cancelled.
+    pub fn drain(&self, limit: Option<Duration>) {
+        self.front.borrow_mut().drain(limit);
+    }
+
+    /// A way to have a line written into the log from any thread, without waiting for whoever reads it.
+    pub fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
+        self.front.borrow().hub.borrow().log().warner()
+    }
+
+    /// How it ended, if it has.
+    pub fn end(&self) -> ServerEnd {
+        self.front.borrow().how_it_ended()
     }
 
     /// Cancels the jobs that are there, then lets the loop go.
@@ -241,59 +306,32 @@ impl Front {
     }
 
     fn on_signal(&mut self, signal: i32) {
+        let limit = self.hub.borrow().config().drain_timeout;
         match signal {
-            SIGHUP => self.reload(),
-            _ if self.is_draining => {
+            SIGHUP => self.reload(Asker::Signal),
+            _ if std::mem::replace(&mut self.is_signalled, true) => {
                 self.hub.borrow().log().warn(format_args!("second signal: ending now"));
                 self.stop();
             }
             _ => {
-                self.hub.borrow().log().warn(format_args!("draining; another signal ends at once"));
-                self.drain();
+                let most = human(limit);
+                self.hub
+                    .borrow()
+                    .log()
+                    .warn(format_args!("draining for at most {most}; another signal ends at once"));
+                self.drain(Some(limit));
             }
         }
     }
 
-    fn reload(&mut self) {
-        let Some(reload) = self.reload.clone() else {
-            return self
-                .hub
-                .borrow()
-                .log()
-                .warn(format_args!("SIGHUP: there is no configuration file to read"));
-        };
-        let hub = Rc::clone(&self.hub);
-        self.io_pool.submit(
-            move || reload(),
-            move |_, read| {
-                let mut hub = hub.borrow_mut();
-                let config = match read {
-                    Ok(Ok(config)) => config.core(),
-                    Ok(Err(error)) => {
-                        return hub.log().error(format_args!("the old configuration stays: {error}"));
-                    }
-                    Err(error) => {
-                        return hub.log().error(format_args!("the old configuration stays: {error}"));
-                    }
-                };
-                match config.validate() {
-                    Ok(()) => {
-                        hub.configure(config);
-                        hub.log()
-                            .warn(format_args!("limits, times and the number of workers are read again"));
-                    }
-                    Err(error) => hub.log().error(format_args!("the old configuration stays: {error}")),
-                }
-            },
-        );
-    }
-
-    fn drain(&mut self) {
+    /// Asked for several times, the earliest end counts.
+    fn drain(&mut self, limit: Option<Duration>) {
         if std::mem::replace(&mut self.is_draining, true) {
+            limit.into_iter().for_each(|limit| self.hub.borrow_mut().limit_drain(limit));
             return;
         }
         let me = self.me.clone();
-        self.hub.borrow_mut().drain(Box::new(move |_| Front::with(&me, Front::part)));
+        self.hub.borrow_mut().drain(limit, Box::new(move |_| Front::with(&me, Front::part)));
     }
 
     fn stop(&mut self) {
@@ -308,7 +346,9 @@ impl Front {
     /// Jobs and workers are gone: give the last answers, then let the loop go. May be called more than once.
     fn part(&mut self) {
         self.send_farewells();
+        self.unwatch_address();
         if let Some((listener, watcher)) = self.listener.take() {
+            self.log_the_end();
             let _ = self.handle.close(watcher, |_| ());
             drop(listener);
             let me = self.me.clone();
@@ -318,6 +358,41 @@ impl Front {
             all.into_iter().for_each(|client| self.mark(client));
         }
         self.let_go_if_all_are_gone();
+    }
+
+    fn how_it_ended(&self) -> ServerEnd {
+        let cancelled = self.hub.borrow().cut_short();
+        match &self.end {
+            Some(end) => end.clone(),
+            None if cancelled == 0 => ServerEnd::Done,
+            None if self.is_stopping => ServerEnd::Stopped { cancelled },
+            None => ServerEnd::CutShort { cancelled },
+        }
+    }
+
+    fn log_the_end(&self) {
+        let hub = self.hub.borrow();
+        match (self.is_stopping, hub.cut_short()) {
+            (_, 0) => hub.log().info(format_args!("ended: no job was cancelled")),
+            (true, jobs) => {
+                hub.log().warn(format_args!("ended: jobs cancelled because it was to end at once: {jobs}"));
+            }
+            (false, jobs) => {
+                let why = "jobs cancelled because they were not done in time";
+                hub.log().error(format_args!("ended: {why}: {jobs}"));
+            }
+        }
+    }
+
+    fn end_if_a_start_fails(&mut self) {
+        let me = self.me.clone();
+        self.hub.borrow_mut().when_no_worker_starts(Box::new(move |reason, _| {
+            Front::with(&me, |front| {
+                front.hub.borrow().log().error(format_args!("{reason}; ending, because of --fail-fast"));
+                front.end = Some(ServerEnd::Unavailable { reason });
+                front.stop();
+            });
+        }));
     }
 
     fn let_go_if_all_are_gone(&mut self) {
@@ -334,6 +409,7 @@ impl Front {
     }
 
     fn unwatch(&mut self) {
+        self.unwatch_address();
         if let Some((listener, watcher)) = self.listener.take() {
             let _ = self.handle.close(watcher, |_| ());
             drop(listener);

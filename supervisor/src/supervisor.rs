@@ -15,6 +15,7 @@
 mod ask;
 mod crew;
 mod dead;
+mod ending;
 mod explain;
 mod finished;
 mod gaps;
@@ -49,6 +50,7 @@ use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
 use orders::Order;
 use rustix::process::Signal;
+use stalls::NextLook;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -95,6 +97,8 @@ pub(crate) struct Hub {
     turn_ends: bool,
     on_ready: Vec<Then>,
     on_over: Vec<Then>,
+    /// Who is told when the first worker of a program cannot be started.
+    on_no_worker: Option<OnNoWorker>,
     on_reloaded: BTreeMap<Version, OnReloaded>,
     dead: DeadLetters,
     /// What the log was told of failed starts.
@@ -107,6 +111,7 @@ pub(crate) struct Hub {
     last_measured: Option<WorkerId>,
     /// When stalled workers were last looked for.
     looked_at: Instant,
+    next_look: NextLook,
     child_signals: Option<HandleId>,
 }
 
@@ -127,6 +132,9 @@ type Versions = BTreeMap<Version, Program>;
 
 /// Who is told what became of a reload: none if it is done, or why it was taken back.
 type OnReloaded = Box<dyn FnOnce(Option<String>, &mut Context)>;
+
+/// Who is told why a program cannot be started.
+pub(crate) type OnNoWorker = Box<dyn FnOnce(String, &mut Context)>;
 
 /// What to do when something has come about.
 pub(crate) type Then = Box<dyn FnOnce(&mut Context)>;
@@ -198,6 +206,7 @@ impl Hub {
                 turn_ends: false,
                 on_ready: Vec::new(),
                 on_over: Vec::new(),
+                on_no_worker: None,
                 on_reloaded: BTreeMap::new(),
                 dead: DeadLetters::default(),
                 rows: Rows::default(),
@@ -207,12 +216,12 @@ impl Hub {
                 sweeps: Sweeps::new(sweep),
                 last_measured: None,
                 looked_at: Instant::now(),
+                next_look: NextLook::Never,
                 child_signals: None,
             })
         });
         hub.borrow_mut().listen_to_the_launcher()?;
         hub.borrow_mut().tell(Event::Tick);
-        hub.borrow_mut().watch_for_stalls();
         hub.borrow_mut().watch_for_stops();
         Ok(hub)
     }
@@ -270,34 +279,17 @@ impl Hub {
         self.tell(Event::Cancel { job });
     }
 
-    /// Finishes the jobs that are there, then ends the workers; `then` is called after that.
-    pub(crate) fn drain(&mut self, then: Then) {
-        self.end(Event::Drain, then);
-    }
-
-    /// Cancels the jobs that are there and ends the workers; `then` is called after that.
-    pub(crate) fn stop(&mut self, then: Then) {
-        self.end(Event::Stop, then);
-    }
-
-    fn end(&mut self, event: Event, then: Then) {
-        if self.core.phase() == crate::core::Phase::Over {
-            return self.handle.set_pending(then);
-        }
-        let hold = self.handle.hold();
-        self.on_over.push(Box::new(move |cx| {
-            drop(hold);
-            then(cx);
-        }));
-        self.tell(event);
-    }
-
     /// Calls `then` once a worker is ready; at once if one is.
     pub(crate) fn when_ready(&mut self, then: Then) {
         if self.core.slots().iter().any(crate::core::slots::Slot::is_ready) {
             return self.handle.set_pending(then);
         }
         self.on_ready.push(then);
+    }
+
+    /// Calls `then` with the reason if a start fails of a program that has had no worker yet.
+    pub(crate) fn when_no_worker_starts(&mut self, then: OnNoWorker) {
+        self.on_no_worker = Some(then);
     }
 
     /// Replaces the workers one by one by ones of these programs, as many as there were before; `then` is called with
@@ -425,6 +417,7 @@ impl Hub {
 
     /// Once a turn: outboxes are written and the timer is set. All that happens in a turn shares these.
     fn at_the_end_of_the_turn(&mut self) {
+        self.watch_for_stalls();
         if !std::mem::replace(&mut self.turn_ends, true) {
             let me = self.me.clone();
             self.handle.set_immediate(move |_| Hub::with(&me, Hub::end_turn));

@@ -13,11 +13,15 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since it started.
     pub uptime_s: f64,
-    /// `starting`, `running`, `degraded` (no worker can be had), `draining` or `stopped`.
+    /// `starting`, `running`, `degraded` (some program has no worker, and the last start of one failed), `draining` or
+    /// `stopped`.
     pub state: String,
     /// Why it is degraded; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The worker programs.
+    #[serde(default)]
+    pub programs: Vec<ProgramView>,
     /// The worker processes.
     pub workers: WorkerCounts,
     /// How well the waits of jobs are foretold.
@@ -42,6 +46,21 @@ pub struct Status {
     pub event_loop: LoopView,
     /// The threads for blocking work.
     pub io_pool: IoPoolView,
+}
+
+/// Part of [`Status`]: one worker program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramView {
+    /// Its name.
+    pub program: String,
+    /// `ready` (it has a worker), `starting`, or `degraded`: it has none, and the last start failed.
+    pub state: String,
+    /// Starts that have failed in a row.
+    pub failed_starts: u32,
+    /// Why the last one did, if it is degraded.
+    pub reason: Option<String>,
+    /// Its jobs are refused until a start succeeds.
+    pub refuses: bool,
 }
 
 /// Part of [`Status`].
@@ -340,7 +359,7 @@ pub struct ExplanationView {
     pub attempts: u32,
     /// How many attempts may end their worker.
     pub attempts_allowed: Option<u32>,
-    /// Of a job that waits: how long it will, in microseconds, as far as can be told.
+    /// Of a job that waits: how long it will, in microseconds; none if nothing like a job before it has ever run.
     pub expected_wait_us: Option<u64>,
     /// Of a job that waits: jobs of its own client that come before it.
     pub ahead: Option<usize>,

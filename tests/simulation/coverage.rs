@@ -28,7 +28,7 @@ impl Coverage {
             Event::Held { .. } => (phase(core), "held"),
             Event::Released { .. } => (phase(core), "released"),
             Event::Tick => (phase(core), "tick"),
-            Event::Drain => (phase(core), "drain"),
+            Event::Drain { .. } => (phase(core), "drain"),
             Event::Stop => (phase(core), "stop"),
             Event::Configure(_) => (phase(core), "configure"),
             Event::Awaited { job } => (job_state(core, *job), "awaited"),

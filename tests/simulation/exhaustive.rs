@@ -119,7 +119,7 @@ impl State {
                 self.now = self.core.next_deadline().map_or(self.now, |due| due.max(self.now));
                 self.tell(Event::Tick, true)
             }
-            Next::Drain => self.tell(Event::Drain, true),
+            Next::Drain => self.tell(Event::Drain { limit: Some(self.core.config().drain_timeout) }, true),
             Next::Stop => self.tell(Event::Stop, true),
             Next::SpawnFails(worker) => {
                 self.processes.remove(&worker);

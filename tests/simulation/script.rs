@@ -76,8 +76,8 @@ pub(crate) enum Wish {
     Tick,
     /// Part of an input comes in for a client, or goes.
     Arrival { client: &'static str, bytes: u64, is_over: bool },
-    /// An end in good order.
-    Drain,
+    /// An end in good order, for so long at the most.
+    Drain(Option<Duration>),
     /// An end now.
     Stop,
 }
@@ -443,7 +443,10 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
             let programs = config.programs;
             Wish::Configure(Box::new(CoreConfig { workers, programs, spares, short_slots, ..fresh }))
         }
-        95..98 if is_late => Wish::Drain,
+        95..98 if is_late => {
+            let limits = [Some(config.drain_timeout), Some(200 * MS), Some(5 * MS), None];
+            Wish::Drain(limits[choices.pick(tape, &[0, 1, 2, 3])])
+        }
         98..100 if is_late => Wish::Stop,
         _ => Wish::Submit(request(choices, tape, config)),
     }

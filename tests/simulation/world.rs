@@ -270,7 +270,7 @@ impl World {
         self.calm_down();
         self.converge(World::is_well, "not all is well again")?;
         if self.core.phase() == Phase::Running {
-            self.tell(Event::Drain, true)?;
+            self.tell(Event::Drain { limit: Some(self.core.config().drain_timeout) }, true)?;
         }
         self.converge(|world| world.core.phase() == Phase::Over, "it does not end")?;
         self.go_on_until(self.out.now + PATIENCE, |_| false)?;
@@ -394,7 +394,7 @@ impl World {
                 Event::Held { client, what: Holding::Arriving, bytes }
             }
             Wish::Tick => Event::Tick,
-            Wish::Drain => Event::Drain,
+            Wish::Drain(limit) => Event::Drain { limit },
             Wish::Stop => Event::Stop,
         };
         self.tell(event, true)

@@ -4,19 +4,26 @@
 
 mod core;
 
+mod address;
 mod bad_input;
 mod bench;
 mod blame;
+mod blocked_output;
 mod connections;
 mod crashes;
+mod draining;
 mod examples;
+mod idle;
 mod load;
+mod log;
 mod map;
+mod never_starts;
 mod operations;
 mod output;
 mod payloads;
 mod processes;
 mod promises;
+mod reloading;
 mod run;
 mod serve;
 mod start_up;

@@ -6,6 +6,7 @@ use offload_protocol::messages::{ToClient, ToSupervisor};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use offload_supervisor::client::{self, Answer, ClientError, ConnectError};
+use offload_supervisor::front::owner_of;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Read;
@@ -44,10 +45,16 @@ pub(crate) struct Client {
 /// Connects as the library does; the failure says what to type next.
 pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failure> {
     client::Client::connect(socket, name).map_err(|error| match error {
-        ConnectError::NoSupervisor { socket } => Failure::NoSupervisor(format!(
-            "no supervisor at {socket}; start one with: offload serve --socket {socket}",
-            socket = socket.display()
-        )),
+        ConnectError::NoSupervisor { socket } => Failure::NoSupervisor(match owner_of(&socket) {
+            Some(pid) => format!(
+                "the supervisor that owns {} (pid {pid}) does not listen there now: it is starting or ending; try again",
+                socket.display()
+            ),
+            None => format!(
+                "no supervisor at {socket}; start one with: offload serve --socket {socket}",
+                socket = socket.display()
+            ),
+        }),
         // Somebody is there: not the same as nobody.
         busy @ (ConnectError::Busy { .. } | ConnectError::Refused { .. }) => {
             Failure::outcome(OutcomeCode::Overloaded, busy.to_string())

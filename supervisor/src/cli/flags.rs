@@ -65,6 +65,12 @@ impl Globals {
         Ok(Settings::resolve(flags, environment, file, default_socket)?)
     }
 
+    /// What the file would decide if nobody else said anything.
+    pub(crate) fn file_alone(&self) -> Result<Settings, Failure> {
+        let file = self.config.as_deref().map_or(Ok(Layer::default()), read_file)?;
+        Ok(Settings::resolve(Layer::default(), Layer::default(), file, None)?)
+    }
+
     /// How much the library says on standard error.
     pub(crate) fn log_level(&self) -> Level {
         match (self.quiet, self.verbose) {
@@ -195,7 +201,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
 
-    /// How long jobs may take to finish at the end [default: 10s] [env: OFFLOAD_DRAIN_TIMEOUT]
+    /// How long jobs may take to finish after a signal to end [default: 10s] [env: OFFLOAD_DRAIN_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 

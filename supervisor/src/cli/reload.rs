@@ -2,15 +2,18 @@
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
-use super::output::print_line;
+use super::output::{print_line, say};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Every worker finishes the job that it has first, and jobs may take their time.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 const NOTES: &str = "\
+SIGHUP does the same. Settings that were read and are not in effect, because they need a restart or a flag says
+otherwise, are named on standard error (with --json as `ignored`), and in the supervisor's log.
 The first new worker is on trial: if it does not start, or dies at once, the old ones stay and the exit
 code is 4. No job is lost either way. Waits 10 minutes at the most; the supervisor goes on by itself.";
 
@@ -28,7 +31,20 @@ impl Reload {
             print_line(&document)?;
         } else {
             print_line("reloaded")?;
+            ignored_in(&document).iter().for_each(|line| say(line));
         }
         Ok(OK)
     }
+}
+
+/// A line for each setting that was read and is not in effect.
+fn ignored_in(document: &[u8]) -> Vec<String> {
+    let document: Value = serde_json::from_slice(document).unwrap_or_default();
+    let ignored = document["ignored"].as_array().cloned().unwrap_or_default();
+    let line = |one: &Value| {
+        let word = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
+        let (setting, why) = (word("setting"), word("why"));
+        format!("{setting} = {} is ignored, {} stays in effect: {why}", word("configured"), word("in_effect"))
+    };
+    ignored.iter().map(line).collect()
 }

@@ -33,14 +33,30 @@ fn render(status: &views::Status) -> String {
         ("event loop", event_loop(&status.event_loop)),
         ("I/O pool", io_pool(&status.io_pool)),
     ];
-    lines.iter().map(|(name, line)| format!("{name:<10}  {}\n", text::printable(line))).collect()
+    let programs = status.programs.iter().filter_map(trouble).map(|line| ("program", line));
+    let lines = lines.into_iter().chain(programs);
+    lines.map(|(name, line)| format!("{name:<10}  {}\n", text::printable(&line))).collect()
 }
 
 fn process(status: &views::Status) -> String {
-    let views::Status { version, pid, uptime_s, state, reason, .. } = status;
-    let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let views::Status { version, pid, uptime_s, state, reason, programs, .. } = status;
+    // A supervisor that tells of its programs has the reason there.
+    let reason = reason
+        .as_ref()
+        .filter(|_| programs.is_empty())
+        .map(|reason| format!(": {reason}"))
+        .unwrap_or_default();
     let uptime = text::time((uptime_s.max(0.0) * 1e6) as u64);
     format!("{version}, pid {pid}, up {uptime}, {state}{reason}")
+}
+
+/// What is wrong with a program, if anything is.
+fn trouble(program: &views::ProgramView) -> Option<String> {
+    let views::ProgramView { program, state, failed_starts, reason, refuses } = program;
+    let reason = reason.as_ref()?;
+    let refused = if *refuses { "; its jobs are refused" } else { "" };
+    let starts = text::count(u64::from(*failed_starts), "failed start");
+    Some(format!("`{program}` is {state}: {reason} ({starts} in a row{refused})"))
 }
 
 fn workers(workers: &views::WorkerCounts) -> String {

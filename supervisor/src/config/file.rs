@@ -3,8 +3,11 @@
 use super::units;
 use super::words::split_words;
 use super::{ConfigError, Layer};
+use rustix::fs::{Mode, OFlags, open};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,7 +50,7 @@ const IO_KEYS: [&str; 1] = ["threads"];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct File {
+struct Written {
     supervisor: Supervisor,
     pool: Vec<Pool>,
     io: Io,
@@ -143,12 +146,28 @@ impl Command {
 /// [`ConfigError`] if it cannot be read or says something that is not understood.
 pub fn read_file(path: &Path) -> Result<Layer, ConfigError> {
     let unreadable = |reason: String| ConfigError(format!("cannot read {}: {reason}", path.display()));
-    let length = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
-    if length > FILE_MAX {
-        return Err(unreadable(format!("{length} bytes, at most {FILE_MAX} are read")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = read_regular(path).map_err(unreadable)?;
     parse_file(&text, path)
+}
+
+/// The text of a regular file. Anything else, a pipe above all, could keep whoever reads it waiting for ever, so it is
+/// opened without waiting and looked at before it is read.
+fn read_regular(path: &Path) -> Result<String, String> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let file = File::from(open(path, flags, Mode::empty()).map_err(|error| told(&io::Error::from(error)))?);
+    let about = file.metadata().map_err(|error| told(&error))?;
+    if !about.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let too_long = |length: u64| Err(format!("{length} bytes, at most {FILE_MAX} are read"));
+    if about.len() > FILE_MAX {
+        return too_long(about.len());
+    }
+    // It may grow while it is read.
+    let mut text = String::new();
+    file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
+    if text.len() as u64 > FILE_MAX { too_long(text.len() as u64) } else { Ok(text) }
 }
 
 /// Reads the text of a configuration file; `path` is only for messages.
@@ -162,7 +181,7 @@ pub fn parse_file(text: &str, path: &Path) -> Result<Layer, ConfigError> {
     };
     let tables = DeTable::parse(text).map_err(|error| at(error.span(), error.message()))?;
     check_tables(tables.get_ref()).map_err(|(span, message)| at(Some(span), &message))?;
-    let file: File = toml::from_str(text).map_err(|error| at(error.span(), error.message()))?;
+    let file: Written = toml::from_str(text).map_err(|error| at(error.span(), error.message()))?;
     file.into_layer().map_err(|message| ConfigError(format!("{}: {message}", path.display())))
 }
 
@@ -231,7 +250,7 @@ fn unknown_key(key: &str, known: &[&str], place: &str) -> String {
     }
 }
 
-impl File {
+impl Written {
     fn into_layer(self) -> Result<Layer, String> {
         let mut layer = Layer {
             socket: self.supervisor.socket,
@@ -452,6 +471,25 @@ mod tests {
         assert!(parse("[[pool]]\nspares = 1\n[[pool]]\nspares = 1").is_ok());
         let message = parse("[[pool]]\nspares = 1\n[[pool]]\nname = \"b\"\nspares = 0").unwrap_err();
         assert!(message.contains("pool \"b\" sets spares differently"), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for path in [pipe.as_path(), folder.path(), Path::new("/dev/zero")] {
+            let message = read_file(path).unwrap_err().to_string();
+            assert!(message.ends_with("it is no regular file"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("long");
+        std::fs::write(&path, "#".repeat(FILE_MAX as usize + 1)).unwrap();
+        assert!(read_file(&path).unwrap_err().to_string().contains("at most 1048576 are read"));
     }
 
     #[test]

@@ -45,6 +45,9 @@ const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration:
 /// Threads for blocking work unless configured otherwise.
 pub const IO_THREADS_DEFAULT: usize = 4;
 
+/// Keys that a reload cannot change.
+const NEED_A_RESTART: [&str; 3] = ["supervisor.socket", "pool.affinity", "io.threads"];
+
 /// What is wrong with a configuration, as one sentence for the person who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(pub String);
@@ -364,6 +367,11 @@ impl Settings {
             shown("pool.restart.window", &self.restart_window, |value| show_duration(*value)),
             shown("io.threads", &self.io_threads, usize::to_string),
         ]
+    }
+
+    /// Those that apply only from a start of the supervisor on.
+    pub fn fixed(&self) -> Vec<Shown> {
+        self.show().into_iter().filter(|line| NEED_A_RESTART.contains(&line.key)).collect()
     }
 
     /// A default gives way where it cannot go with a value that somebody chose.

@@ -7,13 +7,22 @@ use super::sabotage::Bug;
 use super::slots::{Cause, SlotState};
 use super::{Core, Ending, Phase};
 use offload_protocol::nouns::OutcomeCode;
+use std::time::Duration;
 
 impl Core {
-    pub(super) fn on_drain(&mut self, now: Mono) {
+    /// May be asked for several times: the earliest end counts.
+    pub(super) fn on_drain(&mut self, now: Mono, limit: Option<Duration>) {
+        let asked = limit.map(|limit| now + limit);
+        let end_at = match self.phase {
+            Phase::Running => asked,
+            Phase::Draining { end_at } if self.sabotage.is(Bug::LaterDrainCounts) => asked.or(end_at),
+            Phase::Draining { end_at } => end_at.into_iter().chain(asked).min(),
+            Phase::Stopping | Phase::Over => return,
+        };
         if self.phase == Phase::Running {
-            self.phase = Phase::Draining { end_at: now + self.config.drain_timeout };
             self.look_for_room_again();
         }
+        self.phase = Phase::Draining { end_at };
     }
 
     pub(super) fn on_stop(&mut self, now: Mono, actions: &mut Actions) {
@@ -26,6 +35,7 @@ impl Core {
         };
         let jobs: Vec<JobId> = self.jobs.iter().filter(|(_, job)| !forgets(job)).map(|(id, _)| id).collect();
         for id in jobs {
+            self.cut_short += u64::from(!self.sabotage.is(Bug::CutShortNotCounted));
             let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
             self.withdraw(now, id, Ending::of(error), actions);
         }
@@ -57,5 +67,13 @@ impl Core {
             }
             SlotState::Vacant | SlotState::Leaving { .. } => {}
         }
+    }
+}
+
+/// What the shell has to know.
+impl Core {
+    /// Jobs that were cancelled because the supervisor was told to end before they were done.
+    pub fn cut_short(&self) -> u64 {
+        self.cut_short
     }
 }

@@ -217,7 +217,10 @@ pub enum Event {
     /// certain who has not kept a limit.
     Tick,
     /// Take no more jobs, finish those there are, then end.
-    Drain,
+    Drain {
+        /// After this time what is not done is cancelled. The earliest end that was asked for counts.
+        limit: Option<Duration>,
+    },
     /// End now.
     Stop,
     /// Other limits and times, and another number of workers. The programs stay as they are.

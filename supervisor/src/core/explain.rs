@@ -2,8 +2,8 @@
 
 use super::Core;
 use super::action::LostAttempt;
-use super::ids::{JobId, Mono, Place};
-use super::jobs::{JobState, Progress};
+use super::ids::{JobId, Mono, Place, ProgramIndex, SlotIndex};
+use super::jobs::{Job, JobState, Progress};
 use super::kept::Owner;
 use super::registry::Class;
 use super::waiting::planned;
@@ -62,8 +62,8 @@ pub struct Waiting {
     pub all: usize,
     /// Clients that have jobs which wait.
     pub clients: usize,
-    /// How long it will wait from now, as far as can be told.
-    pub expected: Duration,
+    /// How long it will wait from now; none if nothing like the jobs before it has ever run.
+    pub expected: Option<Duration>,
     /// Slots of its program that are there, that are ready, and that have a job.
     pub slots: (usize, usize, usize),
     /// Slots that are idle and kept for short jobs.
@@ -108,7 +108,7 @@ impl Core {
                 JobState::Assigned { worker } => place(worker),
                 _ => None,
             },
-            waiting: self.explain_waiting(id),
+            waiting: self.explain_waiting(now, id),
             held: (job.state == JobState::Held).then(|| {
                 let kept = self.promises.kept_of_ended().of(&job.owner).bytes;
                 (job.owner.clone(), kept, self.config.kept_bytes_of_one())
@@ -117,7 +117,7 @@ impl Core {
         })
     }
 
-    fn explain_waiting(&self, id: JobId) -> Option<Waiting> {
+    fn explain_waiting(&self, now: Mono, id: JobId) -> Option<Waiting> {
         let job = self.jobs.get(id)?;
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return None };
         let program = self.program_of(task);
@@ -125,6 +125,9 @@ impl Core {
         let ahead = queues.queue(job.line()).ahead_of_its_own(job.client, job.rank(id));
         let clients = self.clients.waiting_count();
         let own_backlog = planned(job.expected).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+        let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
+        let is_known = self.knows_what_comes_before(id, job);
+        let ahead_of_it = is_known.then(|| queues.backlog.min(turns));
         let slots: Vec<_> =
             self.slots_of(program).map(|slot| &self.slots[slot]).filter(|slot| slot.is_there()).collect();
         let ready = slots.iter().filter(|slot| slot.is_ready()).count();
@@ -133,7 +136,7 @@ impl Core {
             ahead_of_its_own: ahead,
             all: queues.waiting(),
             clients,
-            expected: self.expected_wait(program, own_backlog, clients),
+            expected: ahead_of_it.and_then(|ahead| self.foresee_start(now, program, ahead)),
             slots: (slots.len(), ready, busy),
             kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
             held_back: (!self.may_start(job)).then(|| {
@@ -142,5 +145,49 @@ impl Core {
             }),
             unavailable: self.unavailable(program).map(|error| error.message),
         })
+    }
+
+    /// Whether it is known how long the jobs take that may be served before this one: those of its client that are, and
+    /// all of others.
+    fn knows_what_comes_before(&self, id: JobId, job: &Job) -> bool {
+        let rank = job.rank(id);
+        let is_before = |other_id: JobId, other: &Job| {
+            other.state == JobState::Queued
+                && other.task.map(|task| self.program_of(task)) == job.task.map(|task| self.program_of(task))
+                && (other.client != job.client || other.rank(other_id) < rank)
+        };
+        self.jobs.iter().all(|(other_id, other)| !is_before(other_id, other) || other.expected.run.is_some())
+    }
+
+    /// When the work that is ahead is spread over the slots as they become free, and one of them is free again. A slot of
+    /// which nobody knows when it will be is left out; none if nothing is known of any.
+    fn foresee_start(&self, now: Mono, program: ProgramIndex, ahead: Duration) -> Option<Duration> {
+        let mut free: Vec<Duration> =
+            self.slots_of(program).filter_map(|slot| self.free_in(now, program, slot)).collect();
+        free.sort_unstable();
+        let mut busy = ahead;
+        let mut start = None;
+        for (index, &free_in) in free.iter().enumerate() {
+            if start.is_some_and(|start| start <= free_in) {
+                break;
+            }
+            busy += free_in;
+            start = Some(busy / u32::try_from(index + 1).unwrap_or(u32::MAX));
+        }
+        start
+    }
+
+    /// When the worker of a slot will have done all that it was given, if that can be told.
+    fn free_in(&self, now: Mono, program: ProgramIndex, slot: SlotIndex) -> Option<Duration> {
+        let Some(load) = self.slots[slot].load() else {
+            return self.programs[program].open.contains(&(0, slot)).then_some(Duration::ZERO);
+        };
+        let left = load.jobs().map(|id| {
+            let job = self.jobs.get(id)?;
+            let (run, ran) = (job.expected.run?, self.ran_so_far(now, id, job));
+            // What has taken longer than expected is as likely as not to take as long again.
+            Some(run.checked_sub(ran).unwrap_or(ran))
+        });
+        left.sum()
     }
 }

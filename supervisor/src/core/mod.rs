@@ -124,6 +124,8 @@ pub struct Core {
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
     places_changed: bool,
+    /// Jobs that were cancelled because the supervisor ended.
+    cut_short: u64,
     sabotage: Sabotage,
 }
 
@@ -134,8 +136,8 @@ pub enum Phase {
     Running,
     /// The jobs that are there are finished, no others are taken.
     Draining {
-        /// When the rest is cancelled.
-        end_at: Mono,
+        /// When the rest is cancelled, if ever.
+        end_at: Option<Mono>,
     },
     /// All jobs have ended; the workers are on their way out.
     Stopping,
@@ -210,6 +212,7 @@ impl Core {
             rng: Rng::new(config.seed),
             last_worker: 0,
             places_changed: true,
+            cut_short: 0,
             sabotage: Sabotage::default(),
             config,
         };
@@ -267,7 +270,7 @@ impl Core {
             Event::Held { client, what, bytes } => self.on_held(&client, what, bytes),
             Event::Released { client, what, bytes } => self.on_released(&client, what, bytes),
             Event::Tick => self.on_time(now, actions),
-            Event::Drain => self.on_drain(now),
+            Event::Drain { limit } => self.on_drain(now, limit),
             Event::Stop => self.on_stop(now, actions),
             Event::Configure(config) => self.on_configure(*config),
             Event::Reload { version } => self.on_reload(version, actions),
@@ -280,7 +283,7 @@ impl Core {
         let slots = self.due.first().map(|(when, _)| *when);
         let jobs = self.jobs.first_deadline().map(|(when, _)| when);
         let drain = match self.phase {
-            Phase::Draining { end_at } => Some(end_at),
+            Phase::Draining { end_at } => end_at,
             _ => None,
         };
         let others = [
@@ -496,11 +499,6 @@ impl Core {
     /// Starts of a program that have failed in a row.
     pub fn failed_starts(&self, program: ProgramIndex) -> u32 {
         self.programs[program].restarts.failures()
-    }
-
-    /// Why no worker of some program can be had, if so.
-    pub fn degraded(&self) -> Option<String> {
-        (0..self.programs.len()).find_map(|program| Some(self.unavailable(program)?.message))
     }
 
     /// Whether the tasks of all programs are known.

@@ -204,7 +204,7 @@ impl Core {
     /// everything that has come from them is handed over (see [`Event::Tick`](super::event::Event::Tick)).
     pub(super) fn on_time(&mut self, now: Mono, actions: &mut Actions) {
         self.expire_all(now, actions);
-        if let Phase::Draining { end_at } = self.phase
+        if let Phase::Draining { end_at: Some(end_at) } = self.phase
             && end_at <= now
         {
             self.on_stop(now, actions);

@@ -82,6 +82,10 @@ bugs! {
     DrainTakesJobs,
     /// A drain is over while jobs are parked.
     DrainForgetsParked,
+    /// A second request to drain puts the end off.
+    LaterDrainCounts,
+    /// Nobody is told how many jobs the end has cancelled.
+    CutShortNotCounted,
     /// A key does not keep a job from being taken twice.
     KeyIgnored,
     /// Keys, and results that nobody has taken, are forgotten when there are many of them.

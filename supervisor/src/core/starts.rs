@@ -7,13 +7,13 @@
 //!               '------------------------'------------------'---> blamed on the program, or on nobody
 //! ```
 
-use super::Core;
 use super::action::{Action, Actions, Notice};
 use super::ids::{Mono, ProgramIndex, Version, WorkerId};
 use super::outcome::human;
 use super::sabotage::Bug;
 use super::slots::{Cause, SlotState, Worker};
 use super::supervise::KILLED;
+use super::{Core, Program};
 use crate::exit::Exit;
 
 /// The exit code with which a worker says that starting it again is pointless.
@@ -191,6 +191,26 @@ enum Outlook {
     Poor,
     /// It would be the same.
     None,
+}
+
+/// What the shell has to know.
+impl Core {
+    /// Why a program has no worker that is ready, if starting one has failed.
+    pub fn trouble(&self, program: ProgramIndex) -> Option<&str> {
+        let restarts = &self.programs.get(program)?.restarts;
+        let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
+        (restarts.failures() > 0 && !has_worker()).then(|| restarts.why())
+    }
+
+    /// Whether a worker of this program has ever said hello, as far as that still counts.
+    pub fn has_had_worker(&self, program: ProgramIndex) -> bool {
+        self.programs.get(program).is_some_and(Program::has_said_hello)
+    }
+
+    /// Whether the jobs of a program are refused because no worker can be had.
+    pub fn refuses(&self, program: ProgramIndex) -> bool {
+        self.unavailable(program).is_some()
+    }
 }
 
 /// A worker that never was ready, or was of no use from then on.

@@ -46,6 +46,7 @@
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
 //! | `sources/` | streams, listeners, datagrams, child processes |
 
+mod alarm;
 mod alive;
 mod callback;
 mod calls;
@@ -65,6 +66,7 @@ mod pulse;
 mod readiness;
 mod remote;
 mod requests;
+mod rest;
 mod signals;
 mod slab;
 mod sources;
@@ -268,6 +270,7 @@ impl Context {
         if shared.is_running.replace(true) {
             return Err(LoopError::NestedRun);
         }
+        shared.pulse.go_on();
         let result = catch_unwind(AssertUnwindSafe(|| self.go_around(mode)));
         self.current = self.entry;
         shared.is_running.set(false);

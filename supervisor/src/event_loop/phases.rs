@@ -194,15 +194,24 @@ impl Context {
             return Ok(());
         }
         let events = &mut self.buffers.events;
-        shared.pulse.rest();
         match timeout {
+            Some(0) => {
+                shared.pulse.pause();
+                shared.poller.wait(events, timeout)?;
+            }
             Some(timeout) if shared.clock.is_virtual() => {
+                shared.pulse.pause();
                 shared.poller.wait(events, Some(0))?;
                 if events.is_empty() {
                     shared.clock.skip(timeout);
                 }
             }
-            timeout => shared.poller.wait(events, timeout)?,
+            timeout => {
+                shared.pulse.rest();
+                let waited = shared.poller.wait(events, timeout);
+                shared.pulse.go_on();
+                waited?;
+            }
         }
         // A look that found nothing took no time worth a reading of the clock.
         if timeout != Some(0) || !events.is_empty() {

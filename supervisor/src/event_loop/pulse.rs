@@ -1,12 +1,17 @@
 //! What the loop's thread tells a [watchdog](super::Watchdog) before each callback: whose turn it is.
 //!
-//! Writing it down costs three plain stores and no lock, so it is done always, watched or not.
+//! Writing it down costs three plain stores and no lock, so it is done always, watched or not. While the loop waits for
+//! events its watchdogs [sleep](super::rest); when it goes on it sets their alarms.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crossbeam_utils::atomic::AtomicCell;
 
+use super::alarm::Alarm;
 use super::callback::{Phase, Site};
+use super::rest::Rest;
 
 pub(super) struct Pulse {
     /// Counts the callbacks, so that two calls of the same one can be told apart.
@@ -15,6 +20,14 @@ pub(super) struct Pulse {
     phase: AtomicCell<Phase>,
     /// How often a watchdog has found the loop blocked.
     blocked: AtomicU64,
+    rest: Rest,
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+/// Who is to look again so long after the loop went on.
+struct Watcher {
+    alarm: Arc<Alarm>,
+    interval: Duration,
 }
 
 /// One look at a loop that runs a callback.
@@ -32,6 +45,8 @@ impl Pulse {
             site: AtomicCell::new(None),
             phase: AtomicCell::new(Phase::Entry),
             blocked: AtomicU64::new(0),
+            rest: Rest::new(),
+            watchers: Mutex::new(Vec::new()),
         }
     }
 
@@ -44,9 +59,40 @@ impl Pulse {
         self.beats.store(beats.wrapping_add(1), Ordering::Release);
     }
 
+    /// No callback runs for a moment.
+    pub(super) fn pause(&self) {
+        self.site.store(None);
+    }
+
     /// The loop waits for events, or does not run.
     pub(super) fn rest(&self) {
-        self.site.store(None);
+        self.pause();
+        self.rest.begin();
+    }
+
+    /// The loop goes on after a rest.
+    pub(super) fn go_on(&self) {
+        if self.rest.end() {
+            self.watchers().iter().for_each(|watcher| watcher.alarm.set(watcher.interval));
+        }
+    }
+
+    /// True if the loop rests: then the watchers' alarms are set when it goes on, and not before.
+    pub(super) fn may_be_left(&self) -> bool {
+        self.rest.may_be_left()
+    }
+
+    pub(super) fn add_watcher(&self, alarm: &Arc<Alarm>, interval: Duration) {
+        self.watchers().push(Watcher { alarm: Arc::clone(alarm), interval });
+    }
+
+    pub(super) fn remove_watcher(&self, alarm: &Arc<Alarm>) {
+        self.watchers().retain(|watcher| !Arc::ptr_eq(&watcher.alarm, alarm));
+    }
+
+    /// Held for a few instructions only, and never when a loop that is watched has anything to do.
+    fn watchers(&self) -> MutexGuard<'_, Vec<Watcher>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The callback that runs now. A look that falls into the middle of [`Pulse::begin`] may mix two callbacks, so

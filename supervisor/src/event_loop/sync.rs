@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A counter in the kernel (an eventfd) that is readable while it is not zero.

@@ -10,16 +10,18 @@
 //! ```
 //!
 //! It counts looks, not time: when the whole process was stopped or starved meanwhile, the callback is not blamed.
+//! While the loop waits for events there is nothing to see, and the watchdog [sleeps](super::rest) as long.
 
 use std::fmt;
 use std::io;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use super::LoopHandle;
+use super::alarm::Alarm;
 use super::callback::{Phase, Site};
 use super::pulse::{Beat, Pulse};
 
@@ -53,9 +55,14 @@ impl fmt::Display for Blocked {
 
 /// Watches over a loop while it exists; made by [`LoopHandle::watchdog`].
 pub struct Watchdog {
-    /// Dropping it lets the thread go.
-    leash: Option<mpsc::Sender<()>>,
+    leash: Arc<Leash>,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+/// What a watchdog and its thread share.
+struct Leash {
+    alarm: Arc<Alarm>,
+    is_over: AtomicBool,
 }
 
 impl LoopHandle {
@@ -65,29 +72,31 @@ impl LoopHandle {
     /// [`Starvation`](super::Starvation) for those.
     ///
     /// # Errors
-    /// When the system has no more threads.
+    /// When the system has no more threads or descriptors.
     pub fn watchdog(
         &self,
         threshold: Duration,
         report: impl FnMut(&Blocked) + Send + 'static,
     ) -> io::Result<Watchdog> {
-        let (leash, is_over) = mpsc::channel();
-        let watch = Watch {
-            pulse: Arc::clone(&self.shared.pulse),
-            interval: (threshold / LOOKS).max(Duration::from_millis(1)),
-            report,
-        };
+        let leash = Arc::new(Leash { alarm: Arc::new(Alarm::new()?), is_over: AtomicBool::new(false) });
+        let pulse = Arc::clone(&self.shared.pulse);
+        let interval = (threshold / LOOKS).max(Duration::from_millis(1));
+        let watch = Watch { pulse: Arc::clone(&pulse), leash: Arc::clone(&leash), interval, report };
         let thread = thread::Builder::new()
             .name("offload-watchdog".to_owned())
-            .spawn(move || watch.until(&is_over))?;
-        Ok(Watchdog { leash: Some(leash), thread: Some(thread) })
+            .spawn(move || watch.until_it_is_over())?;
+        pulse.add_watcher(&leash.alarm, interval);
+        // The thread may have fallen asleep before it was known whom to ring for.
+        leash.alarm.set(interval);
+        Ok(Watchdog { leash, thread: Some(thread) })
     }
 }
 
 impl Drop for Watchdog {
     /// Waits for a report that is being made, if one is.
     fn drop(&mut self) {
-        self.leash.take();
+        self.leash.is_over.store(true, Ordering::Release);
+        self.leash.alarm.set(Duration::ZERO);
         let thread = self.thread.take();
         // A report may drop its own watchdog.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
@@ -99,14 +108,15 @@ impl Drop for Watchdog {
 
 struct Watch<Report> {
     pulse: Arc<Pulse>,
+    leash: Arc<Leash>,
     interval: Duration,
     report: Report,
 }
 
 impl<Report: FnMut(&Blocked)> Watch<Report> {
-    fn until(mut self, is_over: &mpsc::Receiver<()>) {
+    fn until_it_is_over(mut self) {
         let mut suspect: Option<(Beat, u32)> = None;
-        while is_over.recv_timeout(self.interval) == Err(RecvTimeoutError::Timeout) {
+        while self.sleep() {
             suspect = match (suspect, self.pulse.look()) {
                 (Some((beat, looks)), Some(now)) if beat == now => Some((beat, looks.saturating_add(1))),
                 (_, now) => now.map(|beat| (beat, 0)),
@@ -117,8 +127,27 @@ impl<Report: FnMut(&Blocked)> Watch<Report> {
         }
     }
 
+    /// Until the next look, or until it is over: then it is false. Whoever sets the alarm at the same moment, the loop
+    /// or the end, at most makes this an interval longer.
+    fn sleep(&self) -> bool {
+        if !self.pulse.may_be_left() {
+            self.leash.alarm.set(self.interval);
+        }
+        if !self.leash.is_over.load(Ordering::Acquire) {
+            self.leash.alarm.wait();
+        }
+        !self.leash.is_over.load(Ordering::Acquire)
+    }
+
     fn report(&mut self, site: Site, phase: Phase) {
         self.pulse.count_blocked();
         (self.report)(&Blocked { site, phase, at_least: self.interval * LOOKS });
+    }
+}
+
+impl<Report> Drop for Watch<Report> {
+    /// Also when the report has panicked.
+    fn drop(&mut self) {
+        self.pulse.remove_watcher(&self.leash.alarm);
     }
 }

@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::directory::{PrivateDirectory, is_socket};
 use super::lock::{Asked, Lock};
 use super::peer::is_same_user;
+use super::standing::{self, Identity, Standing};
 use super::{SOCKET_PATH_MAX, STRANGERS_PER_CALL_MAX};
 use interprocess::local_socket::traits::Listener as _;
 use interprocess::local_socket::{GenericFilePath, ListenerNonblockingMode, ListenerOptions, ToFsName};
@@ -36,6 +37,8 @@ pub enum BindError {
         socket: PathBuf,
         /// The process that owns it, unless it has only just begun.
         pid: Option<u32>,
+        /// There is a socket to connect to.
+        listens: bool,
     },
     /// The socket must not or cannot be there: another place is needed, or this one must be put right.
     Unsuitable {
@@ -60,6 +63,11 @@ impl BindError {
         BindError::Io { doing, path: path.to_owned(), error: error.into() }
     }
 
+    /// For what the loop refuses.
+    pub(crate) fn other(doing: &'static str, error: &impl fmt::Display) -> BindError {
+        BindError::Io { doing, path: PathBuf::from("the socket"), error: io::Error::other(error.to_string()) }
+    }
+
     pub(super) fn unsuitable(path: &Path, reason: impl Into<String>) -> BindError {
         BindError::Unsuitable { path: path.to_owned(), reason: reason.into() }
     }
@@ -68,11 +76,11 @@ impl BindError {
 impl fmt::Display for BindError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BindError::AlreadyRunning { socket, pid: Some(pid) } => {
-                write!(formatter, "another supervisor (pid {pid}) owns {}", socket.display())
-            }
-            BindError::AlreadyRunning { socket, pid: None } => {
-                write!(formatter, "another supervisor owns {}", socket.display())
+            BindError::AlreadyRunning { socket, pid, listens } => {
+                let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+                let state =
+                    if *listens { "" } else { ", but does not listen there now: it is starting or ending" };
+                write!(formatter, "another supervisor{pid} owns {}{state}", socket.display())
             }
             BindError::Unsuitable { path, reason } => {
                 write!(formatter, "cannot use {}: {reason}", path.display())
@@ -123,7 +131,9 @@ pub struct Listener {
     name: PathBuf,
     socket: Rc<uds::Listener>,
     /// Device and inode of the socket's file, by which it is known again.
-    identity: (u64, u64),
+    identity: Identity,
+    /// Readable after changes in the directory.
+    changes: Option<Rc<OwnedFd>>,
     strangers: Cell<u64>,
     directory: PrivateDirectory,
     /// The socket is ours as long as this is held. It is last, so that it is given back last.
@@ -148,6 +158,7 @@ impl Listener {
             name,
             socket: Rc::new(socket),
             identity,
+            changes: standing::watch_changes(&directory).map(Rc::new),
             strangers: Cell::new(0),
             directory,
             lock,
@@ -176,6 +187,41 @@ impl Listener {
     /// What to watch: readable while connections wait.
     pub fn socket(&self) -> Rc<uds::Listener> {
         Rc::clone(&self.socket)
+    }
+
+    /// What to watch for changes that [`Listener::standing`] should be asked about; none if the kernel tells of none.
+    pub fn changes(&self) -> Option<Rc<OwnedFd>> {
+        self.changes.clone()
+    }
+
+    /// Whether there were changes since the last time.
+    pub fn has_changed(&self) -> bool {
+        self.changes.as_deref().is_some_and(standing::has_changed)
+    }
+
+    /// Whether clients still find the socket, and nobody else can take it.
+    pub fn standing(&self) -> Standing {
+        if !self.lock.identity().is_ok_and(|lock| standing::is_at(&standing::lock_path(&self.path), lock)) {
+            return Standing::LockLost;
+        }
+        match standing::is_at(&self.path, self.identity) {
+            true => Standing::Sound,
+            false => Standing::SocketLost,
+        }
+    }
+
+    /// Puts a new socket in the place of the one that was lost. What to watch is another one from then on. Only for who
+    /// holds the lock still.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`]; the old socket stays, which nobody finds.
+    pub fn listen_again(&mut self) -> Result<(), BindError> {
+        refuse_to_replace_what_is_no_socket(&self.directory, &self.name, &self.path)?;
+        let (socket, identity) = open_socket(&self.directory, &self.lock, &self.name)
+            .map_err(|error| BindError::io("listen at", &self.path, error))?;
+        self.socket = Rc::new(socket);
+        self.identity = identity;
+        Ok(())
     }
 
     /// How many peers were turned away because another user opened them.
@@ -212,7 +258,7 @@ impl Drop for Listener {
     /// Removes the socket, unless somebody has put another one in its place by force.
     fn drop(&mut self) {
         if let Ok(Some(stat)) = self.directory.look_up(&self.name)
-            && (stat.st_dev, stat.st_ino) == self.identity
+            && standing::identity_of(&stat) == self.identity
         {
             // Nobody is left to tell. The next supervisor replaces what remains.
             let _ = self.directory.remove(&self.name);
@@ -247,7 +293,10 @@ fn take_lock(directory: &PrivateDirectory, name: &Path, path: &Path) -> Result<L
     lock_name.push(".lock");
     match Lock::ask(directory, Path::new(&lock_name)) {
         Ok(Asked::Got(lock)) => Ok(lock),
-        Ok(Asked::Taken { pid }) => Err(BindError::AlreadyRunning { socket: path.to_owned(), pid }),
+        Ok(Asked::Taken { pid }) => {
+            let listens = directory.look_up(name).is_ok_and(|stat| stat.is_some_and(|stat| is_socket(&stat)));
+            Err(BindError::AlreadyRunning { socket: path.to_owned(), pid, listens })
+        }
         Err(error) => Err(BindError::io("take the lock of", path, error)),
     }
 }
@@ -271,7 +320,7 @@ fn open_socket(
     directory: &PrivateDirectory,
     lock: &Lock,
     name: &Path,
-) -> io::Result<(uds::Listener, (u64, u64))> {
+) -> io::Result<(uds::Listener, Identity)> {
     // Only the holder of the lock uses this name, so what is found there was left behind by a dead one.
     let temporary = PathBuf::from(format!(".{}.new", lock.inode()?));
     directory.remove(&temporary)?;
@@ -295,9 +344,9 @@ fn listen(directory: &PrivateDirectory, temporary: &Path) -> io::Result<uds::Lis
 }
 
 /// Makes the socket private, then visible. Returns what its file is known by.
-fn publish(directory: &PrivateDirectory, temporary: &Path, name: &Path) -> io::Result<(u64, u64)> {
+fn publish(directory: &PrivateDirectory, temporary: &Path, name: &Path) -> io::Result<Identity> {
     directory.make_private(temporary)?;
     let stat = directory.look_up(temporary)?.ok_or(io::ErrorKind::NotFound)?;
     directory.rename(temporary, name)?;
-    Ok((stat.st_dev, stat.st_ino))
+    Ok(standing::identity_of(&stat))
 }

@@ -2,7 +2,8 @@
 //!
 //! The lock is one of `flock`: it ends with its holder, however that dies, and programs that the holder starts do
 //! not inherit it because the descriptor is closed when they begin. The file itself stays for ever. Were it removed,
-//! one supervisor could lock the removed file and another a new one, and both would own the socket.
+//! one supervisor could lock the removed file and another a new one, and both would own the socket; where somebody else
+//! removes it, that is [noticed](super::standing).
 //!
 //! In the file, each line of a fixed length:
 //!
@@ -17,6 +18,7 @@
 //! until then its lines stand where they did.
 
 use super::directory::PrivateDirectory;
+use super::standing::{Identity, identity_of};
 use crate::limits::GENERATIONS_KEPT;
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
@@ -86,6 +88,11 @@ impl Lock {
         }
         self.file.write_all_at(content.as_bytes(), 0)?;
         self.file.set_len(content.len() as u64)
+    }
+
+    /// By what the file of the lock is known again.
+    pub(super) fn identity(&self) -> io::Result<Identity> {
+        Ok(identity_of(&fstat(&self.file)?))
     }
 
     /// A number that no other file of this directory has while the lock is held.

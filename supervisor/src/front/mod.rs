@@ -7,6 +7,7 @@
 //! directory.rs    a directory that no other user can enter
 //! lock.rs         one supervisor for each socket
 //! listener.rs     bind and accept
+//! standing.rs     are the socket and the lock still ours?
 //! connection.rs   one client: Greeting -> Open -> Closing
 //! greeting.rs     is the peer a client at all?
 //! request.rs      what a client may want
@@ -25,12 +26,14 @@ mod listener;
 mod lock;
 mod peer;
 mod request;
+mod standing;
 #[cfg(test)]
 mod tests;
 
 pub use connection::{Connection, ConnectionError, FindRoom, Flushed, Received, Room};
 pub use listener::{AcceptError, BindError, Listener};
 pub use request::Request;
+pub use standing::{Standing, owner_of};
 
 /// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
 pub const SOCKET_PATH_MAX: usize = 107;

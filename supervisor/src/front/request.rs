@@ -6,6 +6,7 @@ use offload_protocol::frame::{Announced, Frame};
 use offload_protocol::messages::{DeadDeed, SubmitOptions, ToSupervisor, View};
 use offload_protocol::nouns::ContentType;
 use std::borrow::Cow;
+use std::time::Duration;
 
 const PAYLOAD_WITHOUT_JOB: &str = "a payload with a message that is not a job";
 
@@ -62,6 +63,8 @@ pub enum Request {
     Drain {
         /// The client's number for it.
         ticket: u64,
+        /// After this time what is not done is cancelled.
+        limit: Option<Duration>,
     },
     /// End now.
     Stop {
@@ -141,7 +144,10 @@ impl Request {
             ToSupervisor::Result { ticket, job } => Request::Result { ticket, job: job.to_owned() },
             ToSupervisor::Cancel { ticket, job } => Request::Cancel { ticket, job: job.to_owned() },
             ToSupervisor::Show { ticket, view } => Request::Show { ticket, view },
-            ToSupervisor::Drain { ticket } => Request::Drain { ticket },
+            ToSupervisor::Drain { ticket } => Request::Drain { ticket, limit: None },
+            ToSupervisor::DrainWithin { ticket, limit_ms } => {
+                Request::Drain { ticket, limit: Some(Duration::from_millis(limit_ms)) }
+            }
             ToSupervisor::Stop { ticket } => Request::Stop { ticket },
             ToSupervisor::Explain { ticket, job } => Request::Explain { ticket, job: job.to_owned() },
             ToSupervisor::Dead { ticket, deed, job } => Request::Dead { ticket, deed, job: job.to_owned() },
@@ -199,7 +205,7 @@ impl Request {
             | Request::Cancel { ticket, .. }
             | Request::Show { ticket, .. }
             | Request::Page { ticket, .. }
-            | Request::Drain { ticket }
+            | Request::Drain { ticket, .. }
             | Request::Stop { ticket }
             | Request::Explain { ticket, .. }
             | Request::Dead { ticket, .. }

@@ -4,6 +4,7 @@ use super::Front;
 use super::accept::Standing;
 use super::client::Client;
 use super::holdings::find_room;
+use super::reload::Asker;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, Readiness};
 use crate::front::{Connection, ConnectionError, Received, Request};
@@ -106,9 +107,9 @@ impl Front {
             Request::Cancel { ticket, job } => self.cancel(id, ticket, &job),
             Request::Show { ticket, view } => self.show(id, ticket, view),
             Request::Page { ticket, view, after, limit } => self.show_page(id, ticket, view, &after, limit),
-            Request::Drain { ticket } => {
+            Request::Drain { ticket, limit } => {
                 self.remember_farewell(id, ticket);
-                self.drain();
+                self.drain(limit);
             }
             Request::Stop { ticket } => {
                 self.remember_farewell(id, ticket);
@@ -116,7 +117,9 @@ impl Front {
             }
             Request::Explain { ticket, job } => self.explain(id, ticket, &job),
             Request::Dead { ticket, deed, job } => self.dead(id, ticket, deed, &job),
-            Request::Reload { ticket } if self.owe(id, ticket) => self.reload_for(id, ticket),
+            Request::Reload { ticket } if self.owe(id, ticket) => {
+                self.reload(Asker::Client { id, ticket });
+            }
             Request::Reload { .. } => {}
             Request::TooLarge { ticket, length } => {
                 self.hub.borrow_mut().refused();
@@ -310,8 +313,9 @@ impl Front {
     }
 
     pub(super) fn send_farewells(&mut self) {
+        let cancelled = self.hub.borrow().cut_short();
         for (id, ticket) in std::mem::take(&mut self.farewells) {
-            self.answer(id, ticket, &serde_json::json!({ "state": "stopped" }));
+            self.answer(id, ticket, &serde_json::json!({ "state": "stopped", "cancelled": cancelled }));
         }
     }
 

@@ -10,6 +10,10 @@ use crate::core::outcome::human;
 use crate::core::registry::Class;
 use crate::core::{Explanation, Waiting};
 use crate::views::ExplanationView;
+use std::time::Duration;
+
+/// A forecast is never so exact that less should be said.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 impl Hub {
     /// None if nothing is known of the job, or nothing any more.
@@ -31,7 +35,7 @@ impl Hub {
             age_us: micros(job.age),
             attempts: job.attempts,
             attempts_allowed: Some(job.crashes.1),
-            expected_wait_us: job.waiting.as_ref().map(|waiting| micros(waiting.expected)),
+            expected_wait_us: job.waiting.as_ref().and_then(|waiting| waiting.expected).map(micros),
             ahead: job.waiting.as_ref().map(|waiting| waiting.ahead_of_its_own),
             class: Some(class(job.class).to_owned()),
             slot: place.map(|place| place.slot),
@@ -166,8 +170,13 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
         waiting.all.saturating_sub(1),
         waiting.clients.max(1)
     ));
-    let expected = format!("it is expected to start within {}", human(waiting.expected));
-    reasons.push(expected);
+    reasons.push(match waiting.expected {
+        Some(expected) if expected.is_zero() => "it is expected to start at once".to_owned(),
+        Some(expected) => format!("it is expected to start within {}", human(expected.max(A_MOMENT))),
+        None => {
+            "when it will start is unknown: nothing like a job before it has ever run to its end".to_owned()
+        }
+    });
     reasons
 }
 

@@ -7,6 +7,7 @@
 use super::Hub;
 use crate::core::action::Notice;
 use crate::core::ids::{ProgramIndex, WorkerId};
+use crate::log::{Kind, Level};
 use crate::workers::Captured;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
@@ -68,6 +69,14 @@ impl Hub {
             self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
         }
         let line = self.describe(notice);
+        let kind = Kind::Named(kind_of(notice));
+        if let Notice::StartFailed { program, why, .. } | Notice::Degraded { program, why, .. } = notice
+            && !self.core.has_had_worker(*program)
+            && let Some(then) = self.on_no_worker.take()
+        {
+            let reason = format!("program `{}`: {why}", self.program_name(*program));
+            self.handle.set_pending(move |cx| then(reason, cx));
+        }
         let is_repeated = match notice {
             Notice::StartFailed { program, again_in, .. } => !self.rows.tell(*program, again_in.is_none()),
             Notice::Degraded { program, again_in, .. } => {
@@ -79,15 +88,15 @@ impl Hub {
         };
         match notice {
             Notice::WorkerReady { .. } | Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
-                self.log.info(format_args!("{line}"));
+                self.log.say(kind, Level::Verbose, format_args!("{line}"));
             }
             // What is wrong with its start is told when the process is gone.
             Notice::WorkerKilled { slot, .. } if self.core.slots()[*slot].is_starting() => {
-                self.log.info(format_args!("{line}"));
+                self.log.say(kind, Level::Verbose, format_args!("{line}"));
             }
-            Notice::Degraded { .. } => self.log.error(format_args!("{line}")),
-            _ if is_repeated => self.log.info(format_args!("{line}")),
-            _ => self.log.warn(format_args!("{line}")),
+            Notice::Degraded { .. } => self.log.say(kind, Level::Quiet, format_args!("{line}")),
+            _ if is_repeated => self.log.say(kind, Level::Verbose, format_args!("{line}")),
+            _ => self.log.say(kind, Level::Normal, format_args!("{line}")),
         }
     }
 
@@ -110,10 +119,8 @@ impl Hub {
     }
 
     fn log_line(&self, is_repeated: bool, line: Arguments<'_>) {
-        match is_repeated {
-            true => self.log.info(line),
-            false => self.log.warn(line),
-        }
+        let level = if is_repeated { Level::Verbose } else { Level::Normal };
+        self.log.say(Kind::Output, level, line);
     }
 
     /// A worker, for people.
@@ -205,4 +212,22 @@ fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
     };
     let starts = if failures == 1 { "start" } else { "starts" };
     format!("{failures} failed {starts} in a row; {again}")
+}
+
+/// Lines of one kind share their limit in the log.
+fn kind_of(notice: &Notice) -> &'static str {
+    match notice {
+        Notice::WorkerReady { .. } => "workers ready",
+        Notice::WorkerDied { .. } => "workers that ended",
+        Notice::WorkerKilled { .. } => "workers that were ended",
+        Notice::StartFailed { .. } => "failed starts",
+        Notice::Degraded { .. } => "programs without workers",
+        Notice::WorkerRetires { .. } => "workers replaced",
+        Notice::WorkerHangs { .. } => "workers that hang",
+        Notice::TrialPassed { .. } => "new versions that work",
+        Notice::RolledBack { .. } => "new versions taken back",
+        Notice::KeyUsedAgain { .. } => "keys used again",
+        Notice::LetterNotKept { .. } => "dead letters not kept",
+        Notice::Recovered { .. } => "programs that work again",
+    }
 }

@@ -1,35 +1,90 @@
 //! Workers that stop in the middle of a message, or take nothing of what is written to them. Looked for now and then;
 //! what has a time limit of its own in the core (starting, running, ending) is not looked at here. Looks are counted and
 //! not time, so a process that did not run for a while, and saw no progress in it, blames nobody for that.
+//!
+//! ```text
+//!   anything happens ---> a look 250 ms later ---> all workers idle, nothing owed ---> no more looks
+//!                                ^      |
+//!                                '------'  as long as a worker has something to do
+//! ```
+//!
+//! So a supervisor with nothing to do is not woken; where memory has a limit, idle workers are measured seldom.
 
 use super::Hub;
 use super::crew::Member;
 use crate::core::event::Event;
 use crate::core::ids::WorkerId;
+use crate::core::slots::SlotState;
+use crate::event_loop::TimerId;
 use crate::limits::WORKER_STALL_TIMEOUT;
 use std::time::{Duration, Instant};
 
 /// So many workers are measured at each look: it takes some ten microseconds each.
 const MEASURED_AT_A_TIME: usize = 32;
 
-/// How often they are looked for.
+/// How often they are looked for while there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// So many looks in a row that find a worker silent are too many.
 const STALL_LOOKS: u32 = (WORKER_STALL_TIMEOUT.as_millis() / LOOK_EVERY.as_millis()) as u32;
 
+/// How often idle workers are measured whose memory has a limit.
+const IDLE_LOOK_EVERY: Duration = Duration::from_secs(4);
+
+/// When workers are looked at next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextLook {
+    /// When something has happened.
+    Never,
+    /// Within [`LOOK_EVERY`].
+    Soon,
+    /// Within [`IDLE_LOOK_EVERY`], unless something happens before.
+    Late(TimerId),
+}
+
 impl Hub {
+    /// Something happened: there will be a look, if none is due already.
     pub(super) fn watch_for_stalls(&mut self) {
+        match self.next_look {
+            NextLook::Soon => return,
+            NextLook::Late(timer) => drop(self.handle.clear(timer)),
+            NextLook::Never => {}
+        }
+        self.looked_at = Instant::now();
+        self.next_look = NextLook::Soon;
+        self.look_in(LOOK_EVERY);
+    }
+
+    fn look_in(&self, time: Duration) -> TimerId {
         let me = self.me.clone();
-        let handle = self.handle.clone();
-        let timer = self.handle.set_timeout(LOOK_EVERY, move |_| {
-            Hub::with(&me, |hub| {
-                hub.look_for_stalls();
-                hub.look_at_memory();
-                hub.watch_for_stalls();
-            });
-        });
-        handle.unref(timer);
+        let timer = self.handle.set_timeout(time, move |_| Hub::with(&me, Hub::look));
+        self.handle.unref(timer);
+        timer
+    }
+
+    fn look(&mut self) {
+        // What the core is told in here must not bring about another look, or there would be no end to it.
+        self.next_look = NextLook::Soon;
+        self.look_for_stalls();
+        self.look_at_memory();
+        self.log.catch_up();
+        self.next_look = if self.is_anything_under_way() {
+            self.look_in(LOOK_EVERY);
+            NextLook::Soon
+        } else if self.core.config().max_rss.is_some() {
+            NextLook::Late(self.look_in(IDLE_LOOK_EVERY))
+        } else {
+            NextLook::Never
+        };
+    }
+
+    fn is_anything_under_way(&self) -> bool {
+        let is_at_rest = |state: &SlotState| matches!(state, SlotState::Idle { .. } | SlotState::Vacant);
+        let is_measuring = self.last_measured.is_some();
+        is_measuring
+            || self.log.owes()
+            || self.core.slots().iter().any(|slot| !is_at_rest(&slot.state))
+            || self.crew.iter().any(|(worker, member)| self.owes_bytes(worker, member))
     }
 
     fn look_for_stalls(&mut self) {

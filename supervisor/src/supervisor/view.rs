@@ -10,8 +10,8 @@ use crate::core::jobs::{Job, JobState};
 use crate::core::slots::{Retire, Role, Slot, SlotState};
 use crate::limits::CLIENTS_SHOWN_MAX;
 use crate::views::{
-    ClientView, DeadCounts, IoPoolView, JobView, KeptCounts, LedgerView, LoopView, Percentiles, QueueCounts,
-    SlowCallback, Status, TaskView, WaitEstimate, WorkerCounts, WorkerView,
+    ClientView, DeadCounts, IoPoolView, JobView, KeptCounts, LedgerView, LoopView, Percentiles, ProgramView,
+    QueueCounts, SlowCallback, Status, TaskView, WaitEstimate, WorkerCounts, WorkerView,
 };
 use crate::workers::Confinement;
 use offload_protocol::nouns::{Lane, OutcomeCode};
@@ -21,13 +21,15 @@ impl Hub {
     pub(crate) fn status(&self, io_pool: IoPoolView) -> Status {
         let (waiting, _) = self.core.waiting_and_running();
         let config = self.core.config();
-        let reason = self.core.degraded();
+        let programs = self.program_views();
+        let reason = programs.iter().find_map(|program| program.reason.clone());
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: self.time.uptime().as_secs_f64(),
             state: self.state(reason.is_some()).to_owned(),
             reason,
+            programs,
             workers: self.worker_counts(),
             wait_estimate: self.wait_estimate(),
             clients: self.client_views(),
@@ -54,6 +56,27 @@ impl Hub {
             Phase::Draining { .. } => "draining",
             Phase::Stopping | Phase::Over => "stopped",
         }
+    }
+
+    fn program_views(&self) -> Vec<ProgramView> {
+        let is_ready =
+            |program| self.core.slots().iter().any(|slot| slot.program == program && slot.is_ready());
+        let view = |program| {
+            let reason = self.core.trouble(program).map(str::to_owned);
+            let state = match &reason {
+                Some(_) => "degraded",
+                None if is_ready(program) => "ready",
+                None => "starting",
+            };
+            ProgramView {
+                program: self.program_name(program).to_owned(),
+                state: state.to_owned(),
+                failed_starts: self.core.failed_starts(program),
+                reason,
+                refuses: self.core.refuses(program),
+            }
+        };
+        (0..self.programs.len()).map(view).collect()
     }
 
     fn wait_estimate(&self) -> WaitEstimate {

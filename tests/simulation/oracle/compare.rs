@@ -153,7 +153,8 @@ impl Oracle {
         for (what, number) in left {
             demand(number == 0, "O8", || format!("{number} {what} left at the end"))?;
         }
-        Ok(())
+        let (told, counted) = (core.cut_short(), self.cut_short);
+        demand(told == counted, "O13", || format!("{told} jobs are said to be cut short, {counted} are"))
     }
 }
 

@@ -79,6 +79,9 @@ pub(crate) struct Oracle {
     asked: Option<(Ticket, JobRequest)>,
     /// When a drain that was asked for becomes a stop.
     drain_ends: Option<Mono>,
+    is_draining: bool,
+    /// Jobs that had not ended when it was told to stop, or the time to drain was up.
+    cut_short: u64,
     is_stopping: bool,
     is_over: bool,
     /// Ticks in a row after which another one was due at once.
@@ -124,6 +127,8 @@ impl Oracle {
             ended: BTreeMap::new(),
             asked: None,
             drain_ends: None,
+            is_draining: false,
+            cut_short: 0,
             is_stopping: false,
             is_over: false,
             ticks_in_vain: 0,
@@ -270,7 +275,13 @@ impl Oracle {
         demand(is_right, "O8", || "it is over too early, or again".to_owned())
     }
 
+    fn stop(&mut self) {
+        if !std::mem::replace(&mut self.is_stopping, true) && !self.is_over {
+            self.cut_short = self.live.len() as u64;
+        }
+    }
+
     fn is_ending(&self) -> bool {
-        self.is_stopping || self.drain_ends.is_some()
+        self.is_stopping || self.is_draining
     }
 }

@@ -179,12 +179,13 @@ impl Oracle {
                 let duty = self.died(now, *worker, is_fatal, *exit == Exit::Signal(9));
                 return mute.map_or(duty, Duty::Refuse);
             }
-            Event::Tick => self.is_stopping |= self.drain_ends.is_some_and(|end| end <= now),
-            Event::Drain => {
-                let end = now + self.config.drain_timeout;
-                self.drain_ends = self.drain_ends.or(Some(end));
+            Event::Tick if self.drain_ends.is_some_and(|end| end <= now) => self.stop(),
+            Event::Tick => {}
+            Event::Drain { limit } => {
+                self.is_draining = true;
+                self.drain_ends = self.drain_ends.into_iter().chain(limit.map(|limit| now + limit)).min();
             }
-            Event::Stop => self.is_stopping = true,
+            Event::Stop => self.stop(),
             Event::Configure(config) => self.configure(config),
             Event::Stopped { worker } => self.set_stopped(*worker, true),
             Event::Continued { worker } => self.set_stopped(*worker, false),

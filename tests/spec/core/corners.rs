@@ -73,7 +73,7 @@ fn a_start_that_fails_while_it_is_being_given_up_does_not_hold_up_the_end() {
     let mut pool = waiting(1, 1);
     let worker = worker_of(&pool, 0);
     pool.workers_ignore_term();
-    pool.event(Event::Drain);
+    pool.event(Event::Drain { limit: None });
     pool.event(Event::SpawnFailed { worker, fatal: false, message: "no more processes".to_owned() });
     assert!(pool.is_over);
 }
@@ -104,7 +104,7 @@ fn nothing_spins_while_a_drain_waits_for_a_slow_worker() {
     let idle = *pool.workers.keys().find(|worker| **worker != busy).expect("two live");
     pool.exit(idle, Exit::Code(1));
     pool.wait(MS);
-    pool.event(Event::Drain);
+    pool.event(Event::Drain { limit: None });
     assert!(pool.core.next_deadline().is_none_or(|due| due > pool.now));
     pool.wait(pool.core.config().kill_grace);
     assert!(pool.is_over);
@@ -174,7 +174,25 @@ fn workers_that_are_killed_and_never_do_a_job_in_between_are_given_a_pause_in_th
         pool.exit(idle, Exit::Signal(9));
     }
     assert_eq!(pool.workers.len(), 1);
-    assert!(pool.core.degraded().is_none());
+    assert!(!pool.core.refuses(0));
     pool.wait(Duration::from_secs(1));
     assert_eq!(pool.workers.len(), 2);
+}
+
+#[test]
+fn draining_waits_as_long_as_the_jobs_take_unless_it_is_told_otherwise_and_then_the_earliest_end_counts() {
+    let mut pool = PoolUnderTest::slots(1);
+    let job = pool.submit_with("sum", |request| request.timeout = Some(Duration::from_secs(7 * 86_400)));
+    pool.start(job);
+    pool.event(Event::Drain { limit: None });
+    pool.wait(Duration::from_secs(6 * 86_400));
+    assert_eq!(pool.outcome(job), None);
+    for seconds in [10, 60, 5, 60] {
+        pool.event(Event::Drain { limit: Some(Duration::from_secs(seconds)) });
+    }
+    pool.event(Event::Drain { limit: None });
+    pool.wait(Duration::from_secs(4));
+    assert_eq!((pool.outcome(job), pool.core.cut_short()), (None, 0));
+    pool.wait(Duration::from_secs(1));
+    assert_eq!((pool.outcome(job), pool.core.cut_short()), (Some(Cancelled), 1));
 }

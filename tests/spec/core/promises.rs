@@ -207,7 +207,7 @@ fn jobs_that_are_held_back_can_be_cancelled_and_are_let_go_on_by_a_drain() {
     let (mut pool, jobs) = hoarding();
     pool.event(Event::Cancel { job: jobs[1] });
     assert_eq!(pool.outcome(jobs[1]), Some(Cancelled));
-    pool.event(Event::Drain);
+    pool.event(Event::Drain { limit: None });
     pool.start(jobs[2]);
     pool.finish_with(jobs[2], MS, 9 << 10);
     assert_eq!((pool.outcome(jobs[2]), pool.ended[&jobs[2]].keep), (Some(Ok), Keep::WithoutOutput));

@@ -267,3 +267,46 @@ fn why_a_job_waits_can_be_told() {
     pool.event(Event::Cancel { job: mine });
     assert!(pool.core.explain(pool.now, mine).is_none());
 }
+
+/// How long the job is said to wait.
+fn foretold(pool: &PoolUnderTest, job: JobId) -> Option<Duration> {
+    pool.core.explain(pool.now, job).unwrap().waiting.unwrap().expected
+}
+
+#[test]
+fn nobody_is_told_when_a_job_starts_while_nothing_is_known_of_what_runs() {
+    let mut pool = slots(2, |config| config.spares = 0);
+    let running: Vec<_> = (0..2).map(|_| pool.submit("sum")).collect();
+    for job in running {
+        pool.start(job);
+    }
+    let waits = pool.submit("sum");
+    assert_eq!(foretold(&pool, waits), None);
+}
+
+#[test]
+fn what_is_said_of_a_wait_counts_what_is_left_of_the_jobs_that_run() {
+    let mut pool = slots(1, |config| config.spares = 0);
+    for _ in 0..8 {
+        let job = pool.submit("sum");
+        pool.start(job);
+        pool.wait(1000 * MS);
+        pool.finish_after(job, 1000 * MS);
+    }
+    let running = pool.submit("sum");
+    pool.start(running);
+    let (first, second) = (pool.submit("sum"), pool.submit("sum"));
+    let near = |foretold: Option<Duration>, millis: u32| {
+        let (least, most) = ((millis - 50) * MS, (millis + 50) * MS);
+        foretold.is_some_and(|foretold| (least..=most).contains(&foretold))
+    };
+    assert!(near(foretold(&pool, first), 1000), "{:?}", foretold(&pool, first));
+    pool.wait(600 * MS);
+    assert!(near(foretold(&pool, first), 400), "{:?}", foretold(&pool, first));
+    assert!(near(foretold(&pool, second), 1400), "{:?}", foretold(&pool, second));
+    // It takes longer than any before it: nobody can say that it will be over at once.
+    pool.wait(2400 * MS);
+    assert!(near(foretold(&pool, first), 3000), "{:?}", foretold(&pool, first));
+    let other = pool.submit("charge");
+    assert!(foretold(&pool, other).is_some(), "what comes before it is known");
+}

@@ -447,7 +447,7 @@ fn what_is_said_of_a_worker_that_is_gone_changes_nothing() {
 fn draining_finishes_what_is_there_and_takes_nothing_new() {
     let mut pool = PoolUnderTest::slots_and_spare(2);
     let jobs: Vec<_> = (0..4).map(|_| pool.submit("sum")).collect();
-    pool.event(Event::Drain);
+    pool.event(Event::Drain { limit: None });
     assert_eq!(pool.refusal("sum").code, Unavailable);
     for &job in &jobs {
         assert!(!pool.is_over);
@@ -463,9 +463,11 @@ fn draining_has_an_end_even_if_a_job_has_none() {
     pool.workers_ignore_term();
     let job = pool.submit("sum");
     pool.start(job);
-    pool.event(Event::Drain);
-    pool.wait(pool.core.config().drain_timeout);
+    let limit = Duration::from_secs(10);
+    pool.event(Event::Drain { limit: Some(limit) });
+    pool.wait(limit);
     assert_eq!(pool.outcome(job), Some(Cancelled));
+    assert_eq!(pool.core.cut_short(), 1);
     pool.wait(pool.core.config().kill_grace);
     assert!(pool.is_over);
 }

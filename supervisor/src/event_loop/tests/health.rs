@@ -62,6 +62,25 @@ fn the_watchdog_does_not_blame_a_loop_that_waits() {
 }
 
 #[test]
+fn a_callback_that_blocks_a_loop_which_has_slept_is_reported_too() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let (report, reports) = mpsc::channel();
+    let _watchdog =
+        event_loop.watchdog(milliseconds(4), move |blocked| report.send(*blocked).unwrap()).unwrap();
+    let blocked = Rc::new(Cell::new(0));
+    let reports = Rc::new(reports);
+    for delay in [50, 150] {
+        let (count, reports) = (Rc::clone(&blocked), Rc::clone(&reports));
+        event_loop.set_timeout(milliseconds(delay), move |_| {
+            let report = reports.recv_timeout(Duration::from_secs(30));
+            count.set(count.get() + u32::from(report.is_ok_and(|blocked| blocked.phase == Phase::Timers)));
+        });
+    }
+    event_loop.run().unwrap();
+    assert_eq!(blocked.get(), 2);
+}
+
+#[test]
 fn a_watchdog_ends_with_its_guard_and_its_report() {
     let event_loop = EventLoop::new().unwrap();
     let (witness, end) = mpsc::channel::<()>();

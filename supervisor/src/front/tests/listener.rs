@@ -57,7 +57,7 @@ fn a_second_supervisor_is_told_whose_socket_it_is_and_the_first_does_not_notice(
     let first = Listener::bind(&path).unwrap();
     let inode = path.metadata().unwrap().ino();
     match Listener::bind(&path) {
-        Err(BindError::AlreadyRunning { socket, pid }) => {
+        Err(BindError::AlreadyRunning { socket, pid, listens: true }) => {
             assert_eq!((socket, pid), (path.clone(), Some(std::process::id())));
         }
         other => panic!("{other:?}"),

@@ -1,0 +1,100 @@
+//! Whether the files by which a supervisor is found are still its own, and who owns them otherwise.
+
+use super::directory::PrivateDirectory;
+use rustix::fs::{self, Stat, inotify};
+use rustix::io::{Errno, read};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What has become of the files of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Clients find it.
+    Sound,
+    /// The socket was removed, or something else has its name. The lock is ours.
+    SocketLost,
+    /// The lock was removed, or is another file: somebody else may take it.
+    LockLost,
+}
+
+/// Reads of changes in one go; one read has room for more than a hundred of them.
+const READS_MAX: usize = 16;
+
+/// Device and inode, by which a file is known again.
+pub(super) type Identity = (u64, u64);
+
+/// Where the lock of this socket lies.
+pub(super) fn lock_path(socket: &Path) -> PathBuf {
+    let mut path = OsString::from(socket);
+    path.push(".lock");
+    PathBuf::from(path)
+}
+
+/// Whether that file has this path. What cannot be looked at is taken to be there.
+pub(super) fn is_at(path: &Path, identity: Identity) -> bool {
+    match fs::lstat(path) {
+        Ok(stat) => identity_of(&stat) == identity,
+        Err(error) => !matches!(error, Errno::NOENT | Errno::NOTDIR),
+    }
+}
+
+pub(super) fn identity_of(stat: &Stat) -> Identity {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Readable when something in the directory is removed or gets another name, or the directory itself does; none where
+/// the kernel has no more of these.
+pub(super) fn watch_changes(directory: &PrivateDirectory) -> Option<OwnedFd> {
+    use inotify::{CreateFlags, WatchFlags};
+    let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+    let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
+    let removed = WatchFlags::DELETE | WatchFlags::DELETE_SELF;
+    let moved = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO | WatchFlags::MOVE_SELF;
+    inotify::add_watch(&changes, path, removed | moved).ok()?;
+    Some(changes)
+}
+
+/// Whether there was any change since the last time.
+pub(super) fn has_changed(changes: &OwnedFd) -> bool {
+    let mut buffer = [0; 4096];
+    (0..READS_MAX).take_while(|_| read(changes, &mut buffer).is_ok_and(|length| length > 0)).count() > 0
+}
+
+/// The process that holds the lock of this socket, if one does; whether it listens there is another question. It is
+/// looked up, not tried: whoever tries a lock has it for a moment, and stands in the way of who needs it.
+pub fn owner_of(socket: &Path) -> Option<u32> {
+    let lock = std::fs::metadata(lock_path(socket)).ok()?;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| holder_in(line, lock.dev(), lock.ino()))
+}
+
+/// A line is `1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF`, with the device in hexadecimal.
+fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let &[_, "FLOCK", _, "WRITE", pid, file, ..] = words.as_slice() else { return None };
+    let mut parts = file.split(':');
+    let (major, minor) = (fs::major(device), fs::minor(device));
+    let is_device = [major, minor].iter().all(|number| {
+        parts.next().is_some_and(|part| u32::from_str_radix(part, 16).is_ok_and(|part| part == *number))
+    });
+    let is_file = is_device && parts.next()?.parse() == Ok(inode);
+    if is_file { pid.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_told_by_the_device_and_the_inode_of_its_file() {
+        let line = "3: FLOCK  ADVISORY  WRITE 4242 fe:01:1234 0 EOF";
+        let device = fs::makedev(0xfe, 1);
+        assert_eq!(holder_in(line, device, 1234), Some(4242));
+        assert_eq!(holder_in(line, device, 1235), None);
+        assert_eq!(holder_in(line, fs::makedev(0xfe, 2), 1234), None);
+        assert_eq!(holder_in("3: POSIX  ADVISORY  WRITE 4242 fe:01:1234 0 EOF", device, 1234), None);
+        assert_eq!(holder_in("3: -> FLOCK ADVISORY WRITE 1 fe:01:1234 0 EOF", device, 1234), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! How much is said of one kind. A crash loop says the same thing over and over: the first lines tell all there is to
+//! know, and the rest is a number.
+//!
+//! Each kind of line has a bucket: so many at once, then one a second, of all workers and clients together. What a
+//! worker prints has buckets of its own, for lines and for bytes. What is left out is counted and told, at the latest a
+//! moment after it has become quiet.
+
+use crate::limits::{
+    LOG_LINES_AT_ONCE, LOG_LINES_PER_SECOND, OUTPUT_BYTES_AT_ONCE, OUTPUT_LINES_AT_ONCE,
+    OUTPUT_LINES_PER_SECOND, OUTPUT_LOGGED_PER_SECOND,
+};
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::time::Duration;
+
+/// What a line is about. Lines of one kind share a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Whatever is said at this place in the source.
+    Place(&'static Location<'static>),
+    /// Of this name.
+    Named(&'static str),
+    /// What a worker has printed.
+    Output,
+}
+
+/// So many at once, and so many a second. All it remembers is when it would be full again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    full_at: Duration,
+}
+
+impl Bucket {
+    fn full_after(self, now: Duration, cost: Duration) -> Duration {
+        self.full_at.max(now).saturating_add(cost)
+    }
+
+    fn fits(self, now: Duration, cost: Duration, at_once: Duration) -> bool {
+        self.full_after(now, cost) <= now.saturating_add(at_once)
+    }
+
+    fn take(&mut self, now: Duration, cost: Duration) {
+        self.full_at = self.full_after(now, cost);
+    }
+}
+
+/// One kind.
+#[derive(Debug, Default)]
+struct Entry {
+    lines: Bucket,
+    bytes: Bucket,
+    left_out: u64,
+}
+
+/// See the module's documentation. Times are since any one moment.
+#[derive(Debug, Default)]
+pub(super) struct Rates(BTreeMap<Kind, Entry>);
+
+/// Whether a line is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is, and so many like it before it were not.
+    Write { left_out: u64 },
+    /// It is counted.
+    LeaveOut,
+}
+
+/// What one line costs, and how much may be spent at once: for lines and for bytes.
+struct Price {
+    line: Duration,
+    lines_at_once: Duration,
+    byte: Duration,
+    bytes_at_once: Duration,
+}
+
+fn price(kind: Kind) -> Price {
+    match kind {
+        Kind::Output => {
+            let (line, byte) = (SECOND / OUTPUT_LINES_PER_SECOND, SECOND / OUTPUT_LOGGED_PER_SECOND);
+            Price {
+                line,
+                lines_at_once: line * OUTPUT_LINES_AT_ONCE,
+                byte,
+                bytes_at_once: byte * OUTPUT_BYTES_AT_ONCE,
+            }
+        }
+        Kind::Place(_) | Kind::Named(_) => {
+            let line = SECOND / LOG_LINES_PER_SECOND;
+            let lines_at_once = line * LOG_LINES_AT_ONCE;
+            Price { line, lines_at_once, byte: Duration::ZERO, bytes_at_once: Duration::ZERO }
+        }
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Rates {
+    /// Whether a line of so many bytes is to be written.
+    pub(super) fn judge(&mut self, kind: Kind, bytes: usize, now: Duration) -> Verdict {
+        let price = price(kind);
+        let of_bytes = price.byte.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let entry = self.0.entry(kind).or_default();
+        let fits = entry.lines.fits(now, price.line, price.lines_at_once)
+            && entry.bytes.fits(now, of_bytes, price.bytes_at_once);
+        if !fits {
+            entry.left_out += 1;
+            return Verdict::LeaveOut;
+        }
+        entry.lines.take(now, price.line);
+        entry.bytes.take(now, of_bytes);
+        Verdict::Write { left_out: std::mem::take(&mut entry.left_out) }
+    }
+
+    /// Whether something was left out that was not told yet.
+    pub(super) fn owe(&self) -> bool {
+        self.0.values().any(|entry| entry.left_out > 0)
+    }
+
+    /// What was left out of the kinds of which a line may be written again, or of all kinds if it is the end.
+    pub(super) fn settle(&mut self, now: Duration, is_end: bool) -> Vec<(Kind, u64)> {
+        let mut owed = Vec::new();
+        for (&kind, entry) in &mut self.0 {
+            let price = price(kind);
+            if entry.left_out > 0 && (is_end || entry.lines.fits(now, price.line, price.lines_at_once)) {
+                entry.lines.take(now, price.line);
+                owed.push((kind, std::mem::take(&mut entry.left_out)));
+            }
+        }
+        owed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CRASH: Kind = Kind::Named("crash");
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Lines of 100 bytes that are written of `lines` at that moment.
+    fn written(rates: &mut Rates, kind: Kind, lines: u64, now: Duration) -> u64 {
+        (0..lines).filter(|_| rates.judge(kind, 100, now) != Verdict::LeaveOut).count() as u64
+    }
+
+    #[test]
+    fn the_first_lines_are_written_then_one_a_second() {
+        let mut rates = Rates::default();
+        assert_eq!(written(&mut rates, CRASH, 1000, seconds(5)), u64::from(LOG_LINES_AT_ONCE));
+        assert_eq!(written(&mut rates, CRASH, 1000, seconds(8)), 3);
+        assert_eq!(written(&mut rates, CRASH, 1000, seconds(10_000)), u64::from(LOG_LINES_AT_ONCE));
+    }
+
+    #[test]
+    fn a_kind_that_is_loud_silences_no_other() {
+        let mut rates = Rates::default();
+        written(&mut rates, CRASH, 1000, seconds(1));
+        assert_eq!(written(&mut rates, Kind::Named("other"), 1, seconds(1)), 1);
+        assert_eq!(written(&mut rates, Kind::Place(Location::caller()), 1, seconds(1)), 1);
+        assert_eq!(written(&mut rates, Kind::Output, 1, seconds(1)), 1);
+    }
+
+    #[test]
+    fn every_line_is_written_or_counted() {
+        let mut rates = Rates::default();
+        let (mut lines, mut told) = (0, 0);
+        for step in 0..500 {
+            let now = Duration::from_millis(step * 37);
+            for _ in 0..step % 7 {
+                lines += 1;
+                if let Verdict::Write { left_out } = rates.judge(CRASH, 10, now) {
+                    told += 1 + left_out;
+                }
+            }
+            if step % 50 == 0 {
+                told += rates.settle(now, false).iter().map(|(_, left_out)| left_out).sum::<u64>();
+            }
+        }
+        told += rates.settle(seconds(0), true).iter().map(|(_, left_out)| left_out).sum::<u64>();
+        assert_eq!(told, lines);
+        assert!(!rates.owe());
+    }
+
+    #[test]
+    fn what_workers_print_in_a_minute_stays_below_a_megabyte_however_they_print_it() {
+        for length in [1_usize, 80, 1000, 8000] {
+            let mut rates = Rates::default();
+            let mut bytes = 0;
+            for millisecond in 0..60_000 {
+                for _ in 0..10 {
+                    let now = Duration::from_millis(millisecond);
+                    if rates.judge(Kind::Output, length, now) != Verdict::LeaveOut {
+                        bytes += length;
+                    }
+                }
+            }
+            assert!(bytes < 1_000_000, "{bytes} bytes in lines of {length}");
+        }
+    }
+}

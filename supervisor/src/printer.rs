@@ -1,0 +1,241 @@
+//! Lines for a stream whose reader may stop: a terminal after Ctrl-S, a full pipe. They are written by a thread, so
+//! that a loop which has something to say is never stopped by it.
+//!
+//! ```text
+//!   print ---> at most LINES_MAX lines, BYTES_MAX bytes ---> thread ---> the stream, which may block
+//!      '-- no room: counted; told when there is room again
+//! ```
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, retry_on_intr, write};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Lines that wait to be written.
+const LINES_MAX: usize = 1024;
+
+/// Bytes that wait to be written, or are being written.
+const BYTES_MAX: usize = 1 << 20;
+
+/// How long dropping a printer waits for its last lines to be written.
+const LAST_LINES_MAX: Duration = Duration::from_millis(500);
+
+/// Makes the line that tells how many were lost.
+type TellLost = Box<dyn Fn(u64) -> String + Send>;
+
+/// See the module's documentation.
+pub struct Printer {
+    queue: Arc<Queue>,
+}
+
+/// A way to print from another place, or another thread, as long as the [`Printer`] is there.
+#[derive(Clone)]
+pub struct Lines {
+    queue: Arc<Queue>,
+}
+
+struct Queue {
+    state: Mutex<State>,
+    /// There is something to do for the thread.
+    filled: Condvar,
+    /// The thread has done it.
+    emptied: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    lines: VecDeque<String>,
+    /// Of these lines and of those that are being written.
+    bytes: usize,
+    lost: u64,
+    is_writing: bool,
+    is_closed: bool,
+}
+
+impl Printer {
+    /// One for standard output. Lines for which there is no room are lost.
+    pub fn to_stdout() -> Printer {
+        Printer::start("offload-stdout", io::stdout(), None)
+    }
+
+    /// One for standard error, which tells by a line how many were lost.
+    pub(crate) fn to_stderr(tell_lost: TellLost) -> Printer {
+        Printer::start("offload-log", io::stderr(), Some(tell_lost))
+    }
+
+    /// The descriptor is duplicated, so that a thread that is stuck in a write holds no lock of the standard library.
+    fn start(name: &str, stream: impl AsFd, tell_lost: Option<TellLost>) -> Printer {
+        let queue = Arc::new(Queue::new());
+        let of_thread = Arc::clone(&queue);
+        let stream = stream.as_fd().try_clone_to_owned();
+        let thread = stream.and_then(|stream| {
+            let work = move || of_thread.write_all_to(&stream, tell_lost.as_ref());
+            std::thread::Builder::new().name(name.to_owned()).spawn(work)
+        });
+        // Without a thread nothing can be said, and that is better than to be stopped by it.
+        queue.state().is_closed = thread.is_err();
+        Printer { queue }
+    }
+
+    /// Has a line written, soon.
+    pub fn print(&self, line: String) {
+        self.queue.push(line);
+    }
+
+    /// A way to do so from elsewhere.
+    pub fn lines(&self) -> Lines {
+        Lines { queue: Arc::clone(&self.queue) }
+    }
+}
+
+impl Lines {
+    /// Has a line written, soon. False if there is no room, or nobody any more who would write it.
+    pub fn print(&self, line: String) -> bool {
+        self.queue.push(line)
+    }
+}
+
+impl fmt::Debug for Printer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Printer").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Printer {
+    /// Gives the thread a moment to write what is there; a reader that has stopped is not waited for.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + LAST_LINES_MAX;
+        let mut state = self.queue.state();
+        state.is_closed = true;
+        self.queue.filled.notify_one();
+        while !state.lines.is_empty() || state.is_writing {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.queue.emptied.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Queue {
+    fn new() -> Queue {
+        Queue { state: Mutex::new(State::default()), filled: Condvar::new(), emptied: Condvar::new() }
+    }
+
+    /// Held for a moment only, and never while something is written.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: String) -> bool {
+        let mut state = self.state();
+        if state.is_closed || state.lines.len() >= LINES_MAX || state.bytes + line.len() > BYTES_MAX {
+            state.lost += u64::from(!state.is_closed);
+            return false;
+        }
+        state.bytes += line.len();
+        state.lines.push_back(line);
+        self.filled.notify_one();
+        true
+    }
+
+    fn write_all_to(&self, stream: &OwnedFd, tell_lost: Option<&TellLost>) {
+        while let Some((lines, lost)) = self.next() {
+            let mut text = String::new();
+            for line in &lines {
+                text.push_str(line);
+                text.push('\n');
+            }
+            if let Some(tell_lost) = tell_lost.filter(|_| lost > 0) {
+                text.push_str(&tell_lost(lost));
+                text.push('\n');
+            }
+            // A reader that has gone away is no reason to stop.
+            let _ = write_all(stream, text.as_bytes());
+            let mut state = self.state();
+            state.is_writing = false;
+            state.bytes -= lines.iter().map(String::len).sum::<usize>();
+            self.emptied.notify_all();
+        }
+    }
+
+    /// All lines that wait, and how many were lost behind them; none when there will be no more.
+    fn next(&self) -> Option<(Vec<String>, u64)> {
+        let mut state = self.state();
+        while state.lines.is_empty() && state.lost == 0 {
+            if state.is_closed {
+                return None;
+            }
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_writing = true;
+        Some((state.lines.drain(..).collect(), std::mem::take(&mut state.lost)))
+    }
+}
+
+fn write_all(stream: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match retry_on_intr(|| write(stream, bytes)) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => bytes = &bytes[written..],
+            // Another process may have made our stream one that does not wait.
+            Err(Errno::AGAIN) => {
+                retry_on_intr(|| poll(&mut [PollFd::new(stream, PollFlags::OUT)], None))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn printer() -> (Printer, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Printer::start("printer", theirs, Some(Box::new(|lost| format!("{lost} lost")))), ours)
+    }
+
+    #[test]
+    fn lines_are_written_in_their_order_and_the_last_ones_before_it_is_gone() {
+        let (printer, mut reader) = printer();
+        for line in ["one", "two"] {
+            printer.print(line.to_owned());
+        }
+        drop(printer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_reader_that_has_stopped_stops_nobody_and_is_told_later_what_it_missed() {
+        let (printer, mut reader) = printer();
+        let line = "x".repeat(64 << 10);
+        let lines = printer.lines();
+        let mut printed = 0;
+        while lines.print(line.clone()) {
+            printed += 1;
+            assert!(printed < 1000, "memory has no bound");
+        }
+        assert!(!lines.print(line.clone()));
+        let collected = std::thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            text
+        });
+        drop(printer);
+        let text = collected.join().unwrap();
+        assert_eq!(text.matches(&line).count(), printed);
+        assert!(text.ends_with("\n2 lost\n"), "{}", &text[text.len() - 20..]);
+        assert!(!lines.print("late".to_owned()));
+    }
+}

@@ -1,0 +1,125 @@
+//! The socket's file is somebody's to remove. Then the supervisor could not be reached any more, and another one could
+//! take its place unnoticed. So changes in the directory are watched.
+//!
+//! ```text
+//!   something was removed ---> a moment later: --- all is there ------------------> nothing
+//!   or put in its place                        |-- the socket is not ours --------> a new one, in the same place
+//!                                              '-- the lock is not ours either ---> lock and socket anew
+//!                                                     '-- another supervisor was faster ---> drained, it is the owner now
+//! ```
+
+use super::{Front, ServerEnd};
+use crate::event_loop::Interest;
+use crate::front::{BindError, Listener, Standing};
+use std::time::Duration;
+
+/// A directory that is being removed has its files removed one by one.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+
+/// Where the kernel does not tell of changes, they are looked for so often; what could not be mended is tried again.
+const LOOK_EVERY: Duration = Duration::from_secs(4);
+
+impl Front {
+    pub(super) fn watch_address(&mut self) {
+        let Some((listener, _)) = &self.listener else { return };
+        let me = self.me.clone();
+        let watcher = listener.changes().map(|changes| {
+            self.handle.watch(changes, Interest::READ, move |_, _| Front::with(&me, Front::on_change))
+        });
+        match watcher {
+            Some(Ok(watcher)) => {
+                self.handle.unref(watcher);
+                self.address_watcher = Some(watcher);
+            }
+            Some(Err(_)) | None => self.look_at_address_in(LOOK_EVERY),
+        }
+    }
+
+    fn on_change(&mut self) {
+        if self.listener.as_ref().is_some_and(|(listener, _)| listener.has_changed()) {
+            self.look_at_address_in(LOOK_AFTER);
+        }
+    }
+
+    /// Unless it will be looked at already.
+    fn look_at_address_in(&mut self, time: Duration) {
+        if std::mem::replace(&mut self.will_look_at_address, true) {
+            return;
+        }
+        let me = self.me.clone();
+        let timer = self.handle.set_timeout(time, move |_| {
+            Front::with(&me, |front| {
+                front.will_look_at_address = false;
+                front.look_at_address();
+                if front.address_watcher.is_none() && front.listener.is_some() {
+                    front.look_at_address_in(LOOK_EVERY);
+                }
+            });
+        });
+        self.handle.unref(timer);
+    }
+
+    fn look_at_address(&mut self) {
+        let Some((listener, _)) = &self.listener else { return };
+        let path = listener.path().to_owned();
+        let mended = match listener.standing() {
+            Standing::Sound => return,
+            Standing::SocketLost => self.listen_again(),
+            Standing::LockLost => self.bind_again(),
+        };
+        let place = path.display();
+        match mended {
+            Ok(()) => {
+                let hub = self.hub.borrow();
+                hub.log().warn(format_args!("{place} was removed or replaced: it is there again"));
+            }
+            Err(BindError::AlreadyRunning { pid, .. }) => {
+                let owner = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+                let reason =
+                    format!("{place} and its lock were removed, and another supervisor{owner} owns them now");
+                self.hub.borrow().log().error(format_args!("{reason}: draining"));
+                self.end = Some(ServerEnd::Replaced { reason });
+                let limit = self.hub.borrow().config().drain_timeout;
+                self.drain(Some(limit));
+            }
+            Err(error) => {
+                let hub = self.hub.borrow();
+                hub.log()
+                    .error(format_args!("{place} was removed or replaced, and nobody can connect: {error}"));
+            }
+        }
+    }
+
+    /// The lock is ours still.
+    fn listen_again(&mut self) -> Result<(), BindError> {
+        // Those who came before the change are let in.
+        self.accept();
+        let Some((mut listener, watcher)) = self.listener.take() else { return Ok(()) };
+        let mended = listener.listen_again();
+        let _ = self.handle.close(watcher, |_| ());
+        self.listen(listener).map_err(|error| BindError::other("watch", &error))?;
+        mended
+    }
+
+    fn bind_again(&mut self) -> Result<(), BindError> {
+        let Some((old, _)) = &self.listener else { return Ok(()) };
+        let generations = old.generations().to_vec();
+        let mut listener = Listener::bind(old.path())?;
+        // Without them strays are not found after a crash, and all else is well.
+        let _ = listener.set_generations(generations);
+        self.accept();
+        self.unwatch_address();
+        if let Some((_, watcher)) = self.listener.take() {
+            let _ = self.handle.close(watcher, |_| ());
+        }
+        self.listen(listener).map_err(|error| BindError::other("watch", &error))?;
+        self.watch_address();
+        Ok(())
+    }
+
+    pub(super) fn unwatch_address(&mut self) {
+        if let Some(watcher) = self.address_watcher.take() {
+            let _ = self.handle.close(watcher, |_| ());
+        }
+    }
+}
