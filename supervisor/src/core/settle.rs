@@ -32,6 +32,7 @@ impl Core {
         }
         self.renew(now, actions);
         self.relist();
+        self.bring_in_spare();
         self.give_out(now, actions);
         match self.phase {
             Phase::Running => self.fill_vacant(now, actions),
@@ -56,6 +57,28 @@ impl Core {
             slot.role == Role::Work && slot.program == program && !is_ready
         };
         if let Some(slot) = self.slots.iter().position(is_unserved) {
+            self.exchange_with_spare(slot, spare);
+        }
+    }
+
+    /// Where only the spare has the task of a job that is next, it takes the place of a worker that has nothing to do:
+    /// two processes of one version may offer different tasks, and the spare itself is given no job.
+    fn bring_in_spare(&mut self) {
+        let Some(spare) = self.ready_spare() else { return };
+        let program = self.slots[spare].program;
+        if !self.programs[program].offers_differ {
+            return;
+        }
+        let has_it = |slot: SlotIndex, job| slot != spare && self.promise_to(slot, job).is_some();
+        let is_needed = self.heads_to_start(program).any(|(next, _)| {
+            let job = next.job();
+            self.promise_to(spare, job).is_some() && !self.slots_of(program).any(|slot| has_it(slot, job))
+        });
+        let version = self.slots[spare].version();
+        let lists = &self.programs[program];
+        let mut open = lists.open.iter().chain(&lists.open_reserved);
+        let idle = open.find(|(load, slot)| *load == 0 && self.slots[*slot].version() == version);
+        if let Some(&(_, slot)) = idle.filter(|_| is_needed) {
             self.exchange_with_spare(slot, spare);
         }
     }
@@ -250,10 +273,14 @@ impl Core {
     /// When a job could borrow a slot that is kept for others.
     pub(super) fn next_lending(&self) -> Option<Mono> {
         let waits_for_it = |program: &ProgramIndex| {
-            let slots = &self.programs[*program];
-            let is_idle = slots.open_reserved.first().is_some_and(|(load, _)| *load == 0);
-            let is_long = |(_, line): &(_, Line)| line.class == Class::Long;
-            is_idle && slots.has_long() && self.heads_to_start(*program).any(|head| is_long(&head))
+            let kept = self.programs[*program].open_reserved.iter().take_while(|(load, _)| *load == 0);
+            let is_kept_from = |job| kept.clone().any(|(_, slot)| self.promise_to(*slot, job).is_some());
+            let is_its_turn = |line: Line| line.standing != Standing::OnProbation || self.may_test(*program);
+            if self.programs[*program].open_reserved.is_empty() {
+                return false;
+            }
+            let mut heads = self.heads_to_start(*program).filter(|(_, line)| line.class == Class::Long);
+            heads.any(|(next, line)| is_its_turn(line) && is_kept_from(next.job()))
         };
         (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
     }

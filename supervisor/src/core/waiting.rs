@@ -251,12 +251,6 @@ impl super::Program {
         ]
     }
 
-    /// Whether jobs wait that count as long and may be given out.
-    pub(super) fn has_long(&self) -> bool {
-        let has_one_to_test = self.probation.is_open() && !self.long_on_probation.is_empty();
-        !self.long.is_empty() || !self.long_suspects.is_empty() || has_one_to_test
-    }
-
     /// Whether jobs wait that no worker has lived to start.
     pub(super) fn has_some_on_probation(&self) -> bool {
         !self.short_on_probation.is_empty() || !self.long_on_probation.is_empty()

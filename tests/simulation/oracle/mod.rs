@@ -275,9 +275,9 @@ impl Oracle {
         demand(is_right, "O8", || "it is over too early, or again".to_owned())
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, is_cut_short: impl Fn(&JobBook) -> bool) {
         if !std::mem::replace(&mut self.is_stopping, true) && !self.is_over {
-            self.cut_short = self.live.len() as u64;
+            self.cut_short = self.live.iter().filter(|id| is_cut_short(&self.jobs[id])).count() as u64;
         }
     }
 

@@ -179,13 +179,16 @@ impl Oracle {
                 let duty = self.died(now, *worker, is_fatal, *exit == Exit::Signal(9));
                 return mute.map_or(duty, Duty::Refuse);
             }
-            Event::Tick if self.drain_ends.is_some_and(|end| end <= now) => self.stop(),
+            Event::Tick if self.drain_ends.is_some_and(|end| end <= now) => {
+                // What is late at this very tick is not cut short: its own deadline comes first.
+                self.stop(|book| !book.is_late(now));
+            }
             Event::Tick => {}
             Event::Drain { limit } => {
                 self.is_draining = true;
                 self.drain_ends = self.drain_ends.into_iter().chain(limit.map(|limit| now + limit)).min();
             }
-            Event::Stop => self.stop(),
+            Event::Stop => self.stop(|_| true),
             Event::Configure(config) => self.configure(config),
             Event::Stopped { worker } => self.set_stopped(*worker, true),
             Event::Continued { worker } => self.set_stopped(*worker, false),
