@@ -256,6 +256,27 @@ fn slow_readers(siege: &Siege) {
     });
 }
 
+/// Outputs have been small for a while, so that jobs are given to workers by the dozen; then all of them are large.
+fn surprises(siege: &Siege) {
+    let mut trained = siege.connect("trained");
+    let mut finished = 0;
+    for ticket in 0..100 {
+        trained.submit(siege, ticket, "blow", b"1", None);
+    }
+    until("that small ones are done", || {
+        trained.push();
+        finished += trained.hear(1 << 16).iter().filter(|said| said.starts_with("Finished")).count();
+        (finished == 100).then_some(())
+    });
+    for ticket in 100..200 {
+        trained.submit(siege, ticket, "blow", MAX_PAYLOAD.to_string().as_bytes(), None);
+    }
+    while !siege.is_over() {
+        trained.push();
+        pace(100);
+    }
+}
+
 /// Bodies that are announced at full length and come at a byte in 100 ms, from as many as would fill all there is.
 fn slow_bodies(siege: &Siege) {
     let options = SubmitOptions::default;
@@ -344,6 +365,12 @@ fn slow_readers_are_disconnected_and_hold_no_more_than_their_share() {
 }
 
 #[test]
+fn outputs_that_are_large_for_the_first_time_are_left_with_their_workers() {
+    let _alone = alone();
+    Siege::new().stand(&[surprises]);
+}
+
+#[test]
 fn slow_bodies_hold_only_what_has_come_of_them() {
     let _alone = alone();
     Siege::new().stand(&[slow_bodies]);
@@ -376,7 +403,7 @@ fn many_clients_together_hold_no_more_than_there_is() {
 #[test]
 fn all_six_sides_at_once() {
     let _alone = alone();
-    Siege::new().stand(&[slow_readers, slow_bodies, views, dead_letters, log, many_clients]);
+    Siege::new().stand(&[slow_readers, surprises, slow_bodies, views, dead_letters, log, many_clients]);
 }
 
 /// The figure that people are told for the defaults and two workers, with a hundred clients and a full queue.

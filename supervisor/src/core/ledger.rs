@@ -149,6 +149,11 @@ impl Ledger {
         self.accounts.iter()
     }
 
+    /// Whether more is held than there may be, and part of it goes away only by being read.
+    pub fn is_over(&self, limit: u64) -> bool {
+        self.all.in_memory() >= limit && self.all.of(Holding::Outgoing) > limit / IDLE_SHARE
+    }
+
     /// Whether an input of so many bytes may come in, where `limit` is what all may have together.
     ///
     /// # Errors

@@ -40,6 +40,8 @@ pub(super) struct Member {
     stderr: HandleId,
     /// Its socket has ended or spoken nonsense: it is not looked at any more.
     is_deaf: bool,
+    /// Nothing is read of it for now, for want of room.
+    pub(super) is_unread: bool,
     is_marked: bool,
     /// When bytes last went in or out, for as long as some are due.
     pub(super) progress_at: Instant,
@@ -150,7 +152,7 @@ impl Hub {
         if readiness.is_writable() {
             self.crew.mark(worker);
         }
-        if readiness.is_readable() {
+        if readiness.is_readable() && !self.leave_unread(worker) {
             self.receive(worker);
         }
         self.work_off_inbox();
@@ -263,7 +265,10 @@ impl Hub {
         }
         let link = member.link;
         let is_deaf = member.is_deaf;
+        let is_unread = member.is_unread;
         let interest = match flushed {
+            Ok(Flushed::Done) if is_unread => Interest::NONE,
+            Ok(Flushed::Blocked) if is_unread => Interest::WRITE,
             Ok(Flushed::Done) => Interest::READ,
             Ok(Flushed::Blocked) => Interest::READ | Interest::WRITE,
             Ok(Flushed::More) => {
@@ -293,6 +298,7 @@ impl Member {
             stdout,
             stderr,
             is_deaf: false,
+            is_unread: false,
             is_marked: false,
             progress_at: Instant::now(),
             silent_looks: 0,

@@ -6,12 +6,14 @@
 
 use super::{Hub, Then};
 use crate::core::event::Event;
+use crate::core::ids::WorkerId;
 use crate::core::ledger::Holding;
 use offload_protocol::nouns::ErrorDetail;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// An output on its way to those who wait for it. When the last clone is dropped, it is released.
 #[derive(Clone)]
@@ -80,6 +82,32 @@ impl Hub {
     /// Calls `then` once, when bytes have been released.
     pub(crate) fn when_room(&mut self, then: Then) {
         self.on_room.push(then);
+    }
+
+    /// Leaves what a worker says in its socket, if it has more than one job and too much is held that nobody reads: jobs
+    /// are given to a worker together only where outputs were small, but the next one need not be. So one large output a
+    /// worker is the most that comes on top of the limit. It is read when there is room, which there will be, since who
+    /// does not read is disconnected; or when a time limit is about to be applied.
+    pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
+        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
+        let has_more = load.is_some_and(|load| !load.waiting.is_empty());
+        if !has_more || !self.core.ledger().is_over(self.core.config().max_bytes) {
+            return false;
+        }
+        let Some(member) = self.crew.get_mut(worker) else { return false };
+        member.is_unread = true;
+        self.crew.mark(worker);
+        let me = self.me.clone();
+        self.when_room(Box::new(move |_| Hub::with(&me, |hub| hub.read_again(worker))));
+        true
+    }
+
+    fn read_again(&mut self, worker: WorkerId) {
+        let Some(member) = self.crew.get_mut(worker) else { return };
+        member.is_unread = false;
+        member.progress_at = Instant::now();
+        self.crew.mark(worker);
+        self.at_the_end_of_the_turn();
     }
 
     pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {

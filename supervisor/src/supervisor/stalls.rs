@@ -135,6 +135,7 @@ impl Hub {
     fn owes_bytes(&self, worker: WorkerId, member: &Member) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         let runs = load.is_some_and(|load| load.running.is_some());
-        member.process.is_mid_frame() || (member.process.unsent() > 0 && !runs)
+        let owes_more = member.process.is_mid_frame() && !member.is_unread;
+        owes_more || (member.process.unsent() > 0 && !runs)
     }
 }
