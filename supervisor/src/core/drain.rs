@@ -5,9 +5,25 @@ use super::ids::{JobId, Mono, SlotIndex};
 use super::outcome;
 use super::sabotage::Bug;
 use super::slots::{Cause, SlotState};
-use super::{Core, Ending, Phase};
+use super::{Core, Ending};
 use offload_protocol::nouns::OutcomeCode;
 use std::time::Duration;
+
+/// How far the supervisor is on its way to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Jobs are taken.
+    Running,
+    /// The jobs that are there are finished, no others are taken.
+    Draining {
+        /// When the rest is cancelled, if ever.
+        end_at: Option<Mono>,
+    },
+    /// All jobs have ended; the workers are on their way out.
+    Stopping,
+    /// Nothing is left.
+    Over,
+}
 
 impl Core {
     /// May be asked for several times: the earliest end counts.
@@ -19,10 +35,11 @@ impl Core {
             Phase::Draining { end_at } => end_at.into_iter().chain(asked).min(),
             Phase::Stopping | Phase::Over => return,
         };
-        if self.phase == Phase::Running {
+        let was_running = self.phase == Phase::Running;
+        self.phase = Phase::Draining { end_at };
+        if was_running {
             self.look_for_room_again();
         }
-        self.phase = Phase::Draining { end_at };
     }
 
     pub(super) fn on_stop(&mut self, now: Mono, actions: &mut Actions) {

@@ -58,6 +58,7 @@ pub mod run_times;
 pub mod sabotage;
 mod settle;
 pub mod slots;
+mod spare;
 mod starts;
 mod steps;
 mod submit;
@@ -88,6 +89,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
 
+pub use drain::Phase;
 pub use explain::{Explanation, Waiting};
 pub use waiting::WaitEstimates;
 
@@ -127,22 +129,6 @@ pub struct Core {
     /// Jobs that were cancelled because the supervisor ended.
     cut_short: u64,
     sabotage: Sabotage,
-}
-
-/// How far the supervisor is on its way to the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Jobs are taken.
-    Running,
-    /// The jobs that are there are finished, no others are taken.
-    Draining {
-        /// When the rest is cancelled, if ever.
-        end_at: Option<Mono>,
-    },
-    /// All jobs have ended; the workers are on their way out.
-    Stopping,
-    /// Nothing is left.
-    Over,
 }
 
 /// One worker program with the jobs that wait for it.

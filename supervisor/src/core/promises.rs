@@ -282,8 +282,10 @@ impl Core {
         let Some(promise) = self.promises.by_job.get(&id) else { return Keep::AsCourtesy };
         let bytes = PROMISE_BYTES + ended.text_bytes() + output_bytes;
         let more = bytes - promise.bytes;
-        // While jobs are taken none is started that there may be no room for. At the end all are let go on.
-        let has_room = self.phase == Phase::Running || self.has_room_for(&promise.owner, more);
+        // None is started that there may be no room for, but for those that somebody takes at once, and at the end.
+        let is_taken = promise.is_taken_at_once && !self.sabotage.is(Bug::AwaitedKeptWithoutRoom);
+        let had_room = self.phase == Phase::Running && !is_taken;
+        let has_room = had_room || self.has_room_for(&promise.owner, more);
         let time = self.time_to_keep(self.promises.is_keyed(id));
         let (bytes, keep) =
             if has_room { (bytes, Keep::Promised) } else { (PROMISE_BYTES, Keep::WithoutOutput) };

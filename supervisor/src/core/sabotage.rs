@@ -70,6 +70,8 @@ bugs! {
     TimeoutNamesNoAttempt,
     /// A client whose jobs end workers pays nothing for them.
     WorkerCostsNothing,
+    /// A job that only the spare can do waits for a worker that can.
+    SpareKeepsItsTasks,
     /// What some process of the program promises counts, not what the one promised that ran the job.
     PromiseOfAnother,
     /// A program that has failed to start is not tried again.
@@ -98,6 +100,8 @@ bugs! {
     PromisesUnbounded,
     /// An output that was collected counts as if it had not been.
     CollectedStillKept,
+    /// The output of a job that somebody waits for is kept even where there is no room for it.
+    AwaitedKeptWithoutRoom,
     /// Jobs whose outputs there is no room for are run.
     NoRoomIgnored,
     /// A job that was held back until there is room stays back.

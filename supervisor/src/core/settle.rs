@@ -32,7 +32,6 @@ impl Core {
         }
         self.renew(now, actions);
         self.relist();
-        self.bring_in_spare();
         self.give_out(now, actions);
         match self.phase {
             Phase::Running => self.fill_vacant(now, actions),
@@ -46,66 +45,6 @@ impl Core {
 
     fn forgets_parked(&self) -> bool {
         self.sabotage.is(Bug::DrainForgetsParked) && self.jobs.len() == self.jobs.parked_count()
-    }
-
-    /// A ready spare takes the place of a worker that is lost or not ready yet.
-    fn promote_spare(&mut self) {
-        let Some(spare) = self.ready_spare() else { return };
-        let program = self.slots[spare].program;
-        let is_unserved = |slot: &Slot| {
-            let is_ready = matches!(slot.state, SlotState::Idle { .. } | SlotState::Busy { .. });
-            slot.role == Role::Work && slot.program == program && !is_ready
-        };
-        if let Some(slot) = self.slots.iter().position(is_unserved) {
-            self.exchange_with_spare(slot, spare);
-        }
-    }
-
-    /// Where only the spare has the task of a job that is next, it takes the place of a worker that has nothing to do:
-    /// two processes of one version may offer different tasks, and the spare itself is given no job.
-    fn bring_in_spare(&mut self) {
-        let Some(spare) = self.ready_spare() else { return };
-        let program = self.slots[spare].program;
-        if !self.programs[program].offers_differ {
-            return;
-        }
-        let has_it = |slot: SlotIndex, job| slot != spare && self.promise_to(slot, job).is_some();
-        let is_needed = self.heads_to_start(program).any(|(next, _)| {
-            let job = next.job();
-            self.promise_to(spare, job).is_some() && !self.slots_of(program).any(|slot| has_it(slot, job))
-        });
-        let version = self.slots[spare].version();
-        let lists = &self.programs[program];
-        let mut open = lists.open.iter().chain(&lists.open_reserved);
-        let idle = open.find(|(load, slot)| *load == 0 && self.slots[*slot].version() == version);
-        if let Some(&(_, slot)) = idle.filter(|_| is_needed) {
-            self.exchange_with_spare(slot, spare);
-        }
-    }
-
-    /// The spare's place, if a worker is ready there.
-    pub(super) fn ready_spare(&self) -> Option<SlotIndex> {
-        let spare = self.spare()?;
-        let slot = &self.slots[spare];
-        (slot.is_ready() && matches!(slot.state, SlotState::Idle { .. })).then_some(spare)
-    }
-
-    /// The worker of a slot and the spare exchange their places. The one that comes is another one for the slot, the
-    /// one that goes is another one for the spare's place.
-    pub(super) fn exchange_with_spare(&mut self, slot: SlotIndex, spare: SlotIndex) {
-        let of_slot = std::mem::take(&mut self.slot_mut(slot).state);
-        let of_spare = std::mem::replace(&mut self.slot_mut(spare).state, of_slot);
-        self.slot_mut(slot).state = of_spare;
-        self.slots[slot].incarnation += 1;
-        self.slots[spare].incarnation += u64::from(self.slots[spare].worker().is_some());
-        // Whether the one that comes is to be replaced as well comes along with it.
-        self.slots[slot].retire = self.slots[spare].retire.take();
-        for place in [slot, spare] {
-            if let Some(worker) = self.slots[place].worker() {
-                self.places.insert(worker, place);
-            }
-        }
-        self.relist();
     }
 
     /// Sends parked jobs where they belong, once that is known.
@@ -157,12 +96,14 @@ impl Core {
     /// Gives waiting jobs to workers.
     fn give_out(&mut self, now: Mono, actions: &mut Actions) {
         for program in 0..self.programs.len() {
+            self.bring_in_spare(program);
             while let Some((job, slot)) = self.next_match(now, program) {
                 if self.hold_back(job) {
                     continue;
                 }
                 self.assign(now, job, slot, actions);
                 self.relist();
+                self.bring_in_spare(program);
             }
         }
     }
@@ -172,7 +113,7 @@ impl Core {
     fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
         let mut company = Company::Tiny;
         for (next, line) in self.heads_to_start(program) {
-            if line.standing == Standing::OnProbation && !self.may_test(program) {
+            if !self.is_line_open(program, line) {
                 continue;
             }
             let is_suspect = line.standing != Standing::Good && !self.sabotage.is(Bug::SuspectsHaveCompany);
@@ -237,7 +178,7 @@ impl Core {
     }
 
     /// What the worker there promises of the task of this job; nothing if it does not have that task.
-    fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
+    pub(super) fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
         let job = self.jobs.get(job)?;
         let promise = self.promise_of(self.slots[slot].worker()?, &job.task_name);
         let of_another = || job.task.map(|task| self.registry.task(task).promise);
@@ -250,8 +191,11 @@ impl Core {
         promise.is_some_and(Promise::lets_others_in) || self.lent_from(program).is_none_or(|from| from <= now)
     }
 
-    fn may_test(&self, program: ProgramIndex) -> bool {
-        self.programs[program].probation.is_open() || self.sabotage.is(Bug::NoPauseBetweenReturns)
+    /// Whether jobs are given out from this queue now: those that no worker has lived to start wait for their turn.
+    pub(super) fn is_line_open(&self, program: ProgramIndex, line: Line) -> bool {
+        let may_test =
+            self.programs[program].probation.is_open() || self.sabotage.is(Bug::NoPauseBetweenReturns);
+        line.standing != Standing::OnProbation || may_test
     }
 
     /// When one of the jobs that no worker has lived to start may be tried again.
@@ -275,7 +219,7 @@ impl Core {
         let waits_for_it = |program: &ProgramIndex| {
             let kept = self.programs[*program].open_reserved.iter().take_while(|(load, _)| *load == 0);
             let is_kept_from = |job| kept.clone().any(|(_, slot)| self.promise_to(*slot, job).is_some());
-            let is_its_turn = |line: Line| line.standing != Standing::OnProbation || self.may_test(*program);
+            let is_its_turn = |line: Line| self.is_line_open(*program, line);
             if self.programs[*program].open_reserved.is_empty() {
                 return false;
             }
@@ -387,7 +331,7 @@ impl Core {
     }
 
     /// Whether the slot can be given anything.
-    fn is_accepting(&self, slot: SlotIndex) -> bool {
+    pub(super) fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
         let is_closing = slot.is_closing && !self.sabotage.is(Bug::ClosingTakesJobs);
         (slot.role == Role::Work || self.sabotage.is(Bug::SpareWorks)) && slot.is_ready() && !is_closing

@@ -158,6 +158,9 @@ impl Oracle {
     pub(super) fn judge_keeping(&mut self, now: Mono, event: &Event, ended: &Ended) -> Result<(), Failure> {
         let id = ended.job;
         let is_ending = self.is_ending();
+        let kept = self.promises.kept().bytes;
+        let owner = self.promises.promises.get(&id).map(|book| book.owner.clone()).unwrap_or_default();
+        let own = self.promises.kept_for(&owner).bytes;
         let output = match event {
             Event::Finished { output_bytes, job, .. } if *job == id && ended.outcome == OutcomeCode::Ok => {
                 *output_bytes
@@ -173,10 +176,16 @@ impl Oracle {
         let time =
             if book.key.is_some() { config.keep_keys.max(config.keep_results) } else { config.keep_results };
         book.until = Some(now + time);
+        let more = ended.text_bytes() + output;
+        let lacks_room = own + more > config.max_kept_bytes / 2 || kept + more > config.max_kept_bytes;
         if ended.keep == Keep::Promised {
-            book.bytes = PROMISE_BYTES + ended.text_bytes() + output;
+            book.bytes = PROMISE_BYTES + more;
         }
-        let is_kept = ended.keep == Keep::Promised || (ended.keep == Keep::WithoutOutput && is_ending);
+        let is_kept = match ended.keep {
+            Keep::AsCourtesy => false,
+            Keep::Promised => !(book.is_taken_at_once && lacks_room),
+            Keep::WithoutOutput => (book.is_taken_at_once || is_ending) && lacks_room,
+        };
         demand(is_kept, "O17", || format!("{id} is not kept as was promised: {:?}", ended.keep))
     }
 

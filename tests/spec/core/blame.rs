@@ -243,3 +243,17 @@ fn a_job_is_given_only_to_a_process_that_offers_its_task_itself() {
     pool.run(second);
     assert_eq!(pool.outcome(second), Some(Ok));
 }
+
+#[test]
+fn a_job_that_only_the_spare_can_do_brings_it_in() {
+    let config = CoreConfig { workers: 1, spares: 1, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Wait);
+    pool.event(Event::Hello { worker: WorkerId(1), tasks: vec![offer("other", true)] });
+    hello(&mut pool, 2, false);
+    let [first, other, last] = ["pay", "other", "pay"].map(|task| pool.submit(task));
+    for (job, worker) in [(first, 2), (other, 1), (last, 2)] {
+        assert_eq!(pool.worker_with(job), Some(WorkerId(worker)));
+        pool.run(job);
+        assert_eq!(pool.outcome(job), Some(Ok));
+    }
+}

@@ -202,6 +202,18 @@ fn a_job_that_somebody_waits_for_is_not_held_back() {
     assert_eq!(state(&pool, jobs[1]), Some(JobState::Held));
 }
 
+/// Else whoever waits and goes away, again and again, could have any amount kept.
+#[test]
+fn an_output_that_somebody_waits_for_is_kept_for_others_only_if_there_is_room() {
+    let (mut pool, jobs) = hoarding();
+    let before = pool.core.promises().kept().all().bytes;
+    pool.event(Event::Awaited { job: jobs[3] });
+    pool.start(jobs[3]);
+    pool.finish_with(jobs[3], MS, 9 << 10);
+    assert_eq!(pool.ended[&jobs[3]].keep, Keep::WithoutOutput);
+    assert_eq!(pool.core.promises().kept().all().bytes, before);
+}
+
 #[test]
 fn jobs_that_are_held_back_can_be_cancelled_and_are_let_go_on_by_a_drain() {
     let (mut pool, jobs) = hoarding();

@@ -1,0 +1,76 @@
+//! The spare changes places with a worker: with one that is lost, with one that is to be replaced, or with one that has
+//! nothing to do and cannot do what the spare can.
+
+use super::Core;
+use super::ids::{JobId, ProgramIndex, SlotIndex};
+use super::sabotage::Bug;
+use super::slots::{Role, Slot, SlotState};
+
+impl Core {
+    /// A ready spare takes the place of a worker that is lost or not ready yet.
+    pub(super) fn promote_spare(&mut self) {
+        let Some(spare) = self.ready_spare() else { return };
+        let program = self.slots[spare].program;
+        let is_unserved = |slot: &Slot| {
+            let is_ready = matches!(slot.state, SlotState::Idle { .. } | SlotState::Busy { .. });
+            slot.role == Role::Work && slot.program == program && !is_ready
+        };
+        if let Some(slot) = self.slots.iter().position(is_unserved) {
+            self.exchange_with_spare(slot, spare);
+        }
+    }
+
+    /// The spare's place, if a worker is ready there.
+    pub(super) fn ready_spare(&self) -> Option<SlotIndex> {
+        let spare = self.spare()?;
+        let slot = &self.slots[spare];
+        (slot.is_ready() && matches!(slot.state, SlotState::Idle { .. })).then_some(spare)
+    }
+
+    /// The worker of a slot and the spare exchange their places. The one that comes is another one for the slot, the
+    /// one that goes is another one for the spare's place.
+    pub(super) fn exchange_with_spare(&mut self, slot: SlotIndex, spare: SlotIndex) {
+        let of_slot = std::mem::take(&mut self.slot_mut(slot).state);
+        let of_spare = std::mem::replace(&mut self.slot_mut(spare).state, of_slot);
+        self.slot_mut(slot).state = of_spare;
+        self.slots[slot].incarnation += 1;
+        self.slots[spare].incarnation += u64::from(self.slots[spare].worker().is_some());
+        // Whether the one that comes is to be replaced as well comes along with it.
+        self.slots[slot].retire = self.slots[spare].retire.take();
+        for place in [slot, spare] {
+            if let Some(worker) = self.slots[place].worker() {
+                self.places.insert(worker, place);
+            }
+        }
+        self.relist();
+    }
+
+    /// Processes of one version may offer different tasks. If a job is first that only the spare can do, the spare changes
+    /// places with a worker of its version that has nothing to do: otherwise the job would wait for ever.
+    pub(super) fn bring_in_spare(&mut self, program: ProgramIndex) {
+        if !self.programs[program].offers_differ || self.sabotage.is(Bug::SpareKeepsItsTasks) {
+            return;
+        }
+        let Some(spare) = self.ready_spare().filter(|&spare| self.slots[spare].program == program) else {
+            return;
+        };
+        let is_for_spare = |job: JobId| {
+            let mut others = self.slots_of(program).filter(|&slot| self.is_accepting(slot));
+            self.promise_to(spare, job).is_some() && !others.any(|slot| self.promise_to(slot, job).is_some())
+        };
+        let mut heads = self.heads_to_start(program);
+        if !heads.any(|(next, line)| self.is_line_open(program, line) && is_for_spare(next.job())) {
+            return;
+        }
+        drop(heads);
+        let has_nothing_to_do = |slot: &SlotIndex| {
+            let place = &self.slots[*slot];
+            let is_idle = matches!(place.state, SlotState::Idle { .. }) && self.is_accepting(*slot);
+            is_idle && place.retire.is_none() && place.version() == self.slots[spare].version()
+        };
+        let idle = self.slots_of(program).filter(has_nothing_to_do);
+        if let Some(slot) = idle.min_by_key(|&slot| (self.slots[slot].is_reserved, slot)) {
+            self.exchange_with_spare(slot, spare);
+        }
+    }
+}
