@@ -33,7 +33,9 @@ impl Oracle {
             format!("{id} has a checkpoint of {} bytes; to go on from there: {resume}", job.checkpoint)
         })?;
         demand(!job.is_late(now), "O2", || format!("{id} is given out when its time is up"))?;
-        demand(!job.is_suspect || book.given.is_empty(), "O15", || {
+        // Of a liar it is not known what it has.
+        let may_be_alone = book.given.is_empty() || book.is_liar;
+        demand(!job.is_suspect || may_be_alone, "O15", || {
             format!("{id}, a suspect, is given to {worker}, which has {:?}", book.given)
         })?;
         demand(!has_suspect, "O15", || format!("{id} is given to {worker}, which has a suspect"))?;
