@@ -126,7 +126,7 @@ impl Core {
         let clients = self.clients.waiting_count();
         let own_backlog = planned(job.expected).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
-        let is_known = self.knows_what_comes_before(id, job);
+        let is_known = self.may_start(job) && self.knows_what_comes_before(id, job);
         let ahead_of_it = is_known.then(|| queues.backlog.min(turns));
         let slots: Vec<_> =
             self.slots_of(program).map(|slot| &self.slots[slot]).filter(|slot| slot.is_there()).collect();
