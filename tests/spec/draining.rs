@@ -23,7 +23,7 @@ fn last_line(daemon: &Daemon) -> String {
 #[test]
 fn a_drain_without_a_limit_waits_longer_than_the_drain_timeout() {
     let mut daemon = Daemon::start(&["--workers", "1", "--drain-timeout", "1ms"]);
-    detach(&daemon, "1500");
+    detach(&daemon, "5000");
     let drained = daemon.run(&["drain"]).ok();
     assert!(drained.stderr.contains("drained") && !drained.stderr.contains("cancelled"), "{drained:?}");
     assert_eq!(daemon.wait(), 0);

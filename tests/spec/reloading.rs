@@ -95,7 +95,7 @@ fn many_reloads_at_once_are_few_and_everybody_is_answered() {
     let (daemon, file, _folder) = configured("[supervisor]\nmax_jobs = 7\n", &["--workers", "2"]);
     daemon.wait_until_whole();
     // A job keeps the first reload from ending before the others are asked for.
-    let job = daemon.run(&["submit", "--detach", "sleep", "2000"]).ok().text();
+    let job = daemon.run(&["submit", "--detach", "sleep", "5000"]).ok().text();
     daemon.worker_running("sleep");
     std::fs::write(&file, "[supervisor]\nmax_jobs = 9\n").unwrap();
     let askers: Vec<_> = (0..ASKERS)

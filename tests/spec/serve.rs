@@ -35,8 +35,8 @@ fn only_the_owner_can_reach_the_socket() {
 #[test]
 fn a_signal_drains_it_and_the_socket_is_gone() {
     for which in [Signal::TERM, Signal::INT] {
-        let mut daemon = Daemon::start(&["--workers", "1"]);
-        let id = daemon.run(&["submit", "--detach", "sleep", "200"]).ok().text().trim().to_owned();
+        let mut daemon = Daemon::start(&["--workers", "1", "--drain-timeout", "1m"]);
+        let id = daemon.run(&["submit", "--detach", "sleep", "5000"]).ok().text().trim().to_owned();
         let mut waiting = daemon.client();
         let ticket = waiting.new_ticket();
         let wait = offload_protocol::messages::ToSupervisor::Wait { ticket, job: &id };

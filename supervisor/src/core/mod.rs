@@ -481,14 +481,4 @@ impl Core {
     pub fn home_of(&self, worker: WorkerId) -> Option<SlotIndex> {
         self.place(worker).map(|place| place.slot)
     }
-
-    /// Starts of a program that have failed in a row.
-    pub fn failed_starts(&self, program: ProgramIndex) -> u32 {
-        self.programs[program].restarts.failures()
-    }
-
-    /// Whether the tasks of all programs are known.
-    pub fn knows_all_tasks(&self) -> bool {
-        self.programs.iter().all(|program| program.has_said_hello())
-    }
 }

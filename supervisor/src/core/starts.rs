@@ -195,6 +195,16 @@ enum Outlook {
 
 /// What the shell has to know.
 impl Core {
+    /// Starts of a program that have failed in a row.
+    pub fn failed_starts(&self, program: ProgramIndex) -> u32 {
+        self.programs[program].restarts.failures()
+    }
+
+    /// Whether the tasks of all programs are known.
+    pub fn knows_all_tasks(&self) -> bool {
+        self.programs.iter().all(|program| program.has_said_hello())
+    }
+
     /// Why a program has no worker that is ready, if starting one has failed.
     pub fn trouble(&self, program: ProgramIndex) -> Option<&str> {
         let restarts = &self.programs.get(program)?.restarts;

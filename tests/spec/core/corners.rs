@@ -196,3 +196,18 @@ fn draining_waits_as_long_as_the_jobs_take_unless_it_is_told_otherwise_and_then_
     pool.wait(Duration::from_secs(1));
     assert_eq!((pool.outcome(job), pool.core.cut_short()), (Some(Cancelled), 1));
 }
+
+#[test]
+fn draining_has_an_end_even_if_a_job_has_none() {
+    let mut pool = PoolUnderTest::slots(1);
+    pool.workers_ignore_term();
+    let job = pool.submit("sum");
+    pool.start(job);
+    let limit = Duration::from_secs(10);
+    pool.event(Event::Drain { limit: Some(limit) });
+    pool.wait(limit);
+    assert_eq!(pool.outcome(job), Some(Cancelled));
+    assert_eq!(pool.core.cut_short(), 1);
+    pool.wait(pool.core.config().kill_grace);
+    assert!(pool.is_over);
+}

@@ -458,21 +458,6 @@ fn draining_finishes_what_is_there_and_takes_nothing_new() {
 }
 
 #[test]
-fn draining_has_an_end_even_if_a_job_has_none() {
-    let mut pool = PoolUnderTest::slots(1);
-    pool.workers_ignore_term();
-    let job = pool.submit("sum");
-    pool.start(job);
-    let limit = Duration::from_secs(10);
-    pool.event(Event::Drain { limit: Some(limit) });
-    pool.wait(limit);
-    assert_eq!(pool.outcome(job), Some(Cancelled));
-    assert_eq!(pool.core.cut_short(), 1);
-    pool.wait(pool.core.config().kill_grace);
-    assert!(pool.is_over);
-}
-
-#[test]
 fn stopping_cancels_everything_and_leaves_no_process() {
     let mut pool = PoolUnderTest::slots_and_spare(2);
     let jobs: Vec<_> = (0..4).map(|_| pool.submit("sum")).collect();
