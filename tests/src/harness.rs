@@ -2,21 +2,23 @@
 //!
 //! Nothing in here sleeps to let something happen: it waits for the event, and gives up loudly at a deadline.
 
+mod terminal;
+
 use offload_supervisor::client::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+pub use terminal::Terminal;
 
 /// How long anything may take before a test gives up. Far more than it takes on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -181,56 +183,6 @@ pub fn command(arguments: &[&str]) -> Command {
 /// Runs `offload` without a supervisor.
 pub fn run_offload(arguments: &[&str]) -> Ran {
     run(&mut command(arguments), b"")
-}
-
-/// A terminal: what a process writes to its one side is read from the other.
-#[derive(Debug)]
-pub struct Terminal {
-    ours: File,
-    theirs: File,
-}
-
-impl Terminal {
-    /// A new one.
-    ///
-    /// # Panics
-    /// If the system has none left.
-    pub fn open() -> Terminal {
-        let ours =
-            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it is ours");
-        let path = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("of ASCII");
-        let theirs = File::options().read(true).write(true).custom_flags(NOCTTY).open(path);
-        Terminal { ours: File::from(ours), theirs: theirs.expect("its other side") }
-    }
-
-    /// For a process that is to write to it.
-    ///
-    /// # Panics
-    /// If there are no descriptors left.
-    pub fn side(&self) -> Stdio {
-        self.theirs.try_clone().expect("a descriptor").into()
-    }
-
-    /// What is written to it, line by line, once no process has it any more or as it comes.
-    pub fn lines(self) -> Lines {
-        drop(self.theirs);
-        Lines::collect(CarriageReturns(self.ours))
-    }
-}
-
-/// A terminal does not open as the controlling one of the tests (`O_NOCTTY`).
-const NOCTTY: i32 = 0o400;
-
-/// What redraws a line of a terminal returns to its beginning: here that ends a line.
-struct CarriageReturns(File);
-
-impl Read for CarriageReturns {
-    fn read(&mut self, space: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.0.read(space)?;
-        space[..count].iter_mut().filter(|byte| **byte == b'\r').for_each(|byte| *byte = b'\n');
-        Ok(count)
-    }
 }
 
 /// Waits until a process (any, not only a child) has ended. False if it has not in time.

@@ -326,7 +326,10 @@ impl Oracle {
         let Some(book) = self.workers.get_mut(&worker) else { return };
         book.drop_job(now, id);
         book.jobs_done += 1;
-        if let Some(outer) = book.started.last().and_then(|outer| self.jobs.get_mut(outer)) {
+        // Nothing counts that is said by one who is ended for a lie.
+        let counts = !(book.is_liar && book.is_leaving);
+        let outer = book.started.last().filter(|_| counts);
+        if let Some(outer) = outer.and_then(|outer| self.jobs.get_mut(outer)) {
             outer.resume(now);
         }
     }
