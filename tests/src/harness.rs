@@ -2,6 +2,7 @@
 //!
 //! Nothing in here sleeps to let something happen: it waits for the event, and gives up loudly at a deadline.
 
+mod lines;
 mod terminal;
 
 use offload_supervisor::client::Client;
@@ -9,15 +10,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+pub use lines::Lines;
 pub use terminal::Terminal;
 
 /// How long anything may take before a test gives up. Far more than it takes on a slow machine.
@@ -264,43 +266,6 @@ pub fn copy_for_anybody(folder: &Path, name: &str) -> PathBuf {
     std::fs::copy(program(name), &copy).expect("it can be copied");
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).expect("our own file");
     copy
-}
-
-/// Lines as they come, on a thread of their own.
-#[derive(Clone, Debug, Default)]
-pub struct Lines(Arc<(Mutex<Vec<String>>, Condvar)>);
-
-impl Lines {
-    /// Those of this source, from now on.
-    pub fn collect(source: impl Read + Send + 'static) -> Lines {
-        let lines = Lines::default();
-        let shared = lines.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(source).lines().map_while(Result::ok) {
-                shared.0.0.lock().expect("no panic under this lock").push(line);
-                shared.0.1.notify_all();
-            }
-        });
-        lines
-    }
-
-    /// All lines so far.
-    pub fn all(&self) -> Vec<String> {
-        self.0.0.lock().expect("no panic under this lock").clone()
-    }
-
-    /// The first line of which this is true; none if it does not come in time.
-    pub fn find(&self, mut is_it: impl FnMut(&str) -> bool, limit: Duration) -> Option<String> {
-        let deadline = Instant::now() + limit;
-        let mut lines = self.0.0.lock().expect("no panic under this lock");
-        loop {
-            if let Some(line) = lines.iter().find(|line| is_it(line)) {
-                return Some(line.clone());
-            }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            lines = self.0.1.wait_timeout(lines, left).expect("no panic under this lock").0;
-        }
-    }
 }
 
 /// A supervisor with a socket in a folder of its own. Dropping it kills and reaps it, and waits for its workers.
