@@ -214,7 +214,7 @@ impl Core {
         self.end_promises(now, actions);
         self.end_letters(now, actions);
         match event {
-            Event::Submit { ticket, request } => self.on_submit(now, ticket, request, actions),
+            Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
             Event::Awaited { job } => self.on_awaited(job),
             Event::Collected { job } => self.on_collected(job, actions),

@@ -25,17 +25,17 @@ impl Core {
         &mut self,
         now: Mono,
         ticket: Ticket,
-        request: JobRequest,
+        request: &JobRequest,
         actions: &mut Actions,
     ) {
-        let known = self.known(&request);
+        let known = self.known(request);
         if let Some(Known::Same(job)) = known {
             actions.push(Action::Accepted { ticket, job, is_known: true });
             return;
         }
-        match self.admit(now, &request, known) {
+        match self.admit(now, request, known) {
             Ok(task) => {
-                let job = self.accept(now, task, &request, actions);
+                let job = self.accept(now, task, request, actions);
                 actions.push(Action::Accepted { ticket, job, is_known: false });
             }
             Err(error) => {
