@@ -131,7 +131,9 @@ impl Core {
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
         let is_assigned = matches!(job.state, JobState::Assigned { .. });
         ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
-        let is_last = job.ran_under == RanUnder::NotIdempotent && job.state.is_with_a_worker();
+        // One that was given back with a checkpoint goes on from there, which is not to run twice.
+        let goes_on = job.state.is_with_a_worker() || job.checkpoint_bytes > 0;
+        let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
         ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
             format!("{id} was lost too often")
         })?;

@@ -13,7 +13,7 @@
 //! A promise ends in one of these ways and in no other. What other jobs do, its owner's or those of others, never ends
 //! one: when there is no room for another promise, the *new* job is refused, with the time at which there will be
 //! room. Lengths of outputs are known only at the end, so a job whose output is to be kept is not *started* while its
-//! owner's share, or the whole, is full (it is held back, see [`Core::hold_back`]); what is kept can be over its limit by
+//! owner's share, or the whole, is full (it is held back); what is kept can be over its limit by
 //! the outputs of the jobs that workers had at that moment, and by nothing else.
 //!
 //! A courtesy is everything else that the shell remembers of jobs that have ended. It has bounds of its own, is
