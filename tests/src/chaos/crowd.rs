@@ -20,6 +20,7 @@ use super::rude::{self, RudeDeeds};
 use super::seed::Seed;
 use super::slow::{self, SlowReading};
 use crate::harness::{Daemon, signal, until};
+use offload_supervisor::limits::{DEAD_LETTERS_MAX, Memory};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -245,10 +246,12 @@ impl Told {
     }
 }
 
-/// What the README says the whole process may take, with the limits that it is started with here.
+/// The most that the whole process may take, with the limits that it is started with here.
 fn memory_bound(crowd: &Crowd) -> u64 {
-    MAX_BYTES + (crowd.workers as u64 + 1) * MAX_PAYLOAD + FIXED_MEMORY
+    let Crowd { workers, polite, guilty, slow, rude, .. } = *crowd;
+    let clients = polite + guilty + slow + rude;
+    // Each has at most so many jobs under way.
+    let jobs = clients * 40 + DEAD_LETTERS_MAX;
+    let defaults = Memory::of_defaults(workers as u64 + 1, clients as u64 + 2, jobs as u64);
+    Memory { max_bytes: MAX_BYTES, max_payload: MAX_PAYLOAD, ..defaults }.most()
 }
-
-/// The constant of that bound.
-const FIXED_MEMORY: u64 = 192 << 20;
