@@ -143,10 +143,20 @@ pub fn serve_all(socket: &Path, seed: u64, clients: usize, in_flight: usize, wor
 /// Lets a supervisor that has just started fill what it keeps: buffers, and what it remembers of the last jobs. Then
 /// it holds what it will hold.
 pub fn warm_up(daemon: &Daemon, seed: u64, clients: usize, in_flight: usize) -> (Ledger, Holdings) {
-    let cold = Holdings::of(daemon.pid());
+    let cold = settled(daemon);
     let ledger = serve_all(&daemon.socket, seed, clients, in_flight, &Work::of(WARM_UP_JOBS));
-    let is_alone = || Some(Holdings::of(daemon.pid())).filter(|now| now.has_as_many_as(&cold));
+    let is_alone = || Some(settled(daemon)).filter(|now| now.has_no_more_than(&cold));
     (ledger, until("the connections to be closed", is_alone))
+}
+
+/// What a supervisor holds when it has noticed who has hung up: that comes before an answer to somebody who asks later.
+pub fn settled(daemon: &Daemon) -> Holdings {
+    let mut witness = daemon.client();
+    let question = |ticket| ToSupervisor::Result { ticket, job: "none" };
+    witness.request(question).expect("the supervisor answers");
+    let now = Holdings::of(daemon.pid());
+    // The witness itself does not count.
+    Holdings { descriptors: now.descriptors - 1, ..now }
 }
 
 /// Submits jobs, at most `in_flight` at a time, until there is no more work, and waits for what is due.

@@ -75,13 +75,13 @@ impl Crowd {
             &MAX_PAYLOAD.to_string(),
         ]);
         daemon.wait_until_whole();
-        let before = Holdings::of(daemon.pid());
+        let before = client::settled(&daemon);
         let began = Instant::now();
         let met = self.all_at_once(&daemon);
         let took = began.elapsed();
         let status = until("nothing to wait or run", || idle(&daemon));
         until("descriptors and children as before", || {
-            Holdings::of(daemon.pid()).has_as_many_as(&before).then_some(())
+            client::settled(&daemon).has_no_more_than(&before).then_some(())
         });
         let after = Holdings::of(daemon.pid());
         Told { crowd: self, met, took, before, after, peak: peak_resident_bytes(daemon.pid()), status }

@@ -92,7 +92,7 @@ impl Chaos {
         let prober = Prober::start(&daemon.socket, PROBE_EVERY);
         let sleeper = Sleeper::start(PROBE_EVERY);
         let cores = Cores::now();
-        let before = Holdings::of(daemon.pid());
+        let before = client::settled(&daemon);
         let work = Work::endless(self.guilty_per_mille);
         let (calm, deeds, faulted, ledger) = self.clients_and_killer(&daemon, &work);
         let ledger = ledger.and(warm);
@@ -202,7 +202,7 @@ fn converge(daemon: &Daemon, before: &Holdings) -> Option<Duration> {
 fn comes_to(daemon: &Daemon, before: &Holdings) -> bool {
     let moment = Instant::now() + Duration::from_millis(100);
     std::iter::from_fn(|| (Instant::now() < moment).then(|| Holdings::of(daemon.pid())))
-        .any(|now| now.has_as_many_as(before))
+        .any(|now| now.has_no_more_than(before))
 }
 
 fn sorted(durations: impl Iterator<Item = Duration>) -> Vec<Duration> {

@@ -47,10 +47,10 @@ impl Soak {
             let points = look_on(&daemon, &work, jobs);
             (points, clients.join().expect("clients do not panic").and(warm))
         });
-        until("descriptors and children as before", || {
-            Holdings::of(daemon.pid()).has_as_many_as(&before).then_some(())
+        let after = until("descriptors and children as before", || {
+            Some(client::settled(&daemon)).filter(|now| now.has_no_more_than(&before))
         });
-        Soak { ledger, before, after: Holdings::of(daemon.pid()), points, status: daemon.status() }
+        Soak { ledger, before, after, points, status: daemon.status() }
     }
 
     /// What must not be.
@@ -60,7 +60,7 @@ impl Soak {
             (self.ledger.is_clean(), format!("the clients' books: {:?}", self.ledger)),
             (self.status["ledger"]["balanced"] == true, format!("the supervisor's books: {counts}")),
             (counts["ok"] == self.ledger.submitted, format!("{} submitted, {counts}", self.ledger.submitted)),
-            (self.after.has_as_many_as(&self.before), format!("{:?}, {:?}", self.before, self.after)),
+            (self.after.has_no_more_than(&self.before), format!("{:?}, {:?}", self.before, self.after)),
             (self.status["queue"]["bytes"] == 0, format!("bytes are held: {}", self.status["queue"])),
         ];
         checks.into_iter().filter(|(holds, _)| !holds).map(|(_, sentence)| sentence).collect()
