@@ -439,7 +439,8 @@ impl Oracle {
             }
             let (program, unstarted) = (worker.program, job.unstarted);
             job.lose(worker.given.len(), worker.is_ended_for_a_job);
-            let is_known = job.unstarted > unstarted && job.is_on_probation();
+            // Of a job that a liar had it is not certain how often it was not started.
+            let is_known = job.unstarted > unstarted && job.is_on_probation() && !job.is_doubtful;
             let program = &mut self.programs[program];
             program.unstarted_at = if is_known { Some(now) } else { program.unstarted_at };
             if is_known || job.is_doubtful {
