@@ -5,12 +5,11 @@ use crate::coverage::Coverage;
 use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
 use crate::process::{Act, FakeProcess, Given, Said, ToFake};
-use crate::script::{FIRST_GOOD, Guilt, Script, TASKS, Wish};
+use crate::script::{FIRST_GOOD, Guilt, Script};
 use launches::Launch;
-use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::action::{Action, Actions};
 use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_supervisor::core::ids::{JobId, Mono, WorkerId};
 use offload_supervisor::core::ledger::Holding;
 use offload_supervisor::core::{Core, Phase};
 use std::cmp::Reverse;
@@ -20,6 +19,7 @@ use std::time::Duration;
 
 mod launches;
 mod stops;
+mod wishes;
 
 /// When all faults are over, everything has to be well again after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -367,39 +367,6 @@ impl World {
         }
     }
 
-    fn wish(&mut self, index: usize) -> Result<(), Failure> {
-        let event = match self.script.wishes[index].1.clone() {
-            Wish::Submit(request) => Event::Submit { ticket: Ticket(index as u64), request },
-            Wish::CancelOf(wish) => match self.job_of.get(&wish) {
-                Some(&job) => Event::Cancel { job },
-                None => return Ok(()),
-            },
-            Wish::AwaitOf(wish) | Wish::CollectOf(wish) | Wish::DropLetterOf(wish) => {
-                let Some(&job) = self.job_of.get(&wish) else { return Ok(()) };
-                match self.script.wishes[index].1 {
-                    Wish::AwaitOf(_) => Event::Awaited { job },
-                    Wish::CollectOf(_) => Event::Collected { job },
-                    _ => Event::LetterDropped { job },
-                }
-            }
-            Wish::CancelUnknown => Event::Cancel { job: JobId(1 << 40) },
-            Wish::Refuse => Event::Refused,
-            Wish::Configure(config) => Event::Configure(config),
-            Wish::Measure(worker) => Event::Measured { worker: WorkerId(worker), resident_bytes: 2000 },
-            Wish::Reload(version) => Event::Reload { version },
-            Wish::Arrival { client, bytes, is_over } => {
-                let time = if is_over { MOMENT } else { 100 * MOMENT };
-                let client: Arc<str> = client.into();
-                self.out.schedule(self.out.now + time, Thing::ArrivalEnds(client.clone(), bytes));
-                Event::Held { client, what: Holding::Arriving, bytes }
-            }
-            Wish::Tick => Event::Tick,
-            Wish::Drain(limit) => Event::Drain { limit },
-            Wish::Stop => Event::Stop,
-        };
-        self.tell(event, true)
-    }
-
     fn deliver(&mut self, worker: WorkerId) -> Result<(), Failure> {
         let Some(process) = self.processes.get_mut(&worker).filter(|process| !process.is_unheard) else {
             return Ok(());
@@ -495,35 +462,6 @@ impl World {
             | Action::ForgetLetter { .. }
             | Action::Reloaded { .. }
             | Action::Over => {}
-        }
-    }
-
-    /// A client is sent its output, and takes it soon, or late, or not at all.
-    fn deliver_output(&mut self, event: &Event, actions: &[Action]) {
-        let Event::Finished { output_bytes, .. } = event else { return };
-        for action in actions {
-            let Action::Finish(ended) = action else { continue };
-            if ended.outcome != OutcomeCode::Ok || *output_bytes == 0 {
-                continue;
-            }
-            let client = self.client_of.get(&ended.job).cloned().unwrap_or_default();
-            let time = self.script.readers.get(&*client).copied().unwrap_or_default();
-            let time = match self.is_calm {
-                true => Duration::ZERO,
-                false => self.out.choices.delay(&mut self.tape, time),
-            };
-            self.out.schedule(self.out.now + time, Thing::Taken(client, *output_bytes));
-        }
-    }
-
-    fn accept(&mut self, wish: usize, job: JobId) {
-        self.job_of.insert(wish, job);
-        if let Wish::Submit(request) = &self.script.wishes[wish].1 {
-            // One that was known already stays whose it is.
-            self.client_of.entry(job).or_insert_with(|| request.client.as_str().into());
-            let task = TASKS.iter().position(|task| task.name == request.task);
-            self.task_of.insert(job, task.unwrap_or(0));
-            self.guilt_of.extend(self.script.guilt.get(&wish).map(|guilt| (job, *guilt)));
         }
     }
 
