@@ -4,9 +4,12 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use tests::harness::{PATIENCE, Ran, command, private_folder, program, run, signal, until, wait_for_end};
+use tests::harness::{
+    PATIENCE, Ran, children_of, command, private_folder, program, run, signal, until, wait_for_end,
+};
 
 /// A pipe that takes no more; nobody reads it as long as its other end is there.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
@@ -60,5 +63,20 @@ fn a_supervisor_whose_output_nobody_reads_does_its_jobs_and_ends_when_it_is_told
     for (stops_stdout, stops_stderr) in [(true, false), (false, true), (true, true)] {
         serves_although_nobody_reads(&["-v", "--worker", &worker], stops_stdout, stops_stderr);
         serves_although_nobody_reads(&["--json", "--worker", &worker], stops_stdout, stops_stderr);
+    }
+}
+
+#[test]
+fn a_run_whose_talk_nobody_reads_still_ends_by_the_signal() {
+    let (_reader, writer) = full_pipe();
+    let mut run = command(&["run", "sleep", "3600000"]);
+    let run = run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+    let mut run = Serve(run);
+    let workers = until("a worker", || Some(children_of(run.0.id())).filter(|workers| !workers.is_empty()));
+    signal(run.0.id(), Signal::INT);
+    assert!(wait_for_end(run.0.id(), PATIENCE), "it hangs");
+    assert_eq!(run.0.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+    for worker in workers {
+        assert!(wait_for_end(worker, PATIENCE), "worker process {worker} lives on");
     }
 }

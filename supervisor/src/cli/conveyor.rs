@@ -14,7 +14,6 @@ use super::batch::{Batch, Limits, Numbered, Step, Tally};
 use super::end_by;
 use super::failure::Failure;
 use super::input::{Input, Payload, Unreadable};
-use super::output::say;
 use super::progress::Progress;
 use super::sink::Sink;
 use super::source::{Source, Taken};
@@ -95,7 +94,7 @@ pub(crate) fn convey<T: Target + 'static>(
     let conveyor = Conveyor::start(event_loop, work, target)?;
     let conveyor = interruptible.get_or_init(|| conveyor);
     event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
-    conveyor.progress.clear();
+    conveyor.progress.close();
     match conveyor.end.borrow_mut().take() {
         Some(End { failure: None, at }) => {
             let tally = conveyor.batch.borrow().tally();
@@ -272,7 +271,7 @@ impl Conveyor {
         }
         let Some(so_far) = self.without_room.get() else { return };
         if so_far >= PAUSES_TOLD_AFTER {
-            self.progress.suspend(|| say(&format!("waiting for room: {why} (Ctrl-C gives up)")));
+            self.progress.say(format!("waiting for room: {why} (Ctrl-C gives up)"));
         }
         self.without_room.set((so_far < PAUSES_TOLD_AFTER).then_some(so_far + pause));
     }
@@ -297,8 +296,7 @@ impl Conveyor {
         if self.end.borrow().is_some() {
             end_by(signal);
         }
-        self.progress.clear();
-        say("interrupted: what is not done is cancelled");
+        self.progress.say("interrupted: what is not done is cancelled".to_owned());
         self.end(Some(Failure::Interrupted(signal)));
     }
 

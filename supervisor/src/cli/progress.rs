@@ -1,10 +1,20 @@
-//! How far a batch is, drawn on standard error while somebody looks.
+//! What a batch says while it runs: how far it is, drawn while somebody looks, and lines for people. Both go to standard
+//! error, whose reader may stop, so a thread of their own writes them and the event loop never does.
+//!
+//! ```text
+//!   show ---> the last standing ----.
+//!   say  ---> at most LINES_MAX ----+---> thread ---> standard error, which may block
+//!   close --> takes the bar away ---'
+//! ```
 
 use super::batch::Standing;
+use super::output::say;
 use super::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdout};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// While it is not known how many jobs there will be.
 const COUNTER: &str = "{spinner} {msg}  {elapsed}";
@@ -12,11 +22,35 @@ const COUNTER: &str = "{spinner} {msg}  {elapsed}";
 /// From when all are known.
 const BAR: &str = "{wide_bar} {percent:>3} %  {msg}  {elapsed}";
 
+/// What changes faster than it is drawn is drawn then at the latest, and the time goes on between two jobs.
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
+
+/// Lines that wait to be written; more are dropped, because their reader has stopped.
+const LINES_MAX: usize = 64;
+
+/// How long the end waits for the last lines to be written.
+const LAST_LINES_MAX: Duration = Duration::from_millis(500);
 
 /// See the module's documentation.
 pub(crate) struct Progress {
-    bar: Option<ProgressBar>,
+    desk: Arc<Desk>,
+}
+
+/// What the loop and the thread share.
+struct Desk {
+    tray: Mutex<Tray>,
+    /// There is something for the thread.
+    filled: Condvar,
+    /// The thread has ended.
+    cleared: Condvar,
+}
+
+#[derive(Default)]
+struct Tray {
+    standing: Option<Standing>,
+    lines: VecDeque<String>,
+    is_closed: bool,
+    is_cleared: bool,
 }
 
 impl Progress {
@@ -28,41 +62,110 @@ impl Progress {
         }
         let bar =
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style(COUNTER));
-        // What changes faster than it is drawn is drawn then at the latest, and the time goes on between two jobs.
-        bar.enable_steady_tick(DRAWN_EVERY);
-        Progress { bar: Some(bar) }
+        Progress::start(Some(bar))
     }
 
     /// One that draws nothing.
     pub(crate) fn hidden() -> Progress {
-        Progress { bar: None }
+        Progress::start(None)
+    }
+
+    fn start(bar: Option<ProgressBar>) -> Progress {
+        let desk = Arc::new(Desk { tray: Mutex::default(), filled: Condvar::new(), cleared: Condvar::new() });
+        let of_thread = Arc::clone(&desk);
+        let thread =
+            std::thread::Builder::new().name("offload-talk".to_owned()).spawn(move || of_thread.write(bar));
+        // Without a thread nothing is said, and that is better than to be stopped by it.
+        desk.tray().is_cleared = thread.is_err();
+        Progress { desk }
     }
 
     /// Shows how far it is.
     pub(crate) fn show(&self, standing: Standing) {
-        let Some(bar) = &self.bar else { return };
-        bar.set_position(standing.ended);
-        bar.set_message(line(standing));
-        if standing.is_all_read && bar.length().is_none() {
-            bar.set_length(standing.read);
-            bar.set_style(style(BAR));
+        self.desk.tray().standing = Some(standing);
+    }
+
+    /// Has a line written, above the bar if there is one.
+    pub(crate) fn say(&self, line: String) {
+        let mut tray = self.desk.tray();
+        if tray.lines.len() < LINES_MAX {
+            tray.lines.push_back(line);
+            self.desk.filled.notify_one();
         }
     }
 
-    /// Lets `say` write its line above the bar.
-    pub(crate) fn suspend(&self, say: impl FnOnce()) {
-        match &self.bar {
-            Some(bar) => bar.suspend(say),
-            None => say(),
+    /// Takes the bar away. Returns when all that was said is written, or its reader has had its time.
+    pub(crate) fn close(&self) {
+        let deadline = Instant::now() + LAST_LINES_MAX;
+        let mut tray = self.desk.tray();
+        tray.is_closed = true;
+        self.desk.filled.notify_one();
+        while !tray.is_cleared {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            tray = self.desk.cleared.wait_timeout(tray, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Desk {
+    /// Held for a moment only, and never while something is written.
+    fn tray(&self) -> MutexGuard<'_, Tray> {
+        self.tray.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The work of the thread.
+    fn write(&self, bar: Option<ProgressBar>) {
+        loop {
+            let (standing, lines, is_closed) = self.next(bar.is_some());
+            if let (Some(bar), Some(standing)) = (&bar, standing) {
+                draw(bar, standing);
+            }
+            if let Some(bar) = bar.as_ref().filter(|_| is_closed) {
+                bar.finish_and_clear();
+            }
+            for line in lines {
+                match bar.as_ref().filter(|_| !is_closed) {
+                    Some(bar) => bar.suspend(|| say(&line)),
+                    None => say(&line),
+                }
+            }
+            if is_closed {
+                self.tray().is_cleared = true;
+                return self.cleared.notify_all();
+            }
         }
     }
 
-    /// Takes the bar away again.
-    pub(crate) fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+    /// What is to be written next: at once what is said, and, for a bar, what changed when it is time to draw.
+    fn next(&self, is_drawing: bool) -> (Option<Standing>, VecDeque<String>, bool) {
+        let mut tray = self.tray();
+        while tray.lines.is_empty() && !tray.is_closed {
+            if !is_drawing {
+                tray = self.filled.wait(tray).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let (woken, timeout) =
+                self.filled.wait_timeout(tray, DRAWN_EVERY).unwrap_or_else(PoisonError::into_inner);
+            tray = woken;
+            if timeout.timed_out() {
+                break;
+            }
         }
+        (tray.standing, std::mem::take(&mut tray.lines), tray.is_closed)
     }
+}
+
+fn draw(bar: &ProgressBar, standing: Standing) {
+    bar.set_position(standing.ended);
+    bar.set_message(line(standing));
+    if standing.is_all_read && bar.length().is_none() {
+        bar.set_length(standing.read);
+        bar.set_style(style(BAR));
+    }
+    bar.tick();
 }
 
 fn style(template: &str) -> ProgressStyle {
@@ -84,14 +187,27 @@ mod tests {
 
     #[test]
     fn it_is_full_when_all_jobs_have_ended_and_not_when_all_lines_are_read() {
-        let bar = Progress { bar: Some(ProgressBar::hidden()) };
-        bar.bar.as_ref().unwrap().unset_length();
-        bar.show(Standing { read: 40, is_all_read: false, ended: 4, failed: 1 });
-        assert_eq!(bar.bar.as_ref().unwrap().length(), None);
-        assert_eq!(bar.bar.as_ref().unwrap().message(), "4 done, 1 failed, 40 lines read so far");
-        bar.show(Standing { read: 40, is_all_read: true, ended: 4, failed: 1 });
-        let drawn = bar.bar.as_ref().unwrap();
-        assert_eq!((drawn.position(), drawn.length()), (4, Some(40)));
-        assert_eq!(drawn.message(), "4 of 40 done, 1 failed");
+        let bar = ProgressBar::hidden();
+        bar.unset_length();
+        draw(&bar, Standing { read: 40, is_all_read: false, ended: 4, failed: 1 });
+        assert_eq!(bar.length(), None);
+        assert_eq!(bar.message(), "4 done, 1 failed, 40 lines read so far");
+        draw(&bar, Standing { read: 40, is_all_read: true, ended: 4, failed: 1 });
+        assert_eq!((bar.position(), bar.length()), (4, Some(40)));
+        assert_eq!(bar.message(), "4 of 40 done, 1 failed");
+    }
+
+    #[test]
+    fn closing_takes_the_bar_away_and_whatever_is_said_after_it_stops_nobody() {
+        let bar = ProgressBar::hidden();
+        let progress = Progress::start(Some(bar.clone()));
+        progress.show(Standing { read: 40, is_all_read: true, ended: 4, failed: 1 });
+        progress.close();
+        assert!(bar.is_finished(), "the last standing was drawn and the bar cleared");
+        for _ in 0..10 * LINES_MAX {
+            progress.say("nobody writes this any more".to_owned());
+        }
+        assert_eq!(progress.desk.tray().lines.len(), LINES_MAX);
+        progress.close();
     }
 }
