@@ -17,11 +17,11 @@ Examples:
   offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last words of its worker
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
 
-A dead letter keeps its input, so that it can be tried again once the program is mended. It is there for three days,
-or until it is retried or dropped; jobs of others never displace it. Of one client 250 letters are kept, and 16 MiB: of
-a job that dies when these are used up there is none, and its outcome says so.";
+A dead letter keeps its input, so that the job can be retried once the program is fixed. It is kept for three days, or
+until it is retried or deleted; jobs of other clients never displace it. Limits for one client: 250 dead letters and
+16 MiB. Beyond that no dead letter is made, and the outcome of the job says so.";
 
-/// List, show, retry or drop the jobs whose every allowed attempt ended its worker
+/// List, show, retry or drop dead letters: jobs that were retried and crashed their worker in every attempt
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Dead {
@@ -31,23 +31,23 @@ pub(crate) struct Dead {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List them, the newest first, with the last line that each worker printed
+    /// List dead letters, the newest first
     List {
-        /// Show at most so many; all unless told
+        /// Show at most this many [default: all]
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
     },
-    /// Show everything that is known of how one died
+    /// Show a dead letter: exit, last output, CPU and memory of each attempt
     Show {
         /// The job's id
         job: String,
     },
-    /// Submit one again as a new job, print the new id, and forget the letter
+    /// Submit a dead letter again as a new job, print the new id, and delete the letter
     Retry {
         /// The job's id
         job: String,
     },
-    /// Forget one, with its input
+    /// Delete a dead letter with its input
     Drop {
         /// The job's id
         job: String,

@@ -21,7 +21,7 @@ const NOTES: &str = "\
 Waits as long as the jobs take, unless --timeout says otherwise: then what is not done in time is cancelled, the
 number of these jobs is told (with --json as `cancelled`), and the exit code is 1. `offload stop` does not wait.";
 
-/// Let the supervisor take no more jobs, finish those it has, and end
+/// Shut down gracefully: reject new jobs, finish those that are there, then end
 #[derive(Args, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct Drain {

@@ -18,7 +18,8 @@ use std::env::var_os;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by their
+/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by
+/// their
 /// connections, so each process has a turn and a quota of its own.
 pub(crate) const NAMELESS: &str = "";
 
@@ -103,15 +104,15 @@ pub(crate) struct PoolFlags {
     #[arg(long)]
     allow_faults: bool,
 
-    /// Most jobs that may wait [default: 10000] [env: OFFLOAD_MAX_JOBS]
+    /// Maximum queued jobs [default: 10000] [env: OFFLOAD_MAX_JOBS]
     #[arg(long, value_name = "N")]
     max_jobs: Option<usize>,
 
-    /// Most bytes of input held for jobs that wait or run [default: 256MiB] [env: OFFLOAD_MAX_BYTES]
+    /// Maximum bytes held for clients: inputs, checkpoints and outputs not yet delivered [default: 256MiB] [env: OFFLOAD_MAX_BYTES]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_bytes: Option<u64>,
 
-    /// Longest input or output of one job, at most 1GiB [default: 64MiB] [env: OFFLOAD_MAX_PAYLOAD]
+    /// Maximum input or output of one job, up to 1GiB [default: 64MiB] [env: OFFLOAD_MAX_PAYLOAD]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_payload: Option<u64>,
 }
@@ -189,57 +190,61 @@ const SHIM: [&str; 3] = ["/proc/self/exe", "worker-exec", "--"];
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Supervision")]
 pub(crate) struct ServeFlags {
-    /// Started workers that wait to replace one that dies, 0 or 1 [default: 1] [env: OFFLOAD_SPARES]
+    /// Spare worker processes, ready to replace one that dies: 0 or 1 [default: 1] [env: OFFLOAD_SPARES]
     #[arg(long, value_name = "N")]
     spares: Option<usize>,
 
-    /// Longest run of one attempt unless the job says otherwise [default: 5m] [env: OFFLOAD_RUN_TIMEOUT]
+    /// Timeout of each attempt, unless the job has its own [default: 5m] [env: OFFLOAD_RUN_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     run_timeout: Option<Duration>,
 
-    /// Most attempts at an idempotent job whose worker dies [default: 3] [env: OFFLOAD_MAX_ATTEMPTS]
+    /// Maximum attempts of a job whose task is idempotent, the first one included [default: 3] [env:
+    /// OFFLOAD_MAX_ATTEMPTS]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
 
-    /// How long jobs may take to finish after a signal to end [default: 10s] [env: OFFLOAD_DRAIN_TIMEOUT]
+    /// Time that jobs have to finish after SIGTERM or SIGINT [default: 10s] [env: OFFLOAD_DRAIN_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
-    /// Pause after the first failed start of a worker, then doubled [default: 100ms] [env: OFFLOAD_BACKOFF_MIN]
+    /// Backoff after the first failed start of a worker; each further one doubles it [default: 100ms] [env:
+    /// OFFLOAD_BACKOFF_MIN]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     backoff_min: Option<Duration>,
 
-    /// Longest such pause [default: 5s] [env: OFFLOAD_BACKOFF_MAX]
+    /// Maximum backoff, before up to a quarter is added at random [default: 5s] [env: OFFLOAD_BACKOFF_MAX]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     backoff_max: Option<Duration>,
 
-    /// Failed starts in a row after which jobs are refused until one succeeds [default: 5] [env: OFFLOAD_MAX_RESTARTS]
+    /// Failed starts in a row after which jobs are rejected until a start succeeds [default: 5] [env:
+    /// OFFLOAD_MAX_RESTARTS]
     #[arg(long, value_name = "N")]
     max_restarts: Option<u32>,
 
-    /// A worker that dies sooner without having done a job failed to start [default: 10s] [env: OFFLOAD_RESTART_WINDOW]
+    /// A worker that exits within this time without having done a job counts as a failed start [default: 10s] [env:
+    /// OFFLOAD_RESTART_WINDOW]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     restart_window: Option<Duration>,
 
-    /// From the start of a worker to its first word [default: 10s] [env: OFFLOAD_HELLO_TIMEOUT]
+    /// Maximum time from the start of a worker process to its hello [default: 10s] [env: OFFLOAD_HELLO_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     hello_timeout: Option<Duration>,
 
-    /// A worker that is stopped, or silent against its promise, is killed after this [default: 1s] [env:
-    /// OFFLOAD_HANG_TIMEOUT]
+    /// Kill a worker that is stopped (SIGSTOP), or that promised to report progress and does not, after this [default:
+    /// 1s] [env: OFFLOAD_HANG_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     hang_timeout: Option<Duration>,
 
-    /// Replace a worker that has done N jobs, or up to a quarter more [default: never] [env:
+    /// Replace a worker after N jobs, or up to a quarter more at random [default: never] [env:
     /// OFFLOAD_MAX_JOBS_PER_WORKER]
     #[arg(long, value_name = "N")]
     max_jobs_per_worker: Option<u64>,
 
-    /// Replace a worker whose resident memory is larger [default: never] [env: OFFLOAD_MAX_RSS]
+    /// Replace a worker whose resident memory exceeds this [default: never] [env: OFFLOAD_MAX_RSS]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_rss: Option<u64>,
 
-    /// Replace a worker that is so old, or up to a quarter older [default: never] [env: OFFLOAD_MAX_AGE]
+    /// Replace a worker of this age, or up to a quarter older at random [default: never] [env: OFFLOAD_MAX_AGE]
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     max_age: Option<Duration>,
 
@@ -247,34 +252,35 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     affinity: Option<bool>,
 
-    /// Slots of each program kept for short jobs while some come [default: a quarter] [env: OFFLOAD_SHORT_SLOTS]
+    /// Slots of each program that are reserved for short jobs (under 10 ms) while some arrive [default: a quarter]
+    /// [env: OFFLOAD_SHORT_SLOTS]
     #[arg(long, value_name = "N")]
     short_slots: Option<usize>,
 
-    /// Most jobs of one client that may wait [default: nine tenths of max_jobs] [env: OFFLOAD_MAX_JOBS_PER_CLIENT]
+    /// Maximum queued jobs of one client [default: nine tenths of max_jobs] [env: OFFLOAD_MAX_JOBS_PER_CLIENT]
     #[arg(long, value_name = "N")]
     max_jobs_per_client: Option<usize>,
 
-    /// Keep the result of a detached job for so long after its end, unless it is collected [default: 1h] [env:
+    /// Keep the result of a detached job for this long after its end, or until it is collected [default: 1h] [env:
     /// OFFLOAD_KEEP_RESULTS]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     keep_results: Option<Duration>,
 
-    /// Know an idempotency key, and keep the result of its job, for so long after the job's end [default: 1h] [env:
+    /// Keep an idempotency key and the result of its job for this long after the job's end [default: 1h] [env:
     /// OFFLOAD_KEEP_KEYS]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     keep_keys: Option<Duration>,
 
-    /// Keep a dead letter for so long [default: 72h] [env: OFFLOAD_KEEP_DEAD_LETTERS]
+    /// Keep a dead letter for this long [default: 72h] [env: OFFLOAD_KEEP_DEAD_LETTERS]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     keep_dead_letters: Option<Duration>,
 
-    /// Most bytes of results and keys that are kept, half of it for one client [default: 128MiB] [env:
+    /// Maximum bytes of kept results and keys, half of it for one client [default: 128MiB] [env:
     /// OFFLOAD_MAX_KEPT_BYTES]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_kept_bytes: Option<u64>,
 
-    /// Share of worker time of the client NAME, 1 to 1000; may be given several times [default: 1 each] [env:
+    /// Scheduling weight of the client NAME, 1 to 1000; may be given several times [default: 1 each] [env:
     /// OFFLOAD_WEIGHTS=NAME=N,...]
     #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
     weight: Vec<(String, u32)>,
@@ -320,19 +326,20 @@ impl ServeFlags {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Each job")]
 pub(crate) struct JobFlags {
-    /// Longest run of one attempt, such as 250ms, 10s or 5m [default: the supervisor's, 5m]
+    /// Timeout of each attempt, such as 250ms, 10s or 5m [default: the supervisor's, 5m]
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     timeout: Option<Duration>,
 
-    /// Longest time from acceptance to the result, waiting included [default: none]
+    /// Maximum time from acceptance to the result, time in the queue included [default: none]
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     deadline: Option<Duration>,
 
-    /// Most attempts if the worker dies and the task is idempotent [default: the supervisor's, 3]
+    /// Maximum attempts if the worker dies; N > 1 lets a job run again whose task is not idempotent [default: the
+    /// supervisor's, 3, if the task is idempotent]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: Option<u32>,
 
-    /// -10 to 10, a larger one is sooner; one level is worth a second of waiting [default: 0]
+    /// -10 to 10, higher starts sooner; each level counts like a second of waiting [default: 0]
     #[arg(long, value_name = "N", value_parser = priorities(), allow_negative_numbers = true)]
     priority: Option<i8>,
 }

@@ -46,7 +46,7 @@ pub(crate) struct Map {
     #[arg(default_value = "-", hide_default_value = true)]
     file: PathBuf,
 
-    /// The lines are paths of files, and what the files hold are the inputs
+    /// Treat each line as the path of a file that holds the input
     #[arg(long)]
     files: bool,
 
@@ -54,7 +54,7 @@ pub(crate) struct Map {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_failures: Option<u64>,
 
-    /// Name of the submitter: those of one name share one turn and one quota [default: each process is on its own]
+    /// Client name for fair scheduling and quotas: processes of one name share them [default: each process is on its own]
     #[arg(long, value_name = "NAME", value_parser = parse_client_name)]
     client: Option<String>,
 

@@ -71,7 +71,7 @@ Examples:
   offload run primes 1000000 2000000     run two jobs, no supervisor needed
   offload serve                          start a supervisor in the foreground
   offload submit wordcount @book.txt     give it a job and print the result
-  offload status                         see how it fares
+  offload status                         show its status
   offload explain JOB                    why does it wait, or what became of it?
 
 Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,

@@ -42,7 +42,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     fail_fast: bool,
 
-    /// How lines of the log are written
+    /// Format of the log
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     log_format: Format,
 }

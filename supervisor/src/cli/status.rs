@@ -8,7 +8,7 @@ use clap::Args;
 use offload_protocol::messages::View;
 use offload_supervisor::views;
 
-/// Show how the supervisor fares
+/// Show the status of the supervisor
 #[derive(Args, Debug)]
 pub(crate) struct Status {}
 

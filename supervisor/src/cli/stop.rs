@@ -13,7 +13,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the process may take to end when its workers are gone.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Let the supervisor cancel what it has and end; `drain` lets it finish first
+/// Shut down at once: cancel all jobs, then end (`drain` finishes them first)
 #[derive(Args, Debug)]
 pub(crate) struct Stop {}
 

@@ -53,17 +53,17 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
     lane: Option<Lane>,
 
-    /// Name of the submitter: those of one name share one turn and one quota [default: each process is on its own]
+    /// Client name for fair scheduling and quotas: processes of one name share them [default: each process is on its own]
     #[arg(long, value_name = "NAME", value_parser = parse_client_name, help_heading = "Each job")]
     client: Option<String>,
 
-    /// Submit this at most once: the same key, task and input give the same job and result while it lives and for an
-    /// hour after, another input is a conflict. Keys belong to --client; without it all share them
+    /// Do not submit twice: the same key returns the same job until an hour after its end; with another task or input it
+    /// is rejected (conflict). Keys belong to --client; without a name, all share one set of keys
     #[arg(long, value_name = "KEY", value_parser = parse_key, help_heading = "Each job")]
     idempotency_key: Option<String>,
 
     /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`. The result is kept for an hour after
-    /// the job's end, until it is collected; where there is no room for that the job is refused
+    /// the job's end, or until it is first collected; if there is no room for that, the job is rejected
     #[arg(long, conflicts_with_all = ["output", "receipt"])]
     detach: bool,
 

@@ -8,7 +8,7 @@ use clap::Args;
 use offload_protocol::messages::View;
 use offload_supervisor::views::TaskView;
 
-/// List the tasks on offer
+/// List the available tasks
 #[derive(Args, Debug)]
 pub(crate) struct Tasks {}
 
