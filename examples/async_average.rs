@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p examples --bin async_average [n]`
 
-use offload_supervisor::event_loop::Context;
+use offload_event_loop::Context;
 use offload_supervisor::{ComputePool, EventLoop, Job, PoolConfig, Program};
 use offload_worker::builtin::average::Average;
 use std::cell::Cell;

@@ -3,8 +3,8 @@
 //!
 //! `cargo run -p examples --bin phases`
 
+use offload_event_loop::{Context, HandleId, Interest};
 use offload_supervisor::EventLoop;
-use offload_supervisor::event_loop::{Context, HandleId, Interest};
 use std::cell::Cell;
 use std::error::Error;
 use std::io::Write;

@@ -29,7 +29,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// Looks every millisecond, until the job runs, and then kills the process that runs it.
-fn kill_whoever_sleeps(pool: &ComputePool, handle: &offload_supervisor::event_loop::LoopHandle) {
+fn kill_whoever_sleeps(pool: &ComputePool, handle: &offload_event_loop::LoopHandle) {
     let pool = pool.clone();
     handle.set_timeout(Duration::from_millis(1), move |cx| {
         let workers = pool.workers();

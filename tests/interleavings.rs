@@ -57,12 +57,12 @@ mod sync {
     }
 }
 
-#[path = "../supervisor/src/event_loop/mailbox.rs"]
+#[path = "../supervisor/event-loop/src/mailbox.rs"]
 mod mailbox;
-#[path = "../supervisor/src/event_loop/wakeup.rs"]
+#[path = "../supervisor/event-loop/src/wakeup.rs"]
 mod wakeup;
 
-#[path = "../supervisor/src/event_loop/rest.rs"]
+#[path = "../supervisor/event-loop/src/rest.rs"]
 mod rest;
 
 /// Goes through all orders in which a thread is interrupted at most three times where it did not have to be. Without

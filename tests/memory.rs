@@ -4,6 +4,7 @@
 //! The bound is [`limits::Memory`]. What is looked at is the peak of the supervisor's resident memory, by the kernel.
 
 use bytes::Bytes;
+use offload_core::limits::{DEAD_LETTERS_MAX, JOBS_QUEUED_MAX_DEFAULT};
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
@@ -12,7 +13,7 @@ use offload_protocol::messages::{
 };
 use offload_protocol::nouns::{ContentType, OutcomeCode};
 use offload_supervisor::client::Client;
-use offload_supervisor::limits::{self, Memory};
+use offload_supervisor::limits::Memory;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -409,7 +410,7 @@ fn all_six_sides_at_once() {
 /// The figure that people are told for the defaults and two workers, with a hundred clients and a full queue.
 #[test]
 fn the_bound_of_the_defaults_is_the_one_in_the_readme() {
-    let jobs = limits::JOBS_QUEUED_MAX_DEFAULT + limits::DEAD_LETTERS_MAX;
+    let jobs = JOBS_QUEUED_MAX_DEFAULT + DEAD_LETTERS_MAX;
     let told = format!("{} MiB", Memory::of_defaults(3, 100, jobs as u64).most() / MIB);
     let readme = std::fs::read_to_string(workspace().join("README.md")).expect("the project has one");
     assert!(readme.contains(&told), "the README does not say {told}");

@@ -1,8 +1,8 @@
 //! What a program that embeds this library hands in and gets back.
 
-use crate::core::event::{JobRequest, Key};
-use crate::core::kept::Owner;
 use bytes::Bytes;
+use offload_core::event::{JobRequest, Key};
+use offload_core::kept::Owner;
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions};
 use offload_protocol::nouns::{ContentType, Lane, Report, cut};

@@ -17,23 +17,18 @@
 //!
 //! | read | for |
 //! |---|---|
-//! | [`event_loop`] | the loop: phases, timers, ticks, futures. Knows no job |
-//! | [`io_pool`] | blocking work on threads. Knows no job |
-//! | [`core`] | every decision about jobs and workers, pure: no clock, no I/O |
+//! | [`offload_event_loop`], here as [`event_loop`] | the loop: phases, timers, ticks, futures. Knows no job |
+//! | [`offload_core`] | every decision about jobs and workers, pure: no clock, no I/O |
 //! | [`workers`] | one worker process: spawn, socket, output, signals, burial |
 //! | [`front`] | the local socket: bytes to requests, answers to bytes |
-//! | `supervisor.rs` | THE HUB: carries events to the core and does what it says |
+//! | `hub.rs` | the hub: carries events to the core and does what it says |
 //! | [`ComputePool`] | the hub as programs embed it |
 //! | [`Server`] | the hub with a front and signals: the main process |
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
-pub mod config;
-pub mod core;
-pub mod event_loop;
-pub mod exit;
 pub mod front;
-pub mod io_pool;
+mod hub;
 mod job;
 pub mod limits;
 mod log;
@@ -41,16 +36,16 @@ mod pool;
 pub mod printer;
 mod public_id;
 mod server;
-mod supervisor;
 mod sys;
 pub mod views;
 pub mod workers;
 
-pub use event_loop::{Context, EventLoop};
 pub use front::client;
 pub use job::{Finished, Job, input_digest};
 pub use log::{Level, LogFormat};
+pub use offload_event_loop as event_loop;
+pub use offload_event_loop::{Context, EventLoop, io_pool};
 pub use offload_protocol as protocol;
 pub use pool::{Call, ComputePool, PoolConfig, StartError, default_workers};
-pub use server::{Configuration, Ignored, Ready, Reload, Server, ServerConfig, ServerEnd};
+pub use server::{Configuration, FixedSetting, Ignored, Ready, Reload, Server, ServerConfig, ServerEnd};
 pub use workers::Program;

@@ -1,50 +1,9 @@
-//! Every bound of the supervisor in one table, checked against each other when this crate is compiled. The bounds of
-//! the wire are in [`offload_protocol::limits`].
+//! Every bound of this crate in one table, checked against each other when it is compiled. The bounds of the core are in
+//! [`offload_core::limits`], those of the wire in [`offload_protocol::limits`].
 
-use offload_protocol::limits::{CHECKPOINT_MAX, PAYLOAD_MAX_DEFAULT, READ_CHUNK};
+use offload_core::limits::{DEAD_BYTES_MAX, KEPT_BYTES_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT};
+use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, READ_CHUNK};
 use std::time::Duration;
-
-/// Most worker processes.
-pub const WORKERS_MAX: usize = 256;
-
-/// Most jobs that wait, unless configured otherwise.
-pub const JOBS_QUEUED_MAX_DEFAULT: usize = 10_000;
-
-/// Most bytes of input held for jobs that wait or run, unless configured otherwise (256 MiB).
-pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
-
-/// One part in so many of the bytes that may be held counts as nearly nothing: an input or output of any size passes.
-pub const IDLE_SHARE: u64 = 16;
-
-/// Most attempts that a job may ask for.
-pub const ATTEMPTS_MAX: u32 = 100;
-
-/// What a worker costs at least, in the time of workers: a client whose job ends one has used so much more.
-pub const WORKER_COST_MIN: Duration = Duration::from_millis(5);
-
-/// Most short jobs given to one worker at a time.
-pub const WINDOW_MAX: usize = 32;
-
-/// A task whose runs take less than this on average counts as tiny: several are given to one worker at a time.
-pub const TINY_RUN: Duration = Duration::from_micros(50);
-
-/// Work of which nine runs in ten take at most this counts as short, all other as long.
-pub const LONG_RUN: Duration = Duration::from_millis(10);
-
-/// For so long after short work came, slots are kept free for more of it.
-pub const SHORT_MEMORY: Duration = Duration::from_millis(200);
-
-/// The largest share that a client can be given, relative to those that have 1.
-pub const WEIGHT_MAX: u32 = 1000;
-
-/// Largest priority; the smallest is its negative.
-pub const PRIORITY_MAX: i8 = 10;
-
-/// The jobs that a worker is remembered to have done, for whoever asks what it died of.
-pub const RECENT_JOBS: usize = 8;
-
-/// Processes that hang in the kernel after SIGKILL whose places are filled all the same.
-pub const HANGING_MAX: usize = 2;
 
 /// A start of a worker that nobody waits for any more hangs if it was begun so long ago: it is killed where it can be, and
 /// others of its program are refused until it is over.
@@ -53,26 +12,6 @@ pub const LAUNCH_HANGS_AFTER: Duration = Duration::from_secs(1);
 /// Supervisors whose strays could not be ended yet, and are looked for at each start on the same socket.
 pub const GENERATIONS_KEPT: usize = 8;
 
-/// What a job is expected to run if nothing is known of its task.
-pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
-
-/// Most bytes of results and idempotency keys that are kept as promised, unless configured otherwise (128 MiB). One
-/// client may have half of it.
-pub const KEPT_BYTES_MAX_DEFAULT: u64 = 128 << 20;
-
-/// What one promise costs beside its output and its texts: its report, its key, and their places in tables.
-pub const PROMISE_BYTES: u64 = 1 << 10;
-
-/// How long the result of a detached job is kept after the job's end for whoever collects it, unless configured
-/// otherwise.
-pub const KEEP_RESULTS_DEFAULT: Duration = Duration::from_secs(3600);
-
-/// How long an idempotency key is known, and the result of its job kept, after the job's end, unless configured otherwise.
-pub const KEEP_KEYS_DEFAULT: Duration = Duration::from_secs(3600);
-
-/// Idempotency keys whose time is over that are remembered, so that whoever uses one again can be told.
-pub const EXPIRED_KEYS_MAX: usize = 1024;
-
 /// Ended jobs of which nothing was promised, or not any more, and that are remembered for `jobs` and `explain`; those
 /// of the client that has most of them are forgotten first.
 pub const HISTORY_JOBS_MAX: usize = 10_000;
@@ -80,23 +19,8 @@ pub const HISTORY_JOBS_MAX: usize = 10_000;
 /// Bytes of their reports (16 MiB).
 pub const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
-/// Lost attempts of one job that are remembered: the first one and the last ones.
-pub const LOST_ATTEMPTS_KEPT: usize = 8;
-
-/// Of so many of them, the last ones, all that the process printed last is kept.
-pub const LAST_LINES_KEPT: usize = 3;
-
 /// Most who can wait for the end of one job.
 pub const LISTENERS_MAX: usize = 1024;
-
-/// Most dead letters that are kept. One client may have a quarter of them.
-pub const DEAD_LETTERS_MAX: usize = 1000;
-
-/// Most bytes that dead letters hold, their inputs among them (64 MiB). One client may have a quarter of it.
-pub const DEAD_BYTES_MAX: u64 = 64 << 20;
-
-/// How long a dead letter is kept unless configured otherwise: over a weekend.
-pub const KEEP_DEAD_LETTERS_DEFAULT: Duration = Duration::from_secs(72 * 3600);
 
 /// Most clients connected to the local socket at a time; fewer where descriptors are scarce.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -141,9 +65,6 @@ pub const CONNECTION_BACKLOG_MAX: usize = 1 << 20;
 
 /// A client that has said nothing of sense after this long is disconnected.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A peer that stops in the middle of a frame, or takes none of what is written to it, is gone after this long.
-pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A worker that stops in the middle of a message, or takes nothing of the job that it was given although it has no
 /// other, is killed after this long.
@@ -214,7 +135,7 @@ pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
 ///
 /// | what | how much |
 /// |---|---|
-/// | inputs that arrive, wait or run, checkpoints, and outputs until they are written: [`core::ledger`](crate::core::ledger) | `max_bytes` |
+/// | inputs that arrive, wait or run, checkpoints, and outputs until they are written: [`offload_core::ledger`] | `max_bytes` |
 /// | results and keys that are kept | `max_kept_bytes` |
 /// | dead letters with their inputs | `max_dead_bytes` |
 /// | outputs that came when one of these was full, one a worker each; inputs of jobs that were cancelled on their way to a worker, one a worker | 3 x `workers` x `max_payload` |
@@ -235,7 +156,7 @@ pub struct Memory {
     pub workers: u64,
     /// At most [`CONNECTIONS_MAX`].
     pub connections: u64,
-    /// Those that wait (at most `max_jobs`), those that workers have, and dead letters (at most [`DEAD_LETTERS_MAX`]).
+    /// Those that wait (at most `max_jobs`), those that workers have, and dead letters (at most [`DEAD_LETTERS_MAX`](offload_core::limits::DEAD_LETTERS_MAX)).
     pub jobs: u64,
 }
 
@@ -266,18 +187,6 @@ impl Memory {
     }
 }
 
-const _: () =
-    assert!(WORKERS_MAX * WINDOW_MAX <= JOBS_QUEUED_MAX_DEFAULT, "a full pool fits back into the queue");
-const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= HISTORY_JOBS_MAX);
-const _: () = assert!(
-    PAYLOAD_MAX_DEFAULT as u64 <= KEPT_BYTES_MAX_DEFAULT / 2,
-    "one longest output fits into what is kept for one client"
-);
-const _: () = assert!(TINY_RUN.as_nanos() < LONG_RUN.as_nanos());
-const _: () = assert!(
-    CHECKPOINT_MAX * WORKERS_MAX <= QUEUED_BYTES_MAX_DEFAULT as usize,
-    "the checkpoints of a full pool fit into the default limit of bytes"
-);

@@ -1,13 +1,13 @@
 //! The pool as programs embed it.
 
-use crate::core::config::CoreConfig;
-use crate::event_loop::{Context, LoopHandle};
+use crate::hub::{Hub, HubConfig, HubRef, Listener, Undelivered};
 use crate::job::{Finished, Job};
 use crate::log::{Level, Log, LogFormat};
-use crate::supervisor::{Hub, HubConfig, HubRef, Listener, Undelivered};
 use crate::views::{IoPoolView, Status, WorkerView};
 use crate::workers::orphans::new_generation;
 use crate::workers::{Launcher, Program};
+use offload_core::config::CoreConfig;
+use offload_event_loop::{Context, LoopHandle};
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// Logical cores that this process may use: affinity and cgroup quota are respected. At least 1.
 pub fn default_workers() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(crate::limits::WORKERS_MAX)
+    std::thread::available_parallelism().map_or(1, usize::from).min(offload_core::limits::WORKERS_MAX)
 }
 
 /// How a pool is set up. The defaults are those of the command line.
@@ -199,11 +199,11 @@ pub enum StartError {
     /// The local socket cannot be had.
     Bind(crate::front::BindError),
     /// The loop refused to watch something.
-    Loop(crate::event_loop::LoopError),
+    Loop(offload_event_loop::LoopError),
     /// The thread that starts workers could not be started.
     Launcher(std::io::Error),
     /// The threads for blocking work could not be started.
-    Threads(crate::io_pool::IoError),
+    Threads(offload_event_loop::io_pool::IoError),
 }
 
 impl fmt::Display for StartError {
@@ -228,8 +228,8 @@ impl From<crate::front::BindError> for StartError {
     }
 }
 
-impl From<crate::event_loop::LoopError> for StartError {
-    fn from(error: crate::event_loop::LoopError) -> StartError {
+impl From<offload_event_loop::LoopError> for StartError {
+    fn from(error: offload_event_loop::LoopError) -> StartError {
         StartError::Loop(error)
     }
 }
@@ -281,7 +281,7 @@ impl ComputePool {
         Call { pool: self.clone(), job, state }
     }
 
-    fn start_job(&self, job: Job, listener: Listener) -> Option<crate::core::ids::JobId> {
+    fn start_job(&self, job: Job, listener: Listener) -> Option<offload_core::ids::JobId> {
         let task = job.task.clone();
         let submitted = self.hub.borrow_mut().submit(job, false, Some(listener));
         match submitted {
@@ -340,7 +340,7 @@ impl ComputePool {
 /// A job that is awaited. See [`ComputePool::call`].
 pub struct Call {
     pool: ComputePool,
-    job: Option<crate::core::ids::JobId>,
+    job: Option<offload_core::ids::JobId>,
     state: Rc<RefCell<CallState>>,
 }
 

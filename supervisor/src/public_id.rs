@@ -8,7 +8,7 @@
 //!
 //! Within one supervisor they sort by age; an id of another supervisor is recognized as unknown.
 
-use crate::core::ids::JobId;
+use offload_core::ids::JobId;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 use ulid::Ulid;

@@ -23,22 +23,21 @@ mod patience;
 mod reload;
 mod turns;
 
-use crate::config::Shown;
-use crate::core::outcome::human;
-use crate::event_loop::{Context, HandleId, Hold, Interest, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
 use crate::front::Listener;
-use crate::io_pool::{IoPool, IoPoolConfig};
+use crate::hub::{Hub, HubRef};
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
-use crate::supervisor::{Hub, HubRef};
 use crate::views::IoPoolView;
 use crate::workers::Program;
 use crate::workers::orphans::{self, Killed};
 use client::Client;
 use descriptors::Descriptors;
+use offload_core::outcome::human;
+use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
+use offload_event_loop::{Context, HandleId, Hold, Interest, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
 use patience::Patience;
 use reload::{Asker, Reloads};
-pub use reload::{Configuration, Ignored, Reload};
+pub use reload::{Configuration, FixedSetting, Ignored, Reload};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -64,7 +63,7 @@ pub struct ServerConfig {
     /// then on, and the workers are replaced by ones of its programs. Without it the same programs are started anew.
     pub reload: Option<Reload>,
     /// Settings that apply only from a start on: a reload tells which of them were changed in vain.
-    pub fixed: Vec<Shown>,
+    pub fixed: Vec<FixedSetting>,
     /// A program whose first worker cannot be started ends the server, instead of being tried again.
     pub fail_fast: bool,
 }
@@ -127,7 +126,7 @@ struct Front {
     reload: Option<Reload>,
     reloads: Reloads,
     /// Settings that cannot be changed any more.
-    fixed: Vec<Shown>,
+    fixed: Vec<FixedSetting>,
     /// Tells of changes in the directory of the socket.
     address_watcher: Option<HandleId>,
     will_look_at_address: bool,

@@ -1,12 +1,12 @@
 //! What the seeds have seen: which event came in which state, which answers were given, which outcomes there were. A
 //! simulator that never reaches a state proves nothing about it, so what is reachable is listed in `reachable.txt`.
 
-use offload_supervisor::core::action::{Action, Notice, Released};
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, WorkerId};
-use offload_supervisor::core::jobs::JobState;
-use offload_supervisor::core::slots::{Cause, SlotState};
-use offload_supervisor::core::{Core, Phase};
+use offload_core::action::{Action, Notice, Released};
+use offload_core::event::Event;
+use offload_core::ids::{JobId, WorkerId};
+use offload_core::jobs::JobState;
+use offload_core::slots::{Cause, SlotState};
+use offload_core::{Core, Phase};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -9,14 +9,14 @@
 
 use crate::choices::mix;
 use crate::oracle::{Failure, Oracle, Ran};
+use offload_core::action::{Action, Actions};
+use offload_core::config::CoreConfig;
+use offload_core::event::{Event, JobRequest};
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_core::slots::SlotState;
+use offload_core::{Core, Phase};
 use offload_protocol::nouns::{TaskOffer, Usage};
-use offload_supervisor::core::action::{Action, Actions};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{Event, JobRequest};
-use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
-use offload_supervisor::core::slots::SlotState;
-use offload_supervisor::core::{Core, Phase};
-use offload_supervisor::exit::Exit;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::time::{Duration, Instant};

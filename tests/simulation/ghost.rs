@@ -3,10 +3,10 @@
 use crate::faults::Fault;
 use crate::process::FakeProcess;
 use crate::world::Outside;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::JobId;
 use offload_protocol::nouns::{FailureKind, Usage};
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::JobId;
-use offload_supervisor::exit::Exit;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);

@@ -3,7 +3,7 @@
 
 use crate::seeds::run_caught;
 use crate::world::{Plan, Verdict, World};
-use offload_supervisor::core::sabotage::Bug;
+use offload_core::sabotage::Bug;
 use std::time::Instant;
 
 /// Each is found in fewer: on one core in less than a minute.

@@ -16,11 +16,11 @@ use crate::faults::Fault;
 use crate::running::Run;
 use crate::script::{Guilt, TASKS, offered_by};
 use crate::world::{Outside, Thing};
+use offload_core::action::Kill;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, Mono, ProgramIndex, WorkerId};
 use offload_protocol::nouns::TaskOffer;
-use offload_supervisor::core::action::Kill;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, WorkerId};
-use offload_supervisor::exit::Exit;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 

@@ -12,9 +12,9 @@ use crate::oracle::Ran;
 use crate::process::{Act, FakeProcess, Given, Misfortune, Stage};
 use crate::script::{Guilt, TASKS};
 use crate::world::Outside;
+use offload_core::event::Event;
+use offload_core::ids::{JobId, Mono};
 use offload_protocol::nouns::{FailureKind, Usage};
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Mono};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);

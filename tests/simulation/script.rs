@@ -1,12 +1,12 @@
 //! What comes from outside: how the core is configured, and what its clients want of it and when.
 
 use crate::choices::{Choices, Tape};
+use offload_core::config::CoreConfig;
+use offload_core::event::{JobRequest, Key};
+use offload_core::ids::{Mono, Ticket, Version};
+use offload_core::kept::Owner;
+use offload_core::queue::HEAD_START;
 use offload_protocol::nouns::{Lane, TaskOffer};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{JobRequest, Key};
-use offload_supervisor::core::ids::{Mono, Ticket, Version};
-use offload_supervisor::core::kept::Owner;
-use offload_supervisor::core::queue::HEAD_START;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

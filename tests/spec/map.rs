@@ -29,7 +29,7 @@ fn lines_come_out_in_the_order_in_which_they_went_in_with_their_index() {
 fn files_are_hashed_as_sha256sum_does() {
     let mut list = String::new();
     let mut expected = Vec::new();
-    for folder in ["protocol/src", "worker/src", "supervisor/src/core", "tests/spec"] {
+    for folder in ["protocol/src", "worker/src", "supervisor/core/src", "tests/spec"] {
         for entry in std::fs::read_dir(workspace().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() {

@@ -1,13 +1,13 @@
 //! The core, driven by hand: no process, no clock, no I/O. Time passes when the test says so, workers do what the test
 //! says, and after every single event all invariants are checked.
 
+use offload_core::Core;
+use offload_core::action::{Action, Ended, Kill, Notice, Released};
+use offload_core::config::CoreConfig;
+use offload_core::event::{Event, JobRequest};
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, Mono, ProgramIndex, Ticket, WorkerId};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
-use offload_supervisor::core::Core;
-use offload_supervisor::core::action::{Action, Ended, Kill, Notice, Released};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{Event, JobRequest};
-use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, Ticket, WorkerId};
-use offload_supervisor::exit::Exit;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

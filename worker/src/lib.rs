@@ -1,4 +1,5 @@
-//! Everything needed to write a worker for `offload`, and the tasks that `offload` brings along.
+//! Everything needed to write a worker for `offload` and, with the feature `builtin`, the tasks that `offload` brings
+//! along.
 //!
 //! A worker is a program that the supervisor starts, once for each slot, and that runs one job after another. It
 //! registers functions by name and then serves:
@@ -47,8 +48,9 @@
 //! | `panics.rs` | a panic becomes a message with its place |
 //! | `process.rs` | what the process does to itself before Hello |
 //! | `confine.rs` | what it gives up then, for shims too: [`confine`] |
-//! | `builtin/` | the built-in tasks, one family a file: [`builtin`] |
+//! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
+#[cfg(feature = "builtin")]
 pub mod builtin;
 pub mod confine;
 mod context;

@@ -19,9 +19,9 @@
 
 use super::Front;
 use super::client::Client;
-use crate::event_loop::HandleId;
 use crate::front::{AcceptError, Connection, Request};
 use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS, CONTROL_TURN, GIVE_WAY_AFTER};
+use offload_event_loop::HandleId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Instant;
 
@@ -60,10 +60,10 @@ impl Front {
 
     fn pause_accepting(&self, watcher: HandleId) {
         // The listener is closed when it ends, and then neither call has any effect.
-        let _ = self.handle.set_interest(watcher, crate::event_loop::Interest::NONE);
+        let _ = self.handle.set_interest(watcher, offload_event_loop::Interest::NONE);
         let handle = self.handle.clone();
         let timer = self.handle.set_timeout(ACCEPT_PAUSE, move |_| {
-            let _ = handle.set_interest(watcher, crate::event_loop::Interest::READ);
+            let _ = handle.set_interest(watcher, offload_event_loop::Interest::READ);
         });
         self.handle.unref(timer);
     }

@@ -9,8 +9,8 @@
 //! ```
 
 use super::{Front, ServerEnd};
-use crate::event_loop::Interest;
 use crate::front::{BindError, Listener, Standing};
+use offload_event_loop::Interest;
 use std::time::Duration;
 
 /// A directory that is being removed has its files removed one by one.

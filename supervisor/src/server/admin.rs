@@ -36,7 +36,7 @@ impl Front {
         }
     }
 
-    fn retry_dead(&mut self, id: u64, ticket: u64, job: crate::core::ids::JobId, name: &str) {
+    fn retry_dead(&mut self, id: u64, ticket: u64, job: offload_core::ids::JobId, name: &str) {
         let retried = self.hub.borrow_mut().retry_dead_letter(job);
         match retried {
             Some(Ok(submitted)) => {

@@ -3,11 +3,11 @@
 use super::accept::Standing;
 use super::holdings::Holdings;
 use super::pace::Pace;
-use crate::core::ids::JobId;
-use crate::event_loop::{HandleId, Interest, LoopHandle};
 use crate::front::{Connection, Flushed, Request};
 use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
 use bytes::Bytes;
+use offload_core::ids::JobId;
+use offload_event_loop::{HandleId, Interest, LoopHandle};
 use offload_protocol::messages::ToClient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;

@@ -5,13 +5,13 @@ use super::accept::Standing;
 use super::client::Client;
 use super::holdings::find_room;
 use super::reload::Asker;
-use crate::core::ids::JobId;
-use crate::event_loop::{HandleId, Interest, Readiness};
 use crate::front::{Connection, ConnectionError, Received, Request};
+use crate::hub::Listener;
 use crate::job::{Finished, Job};
 use crate::limits::{CONNECTIONS_MAX, WAITS_MAX};
-use crate::supervisor::Listener;
 use bytes::Bytes;
+use offload_core::ids::JobId;
+use offload_event_loop::{HandleId, Interest, Readiness};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, MESSAGE_MAX};
 use offload_protocol::messages::{ToClient, View};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
@@ -35,7 +35,7 @@ impl Front {
         &self,
         id: u64,
         connection: &Connection,
-    ) -> Result<HandleId, crate::event_loop::LoopError> {
+    ) -> Result<HandleId, offload_event_loop::LoopError> {
         let me = self.me.clone();
         self.handle.watch(connection.socket(), Interest::READ, move |_, readiness| {
             Front::with(&me, |front| front.on_client(id, readiness));

@@ -18,10 +18,10 @@
 use super::Front;
 use super::client::Client;
 use super::pace::Verdict;
-use crate::core::ledger::Holding;
 use crate::front::{Connection, Request, Room};
+use crate::hub::Hub;
 use crate::job::account_name;
-use crate::supervisor::Hub;
+use offload_core::ledger::Holding;
 use offload_protocol::limits::READ_CHUNK;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::sync::Arc;

@@ -12,9 +12,8 @@
 //! ```
 
 use crate::front::Connection;
-use crate::limits::{
-    BODY_RATE_MIN, BODY_TIME, CONNECTION_BACKLOG_MAX, OUTPUT_TAKEN_MIN, ROOM_PATIENCE, STALL_TIMEOUT,
-};
+use crate::limits::{BODY_RATE_MIN, BODY_TIME, CONNECTION_BACKLOG_MAX, OUTPUT_TAKEN_MIN, ROOM_PATIENCE};
+use offload_core::limits::STALL_TIMEOUT;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

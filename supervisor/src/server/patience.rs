@@ -18,8 +18,9 @@
 use super::Front;
 use super::accept::Standing;
 use super::client::Client;
-use crate::event_loop::TimerId;
-use crate::limits::{CONTROL_IDLE_TIMEOUT, GREETING_TIMEOUT, IDLE_TIMEOUT, STALL_TIMEOUT};
+use crate::limits::{CONTROL_IDLE_TIMEOUT, GREETING_TIMEOUT, IDLE_TIMEOUT};
+use offload_core::limits::STALL_TIMEOUT;
+use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
 /// The end of each limit: nobody is let go unless this process ran all through it.

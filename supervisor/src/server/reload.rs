@@ -12,11 +12,10 @@
 //! asks is answered by a reading that began after they asked.
 
 use super::Front;
-use crate::config::Shown;
-use crate::core::config::CoreConfig;
-use crate::event_loop::Context;
 use crate::pool::PoolConfig;
 use crate::workers::Program;
+use offload_core::config::CoreConfig;
+use offload_event_loop::Context;
 use offload_protocol::nouns::OutcomeCode;
 use serde::Serialize;
 use std::sync::Arc;
@@ -30,9 +29,18 @@ pub struct Configuration {
     /// The workers and their limits.
     pub pool: PoolConfig,
     /// Settings that apply only from a start on, as [`ServerConfig::fixed`](super::ServerConfig::fixed).
-    pub fixed: Vec<Shown>,
+    pub fixed: Vec<FixedSetting>,
     /// Settings that are written down, and that somebody with more say has decided otherwise.
     pub overruled: Vec<Ignored>,
+}
+
+/// A setting that applies only from a start of the supervisor on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedSetting {
+    /// The key as in the configuration file, with its table.
+    pub key: &'static str,
+    /// The value, as it would be written.
+    pub value: String,
 }
 
 /// A setting that is written down and not in effect.
@@ -133,8 +141,8 @@ impl Front {
         Ok(core)
     }
 
-    fn needs_restart(&self, read: &[Shown]) -> Vec<Ignored> {
-        let changed = |new: &Shown| {
+    fn needs_restart(&self, read: &[FixedSetting]) -> Vec<Ignored> {
+        let changed = |new: &FixedSetting| {
             let old = self.fixed.iter().find(|old| old.key == new.key && old.value != new.value)?;
             Some(Ignored {
                 setting: new.key.to_owned(),

@@ -337,7 +337,7 @@ mod tests {
     use super::super::sweep::tests::alone_as;
     use super::super::wait::wait_for;
     use super::*;
-    use crate::exit::Exit;
+    use offload_core::exit::Exit;
     use rustix::event::PollFlags;
     use rustix::process::getpriority_process;
     use std::io::{BufRead, BufReader};

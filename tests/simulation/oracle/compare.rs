@@ -1,13 +1,13 @@
 //! What must be true after every event, and at the end.
 
 use super::{Failure, Oracle, demand};
+use offload_core::action::Action;
+use offload_core::event::Event;
+use offload_core::ids::Mono;
+use offload_core::jobs::JobState;
+use offload_core::slots::Role;
+use offload_core::{Core, Phase};
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::core::action::Action;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::Mono;
-use offload_supervisor::core::jobs::JobState;
-use offload_supervisor::core::slots::Role;
-use offload_supervisor::core::{Core, Phase};
 
 impl Oracle {
     pub(super) fn compare(

@@ -2,12 +2,12 @@
 
 use super::{Failure, Oracle, demand};
 use crate::script::FakeTask;
+use offload_core::action::Ended;
+use offload_core::event::{Event, JobRequest};
+use offload_core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_core::kept::Owner;
+use offload_core::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
-use offload_supervisor::core::action::Ended;
-use offload_supervisor::core::event::{Event, JobRequest};
-use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
-use offload_supervisor::core::kept::Owner;
-use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use std::time::Duration;
 
 /// How a run really ended.

@@ -4,11 +4,11 @@
 //! affair. It can only make it more careful, so it counts where the core refuses and not where it goes ahead.
 
 use super::{Failure, Oracle, demand};
-use offload_supervisor::core::Core;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::JobId;
-use offload_supervisor::core::ledger::Holding;
-use offload_supervisor::limits::IDLE_SHARE;
+use offload_core::Core;
+use offload_core::event::Event;
+use offload_core::ids::JobId;
+use offload_core::ledger::Holding;
+use offload_core::limits::IDLE_SHARE;
 use std::collections::BTreeMap;
 
 /// What clients hold beside the inputs of their jobs.
@@ -126,7 +126,7 @@ impl Oracle {
                 demand(here == there, "O16", || format!("{client} has {what:?} {here} here, {there} there"))?;
             }
         }
-        let expected = |account: &offload_supervisor::core::ledger::Holdings| account.of(Holding::Expected);
+        let expected = |account: &offload_core::ledger::Holdings| account.of(Holding::Expected);
         self.memory.expected =
             core.ledger().accounts().map(|(client, held)| (client.to_string(), expected(held))).collect();
         let with_workers = self.live.iter().filter(|id| self.jobs[id].holder.is_some()).count() as u64;

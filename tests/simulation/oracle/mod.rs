@@ -36,12 +36,12 @@ pub(crate) use jobs::Ran;
 
 use jobs::JobBook;
 use memory::MemoryBook;
+use offload_core::Core;
+use offload_core::action::{Action, Notice};
+use offload_core::config::CoreConfig;
+use offload_core::event::{Event, JobRequest};
+use offload_core::ids::{JobId, Mono, Ticket, WorkerId};
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::core::Core;
-use offload_supervisor::core::action::{Action, Notice};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{Event, JobRequest};
-use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
 use promises::PromiseBooks;
 use reloads::ReloadBook;
 use shares::ShareBook;

@@ -2,7 +2,7 @@
 
 use super::workers::WorkerBook;
 use super::{Failure, Oracle, demand};
-use offload_supervisor::core::ids::{JobId, Mono, WorkerId};
+use offload_core::ids::{JobId, Mono, WorkerId};
 
 impl Oracle {
     pub(super) fn judge_run(

@@ -1,14 +1,14 @@
 //! The books about what was promised beyond the end of a job (O17): keys, results that nobody has taken, dead letters.
 
 use super::{Failure, Oracle, demand};
+use offload_core::Core;
+use offload_core::action::{Action, Ended, Keep, LetterKept, Released};
+use offload_core::event::{Event, JobRequest, Key};
+use offload_core::ids::{JobId, Mono};
+use offload_core::jobs::JobState;
+use offload_core::kept::{Owner, Sum};
+use offload_core::limits::PROMISE_BYTES;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::core::Core;
-use offload_supervisor::core::action::{Action, Ended, Keep, LetterKept, Released};
-use offload_supervisor::core::event::{Event, JobRequest, Key};
-use offload_supervisor::core::ids::{JobId, Mono};
-use offload_supervisor::core::jobs::JobState;
-use offload_supervisor::core::kept::{Owner, Sum};
-use offload_supervisor::limits::PROMISE_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was promised and is not over.

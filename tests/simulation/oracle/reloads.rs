@@ -1,8 +1,8 @@
 //! The books about versions: which are there, which are on trial, and which reloads were not answered (O16).
 
 use super::{Failure, Oracle, demand};
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{ProgramIndex, Version};
+use offload_core::event::Event;
+use offload_core::ids::{ProgramIndex, Version};
 
 /// What became of the reloads that were asked for.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The books about shares: while two clients both have jobs that wait, neither is served much more than the other (O9).
 
 use super::{Failure, Oracle, demand};
-use offload_supervisor::core::ids::Mono;
-use offload_supervisor::limits::WORKER_COST_MIN;
+use offload_core::ids::Mono;
+use offload_core::limits::WORKER_COST_MIN;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 
 use super::workers::WorkerBook;
 use super::{Failure, Oracle, demand};
-use offload_supervisor::core::ids::{Mono, ProgramIndex, Version, WorkerId};
+use offload_core::ids::{Mono, ProgramIndex, Version, WorkerId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! The books about workers and programs: who is well, who has what, who has broken a rule.
 
 use super::{Failure, Oracle, demand};
+use offload_core::action::{Action, Kill, Notice};
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::core::action::{Action, Kill, Notice};
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
-use offload_supervisor::exit::Exit;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One living process.
@@ -228,13 +228,13 @@ impl Oracle {
         }
     }
 
-    fn configure(&mut self, config: &offload_supervisor::core::config::CoreConfig) {
+    fn configure(&mut self, config: &offload_core::config::CoreConfig) {
         let programs = self.config.programs;
         let workers = config.workers.max(programs);
         self.most_workers = self.most_workers.max(workers);
         self.is_resized |= (workers, config.spares) != (self.config.workers, self.config.spares);
         self.least_window = self.least_window.min(config.window);
-        self.config = offload_supervisor::core::config::CoreConfig { workers, programs, ..config.clone() };
+        self.config = offload_core::config::CoreConfig { workers, programs, ..config.clone() };
         self.least_restarts = self.least_restarts.min(config.max_restarts);
         self.silence_may_be_final |= config.max_silent_starts == 1;
         let (hello, start) = self.least_patience;

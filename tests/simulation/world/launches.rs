@@ -5,9 +5,9 @@ use crate::choices::Tape;
 use crate::faults::Fault;
 use crate::oracle::Failure;
 use crate::process::{Build, FakeProcess};
-use offload_supervisor::core::action::Kill;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{Version, WorkerId};
+use offload_core::action::Kill;
+use offload_core::event::Event;
+use offload_core::ids::{Version, WorkerId};
 use std::time::Duration;
 
 /// A process in the making.

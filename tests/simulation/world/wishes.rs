@@ -3,11 +3,11 @@
 use super::{MOMENT, Thing, World};
 use crate::oracle::Failure;
 use crate::script::{TASKS, Wish};
+use offload_core::action::Action;
+use offload_core::event::Event;
+use offload_core::ids::{JobId, Ticket, WorkerId};
+use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::core::action::Action;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, Ticket, WorkerId};
-use offload_supervisor::core::ledger::Holding;
 use std::sync::Arc;
 use std::time::Duration;
 

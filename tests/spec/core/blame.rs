@@ -1,12 +1,12 @@
 //! Who is blamed for the end of a worker, and what a process promised counts for what it ran.
 
+use offload_core::clients::VirtualTime;
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, WorkerId};
+use offload_core::limits::WORKER_COST_MIN;
 use offload_protocol::nouns::{OutcomeCode::*, TaskOffer};
-use offload_supervisor::core::clients::VirtualTime;
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, WorkerId};
-use offload_supervisor::exit::Exit;
-use offload_supervisor::limits::WORKER_COST_MIN;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};
 

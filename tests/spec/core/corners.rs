@@ -1,10 +1,10 @@
 //! Orders of events that are rare and were once wrong.
 
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::WorkerId;
 use offload_protocol::nouns::{Lane, OutcomeCode::*, TaskOffer};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::WorkerId;
-use offload_supervisor::exit::Exit;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start, offers};
 

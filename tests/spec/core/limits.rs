@@ -1,11 +1,11 @@
 //! What is refused, and that the books balance whatever happens.
 
+use offload_core::config::CoreConfig;
+use offload_core::event::{Event, JobRequest, Key};
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, WorkerId};
+use offload_core::ledger::Holding;
 use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{Event, JobRequest, Key};
-use offload_supervisor::core::ids::{JobId, WorkerId};
-use offload_supervisor::core::ledger::Holding;
-use offload_supervisor::exit::Exit;
 use proptest::prelude::*;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start, offers};
@@ -135,7 +135,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         4 => (any::<bool>(), 0u64..30, proptest::option::of(0u64..200), 0u128..6).prop_map(|(sum, input_bytes, deadline, promise)| {
             let task = if sum { "sum" } else { "charge" }.to_owned();
             let deadline = deadline.map(Duration::from_millis);
-            let ticket = offload_supervisor::core::ids::Ticket(0);
+            let ticket = offload_core::ids::Ticket(0);
             let key = (promise > 3).then(|| Key { name: "mine".to_owned(), digest: promise });
             let keeps_output = promise > 1;
             let request = JobRequest { task, input_bytes, deadline, key, keeps_output, ..JobRequest::default() };

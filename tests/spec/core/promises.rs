@@ -1,13 +1,13 @@
 //! What is kept beyond the end of a job, for how long, and what happens when there is no room for it.
 
+use offload_core::action::{Keep, LetterKept, Notice, Released};
+use offload_core::config::CoreConfig;
+use offload_core::event::{Event, JobRequest, Key};
+use offload_core::ids::JobId;
+use offload_core::jobs::JobState;
+use offload_core::kept::Owner;
+use offload_core::limits::PROMISE_BYTES;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode::*};
-use offload_supervisor::core::action::{Keep, LetterKept, Notice, Released};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{Event, JobRequest, Key};
-use offload_supervisor::core::ids::JobId;
-use offload_supervisor::core::jobs::JobState;
-use offload_supervisor::core::kept::Owner;
-use offload_supervisor::limits::PROMISE_BYTES;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};
 

@@ -1,12 +1,12 @@
 //! Workers that are replaced although they are well, reloads, another number of workers, and processes that do not go.
 
+use offload_core::action::Notice;
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::WorkerId;
+use offload_core::slots::Slot;
 use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
-use offload_supervisor::core::action::Notice;
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::WorkerId;
-use offload_supervisor::core::slots::Slot;
-use offload_supervisor::exit::Exit;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};
 
@@ -106,7 +106,7 @@ fn a_new_version_that_gets_no_jobs_passes_by_living() {
 }
 
 /// Runs jobs until one is on a worker of the new version, and returns that worker.
-fn job_on_trial(pool: &mut PoolUnderTest) -> (WorkerId, offload_supervisor::core::ids::JobId) {
+fn job_on_trial(pool: &mut PoolUnderTest) -> (WorkerId, offload_core::ids::JobId) {
     for _ in 0..20 {
         let job = pool.submit("sum");
         let worker = pool.start(job);

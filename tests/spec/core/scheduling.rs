@@ -1,9 +1,9 @@
 //! Who is next, and which slot is for whom.
 
+use offload_core::config::CoreConfig;
+use offload_core::event::{Event, Key};
+use offload_core::ids::JobId;
 use offload_protocol::nouns::OutcomeCode::*;
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::{Event, Key};
-use offload_supervisor::core::ids::JobId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};

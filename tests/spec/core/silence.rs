@@ -1,8 +1,8 @@
 //! Programs that are no workers: how long they are waited for.
 
+use offload_core::action::Notice;
+use offload_core::config::CoreConfig;
 use offload_protocol::nouns::OutcomeCode::{Ok, Unavailable};
-use offload_supervisor::core::action::Notice;
-use offload_supervisor::core::config::CoreConfig;
 use tests::pool_under_test::{PoolUnderTest, Start};
 
 #[test]

@@ -1,12 +1,12 @@
 //! Jobs that are done in steps: others between them, checkpoints, and giving a place up.
 
+use offload_core::action::Action;
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, WorkerId};
 use offload_protocol::limits::CHECKPOINT_MAX;
 use offload_protocol::nouns::{OutcomeCode::*, Usage};
-use offload_supervisor::core::action::Action;
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::{JobId, WorkerId};
-use offload_supervisor::exit::Exit;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};
 

@@ -1,12 +1,12 @@
 //! Workers come and go; jobs do not get lost.
 
+use offload_core::action::{Kill, Notice};
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::Mono;
 use offload_protocol::nouns::OutcomeCode::{self, *};
 use offload_protocol::nouns::Usage;
-use offload_supervisor::core::action::{Kill, Notice};
-use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::Event;
-use offload_supervisor::core::ids::Mono;
-use offload_supervisor::exit::Exit;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start, offers};
 

@@ -17,7 +17,6 @@
 //! Exit code 0 if everything that has to hold does; times are printed with their targets and count only with
 //! `--strict`. 1 if something does not hold, 2 if the arguments make no sense.
 
-use offload_supervisor::config::units::parse_duration;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -146,4 +145,16 @@ where
     N::Err: std::fmt::Display,
 {
     text.parse().map_err(|error: N::Err| error.to_string())
+}
+
+/// `250ms`, `60s`, `5m`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| format!("not a duration: {text}"))?;
+    match &text[digits.len()..] {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(60 * number)),
+        _ => Err(format!("not a duration, such as 250ms, 60s or 5m: {text}")),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use offload_supervisor::event_loop::{Interest, LoopError};
+use offload_event_loop::{Interest, LoopError};
 
 use super::props::{PREPARE, hook_once, in_poll, milliseconds, virtual_loop};
 use crate::stage::Order;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Context, LoopHandle};
+use offload_event_loop::{Context, LoopHandle};
 use offload_worker::builtin::average::Average;
 
 use super::props::{burn, in_poll, milliseconds, real_loop, shortest, virtual_loop};

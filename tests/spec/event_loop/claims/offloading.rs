@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use offload_event_loop::EventLoop;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::event_loop::EventLoop;
 use offload_supervisor::{ComputePool, Finished, Job, PoolConfig, default_workers};
 use offload_worker::builtin::average::Average;
 

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use offload_event_loop::{Context, EventLoop, SourceError, Stream};
 use offload_supervisor::Job;
-use offload_supervisor::event_loop::{Context, EventLoop, SourceError, Stream};
 use rustix::net::{AddressFamily, SocketType};
 
 use super::props::{CHECK, IDLE, compute_pool, hook_once, in_poll, real_loop, virtual_loop};

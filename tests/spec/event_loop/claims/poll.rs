@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Context, LoopConfig, RunMode};
+use offload_event_loop::{Context, LoopConfig, RunMode};
 
 use super::props::{
     CHECK, PREPARE, burn, hook_once, in_poll, in_poll_when_readable, loop_with, milliseconds, real_loop,

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
-use offload_supervisor::io_pool::{IoError, IoPool, IoPoolConfig, RANDOM_PART};
+use offload_event_loop::io_pool::{IoError, IoPool, IoPoolConfig, RANDOM_PART};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 use tests::harness::{PATIENCE, private_folder};
@@ -123,7 +123,7 @@ fn s63_a_file_that_is_read_by_one_task_keeps_its_thread_until_its_last_byte_is_t
     pool.submit(|| (), move |_, _| short.push("short task"));
     for byte in b"fil" {
         fifo.write(&[*byte]);
-        event_loop.run_mode(offload_supervisor::event_loop::RunMode::NoWait).unwrap();
+        event_loop.run_mode(offload_event_loop::RunMode::NoWait).unwrap();
         assert_eq!((pool.stats().queued, order.so_far().len()), (1, 0), "the short task waits");
     }
     fifo.write(b"e");

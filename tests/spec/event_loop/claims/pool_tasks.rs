@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use offload_supervisor::io_pool::IoPool;
+use offload_event_loop::io_pool::IoPool;
 use offload_worker::builtin::average::Average;
 
 use super::pool::{Fifo, read_bytes};

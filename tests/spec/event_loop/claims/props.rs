@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{Context, EventLoop, HandleId, Interest, LoopConfig, LoopHandle, Time};
-use offload_supervisor::io_pool::{IoError, IoPool, IoPoolConfig};
+use offload_event_loop::io_pool::{IoError, IoPool, IoPoolConfig};
+use offload_event_loop::{Context, EventLoop, HandleId, Interest, LoopConfig, LoopHandle, Time};
 use offload_supervisor::{ComputePool, Level, PoolConfig, Program};
 use rustix::time::{ClockId, clock_gettime};
 use tests::harness::offload;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Context, Interest, LoopConfig, LoopHandle, RunMode, Time};
+use offload_event_loop::{Context, Interest, LoopConfig, LoopHandle, RunMode, Time};
 
 use super::props::{
     CHECK, IDLE, PREPARE, burn, hook_once, in_poll, in_poll_when_readable, io_pool, loop_with, milliseconds,

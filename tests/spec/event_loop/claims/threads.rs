@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use offload_event_loop::io_pool::IoPoolConfig;
+use offload_event_loop::{Context, Interest, Phase, RunMode};
 use offload_supervisor::Job;
-use offload_supervisor::event_loop::{Context, Interest, Phase, RunMode};
-use offload_supervisor::io_pool::IoPoolConfig;
 
 use super::props::{
     Blocked, burn, compute_pool, computing_time, in_poll, in_poll_when_readable, io_pool, io_pool_with,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Context, Interest, LoopHandle, RunMode};
+use offload_event_loop::{Context, Interest, LoopHandle, RunMode};
 use tests::harness::run;
 
 use super::props::{

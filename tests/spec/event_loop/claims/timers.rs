@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{Interest, LoopConfig, Time};
+use offload_event_loop::{Interest, LoopConfig, Time};
 
 use super::props::{burn, in_poll, io_pool, loop_with, milliseconds, readable_pair, real_loop, virtual_loop};
 use crate::stage::{Order, alone};

@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{Child, EventLoop, Incoming, SourceError, Stream};
+use offload_event_loop::{Child, EventLoop, Incoming, SourceError, Stream};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::{collect, incoming_told, milliseconds, source_loop, told, turn};
@@ -357,11 +357,10 @@ fn fifty_children_that_exit_together_are_told_once_each() {
 #[test]
 fn an_exit_callback_may_start_the_next_child() {
     let _beside = beside_others();
-    fn generation(event_loop: &offload_supervisor::event_loop::LoopHandle, left: u32, order: &Order<String>) {
+    fn generation(event_loop: &offload_event_loop::LoopHandle, left: u32, order: &Order<String>) {
         let child = Child::spawn(event_loop, &mut shell(&format!("exit {left}"))).unwrap();
         let order = order.clone();
-        let next = move |context: &mut offload_supervisor::event_loop::Context,
-                         status: Result<ExitStatus, _>| {
+        let next = move |context: &mut offload_event_loop::Context, status: Result<ExitStatus, _>| {
             order.push(end_of(status.unwrap()));
             if left > 0 {
                 generation(context, left - 1, &order);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Context, Interest, RunMode};
+use offload_event_loop::{Context, Interest, RunMode};
 
 use super::{connection, connection_with_a_byte, milliseconds, real_loop, send_a_byte, virtual_loop};
 use crate::stage::Order;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{CallbackId, Context, EventLoop, Interest, Phase};
+use offload_event_loop::{CallbackId, Context, EventLoop, Interest, Phase};
 use signal_hook::consts::SIGUSR2;
 
 use super::{connection, connection_with_a_byte, milliseconds, real_loop, virtual_loop};

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
-use offload_supervisor::event_loop::{EventLoop, SourceError, UdpSocket};
+use offload_event_loop::{EventLoop, SourceError, UdpSocket};
 
 use super::{LOCAL, milliseconds, outcome, source_loop, turn};
 use crate::stage::{Order, alone};

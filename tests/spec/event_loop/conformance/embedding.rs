@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{EventLoop, Interest, LoopHandle, RunMode};
+use offload_event_loop::{EventLoop, Interest, LoopHandle, RunMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{connection, milliseconds, real_loop, send_a_byte};

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{JoinError, JoinHandle, LoopError, LoopHandle};
+use offload_event_loop::{JoinError, JoinHandle, LoopError, LoopHandle};
 
 use super::{connection, milliseconds, real_loop, receive, send_a_byte, virtual_loop};
 use crate::stage::Order;
@@ -88,7 +88,7 @@ fn the_next_iteration_comes_in_the_check_phase_in_line_with_the_immediates() {
         context.set_immediate(last.add("last immediate"));
     });
     event_loop.prepare(order.add("prepare"));
-    event_loop.run_mode(offload_supervisor::event_loop::RunMode::NoWait).unwrap();
+    event_loop.run_mode(offload_event_loop::RunMode::NoWait).unwrap();
     assert_eq!(order.so_far(), ["prepare", "first immediate", "future", "last immediate"]);
 }
 
@@ -221,7 +221,7 @@ fn a_handle_that_cancels_on_drop_ends_its_future_and_a_plain_one_does_not() {
 fn a_future_may_cancel_itself_while_it_runs() {
     let mut event_loop = virtual_loop();
     let order = Order::new();
-    let own = Rc::new(Cell::new(None::<offload_supervisor::event_loop::JoinHandle<()>>));
+    let own = Rc::new(Cell::new(None::<offload_event_loop::JoinHandle<()>>));
     let (task, log, handle) = (Rc::clone(&own), order.clone(), event_loop.handle());
     own.set(Some(event_loop.spawn(async move {
         task.take().unwrap().cancel();
@@ -253,7 +253,7 @@ fn a_future_cannot_wait_for_a_descriptor_that_a_watcher_has() {
     let mut event_loop = virtual_loop();
     let order = Order::new();
     let (_peer, stream) = connection();
-    let interest = offload_supervisor::event_loop::Interest::READ;
+    let interest = offload_event_loop::Interest::READ;
     let watch = event_loop.watch(Rc::clone(&stream), interest, |_, _| {}).unwrap();
     event_loop.unref(watch);
     let (log, handle) = (order.clone(), event_loop.handle());

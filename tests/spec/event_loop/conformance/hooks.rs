@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use offload_supervisor::event_loop::RunMode;
+use offload_event_loop::RunMode;
 
 use super::{milliseconds, own_name, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{Context, Interest, RunMode};
+use offload_event_loop::{Context, Interest, RunMode};
 
 use super::{
     compute_for, connection, connection_with_a_byte, milliseconds, real_loop, receive, virtual_loop,

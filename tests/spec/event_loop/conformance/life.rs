@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Interest, LoopGone, LoopHandle, RunMode};
+use offload_event_loop::{Interest, LoopGone, LoopHandle, RunMode};
 
 use super::{compute_for, connection, milliseconds, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};

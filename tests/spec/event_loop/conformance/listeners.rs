@@ -6,9 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use offload_supervisor::event_loop::{
-    Address, EventLoop, Incoming, Listener, LoopHandle, RunMode, SourceError, Stream,
-};
+use offload_event_loop::{Address, EventLoop, Incoming, Listener, LoopHandle, RunMode, SourceError, Stream};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 use super::{
@@ -100,7 +98,7 @@ fn an_address_in_use_or_of_another_machine_is_refused_at_once() {
     }
 }
 
-fn client_is_served(event_loop: &mut offload_supervisor::event_loop::EventLoop, listener: &Listener) -> bool {
+fn client_is_served(event_loop: &mut offload_event_loop::EventLoop, listener: &Listener) -> bool {
     let (order, _client) = (Order::new(), client(port_of(listener), b'x'));
     accept_first_bytes(listener, &order);
     while order.so_far().is_empty() {

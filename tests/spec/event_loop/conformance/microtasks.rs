@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use offload_supervisor::event_loop::Context;
+use offload_event_loop::Context;
 
 use super::{milliseconds, virtual_loop};
 use crate::stage::Order;

@@ -5,9 +5,7 @@ use std::fs::File;
 use std::process::Command;
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{
-    Context, EventLoop, HandleId, Interest, LoopError, LoopHandle, RunMode,
-};
+use offload_event_loop::{Context, EventLoop, HandleId, Interest, LoopError, LoopHandle, RunMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGCONT;
 

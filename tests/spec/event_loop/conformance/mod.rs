@@ -32,7 +32,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{
+use offload_event_loop::{
     Address, Context, EventLoop, Incoming, Listener, LoopConfig, LoopHandle, RunMode, SourceError, Stream,
     Time,
 };
@@ -193,13 +193,15 @@ fn collect(stream: &Stream) -> Order<u8> {
     bytes
 }
 
-/// The file that has a test which the tables name: `file::test` is one of these, and `room::tests::file::test` one of
-/// the supervisor's own.
+/// The file that has a test which the tables name: `file::test` is one of these, `event_loop::tests::file::test` and
+/// `io_pool::tests::file::test` are the crate's own.
 fn file_of(name: &[&str]) -> String {
     match name {
         [file] => format!("spec/event_loop/conformance/{file}.rs"),
-        [room, "tests"] => format!("../supervisor/src/{room}/tests/mod.rs"),
-        [room, "tests", file] => format!("../supervisor/src/{room}/tests/{file}.rs"),
+        ["event_loop", "tests"] => "../supervisor/event-loop/src/tests/mod.rs".to_owned(),
+        ["event_loop", "tests", file] => format!("../supervisor/event-loop/src/tests/{file}.rs"),
+        ["io_pool", "tests"] => "../supervisor/event-loop/src/io_pool/tests/mod.rs".to_owned(),
+        ["io_pool", "tests", file] => format!("../supervisor/event-loop/src/io_pool/tests/{file}.rs"),
         other => panic!("what file is meant by {other:?}?"),
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{Context, EventLoop, Interest, JoinError, Phase, RunMode};
+use offload_event_loop::{Context, EventLoop, Interest, JoinError, Phase, RunMode};
 
 use super::{connection_with_a_byte, milliseconds, receive, virtual_loop};
 use crate::stage::Order;

@@ -3,8 +3,8 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use offload_supervisor::event_loop::{Context, EventLoop, RunMode};
-use offload_supervisor::io_pool::{CancelOutcome, IoError, IoPool, IoPoolConfig};
+use offload_event_loop::io_pool::{CancelOutcome, IoError, IoPool, IoPoolConfig};
+use offload_event_loop::{Context, EventLoop, RunMode};
 
 use super::{milliseconds, real_loop};
 use crate::stage::Order;
@@ -14,7 +14,7 @@ fn pool_of(threads: usize, event_loop: &mut EventLoop) -> IoPool {
 }
 
 /// A task that a thread is at until the sender is dropped.
-fn occupy_a_thread(pool: &IoPool) -> (offload_supervisor::io_pool::TaskId, Sender<()>) {
+fn occupy_a_thread(pool: &IoPool) -> (offload_event_loop::io_pool::TaskId, Sender<()>) {
     let (begun, has_begun) = mpsc::channel();
     let (release, released): (Sender<()>, Receiver<()>) = mpsc::channel();
     let task = move || {

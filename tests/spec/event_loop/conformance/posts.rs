@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use offload_supervisor::event_loop::{Context, LoopGone, Remote, RunMode};
+use offload_event_loop::{Context, LoopGone, Remote, RunMode};
 
 use super::{milliseconds, real_loop, virtual_loop};
 use crate::stage::Order;
@@ -52,7 +52,7 @@ fn a_bell_rung_often_before_its_answer_is_answered_once() {
 #[test]
 fn a_bell_rung_while_it_is_answered_is_answered_again() {
     let mut event_loop = virtual_loop();
-    let (sender, bells) = mpsc::channel::<offload_supervisor::event_loop::Notifier>();
+    let (sender, bells) = mpsc::channel::<offload_event_loop::Notifier>();
     let (count, answers) = mpsc::channel();
     let bell = event_loop.remote().notifier(move |_| {
         count.send(()).unwrap();

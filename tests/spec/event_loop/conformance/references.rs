@@ -3,9 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{
-    AliveKind, EventLoop, HandleId, Interest, LoopHandle, Phase, RunMode, TimerId,
-};
+use offload_event_loop::{AliveKind, EventLoop, HandleId, Interest, LoopHandle, Phase, RunMode, TimerId};
 
 use super::{
     compute_for, connection, connection_with_a_byte, milliseconds, real_loop, receive, virtual_loop,

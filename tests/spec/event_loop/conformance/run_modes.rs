@@ -1,6 +1,6 @@
 //! The modes of running, and being told to stop.
 
-use offload_supervisor::event_loop::{Interest, RunMode};
+use offload_event_loop::{Interest, RunMode};
 
 use super::{compute_for, connection, connection_with_a_byte, milliseconds, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use offload_supervisor::event_loop::{LoopError, RunMode};
+use offload_event_loop::{LoopError, RunMode};
 use signal_hook::consts::{SIGURG, SIGWINCH};
 use signal_hook::low_level::raise;
 

@@ -6,9 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::rc::Rc;
 use std::time::Instant;
 
-use offload_supervisor::event_loop::{
-    Context, EventLoop, Incoming, Listener, LoopHandle, RunMode, SourceError, Stream,
-};
+use offload_event_loop::{Context, EventLoop, Incoming, Listener, LoopHandle, RunMode, SourceError, Stream};
 
 use super::{
     LOCAL, collect, compute_for, incoming_told, milliseconds, outcome, port_of, reset, source_loop,

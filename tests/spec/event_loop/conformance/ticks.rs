@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{Context, RunMode};
+use offload_event_loop::{Context, RunMode};
 
 use super::{connection_with_a_byte, milliseconds, real_loop, receive, virtual_loop};
 use crate::stage::{Order, beside_others};
-use offload_supervisor::event_loop::Interest;
+use offload_event_loop::Interest;
 
 #[test]
 fn ticks_run_in_the_order_of_their_queueing() {
@@ -94,7 +94,7 @@ fn ticks_run_between_two_close_callbacks() {
 
 #[test]
 fn ticks_run_between_two_hooks_of_each_phase() {
-    type AddHook = fn(&mut Context, Box<dyn FnMut(&mut Context)>) -> offload_supervisor::event_loop::HandleId;
+    type AddHook = fn(&mut Context, Box<dyn FnMut(&mut Context)>) -> offload_event_loop::HandleId;
     let kinds: [AddHook; 3] = [
         |context, hook| context.idle(hook),
         |context, hook| context.prepare(hook),

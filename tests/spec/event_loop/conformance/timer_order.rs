@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{Context, RunMode};
+use offload_event_loop::{Context, RunMode};
 
 use super::{compute_for, milliseconds, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use offload_supervisor::event_loop::{CallbackId, Catchup, Context, RunMode};
+use offload_event_loop::{CallbackId, Catchup, Context, RunMode};
 
 use super::{compute_for, milliseconds, real_loop, virtual_loop};
 use crate::stage::{Order, beside_others};

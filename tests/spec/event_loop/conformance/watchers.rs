@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use offload_supervisor::event_loop::{EventLoop, HandleId, Interest, LoopConfig, RunMode};
+use offload_event_loop::{EventLoop, HandleId, Interest, LoopConfig, RunMode};
 
 use super::{
     connection, connection_with_a_byte, milliseconds, real_loop, receive, send_a_byte, virtual_loop,
@@ -91,7 +91,7 @@ fn a_watcher_that_rests_is_not_called_and_keeps_nobody_alive_until_it_looks_agai
 /// Two watchers that are ready together; the one that is called first does `act` to the other, which is called only
 /// if that says so.
 #[track_caller]
-fn expect_after_the_first(act: fn(&mut offload_supervisor::event_loop::Context, HandleId), calls: &[usize]) {
+fn expect_after_the_first(act: fn(&mut offload_event_loop::Context, HandleId), calls: &[usize]) {
     let mut event_loop = virtual_loop();
     let order = Order::new();
     let names: [Name; 2] = [Name::default(), Name::default()];

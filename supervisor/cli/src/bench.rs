@@ -1,0 +1,189 @@
+//! `offload bench`: what offloading is worth, measured against the ways to do the same work on the loop.
+//!
+//! ```text
+//!   prober, a thread               event loop                        workers, for one strategy of four
+//!   one probe each millisecond --> reply, its lateness recorded
+//!                                  jobs, one after another  <-- or -->  jobs, one in each worker
+//! ```
+//!
+//! | read | for |
+//! |---|---|
+//! | `bench/strategy.rs` | **start here**: the four strategies, and how one is measured |
+//! | `bench/jobs.rs` | one job after another until the time is up, each answer checked |
+//! | `bench/workload.rs`, `bench/array.rs` | what is computed: in one go, in steps, by a worker |
+//! | `bench/prober.rs` | how long others wait meanwhile |
+//! | `bench/report.rs` | the result, as a table and as a document |
+
+mod array;
+mod jobs;
+mod prober;
+mod report;
+mod strategy;
+mod workload;
+
+use super::failure::{Ended, Failure, OK};
+use super::flags::Globals;
+use super::output::{print, print_line, say};
+use crate::configuration::units::{parse_duration, show_duration};
+use crate::configuration::{Layer, Settings};
+use clap::{Args, Subcommand, ValueEnum};
+use jobs::Exercise;
+use offload_supervisor::{PoolConfig, Program};
+use report::{Report, Row};
+use std::io::{IsTerminal, stderr};
+use std::rc::Rc;
+use std::time::Duration;
+use strategy::{Setup, Strategy, measure};
+use workload::{Documents, Numbers, Workload};
+
+/// Shortest measurement of one strategy: ten probes.
+const SECONDS_MIN: Duration = Duration::from_millis(10);
+
+/// Longest measurement of one strategy. It bounds the probes that wait while the loop is blocked.
+const SECONDS_MAX: Duration = Duration::from_secs(600);
+
+const EXAMPLES: &str = "\
+Examples:
+  offload bench compare                                  a million additions a job
+  offload bench compare --task json --size 100000        an array of so many elements a job
+  offload bench compare --size 20000 --seconds 500ms --json";
+
+/// Measure what offloading is worth against work on the loop
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Compare(Compare),
+}
+
+/// Run the same jobs inline, partitioned and offloaded, and time a loop that has to answer meanwhile
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+struct Compare {
+    /// What a job computes
+    #[arg(long, value_enum, default_value_t = Task::Average)]
+    task: Task,
+
+    /// How much: the n of average, the array elements of json [default: 1000000 for average, 20000 for json]
+    #[arg(long, value_name = "N")]
+    size: Option<u64>,
+
+    /// How long each strategy is measured: seconds such as 0.5, or a duration such as 500ms; 10ms to 10m
+    #[arg(long, value_name = "D", value_parser = parse_seconds, default_value = "2")]
+    seconds: Duration,
+
+    /// Worker processes [default: the logical cores that this process may use] [env: OFFLOAD_WORKERS]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Task {
+    /// Add up the numbers 1 to N: a step is one addition
+    Average,
+    /// Measure a JSON document, an array of N elements: a step is one element
+    Json,
+}
+
+impl Bench {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        match self.verb {
+            Verb::Compare(compare) => compare.run(globals),
+        }
+    }
+}
+
+impl Compare {
+    fn run(self, globals: &Globals) -> Ended {
+        let settings = globals.settings(Layer { workers: self.workers, ..Layer::default() })?;
+        let report = match self.task {
+            Task::Average => self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals),
+            Task::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
+        }?;
+        match globals.json {
+            true => print_line(report.json())?,
+            false => print(report.text().as_bytes())?,
+        }
+        Ok(OK)
+    }
+
+    fn compare<W: Workload>(
+        &self,
+        workload: W,
+        settings: &Settings,
+        globals: &Globals,
+    ) -> Result<Report, Failure> {
+        let size = workload.size();
+        let setup = Setup { window: self.seconds, pool: pool_config(&workload, settings, globals) };
+        let exercise = Rc::new(Exercise::new(workload)?);
+        let mut strategies = Vec::new();
+        for strategy in Strategy::ALL {
+            self.tell(strategy, globals);
+            let row = measure(strategy, &exercise, &setup)?;
+            self.warn(&row, globals);
+            strategies.push(row);
+        }
+        let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.workers);
+        Ok(Report { task: W::TASK, size, seconds, workers, strategies })
+    }
+
+    /// Nothing else is seen until all is measured, which may take minutes.
+    fn tell(&self, strategy: Strategy, globals: &Globals) {
+        if !globals.quiet && stderr().is_terminal() {
+            say(&format!("measuring {} for {}", strategy.name(), show_duration(self.seconds)));
+        }
+    }
+
+    /// Zero jobs a second says nothing about how slow it is.
+    fn warn(&self, row: &Row, globals: &Globals) {
+        if row.jobs == 0 && !globals.quiet {
+            let time = show_duration(self.seconds);
+            say(&format!("{} ended no job in {time}; --seconds gives it more time", row.strategy));
+        }
+    }
+}
+
+/// Always the built-in workers, because their answers are known; and no spare, because none is to crash.
+fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals) -> PoolConfig {
+    let config = settings.pool_config(vec![Program::builtin(false)]);
+    let in_flight = (workload.input().len() as u64).saturating_mul(config.workers as u64);
+    PoolConfig { spares: 0, log: globals.log_level(), max_bytes: config.max_bytes.max(in_flight), ..config }
+}
+
+/// A bare number is seconds, everything else a duration as everywhere.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let duration = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
+        Err(_) => parse_duration(text)?,
+    };
+    match (SECONDS_MIN..=SECONDS_MAX).contains(&duration) {
+        true => Ok(duration),
+        false => Err(format!("it must be {} to {}", show_duration(SECONDS_MIN), show_duration(SECONDS_MAX))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_of_seconds_or_a_duration() {
+        for (text, milliseconds) in
+            [("2", 2000), ("0.3", 300), ("500ms", 500), ("10s", 10_000), ("10m", 600_000)]
+        {
+            assert_eq!(parse_seconds(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_measured_is_refused() {
+        for text in ["", "0", "-1", "nan", "inf", "1e300", "0.001", "601", "11m", "soon"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! How long others wait while jobs are done: a thread asks the loop for a reply each millisecond and notes how late
+//! it comes.
+//!
+//! The questions are asked in an open loop: each has an intended time, none is left out because earlier ones were not
+//! answered yet, and the wait counts from the intended time. So a loop that is blocked for 50 ms shows up as fifty
+//! late replies and not as one. The time that the prober itself comes late is part of it, as it would be for a client.
+
+use hdrhistogram::Histogram;
+use offload_event_loop::{Context, LoopGone, LoopHandle, Remote, Request};
+use offload_supervisor::views::Percentiles;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Between two probes.
+pub(super) const PERIOD: Duration = Duration::from_millis(1);
+
+/// Waits above this count as this: an hour.
+const WAIT_MAX_US: u64 = 3_600_000_000;
+
+/// See the module's documentation.
+pub(super) struct Prober {
+    thread: JoinHandle<()>,
+    waits: Waits,
+}
+
+/// What the prober has seen.
+pub(super) struct Probed {
+    /// Replies.
+    pub(super) probes: u64,
+    /// How late they came, in microseconds, exact to 0.1 %.
+    pub(super) latency_us: Percentiles,
+}
+
+impl Prober {
+    /// Sends `probes`, one each [`PERIOD`], and calls `done` on the loop once all are answered. What waits on a
+    /// blocked loop is bounded by their number. If the loop is dropped, the prober ends with the next probe.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub(super) fn start(
+        handle: &LoopHandle,
+        probes: u32,
+        done: impl FnOnce(&mut Context) + 'static,
+    ) -> io::Result<Prober> {
+        let waits = Waits::new();
+        let (remote, noted) = (handle.remote(), waits.clone());
+        let all_answered = handle.request(|cx, ()| done(cx));
+        let thread = thread::Builder::new().name("offload-prober".to_owned()).spawn(move || {
+            // It only fails if the loop is gone, and then nobody wants to know.
+            let _ = probe(&remote, probes, &noted, all_answered);
+        })?;
+        Ok(Prober { thread, waits })
+    }
+
+    /// What was seen, once all probes are sent.
+    pub(super) fn finish(self) -> Probed {
+        self.thread.join().expect("the prober has nothing to panic about");
+        self.waits.probed()
+    }
+}
+
+fn probe(remote: &Remote, probes: u32, waits: &Waits, all_answered: Request<()>) -> Result<(), LoopGone> {
+    let start = Instant::now();
+    for number in 1..=probes {
+        let intended = start + PERIOD * number;
+        thread::sleep(intended.saturating_duration_since(Instant::now()));
+        let waits = waits.clone();
+        remote.post(move |_cx| waits.note(intended.elapsed()))?;
+    }
+    // The loop keeps the order in which one thread posts.
+    all_answered.complete(())
+}
+
+/// The waits so far, in bounded memory. The loop writes and the prober's owner reads, so the lock is never contended.
+#[derive(Clone)]
+struct Waits(Arc<Mutex<Histogram<u64>>>);
+
+impl Waits {
+    fn new() -> Waits {
+        let histogram = Histogram::new_with_bounds(1, WAIT_MAX_US, 3);
+        Waits(Arc::new(Mutex::new(histogram.expect("the bounds are constants that fit together"))))
+    }
+
+    /// The whole reply: its cost is constant.
+    fn note(&self, wait: Duration) {
+        self.lock().saturating_record(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    fn probed(&self) -> Probed {
+        let waits = self.lock();
+        let latency_us = Percentiles {
+            p50: waits.value_at_quantile(0.5),
+            p99: waits.value_at_quantile(0.99),
+            max: waits.max(),
+        };
+        Probed { probes: waits.len(), latency_us }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use offload_supervisor::EventLoop;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    #[test]
+    fn every_probe_is_answered_before_the_end_is_told() {
+        let mut event_loop = EventLoop::new().unwrap();
+        let told = Rc::new(Cell::new(false));
+        let tell = Rc::clone(&told);
+        let prober = Prober::start(&event_loop, 20, move |_cx| tell.set(true)).unwrap();
+        event_loop.run().unwrap();
+        assert!(told.get());
+        assert_eq!(prober.finish().probes, 20);
+    }
+
+    #[test]
+    fn a_blocked_loop_makes_every_probe_late_that_was_due_meanwhile() {
+        let mut event_loop = EventLoop::new().unwrap();
+        let waits = Waits::new();
+        let all_answered = event_loop.request(|_cx, ()| {});
+        // The loop does not run until the last probe is sent: 19 ms after the first was due, 9 ms after the eleventh.
+        probe(&event_loop.remote(), 20, &waits, all_answered).unwrap();
+        event_loop.run().unwrap();
+        let Probed { probes, latency_us } = waits.probed();
+        assert_eq!(probes, 20);
+        assert!(latency_us.max >= 19_000 && latency_us.p50 >= 9_000, "{latency_us:?}");
+    }
+
+    #[test]
+    fn a_prober_whose_loop_is_gone_ends() {
+        let event_loop = EventLoop::new().unwrap();
+        let (remote, all_answered) = (event_loop.remote(), event_loop.request(|_cx, ()| {}));
+        drop(event_loop);
+        assert_eq!(probe(&remote, u32::MAX, &Waits::new(), all_answered), Err(LoopGone));
+    }
+
+    #[test]
+    fn a_wait_beyond_measure_counts_as_the_longest() {
+        let waits = Waits::new();
+        waits.note(Duration::MAX);
+        assert!(waits.probed().latency_us.max >= WAIT_MAX_US);
+    }
+}

@@ -1,0 +1,279 @@
+//! The four strategies, and how one is measured: on a loop of its own, with jobs kept coming and a prober asking.
+
+use super::super::embedded::{new_event_loop, not_started};
+use super::super::failure::Failure;
+use super::jobs::{Exercise, Jobs, Tally};
+use super::prober::{PERIOD, Probed, Prober};
+use super::report::Row;
+use super::workload::Workload;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use offload_event_loop::{EventLoop, LoopError, LoopHandle, RunMode};
+use offload_protocol::nouns::ContentType;
+use offload_supervisor::views::Percentiles;
+use offload_supervisor::{ComputePool, Job, PoolConfig};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long a partitioned job may hold the loop at a time.
+const BUDGET: Duration = Duration::from_millis(1);
+
+/// Until all workers are ready.
+const WORKERS_READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// A way to do jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strategy {
+    /// A whole job in one callback.
+    Inline,
+    /// One step per turn of the loop.
+    PartitionedStep,
+    /// As many steps per turn as fit into a millisecond.
+    PartitionedBudget,
+    /// In worker processes, one job in each.
+    Offloaded,
+}
+
+impl Strategy {
+    /// All of them, in the order of the report.
+    pub(super) const ALL: [Strategy; 4] =
+        [Strategy::Inline, Strategy::PartitionedStep, Strategy::PartitionedBudget, Strategy::Offloaded];
+
+    /// Its word in tables and documents.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Strategy::Inline => "inline",
+            Strategy::PartitionedStep => "partitioned_step",
+            Strategy::PartitionedBudget => "partitioned_budget",
+            Strategy::Offloaded => "offloaded",
+        }
+    }
+}
+
+/// What is the same for all strategies.
+pub(super) struct Setup {
+    /// How long each is measured; a multiple of [`PERIOD`], or what is over is not used.
+    pub(super) window: Duration,
+    /// The workers of the one that has some.
+    pub(super) pool: PoolConfig,
+}
+
+/// Measures one strategy.
+///
+/// # Errors
+/// The failure of a job, a wrong answer, or that the system has run out of something.
+pub(super) fn measure<W: Workload>(
+    strategy: Strategy,
+    exercise: &Rc<Exercise<W>>,
+    setup: &Setup,
+) -> Result<Row, Failure> {
+    let mut event_loop = new_event_loop()?;
+    let place = Place::prepare(strategy, setup, &mut event_loop)?;
+    let jobs = Jobs::new(exercise);
+
+    let meter = Meter::start(&event_loop, &place)?;
+    place.start(&jobs, &event_loop);
+    let end = Rc::clone(&jobs);
+    let prober = Prober::start(&event_loop, probes(setup.window), move |cx| end.end(cx))
+        .map_err(|error| Failure::internal("cannot start the prober", error))?;
+    event_loop.run().map_err(broken)?;
+    let measured = meter.read(&event_loop, &place)?;
+
+    place.close(&mut event_loop)?;
+    Ok(row(strategy, jobs.finish()?, &measured, prober.finish()))
+}
+
+fn probes(window: Duration) -> u32 {
+    u32::try_from(window.as_millis() / PERIOD.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn broken(error: LoopError) -> Failure {
+    Failure::internal("the event loop is broken", error)
+}
+
+/// A strategy with what it needs, ready to start: where the jobs are done.
+enum Place {
+    LoopInline,
+    LoopByStep,
+    LoopByBudget,
+    Workers(ComputePool),
+}
+
+impl Place {
+    fn prepare(strategy: Strategy, setup: &Setup, event_loop: &mut EventLoop) -> Result<Place, Failure> {
+        Ok(match strategy {
+            Strategy::Inline => Place::LoopInline,
+            Strategy::PartitionedStep => Place::LoopByStep,
+            Strategy::PartitionedBudget => Place::LoopByBudget,
+            Strategy::Offloaded => {
+                let pool = ComputePool::start(setup.pool.clone(), event_loop).map_err(not_started)?;
+                await_workers(&pool, event_loop)?;
+                Place::Workers(pool)
+            }
+        })
+    }
+
+    fn start<W: Workload>(&self, jobs: &Rc<Jobs<W>>, handle: &LoopHandle) {
+        match self {
+            Place::LoopInline => inline(Rc::clone(jobs), handle),
+            Place::LoopByStep => partitioned_step(Rc::clone(jobs), handle),
+            Place::LoopByBudget => partitioned_budget(Rc::clone(jobs), handle),
+            Place::Workers(pool) => {
+                (0..pool.worker_count()).for_each(|_| offloaded(Rc::clone(jobs), pool.clone()));
+            }
+        }
+    }
+
+    fn cpu_time_of_workers(&self) -> Duration {
+        match self {
+            Place::Workers(pool) => pool.cpu_time(),
+            Place::LoopInline | Place::LoopByStep | Place::LoopByBudget => Duration::ZERO,
+        }
+    }
+
+    /// Jobs under way may end in peace, so that no worker has to be killed.
+    fn close(&self, event_loop: &mut EventLoop) -> Result<(), Failure> {
+        if let Place::Workers(pool) = self {
+            pool.drain(|cx| cx.stop());
+            event_loop.run().map_err(broken)?;
+        }
+        Ok(())
+    }
+}
+
+/// Their start is not part of what is measured.
+fn await_workers(pool: &ComputePool, event_loop: &mut EventLoop) -> Result<(), Failure> {
+    let give_up_at = Instant::now() + WORKERS_READY_WITHIN;
+    let look_again = event_loop.set_interval(Duration::from_millis(1), |_cx| {});
+    while pool.status().workers.ready < pool.worker_count() {
+        if Instant::now() >= give_up_at {
+            let limit = WORKERS_READY_WITHIN.as_secs();
+            return Err(Failure::Internal(format!("the workers are not ready after {limit} s")));
+        }
+        event_loop.run_mode(RunMode::Once).map_err(broken)?;
+    }
+    event_loop.clear(look_again);
+    Ok(())
+}
+
+fn inline<W: Workload>(jobs: Rc<Jobs<W>>, handle: &LoopHandle) {
+    handle.set_immediate(move |cx| {
+        if jobs.are_going_on() {
+            let answer = jobs.workload().in_one_go();
+            jobs.on_answer(answer, cx);
+            inline(jobs, cx);
+        }
+    });
+}
+
+fn partitioned_step<W: Workload>(jobs: Rc<Jobs<W>>, handle: &LoopHandle) {
+    handle.partition(jobs.workload().in_steps(), W::step, move |cx, answer| {
+        jobs.on_answer(answer, cx);
+        partitioned_step(jobs, cx);
+    });
+}
+
+fn partitioned_budget<W: Workload>(jobs: Rc<Jobs<W>>, handle: &LoopHandle) {
+    handle.partition_within(BUDGET, jobs.workload().in_steps(), W::step, move |cx, answer| {
+        jobs.on_answer(answer, cx);
+        partitioned_budget(jobs, cx);
+    });
+}
+
+fn offloaded<W: Workload>(jobs: Rc<Jobs<W>>, pool: ComputePool) {
+    let job = Job::new(W::TASK).input(jobs.workload().input()).content(ContentType::Json);
+    pool.clone().submit(job, move |finished, cx| {
+        jobs.on_finished(&finished, cx);
+        if jobs.are_going_on() {
+            offloaded(jobs, pool);
+        }
+    });
+}
+
+/// Clock and CPU time at the start of the measured time.
+struct Meter {
+    start: Instant,
+    cpu_time: Duration,
+}
+
+struct Measured {
+    start: Instant,
+    cpu_time: Duration,
+    loop_lag_us: Percentiles,
+}
+
+impl Meter {
+    fn start(event_loop: &EventLoop, place: &Place) -> Result<Meter, Failure> {
+        event_loop.reset_metrics();
+        Ok(Meter { start: Instant::now(), cpu_time: cpu_time(place)? })
+    }
+
+    fn read(&self, event_loop: &EventLoop, place: &Place) -> Result<Measured, Failure> {
+        let cpu_time = cpu_time(place)?.saturating_sub(self.cpu_time);
+        let lag = event_loop.metrics().lag;
+        let loop_lag_us = Percentiles { p50: lag.p50_us, p99: lag.p99_us, max: lag.max_us };
+        Ok(Measured { start: self.start, cpu_time, loop_lag_us })
+    }
+}
+
+/// Of this process, the prober included, and of the workers.
+fn cpu_time(place: &Place) -> Result<Duration, Failure> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)
+        .map_err(|error| Failure::internal("cannot read the CPU time of this process", error))?;
+    let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    let own = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
+    Ok(own + place.cpu_time_of_workers())
+}
+
+fn row(strategy: Strategy, tally: Tally, measured: &Measured, probed: Probed) -> Row {
+    // Up to the end of the last job: what was left undone at the end of the window would count as time lost.
+    let seconds = tally.last_end.map_or(0.0, |end| end.duration_since(measured.start).as_secs_f64());
+    Row {
+        strategy: strategy.name(),
+        jobs: tally.jobs,
+        jobs_per_s: if seconds > 0.0 { tally.jobs as f64 / seconds } else { 0.0 },
+        probes: probed.probes,
+        probe_latency_us: probed.latency_us,
+        loop_lag_us: measured.loop_lag_us.clone(),
+        cpu_s: measured.cpu_time.as_secs_f64(),
+        bytes_serialized: tally.bytes_serialized,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::{Documents, Numbers};
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Lets jobs go on in one place until three of them are right.
+    fn three_jobs<W: Workload>(place: &Place, workload: W) {
+        let mut event_loop = EventLoop::new().unwrap();
+        let exercise = Rc::new(Exercise::new(workload).unwrap());
+        let jobs = Jobs::new(&exercise);
+        place.start(&jobs, &event_loop);
+        let give_up_at = Instant::now() + PATIENCE;
+        while jobs.done() < 3 && jobs.are_going_on() {
+            assert!(Instant::now() < give_up_at, "the jobs do not go on");
+            event_loop.run_mode(RunMode::NoWait).unwrap();
+        }
+        assert!(jobs.finish().unwrap().jobs >= 3);
+    }
+
+    #[test]
+    fn on_the_loop_job_follows_job_with_right_answers_in_every_way() {
+        for place in [Place::LoopInline, Place::LoopByStep, Place::LoopByBudget] {
+            three_jobs(&place, Numbers::new(10).unwrap());
+            three_jobs(&place, Documents::new(10).unwrap());
+        }
+    }
+
+    #[test]
+    fn each_millisecond_of_the_window_has_a_probe() {
+        let setup = Setup { window: Duration::from_millis(30), pool: PoolConfig::default() };
+        let exercise = Rc::new(Exercise::new(Numbers::new(10).unwrap()).unwrap());
+        let row = measure(Strategy::PartitionedBudget, &exercise, &setup).unwrap();
+        assert_eq!((row.strategy, row.probes, row.bytes_serialized), ("partitioned_budget", 30, 0));
+    }
+}

@@ -1,0 +1,74 @@
+//! Shares of worker time by client, as people write them: `nightly=1,web=10`.
+
+use super::ConfigError;
+use offload_core::limits::WEIGHT_MAX;
+use offload_protocol::limits::LABEL_MAX;
+use std::collections::BTreeMap;
+
+/// Reads `NAME=N`. The name may contain `=`, the number is behind the last one.
+///
+/// # Errors
+/// A sentence for the person who wrote it.
+pub(crate) fn parse_weight(text: &str) -> Result<(String, u32), String> {
+    let read = text.rsplit_once('=').and_then(|(name, number)| Some((name, number.trim().parse().ok()?)));
+    match read {
+        Some((name, weight)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), weight)),
+        _ => Err(format!("{text:?} is no share: write NAME=N, as in web=10")),
+    }
+}
+
+/// Reads `NAME=N,NAME=N`. A name that comes twice is a mistake.
+///
+/// # Errors
+/// A sentence for the person who wrote it.
+pub(crate) fn parse_weights(text: &str) -> Result<BTreeMap<String, u32>, String> {
+    let mut weights = BTreeMap::new();
+    for part in text.split(',') {
+        let (name, weight) = parse_weight(part)?;
+        if weights.insert(name.clone(), weight).is_some() {
+            return Err(format!("{name:?} is given two shares"));
+        }
+    }
+    Ok(weights)
+}
+
+pub(super) fn show_weights(weights: &BTreeMap<String, u32>) -> String {
+    if weights.is_empty() {
+        return "(1 each)".to_owned();
+    }
+    let parts: Vec<String> = weights.iter().map(|(name, weight)| format!("{name}={weight}")).collect();
+    parts.join(",")
+}
+
+pub(super) fn check(weights: &BTreeMap<String, u32>) -> Result<(), ConfigError> {
+    for (name, weight) in weights {
+        if !(1..=LABEL_MAX).contains(&name.len()) {
+            let length = name.len();
+            return Err(ConfigError(format!(
+                "the name of a client has 1 to {LABEL_MAX} bytes, not {length}: {name:?}"
+            )));
+        }
+        super::within(&format!("the share of client {name:?}"), *weight, 1..=WEIGHT_MAX)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_and_shown_alike() {
+        let weights = parse_weights("web=10, nightly=1,a=b=3").unwrap();
+        assert_eq!(show_weights(&weights), "a=b=3,nightly=1,web=10");
+        assert_eq!(show_weights(&BTreeMap::new()), "(1 each)");
+    }
+
+    #[test]
+    fn what_is_no_share_is_refused_with_an_example() {
+        for text in ["", "web", "web=", "=3", "web=-1", "web=1.5", "web=1,,a=2", "web=99999999999"] {
+            assert!(parse_weights(text).unwrap_err().contains("web=10"), "{text}");
+        }
+        assert!(parse_weights("a=1,a=2").unwrap_err().contains("two shares"));
+    }
+}

@@ -1,0 +1,311 @@
+//! Many jobs in order, as deeds: what [`super::batch`] decides is done here, on an event loop.
+//!
+//! ```text
+//!              threads                        event loop                        workers
+//!   stdin, files --- read, load --->  Batch <--- finished --- Target --- submit ---> ...
+//!   stdout <---------- write ------     |
+//!                                       `--- complete, failed, Ctrl-C ---> Target::shut_down ---> the loop stops
+//! ```
+//!
+//! The loop never waits for a terminal, a pipe or a disk: whatever may wait does so on a thread of the I/O pool. A
+//! second Ctrl-C ends the process at once; its workers see their sockets end and follow.
+
+use super::batch::{Batch, Limits, Numbered, Step, Tally};
+use super::end_by;
+use super::failure::Failure;
+use super::input::{Input, Payload, Unreadable};
+use super::progress::Progress;
+use super::sink::Sink;
+use super::source::{Source, Taken};
+use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
+use offload_event_loop::{Context, EventLoop, LoopHandle};
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::Finished;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Threads: one may wait for standard input and one for standard output, which leaves some for files.
+const IO_THREADS: usize = 6;
+
+/// A person at a keyboard or a reader of our output may take as long as they like; Ctrl-C ends the waiting.
+const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A supervisor that has had no room for this long, while none of our jobs was with it, is told of.
+const PAUSES_TOLD_AFTER: Duration = Duration::from_secs(2);
+
+/// What to do with a finished job.
+pub(crate) type JobDone = Box<dyn FnOnce(Finished, &mut Context)>;
+
+/// Who runs the jobs.
+pub(crate) trait Target {
+    /// Runs a job; `done` is called later, on the loop, exactly once.
+    fn submit(&self, payload: Payload, done: JobDone);
+    /// Why no more jobs can be run, if that is so. Those that were submitted are answered all the same.
+    fn is_lost(&self) -> Option<String> {
+        None
+    }
+
+    /// Gives up what is left, then calls `done`.
+    fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>);
+}
+
+/// A batch to be done.
+pub(crate) struct Work {
+    /// The task of all its jobs.
+    pub(crate) task: String,
+    /// Its bounds.
+    pub(crate) limits: Limits,
+    /// Where its inputs come from.
+    pub(crate) source: Source,
+    /// Where its results go.
+    pub(crate) sink: Sink,
+    /// Where it is shown.
+    pub(crate) progress: Progress,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// The results.
+    pub(crate) tally: Tally,
+    /// From the start to the last result written.
+    pub(crate) took: Duration,
+}
+
+/// Does the work and returns when everything is written. The target is made when an interrupt would be noticed: from
+/// then on nobody but us ends what it starts.
+pub(crate) fn convey<T: Target + 'static>(
+    event_loop: &mut EventLoop,
+    work: Work,
+    make_target: impl FnOnce(&mut EventLoop) -> Result<Rc<T>, Failure>,
+) -> Result<Done, Failure> {
+    let started = Instant::now();
+    let interruptible = Rc::new(OnceCell::<Rc<Conveyor>>::new());
+    let interrupted = Rc::clone(&interruptible);
+    event_loop
+        .on_signal(&[SIGINT, SIGTERM], move |_, signal| {
+            interrupted.get().into_iter().for_each(|conveyor| conveyor.on_interrupt(signal));
+        })
+        .map_err(|error| Failure::internal("cannot catch signals", error))?;
+    let target = make_target(event_loop)?;
+    let conveyor = Conveyor::start(event_loop, work, target)?;
+    let conveyor = interruptible.get_or_init(|| conveyor);
+    event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
+    conveyor.progress.close();
+    match conveyor.end.borrow_mut().take() {
+        Some(End { failure: None, at }) => {
+            let tally = conveyor.batch.borrow().tally();
+            conveyor.sink.borrow_mut().iter_mut().for_each(Sink::finish);
+            Ok(Done { tally, took: at - started })
+        }
+        Some(End { failure: Some(failure), .. }) => Err(failure),
+        None => Err(Failure::Internal("the event loop ended before the work did".to_owned())),
+    }
+}
+
+struct Conveyor {
+    handle: LoopHandle,
+    io_pool: IoPool,
+    batch: RefCell<Batch>,
+    /// Absent while a thread reads from it.
+    source: RefCell<Option<Source>>,
+    /// Absent while a thread writes to it.
+    sink: RefCell<Option<Sink>>,
+    target: Rc<dyn Target>,
+    progress: Progress,
+    /// How long the target has had no room for any of our jobs.
+    without_room: Cell<Option<Duration>>,
+    is_turning: Cell<bool>,
+    /// Set when no more is to be done.
+    end: RefCell<Option<End>>,
+}
+
+struct End {
+    failure: Option<Failure>,
+    at: Instant,
+}
+
+impl Conveyor {
+    fn start(cx: &mut Context, work: Work, target: Rc<dyn Target>) -> Result<Rc<Conveyor>, Failure> {
+        let Work { task, limits, source, sink, progress } = work;
+        let threads =
+            IoPoolConfig { threads: IO_THREADS, deadline: AS_LONG_AS_IT_TAKES, ..IoPoolConfig::default() };
+        let conveyor = Rc::new(Conveyor {
+            handle: cx.handle(),
+            io_pool: IoPool::new(cx, threads)
+                .map_err(|error| Failure::internal("cannot start threads", error))?,
+            batch: RefCell::new(Batch::new(&task, limits)),
+            source: RefCell::new(Some(source)),
+            sink: RefCell::new(Some(sink)),
+            target,
+            progress,
+            without_room: Cell::new(Some(Duration::ZERO)),
+            is_turning: Cell::new(false),
+            end: RefCell::new(None),
+        });
+        let first = Rc::clone(&conveyor);
+        cx.set_immediate(move |_| first.turn());
+        Ok(conveyor)
+    }
+
+    /// Does all that can be done now. A deed may be done at once and call this again; the outer call goes on then.
+    fn turn(self: &Rc<Self>) {
+        if self.is_turning.replace(true) {
+            return;
+        }
+        while self.end.borrow().is_none() {
+            let step = self.batch.borrow_mut().next_step();
+            let Some(step) = step else { break };
+            self.perform(step);
+        }
+        self.is_turning.set(false);
+        if self.batch.borrow().is_complete() {
+            self.end(None);
+        }
+    }
+
+    fn perform(self: &Rc<Self>, step: Step) {
+        match step {
+            Step::Read { most } => self.read(most),
+            Step::Load { index, input } => self.load(index, input),
+            Step::Submit { index, payload } => self.submit(index, payload),
+            Step::Write(results) => self.write(results),
+            Step::Pause { at_least, number, why } => self.pause(at_least, number, &why),
+        }
+    }
+
+    fn read(self: &Rc<Self>, most: u64) {
+        let source = self.source.borrow_mut().take();
+        match source {
+            Some(Source::List(mut list)) => {
+                let inputs: Vec<_> =
+                    list.by_ref().take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
+                let taken = Taken { inputs, is_last: list.len() == 0 };
+                self.on_read(Source::List(list), taken);
+            }
+            Some(Source::Lines(mut lines)) => self.on_thread(
+                move || lines.take(most).map(|taken| (lines, taken)),
+                |conveyor, read| match read {
+                    Ok((lines, taken)) => conveyor.on_read(Source::Lines(lines), taken),
+                    Err(error) => conveyor.end(Some(Failure::outcome(
+                        OutcomeCode::IoError,
+                        format!("cannot read the list: {error}"),
+                    ))),
+                },
+            ),
+            None => {}
+        }
+    }
+
+    fn on_read(self: &Rc<Self>, source: Source, taken: Taken) {
+        let Taken { inputs, is_last } = taken;
+        self.source.replace(Some(source));
+        self.batch.borrow_mut().on_read(inputs, is_last);
+        self.show_progress();
+    }
+
+    fn show_progress(&self) {
+        if self.end.borrow().is_none() {
+            self.progress.show(self.batch.borrow().standing());
+        }
+    }
+
+    fn load(self: &Rc<Self>, index: u64, input: Input) {
+        let max = self.batch.borrow().payload_max();
+        self.on_thread(
+            move || input.load(max),
+            move |conveyor, loaded: Result<Payload, Unreadable>| {
+                conveyor.batch.borrow_mut().on_loaded(index, loaded);
+            },
+        );
+    }
+
+    fn submit(self: &Rc<Self>, index: u64, payload: Payload) {
+        let conveyor = Rc::clone(self);
+        let done = move |finished, _: &mut Context| {
+            conveyor.batch.borrow_mut().on_finished(index, finished);
+            conveyor.show_progress();
+            if conveyor.target.is_lost().is_some() {
+                conveyor.batch.borrow_mut().stop_reading();
+            }
+            conveyor.turn();
+        };
+        self.target.submit(payload, Box::new(done));
+    }
+
+    fn write(self: &Rc<Self>, results: Vec<Numbered>) {
+        let Some(mut sink) = self.sink.borrow_mut().take() else { return };
+        self.on_thread(
+            move || {
+                let written = sink.write(results);
+                (sink, written)
+            },
+            |conveyor, (sink, written)| {
+                conveyor.sink.replace(Some(sink));
+                match written {
+                    Ok(()) => conveyor.batch.borrow_mut().on_written(),
+                    Err(failure) => conveyor.end(Some(failure)),
+                }
+            },
+        );
+    }
+
+    fn pause(self: &Rc<Self>, at_least: Duration, number: u64, why: &str) {
+        // Those that were refused together shall not come back together.
+        let by_chance = at_least / 256 * (RandomState::new().hash_one(number) % 64) as u32;
+        self.tell_of_pauses(at_least + by_chance, why);
+        let conveyor = Rc::clone(self);
+        self.handle.set_timeout(at_least + by_chance, move |_| {
+            conveyor.batch.borrow_mut().on_resumed(number);
+            conveyor.turn();
+        });
+    }
+
+    /// Nothing seems to happen: whoever waits is told why, once.
+    fn tell_of_pauses(&self, pause: Duration, why: &str) {
+        if self.batch.borrow().has_running() {
+            return self.without_room.set(self.without_room.get().map(|_| Duration::ZERO));
+        }
+        let Some(so_far) = self.without_room.get() else { return };
+        if so_far >= PAUSES_TOLD_AFTER {
+            self.progress.say(format!("waiting for room: {why} (Ctrl-C gives up)"));
+        }
+        self.without_room.set((so_far < PAUSES_TOLD_AFTER).then_some(so_far + pause));
+    }
+
+    /// Lets a thread do `task`, then `settle` on the loop with what came of it, then takes a turn.
+    fn on_thread<T: Send + 'static>(
+        self: &Rc<Self>,
+        task: impl FnOnce() -> T + Send + 'static,
+        settle: impl FnOnce(&Rc<Conveyor>, T) + 'static,
+    ) {
+        let conveyor = Rc::clone(self);
+        self.io_pool.submit(task, move |_, result| {
+            match result {
+                Ok(value) => settle(&conveyor, value),
+                Err(error) => conveyor.end(Some(Failure::internal("a thread failed", error))),
+            }
+            conveyor.turn();
+        });
+    }
+
+    fn on_interrupt(self: &Rc<Self>, signal: i32) {
+        if self.end.borrow().is_some() {
+            end_by(signal);
+        }
+        self.progress.say("interrupted: what is not done is cancelled".to_owned());
+        self.end(Some(Failure::Interrupted(signal)));
+    }
+
+    /// The first call decides how the batch has ended.
+    fn end(&self, failure: Option<Failure>) {
+        if self.end.borrow().is_some() {
+            return;
+        }
+        self.end.replace(Some(End { failure, at: Instant::now() }));
+        self.target.shut_down(Box::new(|cx| cx.stop()));
+    }
+}

@@ -1,0 +1,67 @@
+//! `offload drain`: the orderly end of a supervisor.
+
+use super::failure::{Ended, OK};
+use super::flags::{Globals, NAMELESS};
+use super::output::{print_line, say};
+use super::text;
+use crate::configuration::units::parse_duration;
+use clap::Args;
+use offload_protocol::messages::ToSupervisor;
+use serde_json::Value;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Jobs may take as long as they like: Ctrl-C ends the waiting, and the supervisor goes on.
+const NO_LIMIT: Option<Duration> = None;
+
+/// How long the process may take to end when its jobs are done.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+const NOTES: &str = "\
+Waits as long as the jobs take, unless --timeout says otherwise: then what is not done in time is cancelled, the
+number of these jobs is told (with --json as `cancelled`), and the exit code is 1. `offload stop` does not wait.";
+
+/// Shut down gracefully: reject new jobs, finish those that are there, then end
+#[derive(Args, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct Drain {
+    /// Cancel the jobs that are not done after this time [default: wait as long as they take]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    timeout: Option<Duration>,
+}
+
+impl Drain {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        let mut client = globals.connect(NAMELESS)?;
+        let request = match self.timeout {
+            None => ToSupervisor::Drain { ticket: 1 },
+            Some(limit) => ToSupervisor::DrainWithin {
+                ticket: 1,
+                limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
+            },
+        };
+        let document = client.ask(&request, NO_LIMIT)?;
+        client.wait_for_the_end(END_TIMEOUT);
+        let cancelled = cancelled_in(&document);
+        match globals.json {
+            true => print_line(&document)?,
+            false if cancelled > 0 => {
+                say(&format!("drained, but {} not done in time and cancelled", were(cancelled)));
+            }
+            false if !globals.quiet => say("drained"),
+            false => {}
+        }
+        Ok(if cancelled > 0 { ExitCode::from(1) } else { OK })
+    }
+}
+
+/// A supervisor of an older version does not say it.
+fn cancelled_in(document: &[u8]) -> u64 {
+    let document: Option<Value> = serde_json::from_slice(document).ok();
+    document.and_then(|document| document["cancelled"].as_u64()).unwrap_or(0)
+}
+
+fn were(jobs: u64) -> String {
+    format!("{} {}", text::count(jobs, "job"), if jobs == 1 { "was" } else { "were" })
+}

@@ -1,0 +1,150 @@
+//! A pool of workers in this process as the target of a batch: what `run` always and `map` mostly works with.
+
+use super::conveyor::{Done, JobDone, Target, Work, convey};
+use super::failure::Failure;
+use super::flags::BUILTIN;
+use super::input::Payload;
+use super::output::say;
+use super::text;
+use offload_event_loop::{Context, EventLoop};
+use offload_protocol::messages::SubmitOptions;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::workers::sweep::become_subreaper;
+use offload_supervisor::{ComputePool, Finished, Job, PoolConfig, StartError};
+use std::fmt::Write;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What became of a batch, and what it took.
+pub(crate) struct Summary {
+    /// The batch.
+    pub(crate) done: Done,
+    /// The workers, if they were ours to count.
+    pub(crate) workers: Option<Workers>,
+}
+
+/// What workers were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Workers {
+    /// How many.
+    pub(crate) count: usize,
+    /// The CPU time of them all; zero if it was too short to be measured.
+    pub(crate) cpu_time: Duration,
+}
+
+/// Does the work with a pool that lives as long as it takes.
+pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: Work) -> Result<Summary, Failure> {
+    let mut event_loop = new_event_loop()?;
+    let task = work.task.clone();
+    let runs_own_programs = config.programs.iter().any(|program| program.name() != BUILTIN);
+    let mut used = None;
+    let done = convey(&mut event_loop, work, |event_loop| {
+        let pool = ComputePool::start(config, event_loop).map_err(not_started)?;
+        let pool = used.insert(pool).clone();
+        Ok(Rc::new(Embedded { pool, runs_own_programs, task, options }))
+    })?;
+    let workers = used.map(|pool| Workers { count: pool.worker_count(), cpu_time: pool.cpu_time() });
+    Ok(Summary { done, workers })
+}
+
+/// A loop to run things on.
+pub(crate) fn new_event_loop() -> Result<EventLoop, Failure> {
+    EventLoop::new().map_err(|error| Failure::internal("cannot make an event loop", error))
+}
+
+/// Why there is no pool and no server.
+pub(crate) fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Config(sentence) => Failure::Usage(sentence),
+        other => Failure::internal("cannot start", other),
+    }
+}
+
+impl Summary {
+    /// Says it in one line on standard error.
+    pub(crate) fn say(&self) {
+        say(&self.line());
+    }
+
+    /// Only what was measured is told. The speed-up is against the same tasks one after another, without any overhead.
+    fn line(&self) -> String {
+        let Done { tally, took, .. } = self.done;
+        let all = tally.ok + tally.failed;
+        let seconds = took.as_secs_f64();
+        let mut line = match tally.failed {
+            0 => format!("{} ok in {seconds:.3} s", text::count(all, "job")),
+            failed => {
+                format!("{} of {} ok, {failed} failed, in {seconds:.3} s", tally.ok, text::count(all, "job"))
+            }
+        };
+        if let Some(Workers { count, cpu_time }) = self.workers {
+            let _ = write!(line, " on {}", text::count(count as u64, "worker"));
+            if !cpu_time.is_zero() && !took.is_zero() {
+                let one_after_another = Duration::from_micros(tally.run_us).as_secs_f64();
+                let cpu_seconds = cpu_time.as_secs_f64();
+                let _ = write!(line, ", CPU {cpu_seconds:.3} s, speed-up {:.1}", one_after_another / seconds);
+            }
+        }
+        line
+    }
+}
+
+/// Makes this process the parent of whatever escapes from its workers; it has no other children. True if that worked.
+pub(crate) fn become_sweeper() -> bool {
+    become_subreaper().is_ok()
+}
+
+/// If no worker could be had of a program of the user's, it is said what such a program has to do.
+fn explained(mut finished: Finished, is_own: bool) -> Finished {
+    if let Some(error) = &mut finished.report.error
+        && error.code == OutcomeCode::Unavailable
+        && is_own
+    {
+        error.message.push_str(
+            "; --worker takes a program that speaks the protocol of workers, such as examples/worker.py",
+        );
+    }
+    finished
+}
+
+struct Embedded {
+    pool: ComputePool,
+    /// Not all programs are the built-in one.
+    runs_own_programs: bool,
+    task: String,
+    options: SubmitOptions,
+}
+
+impl Target for Embedded {
+    fn submit(&self, payload: Payload, done: JobDone) {
+        let job =
+            Job::new(&self.task).input(payload.bytes).content(payload.content).options(self.options.clone());
+        let is_own = self.runs_own_programs;
+        self.pool.submit(job, move |finished, cx| done(explained(finished, is_own), cx));
+    }
+
+    fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>) {
+        self.pool.shutdown(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::batch::Tally;
+    use super::*;
+
+    fn line(ok: u64, failed: u64, workers: Option<Workers>) -> String {
+        let tally = Tally { ok, failed, first_failure: None, run_us: 20_400 };
+        let done = Done { tally, took: Duration::from_millis(12) };
+        Summary { done, workers }.line()
+    }
+
+    #[test]
+    fn the_summary_tells_what_was_measured_and_no_more() {
+        let busy = Workers { count: 2, cpu_time: Duration::from_millis(20) };
+        let idle = Workers { count: 1, cpu_time: Duration::ZERO };
+        assert_eq!(line(3, 0, Some(busy)), "3 jobs ok in 0.012 s on 2 workers, CPU 0.020 s, speed-up 1.7");
+        assert_eq!(line(1, 0, Some(idle)), "1 job ok in 0.012 s on 1 worker");
+        assert_eq!(line(2, 1, None), "2 of 3 jobs ok, 1 failed, in 0.012 s");
+    }
+}

@@ -1,0 +1,250 @@
+//! The one binary, `offload`: supervisor, client and built-in worker. One verb, one file. What was typed becomes a struct here; what it means is the verb's business.
+//!
+//! Results go to standard output, talk to standard error. A verb ends with an exit code or a [`failure::Failure`],
+//! which is printed in one place, [`main`].
+//!
+//! | verbs | talk to |
+//! |---|---|
+//! | `run`, `map` | a pool of their own, on an event loop in this process (`map` also to a supervisor) |
+//! | `bench` | event loops and a pool of its own |
+//! | `serve` | is the supervisor |
+//! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `tasks`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
+//! | `config`, `completions`, `man` | nobody |
+//! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
+//!
+//! `run` and `map` are made of the same parts: inputs come from a [`source`], a [`batch`] decides what is next, a
+//! [`conveyor`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the results.
+
+mod attempts;
+mod batch;
+mod client;
+mod conveyor;
+mod daemon;
+mod embedded;
+mod failure;
+#[cfg(test)]
+mod fake_supervisor;
+mod flags;
+mod input;
+mod output;
+mod output_file;
+mod progress;
+mod render;
+mod show;
+mod sink;
+mod source;
+mod sys;
+mod table;
+mod text;
+
+mod bench;
+mod cancel;
+mod completions;
+mod config;
+mod configuration;
+mod dead;
+mod drain;
+mod explain;
+mod jobs;
+mod man;
+mod map;
+mod reload;
+mod result;
+mod run;
+mod serve;
+mod status;
+mod stop;
+mod submit;
+mod tasks;
+mod wait;
+mod worker;
+mod worker_exec;
+mod workers;
+
+use clap::{Parser, Subcommand};
+use failure::{Ended, Failure, OK, USAGE};
+use flags::Globals;
+use offload_supervisor::workers::hide_this_process;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  offload run primes 1000000 2000000     run two jobs, no supervisor needed
+  offload serve                          start a supervisor in the foreground
+  offload submit wordcount @book.txt     give it a job and print the result
+  offload status                         show its status
+  offload explain JOB                    why does it wait, or what became of it?
+
+Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,
+70 internal error, 74 the output could not be written, 75 another supervisor owns the socket,
+124 timed out, 125 the worker crashed, 126 cancelled, 130 interrupted (by the signal itself).";
+
+/// Runs CPU-heavy jobs on a bounded set of worker processes that are restarted when they crash.
+#[derive(Debug, Parser)]
+#[command(name = "offload", version, after_help = EXAMPLES, max_term_width = 110, disable_help_subcommand = true)]
+struct CommandLine {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Run(run::Run),
+    Map(map::Map),
+    Serve(serve::Serve),
+    Submit(submit::Submit),
+    Status(status::Status),
+    Workers(workers::Workers),
+    Jobs(jobs::Jobs),
+    Tasks(tasks::Tasks),
+    Wait(wait::Wait),
+    Result(result::Result),
+    Cancel(cancel::Cancel),
+    Explain(explain::Explain),
+    Dead(dead::Dead),
+    Reload(reload::Reload),
+    Drain(drain::Drain),
+    Stop(stop::Stop),
+    Bench(bench::Bench),
+    Config(config::Config),
+    Completions(completions::Completions),
+    Man(man::Man),
+    Worker(worker::Worker),
+    WorkerExec(worker_exec::WorkerExec),
+}
+
+/// Reads the command line, does what it says, and says on standard error what went wrong.
+fn main() -> ExitCode {
+    let (ended, json) = match CommandLine::try_parse() {
+        Ok(CommandLine { globals, verb }) => {
+            // A worker hides itself when it has said how little it wants: that is written to its own /proc.
+            if !matches!(verb, Verb::Worker(_) | Verb::WorkerExec(_)) {
+                // The kernel does not refuse it.
+                let _ = hide_this_process();
+            }
+            (run(verb, &globals), globals.json)
+        }
+        Err(error) => (tell(&error), false),
+    };
+    ended.unwrap_or_else(|failure| {
+        if json && let Some(document) = failure.document() {
+            // Whoever does not read it has the exit code.
+            let _ = output::print_line(document);
+        }
+        if let Some(message) = failure.message() {
+            output::say(&message);
+        }
+        match failure {
+            Failure::Interrupted(signal) => end_by(signal),
+            other => other.exit_code().into(),
+        }
+    })
+}
+
+/// Says what is wrong with the command line, or gives the help or the version that was asked for.
+fn tell(error: &clap::Error) -> Ended {
+    if error.use_stderr() {
+        // If nobody listens there, the exit code is left.
+        let _ = error.print();
+        return Ok(USAGE.into());
+    }
+    output::check_stdout()?;
+    error.print().map_err(|error| Failure::writing("standard output", &error))?;
+    output::print(b"")?;
+    Ok(OK)
+}
+
+/// Ends this process by a signal that it has caught, now that everything is in order. A shell ends its loop only when
+/// it sees that its child was ended by Ctrl-C; an exit code, even 130, could as well be the child's own word.
+pub(crate) fn end_by(signal: i32) -> ! {
+    // The first process of a container is spared the default action of signals.
+    if std::process::id() != 1 {
+        // If that is refused, the exit code says it.
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    std::process::exit(Failure::Interrupted(signal).exit_code().into())
+}
+
+impl Verb {
+    /// Whether all that it does is in vain without a standard output. Others need none, or find out for themselves.
+    fn is_for_its_output(&self, globals: &Globals) -> bool {
+        match self {
+            Verb::Serve(_) | Verb::Worker(_) | Verb::WorkerExec(_) => false,
+            Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
+            Verb::Drain(_) | Verb::Stop(_) => globals.json,
+            _ => true,
+        }
+    }
+}
+
+fn run(verb: Verb, globals: &Globals) -> Ended {
+    if verb.is_for_its_output(globals) {
+        output::check_stdout()?;
+    }
+    match verb {
+        Verb::Run(run) => run.run(globals),
+        Verb::Map(map) => map.run(globals),
+        Verb::Serve(serve) => serve.run(globals),
+        Verb::Submit(submit) => submit.run(globals),
+        Verb::Status(status) => status.run(globals),
+        Verb::Workers(workers) => workers.run(globals),
+        Verb::Jobs(jobs) => jobs.run(globals),
+        Verb::Tasks(tasks) => tasks.run(globals),
+        Verb::Wait(wait) => wait.run(globals),
+        Verb::Result(result) => result.run(globals),
+        Verb::Cancel(cancel) => cancel.run(globals),
+        Verb::Explain(explain) => explain.run(globals),
+        Verb::Dead(dead) => dead.run(globals),
+        Verb::Reload(reload) => reload.run(globals),
+        Verb::Drain(drain) => drain.run(globals),
+        Verb::Stop(stop) => stop.run(globals),
+        Verb::Bench(bench) => bench.run(globals),
+        Verb::Config(config) => config.run(globals),
+        Verb::Completions(completions) => completions.run(),
+        Verb::Man(man) => man.run(),
+        Verb::Worker(worker) => worker.run(),
+        Verb::WorkerExec(worker_exec) => worker_exec.run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_of_the_command_line_holds_together() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_and_verb_is_explained() {
+        for verb in CommandLine::command().get_subcommands() {
+            assert!(verb.get_about().is_some(), "{} has no help", verb.get_name());
+            for argument in verb.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} of {} has no help",
+                    argument.get_id(),
+                    verb.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn global_flags_may_stand_behind_the_verb() {
+        let typed =
+            CommandLine::try_parse_from(["offload", "status", "--json", "--socket", "/run/x"]).unwrap();
+        assert!(typed.globals.json && typed.globals.socket.is_some());
+    }
+
+    #[test]
+    fn an_unknown_flag_is_answered_with_the_nearest() {
+        let error = CommandLine::try_parse_from(["offload", "submit", "--timeot", "1s", "echo"]).unwrap_err();
+        assert!(error.to_string().contains("--timeout"), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}

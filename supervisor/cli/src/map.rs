@@ -1,0 +1,142 @@
+//! `offload map`: one job a line, JSON Lines out, in the same order. The list may be of any length.
+
+use super::batch::Limits;
+use super::conveyor::{Target, Work, convey};
+use super::daemon::Daemon;
+use super::embedded::{Summary, new_event_loop, work};
+use super::failure::{Ended, Failure, OK};
+use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, WINDOW, parse_client_name};
+use super::output::expect_a_reader;
+use super::progress::Progress;
+use super::sink::Sink;
+use super::source::{Line, Lines, Source};
+use crate::configuration::Settings;
+use clap::Args;
+use offload_protocol::nouns::OutcomeCode;
+use std::fs::File;
+use std::io::stdin;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+const EXAMPLES: &str = "\
+Examples:
+  seq 1 100000 | offload map primes > primes.jsonl      one job a line of standard input
+  find . -type f | offload map sha256 --files           the lines are paths of the inputs
+  offload map regex cases.jsonl --max-failures 1        stop at the first failure
+  offload --socket ~/.offload/me.sock map primes n.txt  give the work to that supervisor
+
+Each line of the output is one finished job with its \"index\", counted from 0, and its outcome.
+With --socket or OFFLOAD_SOCKET that supervisor does the work, with workers of its own; if it has
+no room, map waits until it has.
+Exit codes: 0 all jobs were ok, 1 some failed, 2 the list cannot be read, 74 the results could not
+be written, 125 the supervisor was lost on the way.";
+
+/// Bytes of inputs and outputs held for a supervisor that runs elsewhere and has limits of its own.
+const DAEMON_BYTES: u64 = 64 << 20;
+
+/// Run one job for each line of FILE or standard input; results as JSON Lines in input order
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Map {
+    /// The task to run, such as primes, sha256 or wordcount
+    task: String,
+
+    /// The list: a file, or - for standard input
+    #[arg(default_value = "-", hide_default_value = true)]
+    file: PathBuf,
+
+    /// Treat each line as the path of a file that holds the input
+    #[arg(long)]
+    files: bool,
+
+    /// Stop when N results have been failures [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_failures: Option<u64>,
+
+    /// Client name for fair scheduling and quotas: processes of one name share them [default: each process is on its own]
+    #[arg(long, value_name = "NAME", value_parser = parse_client_name)]
+    client: Option<String>,
+
+    #[command(flatten)]
+    job: JobFlags,
+
+    #[command(flatten)]
+    pool: PoolFlags,
+}
+
+impl Map {
+    /// Does it.
+    pub(crate) fn run(self, globals: &Globals) -> Ended {
+        expect_a_reader()?;
+        let settings = globals.settings(self.pool.layer())?;
+        match settings.socket_is_named() {
+            true => self.through_daemon(&settings, globals),
+            false => self.embedded(&settings, globals),
+        }
+    }
+
+    fn embedded(&self, settings: &Settings, globals: &Globals) -> Ended {
+        let config = self.pool.embedded(settings, globals);
+        let limits = Limits {
+            jobs: WINDOW.min(config.max_jobs as u64),
+            bytes: config.max_bytes,
+            payload: config.max_payload as u64,
+            failures: self.max_failures,
+        };
+        let summary = work(config, self.job.options(), self.work(limits, globals)?)?;
+        Ok(exit_code(&summary, globals))
+    }
+
+    fn through_daemon(&self, settings: &Settings, globals: &Globals) -> Ended {
+        if let Some(flag) = self.pool.first_given() {
+            return Err(Failure::Usage(format!(
+                "{flag} says how workers are started, but the supervisor at {} has its own; leave out {flag}, or --socket \
+                 and OFFLOAD_SOCKET",
+                settings.socket()?.display()
+            )));
+        }
+        let mut event_loop = new_event_loop()?;
+        let name = self.client.as_deref().unwrap_or(NAMELESS);
+        let handle = event_loop.handle();
+        let daemon = Daemon::connect(settings.socket()?, name, &handle, &self.task, self.job.options())?;
+        let limits = Limits {
+            jobs: WINDOW,
+            bytes: DAEMON_BYTES,
+            payload: daemon.payload_max(),
+            failures: self.max_failures,
+        };
+        let done = convey(&mut event_loop, self.work(limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
+        let code = exit_code(&Summary { done, workers: None }, globals);
+        match daemon.is_lost() {
+            None => Ok(code),
+            Some(reason) => Err(Failure::outcome(
+                OutcomeCode::Indeterminate,
+                format!("{reason}; the rest of the list was not read"),
+            )),
+        }
+    }
+
+    fn work(&self, limits: Limits, globals: &Globals) -> Result<Work, Failure> {
+        let line = if self.files { Line::Path } else { Line::Input };
+        let lines = match self.file.as_os_str() == "-" {
+            true => Lines::new(stdin(), line, limits.payload),
+            false => Lines::new(open(&self.file)?, line, limits.payload),
+        };
+        let (source, progress) = (Source::Lines(Box::new(lines)), Progress::new(globals.quiet));
+        Ok(Work { task: self.task.clone(), limits, source, sink: Sink::json_lines(), progress })
+    }
+}
+
+fn exit_code(summary: &Summary, globals: &Globals) -> ExitCode {
+    if !globals.quiet {
+        summary.say();
+    }
+    if summary.done.tally.failed == 0 { OK } else { 1.into() }
+}
+
+fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|error| {
+        Failure::outcome(OutcomeCode::IoError, format!("cannot read {}: {error}", path.display()))
+    })
+}

@@ -1,0 +1,487 @@
+//! The decision maker: events and the time go in, actions come out. No clock, no descriptor, no thread, no order that
+//! depends on hashing, no chance but from a seed, so the same events always give the same actions; tests and
+//! simulations drive it by hand, the hub drives it for real.
+//!
+//! ```text
+//!            event, now                                           actions, in order
+//!   shell --------------> Core::handle ------------------------------------------------> shell
+//!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
+//!              on_collected, on_awaited             promises.rs   Release
+//!              on_letter_dropped                    letters.rs    ForgetLetter
+//!              on_started, on_ran, on_time          run.rs        Finish, Kill
+//!              on_progress, on_checkpoint, ...      steps.rs      Keep
+//!              on_launched, on_spawn_failed         starts.rs     Log
+//!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
+//!              the jobs of a worker that is gone    lose.rs       Finish
+//!              reload, retire, scale                renew.rs      Dismiss, Yield, Reloaded
+//!              on_drain, on_stop                    drain.rs      Dismiss, Over
+//!              on_held, on_released                 room.rs       (more or less of what waits may start)
+//!              settle                               settle.rs     Run, Spawn
+//! ```
+//!
+//! Every event ends in `settle`, which brings the world in line with the state: expired jobs are ended, the spare takes
+//! the place of a lost worker, waiting jobs are given to workers, empty slots are filled. So no event has to think of
+//! all that may follow from it.
+//!
+//! What is promised here: each accepted job ends exactly once; a job whose task is not idempotent is started at most
+//! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and spare, and a few that hang in the kernel; nothing that a worker
+//! says can make it panic. An event takes time that grows with the logarithm of the number of jobs; one that changes
+//! the workers or what they offer may look at all slots, and at the jobs that wait for a task that is not known.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod action;
+pub mod clients;
+pub mod config;
+mod drain;
+pub mod event;
+pub mod exit;
+mod explain;
+pub mod ids;
+mod invariants;
+pub mod jobs;
+pub mod kept;
+mod keys;
+pub mod ledger;
+pub mod letters;
+pub mod limits;
+mod lose;
+pub mod outcome;
+mod probation;
+pub mod promises;
+pub mod queue;
+pub mod registry;
+mod renew;
+pub mod restarts;
+mod rng;
+mod room;
+mod run;
+pub mod run_times;
+pub mod sabotage;
+mod settle;
+pub mod slots;
+mod spare;
+mod starts;
+mod steps;
+mod submit;
+mod supervise;
+pub mod tally;
+mod waiting;
+
+use action::{Action, Actions, Ended, Keep};
+use clients::Clients;
+use config::CoreConfig;
+use event::Event;
+use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
+use jobs::{Job, JobState, Jobs, RanUnder};
+use ledger::Ledger;
+use letters::Letters;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use probation::Probation;
+use promises::Promises;
+use queue::FairQueue;
+use registry::{Offers, Registry};
+use renew::Renewal;
+use restarts::Restarts;
+use rng::Rng;
+use sabotage::{Bug, Sabotage};
+use slots::{Role, Slot, SlotState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tally::Tally;
+
+pub use drain::Phase;
+pub use explain::{Explanation, Waiting};
+pub use waiting::WaitEstimates;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Core {
+    config: CoreConfig,
+    phase: Phase,
+    programs: Vec<Program>,
+    /// The slots and, if there is one, the spare.
+    slots: Vec<Slot>,
+    /// Where each living process is.
+    places: BTreeMap<WorkerId, SlotIndex>,
+    /// Processes that were killed and are not gone: they hang in the kernel, and have no place any more.
+    hanging: BTreeMap<WorkerId, Place>,
+    /// When something has to be done about a slot.
+    due: BTreeSet<(Mono, SlotIndex)>,
+    /// Slots whose state may have changed since they were listed.
+    unlisted: BTreeSet<SlotIndex>,
+    /// Places that are to be filled.
+    vacant: BTreeSet<SlotIndex>,
+    jobs: Jobs,
+    clients: Clients,
+    promises: Promises,
+    letters: Letters,
+    ledger: Ledger,
+    registry: Registry,
+    /// What each process that has said hello offers.
+    offers: BTreeMap<WorkerId, Arc<Offers>>,
+    renewal: Renewal,
+    tally: Tally,
+    wait_estimates: WaitEstimates,
+    rng: Rng,
+    last_worker: u64,
+    /// A worker came, went or is on its way out: slots may have to be filled.
+    places_changed: bool,
+    /// Jobs that were cancelled because the supervisor ended.
+    cut_short: u64,
+    sabotage: Sabotage,
+}
+
+/// One worker program with the jobs that wait for it.
+#[derive(Debug, Default)]
+struct Program {
+    short: FairQueue,
+    long: FairQueue,
+    /// Those of them that share no worker with others.
+    short_suspects: FairQueue,
+    long_suspects: FairQueue,
+    /// Those of them that no worker has lived to start.
+    short_on_probation: FairQueue,
+    long_on_probation: FairQueue,
+    probation: Probation,
+    /// What the jobs in the queues are expected to take, in all.
+    backlog: Duration,
+    /// The slots that can take a job, by the number of jobs that they have.
+    open: BTreeSet<(usize, SlotIndex)>,
+    /// Those of them that are kept for short work.
+    open_reserved: BTreeSet<(usize, SlotIndex)>,
+    /// Slots whose job lets others in between its steps.
+    between_steps: BTreeSet<SlotIndex>,
+    /// When short work last came.
+    short_came_at: Option<Mono>,
+    restarts: Restarts,
+    /// What each version offers of which there may be a worker.
+    offers: BTreeMap<Version, Arc<Offers>>,
+    /// Not all of these offer the same: it matters which version there are workers of.
+    offers_differ: bool,
+    /// How long it takes to have another worker, on average.
+    worker_cost: Duration,
+}
+
+impl Program {
+    /// Its tasks are known. They are not any more when all that said hello was taken back.
+    fn has_said_hello(&self) -> bool {
+        !self.offers.is_empty()
+    }
+}
+
+impl Core {
+    /// A core without any worker; the first event makes it start them.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, for people.
+    pub fn new(config: CoreConfig) -> Result<Core, String> {
+        config.validate()?;
+        let mut core = Core {
+            phase: Phase::Running,
+            programs: (0..config.programs).map(|_| Program::default()).collect(),
+            slots: Vec::new(),
+            places: BTreeMap::new(),
+            hanging: BTreeMap::new(),
+            due: BTreeSet::new(),
+            unlisted: BTreeSet::new(),
+            vacant: BTreeSet::new(),
+            jobs: Jobs::default(),
+            clients: Clients::default(),
+            promises: Promises::default(),
+            letters: Letters::default(),
+            ledger: Ledger::default(),
+            registry: Registry::default(),
+            offers: BTreeMap::new(),
+            renewal: Renewal::new(config.programs),
+            tally: Tally::default(),
+            wait_estimates: WaitEstimates::default(),
+            rng: Rng::new(config.seed),
+            last_worker: 0,
+            places_changed: true,
+            cut_short: 0,
+            sabotage: Sabotage::default(),
+            config,
+        };
+        core.make_places();
+        Ok(core)
+    }
+
+    /// Takes note of what happened at `now` and appends what has to be done about it to `actions`.
+    ///
+    /// Total: any event is legal in any state. `now` must not go backwards.
+    pub fn handle(&mut self, now: Mono, event: Event, actions: &mut Actions) {
+        // What is over is over before anything else is thought of it.
+        self.end_promises(now, actions);
+        self.end_letters(now, actions);
+        match event {
+            Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
+            Event::Cancel { job } => self.on_cancel(now, job, actions),
+            Event::Awaited { job } => self.on_awaited(job),
+            Event::Collected { job } => self.on_collected(job, actions),
+            Event::LetterDropped { job } => self.on_letter_dropped(job),
+            Event::Refused => self.tally.reject(),
+            Event::Launched { worker } => self.on_launched(now, worker),
+            Event::SpawnFailed { worker, fatal, message } => {
+                self.on_spawn_failed(now, worker, fatal, &message, actions);
+            }
+            Event::Hello { worker, tasks } => self.on_hello(now, worker, &tasks, actions),
+            Event::Unfit { worker, message } => self.on_unfit(now, worker, message, actions),
+            Event::Started { worker, job, attempt } => self.on_started(now, worker, job, attempt, actions),
+            Event::Finished { worker, job, attempt, run, usage, output_bytes } => {
+                let answer = run::Answer { job, attempt, run, usage, result: Ok(output_bytes) };
+                self.on_ran(now, worker, answer, actions);
+            }
+            Event::Failed { worker, job, attempt, run, kind, message, usage } => {
+                let answer = run::Answer { job, attempt, run, usage, result: Err((kind, message)) };
+                self.on_ran(now, worker, answer, actions);
+            }
+            Event::Progress { worker, job, attempt, done, total } => {
+                self.on_progress(now, worker, (job, attempt), (done, total), actions);
+            }
+            Event::Checkpoint { worker, job, attempt, bytes } => {
+                self.on_checkpoint(now, worker, (job, attempt), bytes, actions);
+            }
+            Event::Yielded { worker, job, attempt, run, bytes } => {
+                self.on_yielded(now, worker, (job, attempt), run, bytes, actions);
+            }
+            Event::Skipped { worker, job } => self.on_skipped(now, worker, job, actions),
+            Event::Violation { worker, message } => self.on_nonsense(now, worker, message, actions),
+            Event::Closed { worker } => self.on_closed(now, worker, actions),
+            Event::Exited { worker, exit, last_lines, usage } => {
+                self.on_exited(now, worker, exit, last_lines, usage, actions);
+            }
+            Event::Stopped { worker } => self.on_stopped(now, worker),
+            Event::Continued { worker } => self.on_continued(worker),
+            Event::Measured { worker, resident_bytes } => self.on_measured(worker, resident_bytes),
+            Event::Held { client, what, bytes } => self.on_held(&client, what, bytes),
+            Event::Released { client, what, bytes } => self.on_released(&client, what, bytes),
+            Event::Tick => self.on_time(now, actions),
+            Event::Drain { limit } => self.on_drain(now, limit),
+            Event::Stop => self.on_stop(now, actions),
+            Event::Configure(config) => self.on_configure(*config),
+            Event::Reload { version } => self.on_reload(version, actions),
+        }
+        self.settle(now, actions);
+    }
+
+    /// When [`Event::Tick`] is due if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let slots = self.due.first().map(|(when, _)| *when);
+        let jobs = self.jobs.first_deadline().map(|(when, _)| when);
+        let drain = match self.phase {
+            Phase::Draining { end_at } => end_at,
+            _ => None,
+        };
+        let others = [
+            slots,
+            jobs,
+            drain,
+            self.next_start(),
+            self.next_test(),
+            self.next_lending(),
+            self.trial_ends_at(),
+            self.promises.next_end(),
+            self.letters.next_end(),
+        ];
+        others.into_iter().flatten().min()
+    }
+
+    /// Ends a job: the one place where that happens.
+    fn finish(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let ran = self.ran_so_far(now, id, job);
+        self.charge(id, ending.run.map_or(ran, |run| run.min(ran)));
+        if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
+            self.dequeue(id);
+        }
+        self.release_held(id);
+        self.spoil(id);
+        self.programs.iter_mut().for_each(|program| program.probation.gone(id));
+        self.settle_account(id);
+        let Some(job) = self.jobs.remove(id) else { return };
+        self.clients.leave(job.client);
+        self.tally.end(ending.outcome);
+        let (owner, input_bytes, output_bytes) = (job.owner.clone(), job.input_bytes, ending.output_bytes);
+        let mut ended = self.ended(now, id, job, ran, ending);
+        self.keep_letter(now, &owner, input_bytes, &mut ended, actions);
+        ended.keep = self.keep_promise(now, &ended, output_bytes);
+        actions.push(Action::Finish(Box::new(ended)));
+        actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
+    }
+
+    fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
+        let (worker, started_at) = match job.state {
+            JobState::Parked | JobState::Queued | JobState::Held => (None, now),
+            JobState::Assigned { worker } => (Some(worker), now),
+            JobState::Running { worker, started_at } => (Some(worker), started_at),
+        };
+        let run = ending.run.map_or(ran, |run| run.min(ran));
+        Ended {
+            job: id,
+            outcome: ending.outcome,
+            error: ending.error,
+            attempts: job.attempts,
+            queued: (started_at - job.accepted_at).saturating_sub(job.ran_before),
+            run: run + job.ran_before,
+            returned: (now - started_at).saturating_sub(run),
+            place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
+            usage: ending.usage,
+            lost: job.lost,
+            keep: Keep::AsCourtesy,
+            letter: None,
+        }
+    }
+
+    /// The place at this index, which is listed anew before anything is decided about it.
+    fn slot_mut(&mut self, slot: SlotIndex) -> &mut Slot {
+        self.unlisted.insert(slot);
+        &mut self.slots[slot]
+    }
+
+    /// Where a living process works, or, if it is on its way out, worked.
+    fn place(&self, worker: WorkerId) -> Option<Place> {
+        let Some(&slot) = self.places.get(&worker) else { return self.hanging.get(&worker).copied() };
+        match &self.slots[slot].state {
+            SlotState::Leaving { place, .. } => Some(*place),
+            _ => Some(Place { worker, slot, incarnation: self.slots[slot].incarnation }),
+        }
+    }
+
+    /// The slot of a living process, unless nothing that it says counts any more.
+    fn trusted_slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
+        self.slot_of(worker).filter(|&slot| self.slots[slot].is_trusted())
+    }
+
+    /// The program that a job waits for or runs on, once its task is known.
+    fn program_of(&self, task: TaskIndex) -> ProgramIndex {
+        self.registry.task(task).program
+    }
+
+    /// How many attempts may end their workers.
+    fn attempts_allowed(&self, job: &Job) -> u32 {
+        self.attempts_under(job, job.ran_under)
+    }
+
+    /// The same for a job that was started under this. Only of one that never was counts what is promised now.
+    fn attempts_under(&self, job: &Job, ran_under: RanUnder) -> u32 {
+        let promised_now = || job.task.is_some_and(|task| self.registry.task(task).promise.idempotent);
+        let idempotent = match ran_under {
+            RanUnder::Nothing => promised_now(),
+            RanUnder::Idempotent => true,
+            RanUnder::NotIdempotent => false,
+        };
+        let is_ignored = self.sabotage.is(Bug::IdempotenceIgnored);
+        let unasked = if idempotent || is_ignored { job.attempts_default } else { 1 };
+        job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
+    }
+
+    fn is_spare(&self, slot: SlotIndex) -> bool {
+        self.slots[slot].role == Role::Spare
+    }
+
+    /// The spare's place, if there is one.
+    fn spare(&self) -> Option<SlotIndex> {
+        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
+    }
+
+    /// Why jobs of this program cannot be done for now, if they cannot.
+    fn unavailable(&self, program: ProgramIndex) -> Option<ErrorDetail> {
+        let restarts = &self.programs[program].restarts;
+        let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
+        let refuse = restarts.is_refusing() && !has_worker();
+        refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
+    }
+}
+
+/// How a job ends, as the part of the core that ends it knows.
+struct Ending {
+    outcome: OutcomeCode,
+    error: Option<ErrorDetail>,
+    /// By the worker's clock, if it said.
+    run: Option<Duration>,
+    /// Where it ran, if its worker is gone already.
+    place: Option<Place>,
+    usage: Usage,
+    output_bytes: u64,
+}
+
+impl Ending {
+    /// With the error's own code as the outcome.
+    fn of(error: ErrorDetail) -> Ending {
+        let (outcome, usage) = (error.code, Usage::default());
+        Ending { outcome, error: Some(error), run: None, place: None, usage, output_bytes: 0 }
+    }
+}
+
+/// What tables and tests may look at.
+impl Core {
+    /// As configured.
+    pub fn config(&self) -> &CoreConfig {
+        &self.config
+    }
+
+    /// How far on the way to the end it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The slots and the spare, each with its role.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The jobs that have not ended.
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// Who has jobs, and what they have used.
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// The tasks.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// What is held in memory, and for whom.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The books.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// How well waits are foretold.
+    pub fn wait_estimates(&self) -> &WaitEstimates {
+        &self.wait_estimates
+    }
+
+    /// Living processes, those that hang in the kernel among them.
+    pub fn process_count(&self) -> usize {
+        self.places.len() + self.hanging.len()
+    }
+
+    /// The place in which a living process is.
+    pub fn slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
+        self.places.get(&worker).copied()
+    }
+
+    /// Jobs that wait and jobs that a worker has.
+    pub fn waiting_and_running(&self) -> (usize, usize) {
+        let queued: usize = self.programs.iter().map(Program::waiting).sum();
+        let waiting = queued + self.jobs.parked_count() + self.promises.held_count();
+        (waiting, self.jobs.len() - waiting)
+    }
+
+    /// The slot for which a living process works or, on its way out, worked.
+    pub fn home_of(&self, worker: WorkerId) -> Option<SlotIndex> {
+        self.place(worker).map(|place| place.slot)
+    }
+}

@@ -1,0 +1,230 @@
+//! The loop's side of a pool: who has to be answered, and until when.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::crew::{Crew, Refused, WriteOff};
+use super::deadlines::Deadlines;
+use super::on_stuck::{OnStuck, StuckCallback};
+use super::work::{Job, Site, drop_quietly};
+use super::{CancelOutcome, IoError, IoPoolConfig, StuckTask, TaskId};
+use crate::{Context, LoopHandle, TimerId};
+
+type Farewell = Box<dyn FnOnce(&mut Context)>;
+
+pub(super) struct Desk {
+    pub(super) event_loop: LoopHandle,
+    pub(super) config: IoPoolConfig,
+    pub(super) crew: Arc<Crew>,
+    /// Tells this pool's tasks from those of another one.
+    pub(super) number: u64,
+    /// How many tasks wait for their answer.
+    awaited: Cell<usize>,
+    finished: Cell<u64>,
+    deadlines: RefCell<Deadlines>,
+    alarm: Cell<Option<Alarm>>,
+    /// Who waits for the end of the pool.
+    farewells: RefCell<Vec<(Site, Farewell)>>,
+    on_stuck: RefCell<OnStuck>,
+}
+
+/// The timer of the earliest deadline.
+#[derive(Clone, Copy)]
+struct Alarm {
+    timer: TimerId,
+    due: Instant,
+}
+
+/// Tasks and their answers.
+impl Desk {
+    pub(super) fn new(event_loop: LoopHandle, config: IoPoolConfig, crew: Arc<Crew>, number: u64) -> Desk {
+        Desk {
+            event_loop,
+            config,
+            crew,
+            number,
+            awaited: Cell::new(0),
+            finished: Cell::new(0),
+            deadlines: RefCell::default(),
+            alarm: Cell::new(None),
+            farewells: RefCell::default(),
+            on_stuck: RefCell::default(),
+        }
+    }
+
+    pub(super) fn hand_in(&self, job: Job) {
+        let (refused, error) = match self.crew.accept(job) {
+            Ok(()) => return,
+            Err(Refused::QueueIsFull(job)) => (job, IoError::Overloaded { pool: self.config.name }),
+            Err(Refused::PoolIsShut(job)) => (job, self.is_shut()),
+        };
+        self.fail(refused.task, error);
+        drop(refused);
+    }
+
+    /// The answer of a task has come, and will be told next.
+    pub(super) fn settle(&self, answer: &dyn Any) {
+        self.awaited.set(self.awaited.get() - 1);
+        self.finished.set(self.finished.get() + u64::from(!answer.is::<IoError>()));
+        if self.awaited.get() == 0 && !self.farewells.borrow().is_empty() {
+            self.say_farewell();
+        }
+    }
+
+    /// Answers a task in its place.
+    fn fail(&self, task: TaskId, error: IoError) {
+        self.event_loop.answer(task.request, Box::new(error));
+    }
+
+    fn is_awaited(&self, task: TaskId) -> bool {
+        task.pool == self.number && self.event_loop.is_awaited(task.request)
+    }
+
+    pub(super) fn cancel(&self, task: TaskId) -> CancelOutcome {
+        if !self.is_awaited(task) {
+            return CancelOutcome::NotFound;
+        }
+        match self.crew.cancel(task) {
+            Ok(job) => {
+                self.fail(task, IoError::Cancelled);
+                drop(job);
+                CancelOutcome::Cancelled
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    pub(super) fn finished(&self) -> u64 {
+        self.finished.get()
+    }
+
+    fn is_shut(&self) -> IoError {
+        IoError::ShutDown { pool: self.config.name }
+    }
+}
+
+/// Deadlines.
+impl Desk {
+    /// Counts a task that was submitted at `now`, and sees to it that it is answered in time.
+    pub(super) fn expect(self: &Rc<Desk>, task: TaskId, now: Instant, deadline: Duration) {
+        self.awaited.set(self.awaited.get() + 1);
+        // A deadline beyond the end of time is none.
+        let Some(due) = now.checked_add(deadline) else { return };
+        let mut deadlines = self.deadlines.borrow_mut();
+        deadlines.push(due, task);
+        if deadlines.need_sweep(self.awaited.get()) {
+            deadlines.sweep(|task| self.is_awaited(task));
+        }
+        drop(deadlines);
+        if self.alarm.get().is_none_or(|alarm| due < alarm.due) {
+            self.set_alarm(due, now);
+        }
+    }
+
+    fn set_alarm(self: &Rc<Desk>, due: Instant, now: Instant) {
+        let desk = Rc::downgrade(self);
+        let ring = move |_: &mut Context| {
+            if let Some(desk) = desk.upgrade() {
+                desk.on_alarm();
+            }
+        };
+        let timer = self.event_loop.set_timeout(due.saturating_duration_since(now), ring);
+        // The awaited answers keep the loop alive, not the time until which they are awaited.
+        self.event_loop.unref(timer);
+        if let Some(previous) = self.alarm.replace(Some(Alarm { timer, due })) {
+            self.event_loop.clear(previous.timer);
+        }
+    }
+
+    fn on_alarm(self: &Rc<Desk>) {
+        self.alarm.set(None);
+        let now = self.event_loop.clock_reading();
+        let mut due = self.deadlines.borrow_mut().take_due(now);
+        due.retain(|&task| self.is_awaited(task));
+        for (task, written_off) in self.crew.write_off(&due, now) {
+            self.time_out(task, written_off);
+        }
+        self.deadlines.borrow_mut().sweep(|task| self.is_awaited(task));
+        let next = self.deadlines.borrow().next_due();
+        if let Some(due) = next {
+            self.set_alarm(due, now);
+        }
+    }
+
+    fn time_out(self: &Rc<Desk>, task: TaskId, written_off: WriteOff) {
+        match written_off {
+            WriteOff::WasQueued(job) => drop_quietly(job),
+            WriteOff::ThreadIsStuck(stuck) => {
+                // If the system has no more threads, the pool goes on with fewer.
+                let _ = self.crew.replace_stuck();
+                self.report(stuck);
+            }
+            // Its answer is on the way.
+            WriteOff::IsDone => return,
+        }
+        self.fail(task, IoError::TimedOut { pool: self.config.name });
+    }
+
+    /// The report is a callback of its own, so that its panic harms no other task.
+    fn report(self: &Rc<Desk>, stuck: StuckTask) {
+        if !self.on_stuck.borrow().is_set() {
+            return;
+        }
+        let desk = Rc::clone(self);
+        self.event_loop.set_pending_at(stuck.site, move |context| desk.call_on_stuck(context, stuck));
+    }
+
+    fn call_on_stuck(&self, context: &mut Context, stuck: StuckTask) {
+        let taken = self.on_stuck.borrow_mut().take();
+        let Some(mut on_stuck) = taken else { return };
+        let result = catch_unwind(AssertUnwindSafe(|| on_stuck(context, stuck)));
+        let leftover = self.on_stuck.borrow_mut().put_back(on_stuck);
+        match result {
+            Ok(()) => drop(leftover),
+            Err(panic) => {
+                drop_quietly(leftover);
+                // The loop treats it as the panic of any callback.
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    pub(super) fn set_on_stuck(&self, callback: StuckCallback) {
+        let leftover = self.on_stuck.borrow_mut().set(callback);
+        drop(leftover);
+    }
+
+    pub(super) fn forget_on_stuck(&self) {
+        let leftover = self.on_stuck.borrow_mut().close();
+        drop(leftover);
+    }
+}
+
+/// The end.
+impl Desk {
+    pub(super) fn shut_down(&self, site: Site, farewell: Farewell) {
+        self.crew.finish();
+        self.farewells.borrow_mut().push((site, farewell));
+        if self.awaited.get() == 0 {
+            self.say_farewell();
+        }
+    }
+
+    fn say_farewell(&self) {
+        self.close();
+        for (site, farewell) in self.farewells.take() {
+            self.event_loop.set_pending_at(site, farewell);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        for job in self.crew.close() {
+            self.fail(job.task, self.is_shut());
+            drop_quietly(job);
+        }
+    }
+}

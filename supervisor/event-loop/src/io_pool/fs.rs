@@ -1,0 +1,148 @@
+//! Files: reading them in parts, so that a long one does not keep a thread from the short ones, and asking about them.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use rustix::fs::OFlags;
+
+use super::future::Slot;
+use super::{IoError, IoFuture, IoHandle, TaskId};
+use crate::Context;
+
+/// Reading.
+impl IoHandle {
+    /// Reads a whole regular file of at most `max_bytes`, in parts of
+    /// [`part_bytes`](super::IoPoolConfig::part_bytes).
+    ///
+    /// `done` gets [`IoError::NotRegularFile`] for anything that could go on for ever, and [`IoError::TooLarge`].
+    /// Who must confine a path to a directory opens the file in an own way: [`IoHandle::fs_read_with`].
+    #[track_caller]
+    pub fn fs_read(
+        &self,
+        path: impl Into<PathBuf>,
+        max_bytes: usize,
+        done: impl FnOnce(&mut Context, Result<Vec<u8>, IoError>) + 'static,
+    ) -> TaskId {
+        let path = path.into();
+        self.fs_read_with(move || open_without_blocking(path), max_bytes, done)
+    }
+
+    /// As [`IoHandle::fs_read`], with a file that `open` opens on the pool's thread.
+    #[track_caller]
+    pub fn fs_read_with(
+        &self,
+        open: impl FnOnce() -> io::Result<File> + Send + 'static,
+        max_bytes: usize,
+        done: impl FnOnce(&mut Context, Result<Vec<u8>, IoError>) + 'static,
+    ) -> TaskId {
+        let limits = Limits { max_bytes, part_bytes: self.part_bytes };
+        let mut reading = Reading::NotOpened(Some(open));
+        self.submit_parts(
+            move || reading.read_part(limits),
+            |context, result| done(context, result.flatten()),
+        )
+    }
+
+    /// As [`IoHandle::fs_read`], with the contents as a future.
+    #[track_caller]
+    pub fn fs_read_async(&self, path: impl Into<PathBuf>, max_bytes: usize) -> IoFuture<Vec<u8>> {
+        let slot = Slot::new();
+        IoFuture::new(self, self.fs_read(path, max_bytes, slot.filling()), slot)
+    }
+
+    /// As [`IoHandle::fs_read_with`], with the contents as a future.
+    #[track_caller]
+    pub fn fs_read_with_async(
+        &self,
+        open: impl FnOnce() -> io::Result<File> + Send + 'static,
+        max_bytes: usize,
+    ) -> IoFuture<Vec<u8>> {
+        let slot = Slot::new();
+        IoFuture::new(self, self.fs_read_with(open, max_bytes, slot.filling()), slot)
+    }
+}
+
+/// Asking.
+impl IoHandle {
+    /// What the system knows about a file. Symbolic links are followed, and the file is not opened.
+    #[track_caller]
+    pub fn fs_stat(
+        &self,
+        path: impl Into<PathBuf>,
+        done: impl FnOnce(&mut Context, Result<Metadata, IoError>) + 'static,
+    ) -> TaskId {
+        let path = path.into();
+        self.submit(
+            move || std::fs::metadata(path).map_err(IoError::Io),
+            |context, result| done(context, result.flatten()),
+        )
+    }
+
+    /// As [`IoHandle::fs_stat`], with the answer as a future.
+    #[track_caller]
+    pub fn fs_stat_async(&self, path: impl Into<PathBuf>) -> IoFuture<Metadata> {
+        let slot = Slot::new();
+        IoFuture::new(self, self.fs_stat(path, slot.filling()), slot)
+    }
+}
+
+/// Opening a FIFO would wait for its writer.
+fn open_without_blocking(path: PathBuf) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    max_bytes: usize,
+    part_bytes: usize,
+}
+
+enum Reading<Open> {
+    NotOpened(Option<Open>),
+    Opened { file: File, contents: Vec<u8> },
+}
+
+impl<Open: FnOnce() -> io::Result<File>> Reading<Open> {
+    fn read_part(&mut self, limits: Limits) -> ControlFlow<Result<Vec<u8>, IoError>> {
+        match self.try_read_part(limits) {
+            Ok(None) => ControlFlow::Continue(()),
+            Ok(Some(contents)) => ControlFlow::Break(Ok(contents)),
+            Err(error) => ControlFlow::Break(Err(error)),
+        }
+    }
+
+    /// The contents, once they are complete.
+    fn try_read_part(&mut self, limits: Limits) -> Result<Option<Vec<u8>>, IoError> {
+        let Limits { max_bytes, part_bytes } = limits;
+        if let Reading::NotOpened(open) = self {
+            let Some(open) = open.take() else { return Ok(None) };
+            let file = open().map_err(IoError::Io)?;
+            let contents = room_for(&file, max_bytes)?;
+            *self = Reading::Opened { file, contents };
+        }
+        let Reading::Opened { file, contents } = self else { return Ok(None) };
+        let count = file.take(part_bytes as u64).read_to_end(contents).map_err(IoError::Io)?;
+        // The file may have grown since its size was asked for.
+        if contents.len() > max_bytes {
+            return Err(IoError::TooLarge { max_bytes });
+        }
+        Ok((count < part_bytes).then(|| std::mem::take(contents)))
+    }
+}
+
+/// Memory for the whole of a file that may be read.
+fn room_for(file: &File, max_bytes: usize) -> Result<Vec<u8>, IoError> {
+    let metadata = file.metadata().map_err(IoError::Io)?;
+    if !metadata.is_file() {
+        return Err(IoError::NotRegularFile);
+    }
+    let size = usize::try_from(metadata.len()).ok().filter(|&size| size <= max_bytes);
+    let size = size.ok_or(IoError::TooLarge { max_bytes })?;
+    let mut contents = Vec::new();
+    contents.try_reserve_exact(size).map_err(|error| IoError::Io(error.into()))?;
+    Ok(contents)
+}

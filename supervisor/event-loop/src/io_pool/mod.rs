@@ -1,0 +1,246 @@
+//! Blocking work on a few threads, with the answers coming back to the event loop.
+//!
+//! Files and name look-ups cannot be waited for with epoll, so they block a thread: one of these, never the loop's.
+//! The pool defends itself against its own tasks: the queue is bounded, every task has a deadline, a panic is an
+//! answer, a slow kind of task has a lane of its own, and a thread that is stuck in a task is written off and
+//! replaced.
+//!
+//! ```text
+//!   submit() --queue full, pool shut--> Overloaded, ShutDown
+//!      |
+//!      v
+//!   queued <--another part-- running --done, panicked--> answered
+//!      |                        |
+//!      +------(deadline)--------+--> TimedOut; a thread that still runs it is stuck
+//! ```
+//!
+//! The loop is alive as long as an answer is awaited. It knows no job.
+//!
+//! | read | for |
+//! |---|---|
+//! | `mod.rs`, `future.rs` | what one can ask of a pool |
+//! | `fs.rs`, `dns.rs`, `random.rs` | ready-made tasks |
+//! | `desk.rs`, `deadlines.rs`, `on_stuck.rs` | the loop's side: answers, deadlines, reports |
+//! | `crew.rs`, `lanes.rs`, `work.rs` | the threads' side |
+
+mod config;
+mod crew;
+mod deadlines;
+mod desk;
+mod dns;
+mod error;
+mod fs;
+mod future;
+mod lanes;
+mod on_stuck;
+mod random;
+mod report;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::ops::{ControlFlow, Deref};
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::{Context, RequestId};
+use crew::Crew;
+use desk::Desk;
+use work::{Errand, Job, Site};
+
+pub use config::{IoPoolConfig, Lane, READ_PART};
+pub use error::IoError;
+pub use future::IoFuture;
+pub use random::RANDOM_PART;
+pub use report::{IoPoolStats, StuckTask};
+
+/// Names a task of one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskId {
+    pool: u64,
+    /// Where to look for it.
+    lane: Lane,
+    request: RequestId,
+}
+
+/// What [`IoHandle::cancel`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelOutcome {
+    /// It waited; it will not run, or not on, and is answered with [`IoError::Cancelled`].
+    Cancelled,
+    /// A thread is at one of its parts. No other part will begin: it is answered with [`IoError::Cancelled`], or
+    /// with its result if this part is the last one.
+    AfterThisPart,
+    /// A thread is at it. That cannot be interrupted; the task will be answered as if nobody had asked.
+    Running,
+    /// It is done or was cancelled before, though its answer may still be on the way; or it never was a task of this
+    /// pool.
+    NotFound,
+}
+
+/// A pool of threads for blocking work. It dereferences to [`IoHandle`], by which tasks are submitted.
+///
+/// Several pools may work side by side for one loop, e.g. one for each class of tasks.
+///
+/// Dropping it never waits: tasks that wait are answered with [`IoError::ShutDown`], running ones when they are done.
+/// A partitioned task ends after the part that runs.
+pub struct IoPool {
+    handle: IoHandle,
+}
+
+/// A way to a pool, with the terms of what is submitted by it: lane, deadline, bytes of a part. Cheap to clone; it
+/// stays on the loop's thread. When the [`IoPool`] was dropped, every task is answered with [`IoError::ShutDown`].
+#[derive(Clone)]
+pub struct IoHandle {
+    desk: Rc<Desk>,
+    lane: Lane,
+    deadline: Duration,
+    part_bytes: usize,
+}
+
+impl IoPool {
+    /// Starts the threads of a pool, which answers on the loop of `context`.
+    ///
+    /// # Errors
+    /// [`IoError::Io`] when a thread cannot be started.
+    pub fn new(context: &mut Context, config: IoPoolConfig) -> Result<IoPool, IoError> {
+        static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+        let config = config.usable();
+        let crew = Crew::start(config, context.remote()).map_err(IoError::Io)?;
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let desk = Rc::new(Desk::new(context.handle(), config, crew, number));
+        let IoPoolConfig { deadline, part_bytes, .. } = config;
+        Ok(IoPool { handle: IoHandle { desk, lane: Lane::Fast, deadline, part_bytes } })
+    }
+
+    /// A handle for structs and futures on this thread.
+    pub fn handle(&self) -> IoHandle {
+        self.handle.clone()
+    }
+}
+
+impl Deref for IoPool {
+    type Target = IoHandle;
+
+    fn deref(&self) -> &IoHandle {
+        &self.handle
+    }
+}
+
+impl Drop for IoPool {
+    fn drop(&mut self) {
+        self.handle.desk.close();
+        self.handle.desk.forget_on_stuck();
+    }
+}
+
+/// On which terms tasks are submitted.
+impl IoHandle {
+    /// A handle whose tasks wait in `lane`.
+    pub fn on_lane(&self, lane: Lane) -> IoHandle {
+        IoHandle { lane, ..self.clone() }
+    }
+
+    /// A handle whose tasks must be done `deadline` after their submission.
+    pub fn within(&self, deadline: Duration) -> IoHandle {
+        IoHandle { deadline, ..self.clone() }
+    }
+
+    /// A handle whose reads have parts of `part_bytes` at most. At least 1 counts.
+    pub fn in_parts_of(&self, part_bytes: usize) -> IoHandle {
+        IoHandle { part_bytes: part_bytes.max(1), ..self.clone() }
+    }
+}
+
+/// Tasks.
+impl IoHandle {
+    /// Runs `task` on a thread, then `done` with its result on the loop. `done` is always called, exactly once,
+    /// and never from within this call.
+    #[track_caller]
+    pub fn submit<T: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> T + Send + 'static,
+        done: impl FnOnce(&mut Context, Result<T, IoError>) + 'static,
+    ) -> TaskId {
+        let mut task = Some(task);
+        let only_part = move || match task.take() {
+            Some(task) => ControlFlow::Break(task()),
+            None => ControlFlow::Continue(()),
+        };
+        self.enter(Location::caller(), false, only_part, done)
+    }
+
+    /// As [`IoHandle::submit`], for a task in parts: `part` is called until it `Break`s with the result, and between
+    /// two calls the other waiting tasks have their turn. The deadline is that of the whole task.
+    #[track_caller]
+    pub fn submit_parts<T: Send + 'static>(
+        &self,
+        part: impl FnMut() -> ControlFlow<T> + Send + 'static,
+        done: impl FnOnce(&mut Context, Result<T, IoError>) + 'static,
+    ) -> TaskId {
+        self.enter(Location::caller(), true, part, done)
+    }
+
+    fn enter<T: Send + 'static, Part: FnMut() -> ControlFlow<T> + Send + 'static>(
+        &self,
+        site: Site,
+        has_parts: bool,
+        part: Part,
+        done: impl FnOnce(&mut Context, Result<T, IoError>) + 'static,
+    ) -> TaskId {
+        let desk = &self.desk;
+        let answering = Rc::clone(desk);
+        let request = desk.event_loop.request_any(site, move |context, answer| {
+            answering.settle(&*answer);
+            done(context, Errand::<Part, T>::result_of(answer));
+        });
+        let task = TaskId { pool: desk.number, lane: self.lane, request };
+        let submitted = desk.event_loop.clock_reading();
+        desk.expect(task, submitted, self.deadline);
+        let work = Box::new(Errand::Open(part));
+        desk.hand_in(Job { task, site, has_parts, submitted, work });
+        task
+    }
+
+    /// Takes a task back that no thread has begun, or that is between two parts; one that runs in parts ends after
+    /// the part that runs. It is answered all the same.
+    pub fn cancel(&self, task: TaskId) -> CancelOutcome {
+        self.desk.cancel(task)
+    }
+}
+
+/// The pool as a whole.
+impl IoHandle {
+    /// Takes no more tasks, lets those that were submitted come to their end, and then calls `done`, in the pending
+    /// phase. Every task ends by its deadline, so this does, too: it does not wait for a thread that is stuck.
+    ///
+    /// Dropping the [`IoPool`] meanwhile gives up what still waits; `done` is called all the same.
+    #[track_caller]
+    pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
+        self.desk.shut_down(Location::caller(), Box::new(done));
+    }
+
+    /// How many threads and tasks there are now.
+    pub fn stats(&self) -> IoPoolStats {
+        self.desk.crew.stats(self.desk.finished())
+    }
+
+    /// The tasks in which threads are stuck.
+    pub fn stuck(&self) -> Vec<StuckTask> {
+        self.desk.crew.stuck()
+    }
+
+    /// Where the tasks were submitted in which threads are stuck.
+    pub fn stuck_sites(&self) -> Vec<&'static Location<'static>> {
+        self.stuck().into_iter().map(|task| task.site).collect()
+    }
+
+    /// Calls `callback` in the pending phase for every thread that is written off from here on, until the [`IoPool`]
+    /// is dropped; set after that, it is dropped at once. It takes the place of the callback that was set before. One
+    /// that panics is called again for the next thread.
+    pub fn set_on_stuck(&self, callback: impl FnMut(&mut Context, StuckTask) + 'static) {
+        self.desk.set_on_stuck(Box::new(callback));
+    }
+}

@@ -1,0 +1,79 @@
+//! A task on its way through the pool: one allocation that goes to a thread with what is to be done, and comes back
+//! with what came of it.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::time::Instant;
+
+use super::{IoError, TaskId};
+use crate::panic_message;
+
+pub(super) type Site = &'static Location<'static>;
+
+/// A task, as the threads see it.
+pub(super) struct Job {
+    pub(super) task: TaskId,
+    pub(super) site: Site,
+    /// It may stop between two of its parts.
+    pub(super) has_parts: bool,
+    pub(super) submitted: Instant,
+    pub(super) work: Box<dyn Work>,
+}
+
+/// What a thread does with a task. Afterwards it is the answer to the task's request.
+pub(super) trait Work: Any + Send {
+    /// Runs one part, and never panics. `Break` says that this was the last one.
+    fn run_part(&mut self) -> ControlFlow<()>;
+}
+
+/// A task of which `Part` has to be called until it has the result.
+pub(super) enum Errand<Part, T> {
+    Open(Part),
+    Settled(Result<T, IoError>),
+}
+
+impl<Part, T> Work for Errand<Part, T>
+where
+    Part: FnMut() -> ControlFlow<T> + Send + 'static,
+    T: Send + 'static,
+{
+    fn run_part(&mut self) -> ControlFlow<()> {
+        let Errand::Open(part) = self else { return ControlFlow::Break(()) };
+        let result = match catch_unwind(AssertUnwindSafe(part)) {
+            Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
+            Ok(ControlFlow::Break(value)) => Ok(value),
+            Err(panic) => {
+                let message = panic_message(&*panic).to_owned();
+                drop_quietly(panic);
+                Err(IoError::Panicked(message))
+            }
+        };
+        drop_quietly(std::mem::replace(self, Errand::Settled(result)));
+        ControlFlow::Break(())
+    }
+}
+
+impl<Part: 'static, T: 'static> Errand<Part, T> {
+    /// What came of a task: `answer` is the errand itself, or the [`IoError`] that somebody gave in its place.
+    pub(super) fn result_of(answer: Box<dyn Any + Send>) -> Result<T, IoError> {
+        let answer = match answer.downcast::<Errand<Part, T>>() {
+            Ok(errand) => match *errand {
+                Errand::Settled(result) => return result,
+                // Only what a thread has brought to its end is handed back.
+                Errand::Open(_) => return Err(IoError::Cancelled),
+            },
+            Err(answer) => answer,
+        };
+        Err(answer.downcast::<IoError>().map_or(IoError::Cancelled, |error| *error))
+    }
+}
+
+/// What a task owns may panic when dropped, and that must not cost the pool a thread or an answer.
+pub(super) fn drop_quietly<T>(value: T) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) else { return };
+    // What a panic was given may panic when dropped, too. There this ends: the last one is kept for ever.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(panic);
+    }
+}

@@ -1,0 +1,279 @@
+//! Streams: bytes in both directions over TCP, Unix sockets, pipes and terminals, all of one type.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::Location;
+use std::path::Path;
+use std::rc::Rc;
+
+use super::SourceError;
+use super::demand::Demand;
+use super::stream_core::{ConnectCallback, Core, Gone, Link};
+use super::transport::{self, Address, Connecting, Transport};
+use crate::callback::Site;
+use crate::{Context, LoopHandle};
+
+/// What a read callback is told.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    /// Bytes, at least one and at most 64 KiB. They are gone when the callback returns.
+    Data(&'a [u8]),
+    /// The peer writes no more. Reading has stopped; writing goes on until it is shut down.
+    End,
+    /// Reading failed, and has stopped.
+    Failed(SourceError),
+}
+
+/// One end of a connection, or of a pipe. Cheap to clone: all clones are the same stream.
+///
+/// The loop keeps a stream that is read by a callback, connects, or has something to write. Any other is closed when
+/// its last handle is dropped; who wants to know calls [`Stream::close`].
+#[derive(Clone)]
+pub struct Stream {
+    pub(super) core: Rc<Core>,
+}
+
+/// Making.
+impl Stream {
+    /// Connects to `address` and tells `done` how it went. Failures of every kind arrive in the pending phase, also
+    /// those that are known at once; so does a success that is known at once. Reading may be started and writes may be
+    /// queued before: when connecting fails, writes are told [`SourceError::Cancelled`] and the reader
+    /// [`SourceError::NotConnected`].
+    #[track_caller]
+    pub fn connect_tcp(
+        event_loop: &LoopHandle,
+        address: SocketAddr,
+        done: impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static,
+    ) -> Stream {
+        let start = transport::connect_tcp(address);
+        Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
+    }
+
+    /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long, or empty, is told to `done`, too, and so is
+    /// a listener whose backlog is full, by [`SourceError::WouldBlock`]: the kernel cannot wait for room there.
+    #[track_caller]
+    pub fn connect_unix(
+        event_loop: &LoopHandle,
+        path: impl AsRef<Path>,
+        done: impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static,
+    ) -> Stream {
+        let start = transport::connect_unix(path.as_ref());
+        Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
+    }
+
+    /// A stream over a descriptor that is open already: a connected socket, a pipe, a terminal. It is made
+    /// non-blocking, and with it every copy of it, also those in other processes.
+    ///
+    /// A pipe that nobody reads any more is told by SIGPIPE, unless that is ignored as the standard library's
+    /// start-up does; for sockets it is an error in any case.
+    ///
+    /// # Errors
+    /// [`SourceError::NotWatchable`] for regular files and devices without readiness, [`SourceError::Io`].
+    #[track_caller]
+    pub fn from_descriptor(event_loop: &LoopHandle, descriptor: OwnedFd) -> Result<Stream, SourceError> {
+        let transport = Transport::of(descriptor.as_fd())?;
+        Ok(Stream::open(event_loop, Location::caller(), descriptor, transport))
+    }
+
+    /// A new pipe: what is written to the second stream is read from the first.
+    ///
+    /// # Errors
+    /// [`SourceError::OutOfDescriptors`].
+    #[track_caller]
+    pub fn pipe(event_loop: &LoopHandle) -> Result<(Stream, Stream), SourceError> {
+        let (reader, writer) = transport::pipe()?;
+        let site = Location::caller();
+        let stream = |descriptor| Stream::open(event_loop, site, descriptor, Transport::Pipe);
+        Ok((stream(reader), stream(writer)))
+    }
+
+    /// Two streams that are connected with each other, in both directions.
+    ///
+    /// # Errors
+    /// [`SourceError::OutOfDescriptors`].
+    #[track_caller]
+    pub fn pair(event_loop: &LoopHandle) -> Result<(Stream, Stream), SourceError> {
+        let (one, other) = transport::socket_pair()?;
+        let site = Location::caller();
+        let stream = |descriptor| Stream::open(event_loop, site, descriptor, Transport::Socket);
+        Ok((stream(one), stream(other)))
+    }
+
+    pub(super) fn open(
+        event_loop: &LoopHandle,
+        site: Site,
+        descriptor: OwnedFd,
+        transport: Transport,
+    ) -> Stream {
+        Stream { core: Core::new(event_loop, site, Link::Open(descriptor), transport) }
+    }
+
+    pub(super) fn connecting(
+        event_loop: &LoopHandle,
+        site: Site,
+        start: Result<(OwnedFd, Connecting), SourceError>,
+        done: ConnectCallback,
+    ) -> Stream {
+        let (descriptor, known) = match start {
+            Ok((descriptor, Connecting::UnderWay)) => (Some(descriptor), None),
+            Ok((descriptor, Connecting::Done)) => (Some(descriptor), Some(Ok(()))),
+            Err(error) => (None, Some(Err(error))),
+        };
+        let link = Link::Connecting { descriptor, site, done };
+        let core = Core::new(event_loop, site, link, Transport::Socket);
+        // What is known already needs no watching.
+        let result = known.or_else(|| core.update().err().map(Err));
+        if let Some(result) = result {
+            core.put_off_connect(site, result);
+        }
+        Stream { core }
+    }
+
+    pub(super) fn of(core: &Rc<Core>) -> Stream {
+        Stream { core: Rc::clone(core) }
+    }
+}
+
+/// Reading.
+impl Stream {
+    /// Calls `callback` with what comes in, until the end, a failure, or [`Stream::read_stop`]. At most 32 times
+    /// for one event: then the other sources have their turn. A stream that connects is read as soon as it is connected.
+    ///
+    /// # Errors
+    /// [`SourceError::AlreadyReading`]: one reader at a time, callback or future. [`SourceError::NotConnected`] if
+    /// connecting has failed, [`SourceError::Closed`], [`SourceError::OutOfDescriptors`].
+    #[track_caller]
+    pub fn read_start(
+        &self,
+        callback: impl FnMut(&mut Context, &Stream, Incoming<'_>) + 'static,
+    ) -> Result<(), SourceError> {
+        let mut state = self.core.state.borrow_mut();
+        state.open_or_connecting()?;
+        let started = state.reader.start(Location::caller(), Box::new(callback));
+        drop(state);
+        if started.is_err() {
+            return Err(SourceError::AlreadyReading);
+        }
+        self.core.update().inspect_err(|_| self.read_stop())
+    }
+
+    /// Ends what [`Stream::read_start`] began; nothing happens if it is over. What has not been read stays with the
+    /// kernel.
+    pub fn read_stop(&self) {
+        let mut state = self.core.state.borrow_mut();
+        let stopped = if state.reader.is_callback() { state.reader.stop() } else { Demand::Nobody };
+        drop(state);
+        // It can only want less than before.
+        let _ = self.core.update();
+        drop(stopped);
+    }
+}
+
+/// Writing.
+impl Stream {
+    /// Writes `bytes` after everything that was given before. What can be written at once is; the rest is queued.
+    /// `done` is told when the kernel has them all, or why it never will: never within this call, and in the order
+    /// of the writes. A write without bytes is answered after those before it.
+    ///
+    /// # Errors
+    /// [`SourceError::QueueFull`] if they do not fit below the [limit](Stream::set_write_limit): wait for the answer
+    /// of an earlier write. [`SourceError::AlreadyShutDown`], [`SourceError::NotConnected`], [`SourceError::Closed`].
+    /// Nothing was written then, and `done` is dropped.
+    #[track_caller]
+    pub fn write(
+        &self,
+        bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
+        done: impl FnOnce(&mut Context, Result<(), SourceError>) + 'static,
+    ) -> Result<(), SourceError> {
+        self.core.write(bytes, Location::caller(), Box::new(done))
+    }
+
+    /// Writes as many of `bytes` as there is room for at once, and tells how many.
+    ///
+    /// # Errors
+    /// [`SourceError::WouldBlock`] if there is none, if other writes wait, or while it connects; otherwise as
+    /// [`Stream::write`], and what the system says.
+    pub fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
+        self.core.try_write(bytes)
+    }
+
+    /// Ends the writing side when everything is written, and tells `done`. Reading goes on. For the writing end of a
+    /// pipe, such as a child's standard input, this is the end. A FIFO that is open for both directions, and a
+    /// terminal, have no side that could be shut down, and `done` is told so.
+    ///
+    /// # Errors
+    /// [`SourceError::AlreadyShutDown`], [`SourceError::NotConnected`], [`SourceError::Closed`].
+    #[track_caller]
+    pub fn shutdown(
+        &self,
+        done: impl FnOnce(&mut Context, Result<(), SourceError>) + 'static,
+    ) -> Result<(), SourceError> {
+        self.core.shut_down(Location::caller(), Box::new(done))
+    }
+
+    /// How many bytes wait to be written.
+    pub fn queued_bytes(&self) -> usize {
+        self.core.state.borrow().writer.queued()
+    }
+
+    /// How many bytes may wait at most; 1 MiB if nobody says otherwise. What waits already stays. A write that is
+    /// not answered yet counts 64 bytes beside its own, so the limit bounds the number of writes, too: with 1 MiB it
+    /// is 16,384, however short they are. The first one only has to fit with its own bytes.
+    pub fn set_write_limit(&self, bytes: usize) {
+        self.core.state.borrow_mut().writer.set_limit(bytes);
+        self.core.tell_of_room();
+    }
+}
+
+/// Everything else.
+impl Stream {
+    /// Sends small writes of a TCP stream at once instead of collecting them.
+    ///
+    /// # Errors
+    /// [`SourceError::Io`] if it is no TCP stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
+    pub fn set_nodelay(&self, is_set: bool) -> Result<(), SourceError> {
+        transport::set_no_delay(self.core.state.borrow().socket()?, is_set)
+    }
+
+    /// The address of this end, also while it connects.
+    ///
+    /// # Errors
+    /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`] if connecting has failed,
+    /// [`SourceError::Closed`].
+    pub fn local_address(&self) -> Result<Address, SourceError> {
+        Address::local(self.core.state.borrow().socket()?)
+    }
+
+    /// The address of the other end.
+    ///
+    /// # Errors
+    /// As [`Stream::local_address`].
+    pub fn peer_address(&self) -> Result<Address, SourceError> {
+        Address::peer(self.core.state.borrow().open()?)
+    }
+
+    /// Lets the loop end although this stream is read. A write or connect under way keeps it alive still.
+    pub fn unref(&self) {
+        self.core.place.unref();
+    }
+
+    /// Undoes [`Stream::unref`].
+    pub fn ref_(&self) {
+        self.core.place.ref_();
+    }
+
+    /// It was closed, by its handle or with its loop.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.core.state.borrow().link, Link::Gone(Gone::Closed))
+    }
+
+    /// Closes the stream at once. The read callback is never called again; connects, writes and shutdowns that are
+    /// under way are answered with [`SourceError::Cancelled`] in the closing phase, and `on_closed` after them.
+    ///
+    /// # Errors
+    /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
+    #[track_caller]
+    pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
+        self.core.close(Location::caller(), on_closed)
+    }
+}

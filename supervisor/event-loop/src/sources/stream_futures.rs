@@ -1,0 +1,184 @@
+//! Streams for futures.
+//!
+//! A future that is dropped leaves nothing behind: a connect is given up, a read takes nothing with it. A write that
+//! has begun goes on, so that no half of a message is ever missing.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::panic::Location;
+use std::path::Path;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::SourceError;
+use super::stream::Stream;
+use super::stream_core::{ConnectCallback, Core};
+use super::stream_io::Progress;
+use super::transport;
+use crate::{Context, LoopHandle};
+
+/// The answer that a callback gives to a future, once.
+struct Answer<T> {
+    value: Cell<Option<T>>,
+    waiter: RefCell<Option<Waker>>,
+}
+
+impl<T> Answer<T> {
+    fn new() -> Rc<Answer<T>> {
+        Rc::new(Answer { value: Cell::new(None), waiter: RefCell::new(None) })
+    }
+
+    fn give(&self, value: T) {
+        self.value.set(Some(value));
+        let waiter = self.waiter.take();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    async fn wait(&self) -> T {
+        poll_fn(|context| match self.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                let previous = self.waiter.replace(Some(context.waker().clone()));
+                drop(previous);
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+/// Gives up connecting unless somebody takes the stream.
+struct GivenUpOnDrop(Option<Stream>);
+
+impl Drop for GivenUpOnDrop {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.0 {
+            stream.core.abandon();
+        }
+    }
+}
+
+async fn connected(start: impl FnOnce(ConnectCallback) -> Stream) -> Result<Stream, SourceError> {
+    let answer = Answer::new();
+    let giver = Rc::clone(&answer);
+    let done = move |_: &mut Context, _: &Stream, result| giver.give(result);
+    let mut stream = GivenUpOnDrop(Some(start(Box::new(done))));
+    answer.wait().await?;
+    stream.0.take().ok_or(SourceError::Closed)
+}
+
+impl LoopHandle {
+    /// Connects to `address` when it is first polled. Dropping the future gives it up.
+    ///
+    /// # Errors
+    /// What [`Stream::connect_tcp`] tells its callback.
+    #[track_caller]
+    pub fn connect_tcp(
+        &self,
+        address: SocketAddr,
+    ) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
+        let (event_loop, site) = (self.clone(), Location::caller());
+        connected(move |done| Stream::connecting(&event_loop, site, transport::connect_tcp(address), done))
+    }
+
+    /// Connects to the Unix socket at `path` when it is first polled. Dropping the future gives it up.
+    ///
+    /// # Errors
+    /// What [`Stream::connect_unix`] tells its callback.
+    #[track_caller]
+    pub fn connect_unix(&self, path: &Path) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
+        let (event_loop, site, path) = (self.clone(), Location::caller(), path.to_owned());
+        connected(move |done| Stream::connecting(&event_loop, site, transport::connect_unix(&path), done))
+    }
+}
+
+/// A future that reads. Dropping it ends its waiting.
+struct Reading<'a> {
+    core: &'a Core,
+    ticket: u64,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.core.leave_reader(self.ticket);
+    }
+}
+
+/// A future that waits for room in the write queue. Dropping it ends its waiting.
+struct WaitingForRoom<'a> {
+    core: &'a Core,
+    ticket: u64,
+}
+
+impl Drop for WaitingForRoom<'_> {
+    fn drop(&mut self) {
+        self.core.leave_room(self.ticket);
+    }
+}
+
+impl Stream {
+    /// Reads into `buffer` as soon as there is something, and tells how much; 0 is the end. A future that never had
+    /// to wait lets others go first now and then.
+    ///
+    /// # Errors
+    /// As [`Stream::read_start`], and what the system says.
+    pub async fn read(&self, buffer: &mut [u8]) -> Result<usize, SourceError> {
+        let reading = Reading { core: &self.core, ticket: self.core.place.next_ticket() };
+        poll_fn(|context| self.core.poll_read(reading.ticket, context.waker().clone(), buffer)).await
+    }
+
+    /// Writes all of `bytes`, after what was given before: waits for room in the queue, then until the kernel has
+    /// them. More than the [limit](Stream::set_write_limit) waits until the queue is empty.
+    ///
+    /// Dropping the future while it waits for room writes nothing; later the bytes are written all the same.
+    ///
+    /// # Errors
+    /// As [`Stream::write`], but for a full queue; [`SourceError::Cancelled`] if the stream is closed meanwhile;
+    /// what the system says.
+    pub async fn write_all(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {
+        self.wait_for_room(bytes.as_ref().len()).await?;
+        self.begin_write(bytes).await
+    }
+
+    async fn wait_for_room(&self, length: usize) -> Result<(), SourceError> {
+        let waiting = WaitingForRoom { core: &self.core, ticket: self.core.place.next_ticket() };
+        poll_fn(|context| self.core.poll_room(waiting.ticket, length, context.waker())).await
+    }
+
+    async fn begin_write(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {
+        let answer = Answer::new();
+        let giver = Rc::clone(&answer);
+        let done = Box::new(move |_: &mut Context, result| giver.give(result));
+        match self.core.write_for_future(bytes, done) {
+            Progress::Through(_, result) => result,
+            Progress::Queued => answer.wait().await,
+        }
+    }
+
+    /// Ends the writing side when everything is written. See [`Stream::shutdown`].
+    ///
+    /// # Errors
+    /// As [`Stream::shutdown`], and what the system says.
+    pub async fn shut_down(&self) -> Result<(), SourceError> {
+        let answer = Answer::new();
+        let giver = Rc::clone(&answer);
+        let site = self.core.place.site();
+        self.core.shut_down(site, Box::new(move |_: &mut Context, result| giver.give(result)))?;
+        answer.wait().await
+    }
+
+    /// Closes the stream and resolves in the closing phase.
+    ///
+    /// # Errors
+    /// As [`Stream::close`].
+    pub async fn closed(&self) -> Result<(), SourceError> {
+        let answer = Answer::new();
+        let giver = Rc::clone(&answer);
+        self.core.close(self.core.place.site(), move |_| giver.give(()))?;
+        answer.wait().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,408 @@
+//! How a stream reads and writes, at once and when its descriptor is ready.
+//!
+//! No borrow is held while a callback runs or is dropped, and whatever a callback's panic may leave undone is put
+//! in order before the callback runs.
+
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::demand::{Demand, Next, Wanted};
+use super::stream::{Incoming, Stream};
+use super::stream_core::{Core, Gone, Link, ReadCallback, State, errno_of};
+use super::transport::Transport;
+use super::writer::{Done, Finished, SLICES_PER_CALL, Writer};
+use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
+use crate::callback::Site;
+use crate::{Context, Interest, Phase};
+
+/// How far a write has come at once.
+pub(super) enum Progress {
+    /// It is over, in one way or the other, and nobody was told.
+    Through(Done, Result<(), SourceError>),
+    Queued,
+}
+
+impl State {
+    fn admit_write(&self) -> Result<&Writer, SourceError> {
+        match &self.link {
+            Link::Gone(gone) => Err((*gone).into()),
+            _ => self.writer.admit().map(|()| &self.writer),
+        }
+    }
+
+    /// Writes what can be written at once. Nothing if others have to be written before.
+    fn write_now(&self, bytes: &[u8]) -> Option<Result<usize, Errno>> {
+        let Link::Open(descriptor) = &self.link else { return None };
+        if !self.writer.is_idle() {
+            return None;
+        }
+        match self.transport.write(descriptor.as_fd(), bytes) {
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            result => Some(result),
+        }
+    }
+
+    /// Writes the queue as far as the kernel takes it. The answers become due.
+    fn flush(&mut self) {
+        for _ in 0..TURNS_PER_EVENT {
+            let Link::Open(descriptor) = &self.link else { return };
+            if self.writer.is_idle() {
+                return;
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_PER_CALL];
+            let slices = self.writer.slices(&mut slices);
+            let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+            match self.transport.write_slices(descriptor.as_fd(), slices) {
+                Ok(written) => {
+                    self.writer.advance(written);
+                    if written < offered {
+                        return;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(errno) => return self.writer.fail(|| errno.into()),
+            }
+        }
+    }
+}
+
+/// Reading.
+impl Core {
+    pub(super) fn read_ready(self: &Rc<Self>, context: &mut Context) {
+        for _ in 0..TURNS_PER_EVENT {
+            let next = self.state.borrow().reader.next();
+            match next {
+                Next::Call if self.read_for_callback(context) => {}
+                Next::Call => return,
+                Next::Wake => return self.wake_reader(),
+                Next::Nobody => return self.rest(),
+            }
+        }
+    }
+
+    fn wake_reader(&self) {
+        let wanted = self.state.borrow_mut().reader.take();
+        let Wanted::Future(waker) = wanted else { return };
+        // It can only want less than before.
+        let _ = self.update();
+        waker.wake();
+    }
+
+    /// One read and its callback. True if there may be more.
+    fn read_for_callback(self: &Rc<Self>, context: &mut Context) -> bool {
+        let mut buffer = std::mem::take(&mut context.buffers.incoming);
+        buffer.resize(INCOMING_BYTES, 0);
+        match self.read_into(&mut buffer) {
+            Ok(count @ 1..) => self.call_reader(context, buffer, count),
+            ended => {
+                context.buffers.incoming = buffer;
+                match ended {
+                    Ok(_) => self.call_last(context, Incoming::End),
+                    Err(SourceError::WouldBlock) => {}
+                    Err(error) => self.call_last(context, Incoming::Failed(error)),
+                }
+                false
+            }
+        }
+    }
+
+    fn read_into(&self, buffer: &mut [u8]) -> Result<usize, SourceError> {
+        let state = self.state.borrow();
+        let descriptor = state.open_or_connecting()?.ok_or(SourceError::WouldBlock)?;
+        loop {
+            match rustix::io::read(descriptor, &mut *buffer) {
+                Err(Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn call_reader(self: &Rc<Self>, context: &mut Context, buffer: Vec<u8>, count: usize) -> bool {
+        let wanted = self.state.borrow_mut().reader.take();
+        let Wanted::Callback(site, mut callback) = wanted else { return false };
+        let (stream, incoming) = (Stream::of(self), Incoming::Data(&buffer[..count]));
+        let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &stream, incoming));
+        let stopped = self.state.borrow_mut().reader.restore(site, callback);
+        let dropped = context.drop_guarded(stopped);
+        let was_filled = count == buffer.len();
+        context.buffers.incoming = buffer;
+        context.finish_call(panic.or(dropped));
+        was_filled
+    }
+
+    /// Nothing comes in after this, so the callback is dropped when it returns.
+    fn call_last(self: &Rc<Self>, context: &mut Context, incoming: Incoming<'_>) {
+        let Some((site, mut callback)) = self.take_last_callback() else { return };
+        let stream = Stream::of(self);
+        context.call(Phase::Poll, site, move |context| callback(context, &stream, incoming));
+    }
+
+    fn take_last_callback(&self) -> Option<(Site, ReadCallback)> {
+        let wanted = self.state.borrow_mut().reader.stop();
+        let Demand::Callback { site, callback } = wanted else { return None };
+        self.rest();
+        Some((site, callback))
+    }
+
+    /// The connection that a reader waits for has failed: the pending phase tells it so, after the answers that wait there.
+    pub(super) fn put_off_not_connected(self: &Rc<Self>) {
+        let site = match &self.state.borrow().reader {
+            Demand::Callback { site, .. } => Some(*site),
+            _ => None,
+        };
+        let Some(site) = site else { return self.wake_reader() };
+        let core = Rc::clone(self);
+        self.place.event_loop().set_pending_at(site, move |context| {
+            let has_failed = matches!(core.state.borrow().link, Link::Gone(Gone::NotConnected));
+            if has_failed && let Some((_, mut callback)) = core.take_last_callback() {
+                let stream = Stream::of(&core);
+                callback(context, &stream, Incoming::Failed(SourceError::NotConnected));
+            }
+        });
+    }
+
+    /// For a future: reads at once, or lets it wait.
+    pub(super) fn poll_read(
+        &self,
+        ticket: u64,
+        waker: Waker,
+        buffer: &mut [u8],
+    ) -> Poll<Result<usize, SourceError>> {
+        let admitted = self.state.borrow().reader.admit(ticket);
+        if let Err(error) = admitted {
+            return Poll::Ready(Err(error));
+        }
+        let read = match self.has_turns() {
+            true => self.read_into(buffer),
+            false => self.state.borrow().open_or_connecting().and(Err(SourceError::WouldBlock)),
+        };
+        if !matches!(read, Err(SourceError::WouldBlock)) {
+            self.leave_reader(ticket);
+            return Poll::Ready(read);
+        }
+        let replaced = self.state.borrow_mut().reader.wait(ticket, waker);
+        drop(replaced);
+        match self.update() {
+            Ok(()) => Poll::Pending,
+            Err(error) => {
+                self.leave_reader(ticket);
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    /// The future with this ticket waits no more.
+    pub(super) fn leave_reader(&self, ticket: u64) {
+        let left = self.state.borrow_mut().reader.leave(ticket);
+        if left.is_some() {
+            // It can only want less than before.
+            let _ = self.update();
+        }
+    }
+
+    /// Futures that never have to wait would keep the loop from its other sources. After some turns they wait for
+    /// an event as if they had to.
+    fn has_turns(&self) -> bool {
+        self.turns.replace(self.turns.get().saturating_add(1)) < TURNS_PER_EVENT
+    }
+}
+
+/// Writing.
+impl Core {
+    pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
+        let state = self.state.borrow();
+        state.admit_write()?;
+        Ok(state.write_now(bytes).ok_or(SourceError::WouldBlock)??)
+    }
+
+    pub(super) fn write(
+        self: &Rc<Self>,
+        bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
+        site: Site,
+        done: Done,
+    ) -> Result<(), SourceError> {
+        let length = bytes.as_ref().len();
+        self.state.borrow().admit_write()?.admit_length(length)?;
+        if let Progress::Through(done, result) = self.start_write(bytes, site, done) {
+            self.put_off_answer(site, done, result);
+        }
+        Ok(())
+    }
+
+    /// Writes at once as much as possible and queues the rest.
+    fn start_write(
+        self: &Rc<Self>,
+        bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
+        site: Site,
+        done: Done,
+    ) -> Progress {
+        let slice = bytes.as_ref();
+        let written = self.state.borrow().write_now(slice);
+        match written {
+            Some(Ok(count)) if count == slice.len() => return Progress::Through(done, Ok(())),
+            Some(Err(errno)) => return Progress::Through(done, Err(errno.into())),
+            Some(Ok(count)) => self.queue(bytes.into(), count, site, done),
+            None => self.queue(bytes.into(), 0, site, done),
+        }
+        Progress::Queued
+    }
+
+    /// As [`Core::write`] for a future that has waited for room.
+    pub(super) fn write_for_future(
+        self: &Rc<Self>,
+        bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
+        done: Done,
+    ) -> Progress {
+        let site = self.place.site();
+        if self.has_turns() {
+            return self.start_write(bytes, site, done);
+        }
+        self.queue(bytes.into(), 0, site, done);
+        Progress::Queued
+    }
+
+    /// Waits until a write of this length fits, or until nothing waits before it.
+    pub(super) fn poll_room(
+        &self,
+        ticket: u64,
+        length: usize,
+        waker: &Waker,
+    ) -> Poll<Result<(), SourceError>> {
+        let admitted = self.state.borrow().admit_write().and_then(|writer| writer.admit_length(length));
+        match admitted {
+            Err(SourceError::QueueFull { queued, .. }) if queued > 0 => {
+                let waker = waker.clone();
+                let replaced = self.state.borrow_mut().writer.wait_for_room(ticket, waker);
+                drop(replaced);
+                Poll::Pending
+            }
+            Err(SourceError::QueueFull { .. }) => Poll::Ready(Ok(())),
+            other => Poll::Ready(other),
+        }
+    }
+
+    /// The future with this ticket waits no more.
+    pub(super) fn leave_room(&self, ticket: u64) {
+        let left = self.state.borrow_mut().writer.leave_room(ticket);
+        drop(left);
+    }
+
+    fn queue(self: &Rc<Self>, bytes: Vec<u8>, written: usize, site: Site, done: Done) {
+        self.state.borrow_mut().writer.queue(bytes, written, site, done);
+        self.update_writes();
+    }
+
+    /// As [`Core::update`] after a change of what is to be written. What cannot be watched for fails.
+    pub(super) fn update_writes(self: &Rc<Self>) {
+        let Err(error) = self.update() else { return };
+        let errno = errno_of(error);
+        self.state.borrow_mut().writer.fail(|| errno.into());
+        self.rest();
+        self.put_off_answers();
+        self.tell_of_room();
+    }
+
+    pub(super) fn write_ready(self: &Rc<Self>, context: &mut Context) {
+        self.state.borrow_mut().flush();
+        self.shut_down_if_due();
+        self.update_writes();
+        self.tell_of_room();
+        self.give_answers(context);
+    }
+
+    /// Lets futures that wait for room in the queue look again: there is more of it, or there never will be.
+    pub(super) fn tell_of_room(&self) {
+        let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
+        wakers.into_values().for_each(Waker::wake);
+    }
+
+    pub(super) fn shut_down(self: &Rc<Self>, site: Site, done: Done) -> Result<(), SourceError> {
+        self.state.borrow().admit_write()?;
+        self.state.borrow_mut().writer.want_shutdown(site, done);
+        self.shut_down_if_due();
+        self.put_off_answers();
+        self.update_writes();
+        self.tell_of_room();
+        Ok(())
+    }
+
+    /// Shuts the writing side down if that is wanted and nothing is left to write.
+    fn shut_down_if_due(&self) {
+        let mut state = self.state.borrow_mut();
+        let State { link, transport, writer, .. } = &mut *state;
+        let Link::Open(descriptor) = &*link else { return };
+        let Some((site, done)) = writer.take_due_shutdown() else { return };
+        let result = match transport {
+            // Nothing but closing it would end the writing, and it may be read still.
+            Transport::Pipe if !is_write_only(descriptor) => Err(Errno::BADF.into()),
+            // A pipe has no other side, so its end is all there is to close.
+            Transport::Pipe => {
+                let _ = self.place.watch(descriptor.as_fd(), Interest::NONE);
+                *link = Link::Gone(Gone::ShutDown);
+                Ok(())
+            }
+            _ => transport.shut_down_writing(descriptor.as_fd()).map_err(SourceError::from),
+        };
+        writer.finish(site, done, result);
+    }
+}
+
+fn is_write_only(descriptor: impl AsFd) -> bool {
+    let flags = rustix::fs::fcntl_getfl(descriptor);
+    flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY)
+}
+
+/// Answers.
+impl Core {
+    fn put_off_answer(self: &Rc<Self>, site: Site, done: Done, result: Result<(), SourceError>) {
+        let number = self.state.borrow_mut().writer.finish(site, done, result);
+        self.put_off(number, site);
+    }
+
+    /// Lets the pending phase give all answers that are due.
+    pub(super) fn put_off_answers(self: &Rc<Self>) {
+        let due = self.state.borrow().writer.due();
+        due.into_iter().for_each(|(number, site)| self.put_off(number, site));
+    }
+
+    fn put_off(self: &Rc<Self>, number: u64, site: Site) {
+        let core = Rc::clone(self);
+        self.place.event_loop().set_pending_at(site, move |context| {
+            let finished = core.state.borrow_mut().writer.pop_numbered(number);
+            if let Some(Finished { done, result, .. }) = finished {
+                core.tell_of_room();
+                done(context, result);
+            }
+        });
+    }
+
+    /// Gives the answers that are due now. Those that become due meanwhile have the pending phase.
+    fn give_answers(self: &Rc<Self>, context: &mut Context) {
+        let unanswered = Unanswered(self);
+        let count = self.state.borrow().writer.finished_count();
+        for _ in 0..count {
+            let finished = self.state.borrow_mut().writer.pop_finished();
+            let Some(Finished { site, done, result, .. }) = finished else { break };
+            self.tell_of_room();
+            context.call(Phase::Poll, site, |context| done(context, result));
+        }
+        drop(unanswered);
+    }
+}
+
+/// Sees to it that a panic that leaves the loop between two answers loses none of the others.
+struct Unanswered<'a>(&'a Rc<Core>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.put_off_answers();
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The writing side of a stream: a queue with a limit, and the answers that are due.
+//!
+//! ```text
+//!   write() -> waiting --(all its bytes are with the kernel, or it failed)--> finished --> its callback runs
+//!      |                                                                        ^
+//!      +--(the kernel took everything at once)----------------------------------+
+//! ```
+//!
+//! Answers are given in the order of the writes, whichever phase gives them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+use std::task::Waker;
+
+use super::SourceError;
+use crate::Context;
+use crate::callback::Site;
+
+/// How many bytes wait in one stream's queue at most, unless its owner says otherwise.
+pub(super) const QUEUED_BYTES: usize = 1_024 * 1_024;
+
+/// What a write that is not answered yet takes beside its bytes, about. It counts towards the limit, so that this
+/// bounds the number of the writes, too, even of empty ones.
+pub(super) const BYTES_PER_WRITE: usize = 64;
+
+/// How many writes of the queue are handed to the kernel in one call.
+pub(super) const SLICES_PER_CALL: usize = 64;
+
+pub(super) type Done = Box<dyn FnOnce(&mut Context, Result<(), SourceError>)>;
+
+struct WaitingWrite {
+    bytes: Vec<u8>,
+    written: usize,
+    site: Site,
+    done: Done,
+}
+
+/// A write or shutdown whose answer is due.
+pub(super) struct Finished {
+    number: u64,
+    pub(super) site: Site,
+    pub(super) done: Done,
+    pub(super) result: Result<(), SourceError>,
+}
+
+enum Ending {
+    Open,
+    /// To be shut down as soon as the queue is empty.
+    Wanted {
+        site: Site,
+        done: Done,
+    },
+    ShutDown,
+}
+
+pub(super) struct Writer {
+    limit: usize,
+    /// How many bytes wait.
+    queued: usize,
+    waiting: VecDeque<WaitingWrite>,
+    finished: VecDeque<Finished>,
+    next_number: u64,
+    ending: Ending,
+    /// Futures that wait for room in the queue, by their tickets: who came first is woken first.
+    waiting_for_room: BTreeMap<u64, Waker>,
+}
+
+impl Writer {
+    pub(super) fn new() -> Writer {
+        Writer {
+            limit: QUEUED_BYTES,
+            queued: 0,
+            waiting: VecDeque::new(),
+            finished: VecDeque::new(),
+            next_number: 0,
+            ending: Ending::Open,
+            waiting_for_room: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Something is under way for which the loop has to go on.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || matches!(self.ending, Ending::Wanted { .. })
+    }
+
+    /// Whether anything may be written still.
+    pub(super) fn admit(&self) -> Result<(), SourceError> {
+        match self.ending {
+            Ending::Open => Ok(()),
+            Ending::Wanted { .. } | Ending::ShutDown => Err(SourceError::AlreadyShutDown),
+        }
+    }
+
+    /// Whether a write of this length may begin.
+    pub(super) fn admit_length(&self, length: usize) -> Result<(), SourceError> {
+        self.admit()?;
+        let queued = self.queued + BYTES_PER_WRITE * (self.waiting.len() + self.finished.len());
+        if queued.saturating_add(length) > self.limit {
+            return Err(SourceError::QueueFull { queued, limit: self.limit });
+        }
+        Ok(())
+    }
+
+    pub(super) fn queue(&mut self, bytes: Vec<u8>, written: usize, site: Site, done: Done) {
+        self.queued += bytes.len() - written;
+        self.waiting.push_back(WaitingWrite { bytes, written, site, done });
+    }
+
+    /// The bytes that wait first.
+    pub(super) fn slices<'a, 's>(
+        &'a self,
+        slices: &'s mut [IoSlice<'a>; SLICES_PER_CALL],
+    ) -> &'s [IoSlice<'a>] {
+        for (slice, write) in slices.iter_mut().zip(&self.waiting) {
+            *slice = IoSlice::new(&write.bytes[write.written..]);
+        }
+        &slices[..self.waiting.len().min(SLICES_PER_CALL)]
+    }
+
+    /// The kernel took this many bytes. Writes without any bytes are done, too.
+    pub(super) fn advance(&mut self, mut count: usize) {
+        self.queued -= count;
+        while let Some(first) = self.waiting.front_mut() {
+            let missing = first.bytes.len() - first.written;
+            if count < missing {
+                first.written += count;
+                return;
+            }
+            count -= missing;
+            if let Some(WaitingWrite { site, done, .. }) = self.waiting.pop_front() {
+                self.finish(site, done, Ok(()));
+            }
+        }
+    }
+
+    /// Everything that waits has failed, a shutdown included.
+    pub(super) fn fail(&mut self, error: impl Fn() -> SourceError) {
+        self.queued = 0;
+        while let Some(WaitingWrite { site, done, .. }) = self.waiting.pop_front() {
+            self.finish(site, done, Err(error()));
+        }
+        if matches!(self.ending, Ending::Wanted { .. })
+            && let Some((site, done)) = self.take_shutdown()
+        {
+            self.finish(site, done, Err(error()));
+        }
+    }
+
+    /// Asks for a shutdown after the queue.
+    pub(super) fn want_shutdown(&mut self, site: Site, done: Done) {
+        self.ending = Ending::Wanted { site, done };
+    }
+
+    /// The shutdown that is to be made now.
+    pub(super) fn take_due_shutdown(&mut self) -> Option<(Site, Done)> {
+        if self.waiting.is_empty() { self.take_shutdown() } else { None }
+    }
+
+    fn take_shutdown(&mut self) -> Option<(Site, Done)> {
+        match std::mem::replace(&mut self.ending, Ending::ShutDown) {
+            Ending::Wanted { site, done } => Some((site, done)),
+            other => {
+                self.ending = other;
+                None
+            }
+        }
+    }
+
+    /// An answer is due. Its number tells it from the others.
+    pub(super) fn finish(&mut self, site: Site, done: Done, result: Result<(), SourceError>) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.finished.push_back(Finished { number, site, done, result });
+        number
+    }
+
+    /// The numbers and sites of all answers that are due.
+    pub(super) fn due(&self) -> Vec<(u64, Site)> {
+        self.finished.iter().map(|finished| (finished.number, finished.site)).collect()
+    }
+
+    pub(super) fn finished_count(&self) -> usize {
+        self.finished.len()
+    }
+
+    pub(super) fn pop_finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// The answer of this number, if it was not given before.
+    pub(super) fn pop_numbered(&mut self, number: u64) -> Option<Finished> {
+        self.finished.pop_front_if(|first| first.number <= number)
+    }
+
+    /// Lets the future with this ticket wait. The waker it had before is dropped by who holds no borrow.
+    #[must_use]
+    pub(super) fn wait_for_room(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {
+        self.waiting_for_room.insert(ticket, waker)
+    }
+
+    /// The future with this ticket waits no more. Its waker is dropped by who holds no borrow.
+    #[must_use]
+    pub(super) fn leave_room(&mut self, ticket: u64) -> Option<Waker> {
+        self.waiting_for_room.remove(&ticket)
+    }
+
+    #[must_use]
+    pub(super) fn take_waiting_for_room(&mut self) -> BTreeMap<u64, Waker> {
+        std::mem::take(&mut self.waiting_for_room)
+    }
+}

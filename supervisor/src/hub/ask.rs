@@ -1,0 +1,137 @@
+//! What the front and the pool's users may ask the hub.
+
+use super::Hub;
+use super::finished::Record;
+use super::holding::Undelivered;
+use super::orders::{self, Listener};
+use crate::job::Finished;
+use crate::limits::LISTENERS_MAX;
+use crate::log::Log;
+use crate::public_id::Named;
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
+use offload_core::ids::{JobId, ProgramIndex, WorkerId};
+use offload_core::limits::HANGING_MAX;
+use offload_core::outcome::human;
+use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::nouns::{ErrorDetail, cut};
+use std::time::Duration;
+
+impl Hub {
+    /// The public id of a job.
+    pub(crate) fn name(&self, job: JobId) -> String {
+        self.ids.name(job)
+    }
+
+    /// The job of this public id, if it can be one.
+    pub(crate) fn find(&self, name: &str) -> Option<JobId> {
+        self.ids.find(name)
+    }
+
+    /// Whether the job has not ended.
+    pub(crate) fn is_live(&self, job: JobId) -> bool {
+        self.orders.contains_key(&job)
+    }
+
+    /// Whether the job has not ended and no worker has it.
+    pub(crate) fn is_waiting(&self, job: JobId) -> bool {
+        self.core.jobs().get(job).is_some_and(|job| !job.state.is_with_a_worker())
+    }
+
+    /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once.
+    ///
+    /// # Errors
+    /// The listener, if there is nothing to tell it.
+    pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
+        if let Some(order) = self.orders.get_mut(&job) {
+            if order.listeners.len() >= LISTENERS_MAX {
+                return Err(listener);
+            }
+            order.listeners.push(listener);
+            self.tell(Event::Awaited { job });
+            return Ok(());
+        }
+        match self.finished.record(job).and_then(Record::finished) {
+            Some(finished) => {
+                let held = Undelivered::nothing();
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
+                Ok(())
+            }
+            None => Err(listener),
+        }
+    }
+
+    /// Whether somebody else may want the job: it was submitted under a key, or others wait for it as well.
+    pub(crate) fn is_shared(&self, job: JobId) -> bool {
+        self.orders
+            .get(&job)
+            .is_some_and(|order| order.options.idempotency.is_some() || order.listeners.len() > 1)
+    }
+
+    /// The process id of a worker that lives, or has just ended.
+    pub(crate) fn pid_of(&self, worker: WorkerId) -> Option<u32> {
+        self.crew.pid(worker)
+    }
+
+    /// The name of a program: that of its newest version.
+    pub(crate) fn program_name(&self, program: ProgramIndex) -> &str {
+        self.programs[program].last_key_value().map_or("", |(_, program)| program.name())
+    }
+
+    /// How a job ended, as far as that is remembered; its output too, if that was kept.
+    pub(crate) fn look_up(&self, job: JobId) -> Option<&Record> {
+        self.finished.record(job)
+    }
+
+    /// Somebody who asked for the output of a job was given it.
+    pub(crate) fn collected(&mut self, job: JobId) {
+        if self.core.promises().kept_until(job).is_some() {
+            self.tell(Event::Collected { job });
+        }
+    }
+
+    /// Why nothing is known of the job of this name: it never was, it is forgotten, or it was not one of ours.
+    pub(crate) fn why_unknown(&self, name: &str) -> String {
+        let config = self.core.config();
+        let (results, keys) = (human(config.keep_results), human(config.keep_keys));
+        let shown = cut(name, MESSAGE_MAX / 16).escape_debug();
+        match self.ids.look_at(name) {
+            Named::Job(job) if job <= self.core.jobs().last() => format!(
+                "there is no job '{shown}' any more: it has ended and is forgotten; the result of a detached job is \
+                 kept for {results}, that of a job with an idempotency key for {keys}, other jobs while there is room"
+            ),
+            Named::Job(_) => format!("there is no job '{shown}' and never was"),
+            Named::ElsewhereOrBefore => format!(
+                "there is no job '{shown}' here: it was given its id by another supervisor, or by this one before it \
+                 was started again; jobs and results do not outlive their supervisor"
+            ),
+            Named::NoId => format!("there is no job '{shown}': this is not the id of a job"),
+        }
+    }
+
+    /// How many processes there may be at a time: a place for each, and those that hang in the kernel.
+    pub(crate) fn processes_max(&self) -> usize {
+        let config = self.core.config();
+        self.core.slots().len().max(config.workers + config.spares) + HANGING_MAX
+    }
+
+    /// As configured.
+    pub(crate) fn config(&self) -> &CoreConfig {
+        self.core.config()
+    }
+
+    /// The log.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// CPU time of all workers, dead and living.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.crew.cpu_time()
+    }
+
+    /// A report about a job that was refused.
+    pub(crate) fn refusal(task: &str, error: ErrorDetail) -> Finished {
+        orders::refusal(task, error)
+    }
+}

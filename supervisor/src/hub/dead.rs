@@ -1,0 +1,160 @@
+//! Dead letters: jobs whose every allowed attempt ended its worker, with their inputs and with all that is known of
+//! how that went, until somebody drops them or has them done again, or their time is over. Which are kept, and for how
+//! long, the core decides (`core::letters`).
+
+use super::orders::{Order, micros};
+use super::{Hub, Refused, Submitted};
+use crate::job::Job;
+use crate::limits::LISTED_LINE_MAX;
+use crate::views::{AttemptView, DeadView, UsageView};
+use bytes::Bytes;
+use offload_core::action::{Ended, LetterKept, LostAttempt};
+use offload_core::event::Event;
+use offload_core::ids::JobId;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct DeadLetters {
+    letters: BTreeMap<JobId, Letter>,
+}
+
+#[derive(Debug)]
+struct Letter {
+    job: Job,
+    /// There was room for the input as well: the job can be tried again.
+    has_input: bool,
+    input_bytes: u64,
+    died_at: Instant,
+    error: String,
+    attempts: Vec<AttemptView>,
+}
+
+impl DeadLetters {
+    /// Its time is over, or somebody does not need it any more.
+    pub(super) fn forget(&mut self, id: JobId) {
+        self.letters.remove(&id);
+    }
+}
+
+impl Hub {
+    /// A job has died for good.
+    pub(super) fn bury_letter(&mut self, ended: &Ended, letter: LetterKept, order: &Order, report: &Report) {
+        let has_input = match letter {
+            LetterKept::Whole => true,
+            LetterKept::WithoutInput => false,
+            LetterKept::Not => return,
+        };
+        let attempts = self.attempt_views(&ended.lost);
+        let error =
+            report.error.as_ref().map_or(String::new(), |error| format!("{}: {}", error.code, error.message));
+        let mut options = order.options.clone();
+        // Another try is another job.
+        options.idempotency = None;
+        let input = if has_input { order.input.clone() } else { Bytes::new() };
+        let job =
+            Job::new(&order.task).input(input).content(order.content).options(options).client(&order.client);
+        let (died_at, input_bytes) = (Instant::now(), order.input.len() as u64);
+        let letter = Letter { job, has_input, input_bytes, died_at, error, attempts };
+        self.dead.letters.insert(ended.job, letter);
+    }
+
+    /// Those that are older than this one, the youngest first, with few of the last words.
+    pub(super) fn dead_before(&self, id: JobId) -> impl Iterator<Item = (JobId, DeadView)> {
+        let letters = self.dead.letters.range(..id).rev();
+        letters.map(|(id, letter)| (*id, self.dead_view(*id, letter, letter.attempts.iter().map(brief))))
+    }
+
+    /// One of them.
+    pub(crate) fn dead_letter(&self, id: JobId) -> Option<DeadView> {
+        let letter = self.dead.letters.get(&id)?;
+        Some(self.dead_view(id, letter, letter.attempts.iter().cloned()))
+    }
+
+    /// Forgets one. False if it is not there.
+    pub(crate) fn drop_dead_letter(&mut self, id: JobId) -> bool {
+        let was_there = self.dead.letters.remove(&id).is_some();
+        self.tell(Event::LetterDropped { job: id });
+        was_there
+    }
+
+    /// Submits the job again, as a new one whose output is kept, and forgets the letter if that was accepted. None if
+    /// it is not there.
+    pub(crate) fn retry_dead_letter(&mut self, id: JobId) -> Option<Result<Submitted, Refused>> {
+        let letter = self.dead.letters.get(&id)?;
+        if !letter.has_input {
+            let message = format!(
+                "there was no room to keep the input of {} bytes with the dead letter; submit the job anew",
+                letter.input_bytes
+            );
+            let error = ErrorDetail::new(OutcomeCode::StorageFull, message);
+            return Some(Err(Refused { error, listener: None }));
+        }
+        let job = letter.job.clone();
+        let submitted = self.submit(job, true, None);
+        if submitted.is_ok() {
+            self.drop_dead_letter(id);
+        }
+        Some(submitted)
+    }
+
+    fn dead_view(&self, id: JobId, letter: &Letter, attempts: impl Iterator<Item = AttemptView>) -> DeadView {
+        DeadView {
+            job: self.name(id),
+            task: letter.job.task.clone(),
+            client: letter.job.client.clone(),
+            dead_for_us: micros(letter.died_at.elapsed()),
+            input_bytes: letter.input_bytes,
+            has_input: letter.has_input,
+            kept_for_us: self.core.letters().kept_until(id).map_or(0, |until| micros(until - self.now())),
+            error: letter.error.clone(),
+            attempts: attempts.collect(),
+        }
+    }
+
+    pub(super) fn attempt_views(&self, lost: &[LostAttempt]) -> Vec<AttemptView> {
+        lost.iter().map(|lost| self.attempt_view(lost)).collect()
+    }
+
+    fn attempt_view(&self, lost: &LostAttempt) -> AttemptView {
+        AttemptView {
+            attempt: lost.attempt,
+            worker_pid: lost.place.and_then(|place| self.pid_of(place.worker)).unwrap_or(0),
+            slot: lost.place.map(|place| place.slot),
+            ran_us: micros(lost.ran),
+            code: lost.code.to_string(),
+            what: lost.what.clone(),
+            signal: lost.exit.signal(),
+            exit_code: lost.exit.code(),
+            last_lines: lost.last_lines.clone(),
+            usage: lost.usage.map(|usage| UsageView {
+                cpu_user_us: micros(usage.cpu_user),
+                cpu_system_us: micros(usage.cpu_system),
+                peak_rss_bytes: usage.peak_rss_bytes,
+            }),
+            previous_jobs: lost.previous.iter().map(|job| self.name(*job)).collect(),
+            blamed: lost.is_blamed,
+        }
+    }
+}
+
+/// An attempt as a list shows it: of what its worker printed last, the beginning of the last line.
+fn brief(attempt: &AttemptView) -> AttemptView {
+    let last = attempt.last_lines.last().map(|line| cut(line, LISTED_LINE_MAX).to_owned());
+    AttemptView {
+        attempt: attempt.attempt,
+        worker_pid: attempt.worker_pid,
+        slot: attempt.slot,
+        ran_us: attempt.ran_us,
+        code: attempt.code.clone(),
+        what: attempt.what.clone(),
+        signal: attempt.signal,
+        exit_code: attempt.exit_code,
+        last_lines: last.into_iter().collect(),
+        usage: attempt.usage,
+        previous_jobs: attempt.previous_jobs.clone(),
+        blamed: attempt.blamed,
+    }
+}

@@ -1,0 +1,210 @@
+//! Why a job is where it is, in sentences.
+
+use super::Hub;
+use super::finished::Record;
+use super::orders::micros;
+use crate::views::ExplanationView;
+use offload_core::ids::JobId;
+use offload_core::jobs::JobState;
+use offload_core::kept::Owner;
+use offload_core::outcome::human;
+use offload_core::registry::Class;
+use offload_core::{Explanation, Waiting};
+use std::time::Duration;
+
+/// A forecast is never so exact that less should be said.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
+impl Hub {
+    /// None if nothing is known of the job, or nothing any more.
+    pub(crate) fn explain(&self, id: JobId) -> Option<ExplanationView> {
+        match self.core.explain(self.now(), id) {
+            Some(explanation) => Some(self.explain_living(id, &explanation)),
+            None => self.finished.record(id).map(|record| self.explain_ended(id, record)),
+        }
+    }
+
+    fn explain_living(&self, id: JobId, job: &Explanation) -> ExplanationView {
+        let place = job.running.map(|(place, _)| place).or(job.given_to);
+        ExplanationView {
+            job: self.name(id),
+            task: job.task.to_string(),
+            client: self.orders.get(&id).map_or(String::new(), |order| order.client.clone()),
+            state: word(job.state).to_owned(),
+            reasons: self.reasons(job),
+            age_us: micros(job.age),
+            attempts: job.attempts,
+            attempts_allowed: Some(job.crashes.1),
+            expected_wait_us: job.waiting.as_ref().and_then(|waiting| waiting.expected).map(micros),
+            ahead: job.waiting.as_ref().map(|waiting| waiting.ahead_of_its_own),
+            class: Some(class(job.class).to_owned()),
+            slot: place.map(|place| place.slot),
+            worker_pid: place.and_then(|place| self.pid_of(place.worker)),
+            progress: job.progress.map(|progress| (progress.done, progress.total)),
+            checkpoint_bytes: job.checkpoint_bytes,
+            lost: self.attempt_views(&job.lost),
+        }
+    }
+
+    fn reasons(&self, job: &Explanation) -> Vec<String> {
+        let mut reasons = match job.state {
+            JobState::Parked => vec![format!(
+                "no worker has said yet whether it offers the task {}: the workers are still starting",
+                job.task
+            )],
+            JobState::Queued => {
+                job.waiting.as_ref().map_or_else(Vec::new, |waiting| why_waiting(job, waiting))
+            }
+            JobState::Held => job.held.iter().map(why_held).collect(),
+            JobState::Assigned { .. } => vec![format!(
+                "it was given to {} and waits for its turn there",
+                self.worker_words(job.given_to)
+            )],
+            JobState::Running { .. } => self.why_running(job),
+        };
+        if job.unstarted > 1 {
+            reasons.push(format!(
+                "{} workers in a row ended before they had started it: such jobs are tried one at a time and ever more \
+                 slowly",
+                job.unstarted
+            ));
+        }
+        if job.is_suspect {
+            reasons.push(
+                "a worker ended that had it: until it has ended, it runs only where no other job is"
+                    .to_owned(),
+            );
+        }
+        if job.checkpoint_bytes > 0 {
+            reasons.push(format!(
+                "another attempt would go on from a checkpoint of {} bytes",
+                job.checkpoint_bytes
+            ));
+        }
+        if let Some(before) = job.key_before {
+            let before = self.name(before);
+            reasons.push(format!("its key stood for job {before}, until the time of the key was over"));
+        }
+        reasons.extend(job.lost.iter().map(|lost| match lost.attempt {
+            0 => format!("a worker ended before it started the job: {}", lost.what),
+            attempt => format!("attempt {attempt} was lost: {}", lost.what),
+        }));
+        reasons
+    }
+
+    fn why_running(&self, job: &Explanation) -> Vec<String> {
+        let Some((place, ran)) = job.running else { return Vec::new() };
+        let mut reasons = vec![format!("{} has run it for {}", self.worker_words(Some(place)), human(ran))];
+        if let Some(expected) = job.expected_run {
+            reasons.push(format!("jobs like it take {} on average", human(expected)));
+        }
+        reasons.extend(job.progress.map(|progress| match progress.total {
+            0 => format!("it has said that {} units are done", progress.done),
+            total => format!("it has said that {} of {total} units are done", progress.done),
+        }));
+        reasons
+    }
+
+    fn explain_ended(&self, id: JobId, record: &Record) -> ExplanationView {
+        let until = self.core.promises().kept_until(id);
+        let kept = until.map(|until| format!("its result is kept for another {}", human(until - self.now())));
+        let why_not = || record.finished().is_none().then(|| record.why_no_output());
+        explain_ended(record, kept.or_else(why_not))
+    }
+
+    fn worker_words(&self, place: Option<offload_core::ids::Place>) -> String {
+        let Some(place) = place else { return "a worker".to_owned() };
+        let pid = self.pid_of(place.worker).unwrap_or(0);
+        format!("worker {pid} (slot {})", place.slot)
+    }
+}
+
+fn word(state: JobState) -> &'static str {
+    match state {
+        JobState::Parked => "parked",
+        JobState::Queued => "queued",
+        JobState::Held => "held",
+        JobState::Assigned { .. } => "assigned",
+        JobState::Running { .. } => "running",
+    }
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::Short => "short",
+        Class::Long => "long",
+    }
+}
+
+fn why_held((owner, kept, limit): &(Owner, u64, u64)) -> String {
+    format!(
+        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {owner} \
+         hold {kept} bytes, the limit is {limit}, and twice that for all; it goes on when results are collected, when \
+         their time is over, or when somebody waits for it"
+    )
+}
+
+fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
+    let (there, ready, busy) = waiting.slots;
+    let mut reasons: Vec<String> =
+        waiting.unavailable.iter().map(|why| format!("no worker can be had: {why}")).collect();
+    reasons.push(match ready {
+        0 => format!("none of the {there} workers of its program is ready"),
+        _ => format!("{busy} of {there} workers of its program have jobs"),
+    });
+    if let Some((outputs, free)) = waiting.held_back {
+        reasons.push(format!(
+            "its client has {outputs} bytes of output that are not read, or are expected of its jobs, and {free} bytes \
+             are free: it waits until more is read"
+        ));
+    }
+    if waiting.kept_for_short > 0 && job.class == Class::Long {
+        reasons.push(format!(
+            "{} idle, kept for short jobs as long as some come: this one counts as long",
+            waiting.kept_for_short
+        ));
+    }
+    reasons.push(format!(
+        "{} of its own client and {} in all wait with it, of {} clients that take turns",
+        waiting.ahead_of_its_own,
+        waiting.all.saturating_sub(1),
+        waiting.clients.max(1)
+    ));
+    reasons.push(match waiting.expected {
+        Some(expected) if expected.is_zero() => "it is expected to start at once".to_owned(),
+        Some(expected) => format!("it is expected to start within {}", human(expected.max(A_MOMENT))),
+        None => {
+            "when it will start is unknown: nothing like a job before it has ever run to its end".to_owned()
+        }
+    });
+    reasons
+}
+
+fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
+    let report = &record.report;
+    let ran = report.receipt.worker_pid != 0;
+    let reason = match &report.error {
+        None => format!("it has ended: the task returned {} bytes", report.receipt.output_bytes),
+        Some(error) if error.code == report.outcome => format!("it has ended: {}", error.message),
+        Some(error) => format!("it has ended: {}: {}", error.code, error.message),
+    };
+    let lost = record.lost.iter().map(|lost| format!("attempt {} was lost: {}", lost.attempt, lost.what));
+    ExplanationView {
+        job: report.job.clone(),
+        task: report.task.clone(),
+        client: record.client.to_string(),
+        state: report.outcome.to_string(),
+        reasons: std::iter::once(reason).chain(kept).chain(lost).collect(),
+        age_us: micros(record.age),
+        attempts: report.attempts,
+        attempts_allowed: None,
+        expected_wait_us: None,
+        ahead: None,
+        class: None,
+        slot: ran.then_some(report.receipt.slot as usize),
+        worker_pid: ran.then_some(report.receipt.worker_pid),
+        progress: None,
+        checkpoint_bytes: 0,
+        lost: record.lost.clone(),
+    }
+}

@@ -1,0 +1,294 @@
+//! Jobs that have ended, as far as they are remembered. There are two kinds, and they have nothing to do with each other:
+//!
+//! ```text
+//!                  was anything promised?
+//!   a job ends ---- yes: the core says so ---> Promised: report and output, until the core says that it is over
+//!        |                                         |
+//!        |                                         | released: collected, or its time is over
+//!        |                                         v
+//!        '--------- no ---------------------> Courtesy: the report, as long as there is room; of a job that was
+//!                                                  |     collected the output too, as long as there is room
+//!                                                  '---> forgotten
+//! ```
+//!
+//! How much may be promised is bounded by the core, which refuses jobs for it. A courtesy is bounded here: where there
+//! are too many, the oldest of the client that has most of them is forgotten first, so that a client with few jobs still
+//! finds them when another one has many.
+
+use crate::job::Finished;
+use crate::limits::{HISTORY_BYTES_MAX, HISTORY_JOBS_MAX};
+use crate::views::AttemptView;
+use bytes::Bytes;
+use offload_core::action::{Keep, Released};
+use offload_core::ids::JobId;
+use offload_protocol::nouns::Report;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct FinishedJobs {
+    records: BTreeMap<JobId, Record>,
+    history: History,
+    /// Those whose output is remembered as a courtesy, and the bytes of these.
+    collected: BTreeSet<JobId>,
+    collected_bytes: u64,
+}
+
+/// One job that has ended.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) report: Report,
+    pub(super) client: Rc<str>,
+    /// From acceptance to the end.
+    pub(super) age: Duration,
+    /// The attempts that were lost.
+    pub(super) lost: Vec<AttemptView>,
+    /// What the report takes, about.
+    bytes: u64,
+    output: Output,
+}
+
+/// What is remembered of what a task returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Output {
+    /// All of it.
+    Here(Bytes),
+    /// It went to whoever submitted the job; nobody asked for it to be kept.
+    Delivered,
+    /// It was to be kept, and there was no room.
+    NoRoom,
+    /// It was kept as long as was promised.
+    TimeIsOver,
+    /// It was collected, and forgotten when there was no more room.
+    Collected,
+}
+
+/// What is remembered of an end beside the report.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    pub(super) client: String,
+    /// From acceptance.
+    pub(super) age: Duration,
+    pub(super) lost: Vec<AttemptView>,
+    /// What the report takes, about.
+    pub(super) bytes: u64,
+}
+
+impl Record {
+    /// How the job ended, for whoever asks; none if it returned something that is not here any more.
+    pub(crate) fn finished(&self) -> Option<Finished> {
+        let output = match &self.output {
+            Output::Here(output) => output.clone(),
+            _ if self.report.error.is_some() => Bytes::new(),
+            _ => return None,
+        };
+        Some(Finished { report: self.report.clone(), output })
+    }
+
+    /// Why the output is not here.
+    pub(crate) fn why_no_output(&self) -> String {
+        let bytes = self.report.receipt.output_bytes;
+        let why = match self.output {
+            Output::Here(_) => "is here",
+            Output::Delivered => {
+                "went to whoever submitted it, and was not to be kept (`submit --detach` keeps it)"
+            }
+            Output::NoRoom => "could not be kept: there was no room among the results that are kept",
+            Output::TimeIsOver => "was kept as long as results are kept, and is forgotten",
+            Output::Collected => "was collected before, and is forgotten",
+        };
+        format!("the job ended ok; its output of {bytes} bytes {why}")
+    }
+}
+
+impl FinishedJobs {
+    pub(super) fn remember(&mut self, job: JobId, finished: &Finished, keep: Keep, ending: Ending) {
+        let Ending { client, age, lost, bytes } = ending;
+        let client: Rc<str> = Rc::from(client);
+        let output = match keep {
+            Keep::Promised => Output::Here(finished.output.clone()),
+            Keep::WithoutOutput => Output::NoRoom,
+            Keep::AsCourtesy => Output::Delivered,
+        };
+        let report = finished.report.clone();
+        self.records.insert(job, Record { report, client: client.clone(), age, lost, bytes, output });
+        if keep == Keep::AsCourtesy {
+            self.add_to_history(job, client, bytes);
+        }
+    }
+
+    /// What was promised of a job is over.
+    pub(super) fn release(&mut self, job: JobId, why: Released) {
+        let Some(record) = self.records.get_mut(&job) else { return };
+        match (&record.output, why) {
+            (Output::Here(output), Released::Collected) => {
+                self.collected_bytes += output.len() as u64;
+                self.collected.insert(job);
+            }
+            (Output::Here(_), Released::TimeIsOver) => record.output = Output::TimeIsOver,
+            _ => {}
+        }
+        let (client, bytes) = (record.client.clone(), record.bytes);
+        self.add_to_history(job, client, bytes);
+    }
+
+    fn add_to_history(&mut self, job: JobId, client: Rc<str>, bytes: u64) {
+        self.history.push(job, client, bytes);
+        while let Some(forgotten) = self.history.pop_if_too_many() {
+            self.forget_collected(forgotten);
+            self.records.remove(&forgotten);
+        }
+    }
+
+    /// Outputs that were collected are remembered while they take no more than this. The oldest jobs' go first.
+    pub(super) fn forget_collected_over(&mut self, most: u64) {
+        while self.collected_bytes > most {
+            let Some(&oldest) = self.collected.first() else { return };
+            self.forget_collected(oldest);
+        }
+    }
+
+    fn forget_collected(&mut self, job: JobId) {
+        if !self.collected.remove(&job) {
+            return;
+        }
+        let Some(record) = self.records.get_mut(&job) else { return };
+        if let Output::Here(output) = std::mem::replace(&mut record.output, Output::Collected) {
+            self.collected_bytes -= output.len() as u64;
+        }
+    }
+
+    /// Everything that is remembered of a job.
+    pub(super) fn record(&self, job: JobId) -> Option<&Record> {
+        self.records.get(&job)
+    }
+
+    /// Those that are remembered and older than this one, the youngest first.
+    pub(super) fn before(&self, job: JobId) -> impl Iterator<Item = (JobId, &Record)> {
+        self.records.range(..job).rev().map(|(job, record)| (*job, record))
+    }
+}
+
+/// Jobs that are remembered as a courtesy, by client in the order in which they came here.
+#[derive(Debug, Default)]
+struct History {
+    by_client: BTreeMap<Rc<str>, Line>,
+    /// The clients by what theirs take.
+    by_bytes: BTreeSet<(u64, Rc<str>)>,
+    count: usize,
+    bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    jobs: VecDeque<(JobId, u64)>,
+    bytes: u64,
+}
+
+impl History {
+    fn push(&mut self, job: JobId, client: Rc<str>, bytes: u64) {
+        let line = self.by_client.entry(client.clone()).or_default();
+        self.by_bytes.remove(&(line.bytes, client.clone()));
+        line.jobs.push_back((job, bytes));
+        line.bytes += bytes;
+        self.by_bytes.insert((line.bytes, client));
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    /// The one to be forgotten, if there are too many: the oldest of the client whose jobs take most.
+    fn pop_if_too_many(&mut self) -> Option<JobId> {
+        if self.count <= HISTORY_JOBS_MAX && self.bytes <= HISTORY_BYTES_MAX {
+            return None;
+        }
+        let (_, client) = self.by_bytes.pop_last()?;
+        let line = self.by_client.get_mut(&client)?;
+        let (job, bytes) = line.jobs.pop_front()?;
+        line.bytes -= bytes;
+        self.count -= 1;
+        self.bytes -= bytes;
+        match line.jobs.is_empty() {
+            true => drop(self.by_client.remove(&client)),
+            false => drop(self.by_bytes.insert((line.bytes, client))),
+        }
+        Some(job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use offload_core::outcome::error;
+    use offload_protocol::nouns::OutcomeCode;
+
+    fn with_output(length: usize) -> Finished {
+        let mut ok = super::super::orders::refusal("x", error(OutcomeCode::Ok, ""));
+        ok.report.error = None;
+        Finished { output: Bytes::from(vec![0; length]), ..ok }
+    }
+
+    fn remember(jobs: &mut FinishedJobs, job: u64, client: &str, keep: Keep) {
+        let ending = Ending { client: client.to_owned(), bytes: 1024, ..Ending::default() };
+        jobs.remember(JobId(job), &with_output(100), keep, ending);
+    }
+
+    fn has_output(jobs: &FinishedJobs, job: u64) -> Option<bool> {
+        Some(jobs.record(JobId(job))?.finished().is_some())
+    }
+
+    #[test]
+    fn what_was_promised_stays_however_many_others_end() {
+        let mut jobs = FinishedJobs::default();
+        remember(&mut jobs, 1, "me", Keep::Promised);
+        (2..30_000).for_each(|job| remember(&mut jobs, job, "greedy", Keep::AsCourtesy));
+        assert_eq!(has_output(&jobs, 1), Some(true));
+        assert_eq!(jobs.records.len(), HISTORY_JOBS_MAX + 1);
+        jobs.release(JobId(1), Released::TimeIsOver);
+        assert_eq!(has_output(&jobs, 1), Some(false), "the report is remembered, the output is not");
+    }
+
+    #[test]
+    fn an_output_that_went_to_its_submitter_is_not_kept_and_it_is_said_why() {
+        let mut jobs = FinishedJobs::default();
+        remember(&mut jobs, 1, "me", Keep::AsCourtesy);
+        assert_eq!(has_output(&jobs, 1), Some(false));
+        assert!(jobs.record(JobId(1)).unwrap().why_no_output().contains("whoever submitted it"));
+    }
+
+    #[test]
+    fn an_output_that_was_collected_is_remembered_while_there_is_room() {
+        let mut jobs = FinishedJobs::default();
+        for job in 1..=3 {
+            remember(&mut jobs, job, "me", Keep::Promised);
+            jobs.release(JobId(job), Released::Collected);
+        }
+        jobs.forget_collected_over(250);
+        assert_eq!([1, 2, 3].map(|job| has_output(&jobs, job)), [Some(false), Some(true), Some(true)]);
+        jobs.forget_collected_over(0);
+        assert_eq!((jobs.collected_bytes, jobs.collected.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_client_with_most_jobs_is_the_one_whose_oldest_are_forgotten() {
+        let mut jobs = FinishedJobs::default();
+        remember(&mut jobs, 1, "me", Keep::AsCourtesy);
+        for job in 2..=HISTORY_JOBS_MAX as u64 + 5 {
+            remember(&mut jobs, job, "greedy", Keep::AsCourtesy);
+        }
+        assert_eq!(jobs.records.len(), HISTORY_JOBS_MAX);
+        let remembered = [1, 6, 7].map(|job| jobs.record(JobId(job)).is_some());
+        assert_eq!(remembered, [true, false, true]);
+    }
+
+    #[test]
+    fn long_reports_count_by_their_length() {
+        let mut jobs = FinishedJobs::default();
+        for job in 1..=3 {
+            let ending = Ending { bytes: HISTORY_BYTES_MAX / 2, ..Ending::default() };
+            jobs.remember(JobId(job), &with_output(1), Keep::AsCourtesy, ending);
+        }
+        assert_eq!(jobs.records.len(), 2);
+    }
+}

@@ -1,0 +1,209 @@
+//! Limits are applied only to those who had their chance: what has come is read first, and time in which this process
+//! did not run (it was stopped, or its machine was) is not charged to anybody.
+//!
+//! ```text
+//!              due, and not late                             everything that has come until now is told
+//!   Waiting -----------------------------------------------> Reading ----------------------------------> Tick
+//!     |  ^                                                      ^
+//!     |  '-- of a long wait, a part is over                     | catching up is over
+//!     |                                                         |
+//!     '--- late by LATE_MIN or more -----------------------> CatchingUp: for as long as it was late, a second at most
+//!          by GAP_MIN or more: that is taken out of the core's time
+//! ```
+//!
+//! Reading first holds for a gap of any length, and for none: an answer that came in time counts, however late this
+//! process is with reading it. Catching up is for what takes two: an output that is half here, an input that is half
+//! there, a worker that was stopped together with this process. While jobs are on their way a wait is cut into parts,
+//! so that a gap is noticed for what it was and not only by how far it reaches beyond a limit.
+
+use super::Hub;
+use offload_core::event::Event;
+use offload_core::ids::{Mono, WorkerId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// What is late by so much was not held up by work, but by this process not running: all others get as long to catch up.
+const LATE_MIN: Duration = Duration::from_millis(100);
+
+/// From this length on a gap is no time that anybody was worked for: it is in no limit and in no receipt.
+const GAP_MIN: Duration = Duration::from_secs(1);
+
+/// The longest time that all others get to catch up after a gap.
+const CATCH_UP_MAX: Duration = Duration::from_secs(1);
+
+/// While jobs or starts are under way, a wait is cut into parts of this length.
+const WAIT_PART: Duration = Duration::from_millis(250);
+
+/// The core's time: that of the machine without the gaps.
+pub(super) struct OwnTime {
+    started: Instant,
+    /// How long this process did not run although it had to, in all.
+    gaps: Cell<Duration>,
+    /// Until then no limit is applied.
+    catch_up_until: Cell<Mono>,
+    /// When the hub's timer is due.
+    due: Cell<Option<Mono>>,
+}
+
+impl OwnTime {
+    pub(super) fn new() -> OwnTime {
+        OwnTime {
+            started: Instant::now(),
+            gaps: Cell::default(),
+            catch_up_until: Cell::default(),
+            due: Cell::default(),
+        }
+    }
+
+    /// How long this process has been there, gaps included.
+    pub(super) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The core's time. A gap is noticed here, by what was due.
+    pub(super) fn now(&self) -> Mono {
+        self.at(self.started.elapsed())
+    }
+
+    fn at(&self, elapsed: Duration) -> Mono {
+        let now = Mono::default() + elapsed.saturating_sub(self.gaps.get());
+        let Some(due) = self.due.get() else { return now };
+        let late = now - due;
+        if late < LATE_MIN {
+            return now;
+        }
+        // It is noticed once.
+        self.due.set(None);
+        let gap = if late < GAP_MIN { Duration::ZERO } else { late };
+        self.gaps.set(self.gaps.get() + gap);
+        let now = if gap.is_zero() { now } else { due };
+        self.catch_up_until.set(now + late.min(CATCH_UP_MAX));
+        now
+    }
+
+    fn is_catching_up(&self, now: Mono) -> bool {
+        now < self.catch_up_until.get()
+    }
+}
+
+impl Hub {
+    /// The core's time.
+    pub(super) fn now(&self) -> Mono {
+        self.time.now()
+    }
+
+    /// Sets the timer for what is due next.
+    pub(super) fn set_timer(&mut self) {
+        let deadline = self.core.next_deadline();
+        if self.wake.map(|(when, _)| when) == deadline {
+            return;
+        }
+        let now = self.now();
+        if let Some((_, timer)) = self.wake.take() {
+            self.handle.clear(timer);
+        }
+        self.wake = deadline.map(|deadline| {
+            let at = deadline.max(self.time.catch_up_until.get());
+            let is_busy = !self.orders.is_empty() || !self.launches.is_empty();
+            let due = if is_busy { at.min(now + WAIT_PART) } else { at };
+            self.time.due.set(Some(due));
+            let me = self.me.clone();
+            let timer = self.handle.set_timeout(due - now, move |_| Hub::with(&me, Hub::on_time));
+            self.handle.unref(timer);
+            (deadline, timer)
+        });
+    }
+
+    fn on_time(&mut self) {
+        // A gap is noticed by what was due, so the clock is read before that is forgotten.
+        let now = self.now();
+        self.time.due.set(None);
+        let Some((deadline, _)) = self.wake.take() else { return };
+        if now < deadline || self.time.is_catching_up(now) {
+            return self.set_timer();
+        }
+        self.read_all();
+        self.tell(Event::Tick);
+    }
+
+    /// Tells the core all that has come from workers and their processes until now.
+    fn read_all(&mut self) {
+        self.hear_the_launcher();
+        self.look_for_stops();
+        for (worker, has_ended) in self.those_with_news() {
+            match has_ended {
+                true => self.on_process_end(worker),
+                false => self.read_what_is_there(worker),
+            }
+        }
+    }
+
+    /// Workers whose socket is readable or whose process has ended, and whether that is so.
+    fn those_with_news(&self) -> Vec<(WorkerId, bool)> {
+        let watched: Vec<_> = self
+            .crew
+            .iter()
+            .map(|(worker, member)| (worker, member.process.socket(), member.process.pidfd()))
+            .collect();
+        let mut sources: Vec<PollFd<'_>> = watched
+            .iter()
+            .flat_map(|(_, socket, pidfd)| {
+                [PollFd::new(socket, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)]
+            })
+            .collect();
+        // Without an answer all are looked at; reading what has nothing to read does no harm.
+        let is_known = poll(&mut sources, Some(&Timespec::default())).is_ok();
+        let has_news = |source: &PollFd<'_>| !source.revents().is_empty();
+        watched
+            .iter()
+            .zip(sources.chunks(2))
+            .filter(|(_, pair)| !is_known || pair.iter().any(has_news))
+            .map(|((worker, ..), pair)| (*worker, pair.last().is_some_and(has_news)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(millis: u32) -> Mono {
+        Mono::default() + millis * MS
+    }
+
+    fn time_with_a_wait_until(due: Mono) -> OwnTime {
+        OwnTime { due: Cell::new(Some(due)), ..OwnTime::new() }
+    }
+
+    #[test]
+    fn what_is_a_little_late_is_charged() {
+        let time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.at(900 * MS), at(900));
+        assert_eq!(time.at(1099 * MS), at(1099));
+        assert!(!time.is_catching_up(at(1099)));
+    }
+
+    #[test]
+    fn after_a_short_gap_others_may_catch_up_for_as_long_as_it_was() {
+        let time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.at(1300 * MS), at(1300));
+        assert!(time.is_catching_up(at(1599)) && !time.is_catching_up(at(1600)));
+    }
+
+    #[test]
+    fn a_long_gap_takes_no_time() {
+        let time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.at(3000 * MS), at(1000));
+        assert_eq!(time.at(3150 * MS), at(1150), "from then on time goes on");
+    }
+
+    #[test]
+    fn nobody_needs_an_hour_to_catch_up() {
+        let time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.at(3_600_000 * MS), at(1000));
+        assert!(time.is_catching_up(at(1999)) && !time.is_catching_up(at(2000)));
+    }
+}

@@ -1,0 +1,233 @@
+//! What the log is told: what the core finds worth a line, and what workers print.
+//!
+//! A program that cannot be started is tried again and again, and says the same each time. So of failed starts in a row
+//! there is a line a second at the most, which tells how many there were, and what a start prints is not told again
+//! that an earlier one of the row has printed. All of it is there for who wants everything.
+
+use super::Hub;
+use crate::log::{Kind, Level};
+use crate::workers::Captured;
+use offload_core::action::Notice;
+use offload_core::ids::{ProgramIndex, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Arguments;
+use std::time::{Duration, Instant};
+
+/// The log is told of failed starts of one program no more often.
+const START_FAILED_EVERY: Duration = Duration::from_secs(1);
+
+/// So many lines of starts that failed are remembered for each program.
+const SAID_MAX: usize = 64;
+
+/// What the log was told of starts of one program that failed in a row.
+#[derive(Default)]
+struct Row {
+    /// When it was last told of one, and whether that one was for good.
+    told: Option<(Instant, bool)>,
+    /// Lines that these starts have printed.
+    said: BTreeSet<String>,
+}
+
+/// By program.
+#[derive(Default)]
+pub(super) struct Rows(BTreeMap<ProgramIndex, Row>);
+
+impl Rows {
+    /// True if the log should be told of this failed start, and then it is.
+    fn tell(&mut self, program: ProgramIndex, is_for_good: bool) -> bool {
+        let now = Instant::now();
+        let row = self.0.entry(program).or_default();
+        let is_repeated = row.told.is_some_and(|(when, was_for_good)| {
+            now.saturating_duration_since(when) < START_FAILED_EVERY && was_for_good >= is_for_good
+        });
+        if !is_repeated {
+            row.told = Some((now, is_for_good));
+        }
+        !is_repeated
+    }
+
+    /// True if no start of the row has printed this line before.
+    fn say(&mut self, program: ProgramIndex, line: &str) -> bool {
+        let said = &mut self.0.entry(program).or_default().said;
+        let is_new = !said.contains(line);
+        if is_new && said.len() < SAID_MAX {
+            said.insert(line.to_owned());
+        }
+        is_new
+    }
+
+    fn end(&mut self, program: ProgramIndex) {
+        self.0.remove(&program);
+    }
+}
+
+impl Hub {
+    pub(super) fn note(&mut self, notice: &Notice) {
+        if let Notice::WorkerReady { worker, slot } = notice {
+            self.crew.look_at_confinement(*worker);
+            self.rows.end(self.core.slots()[*slot].program);
+            self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
+        }
+        let line = self.describe(notice);
+        let kind = Kind::Named(kind_of(notice));
+        if let Notice::StartFailed { program, why, .. } | Notice::Degraded { program, why, .. } = notice
+            && !self.core.has_had_worker(*program)
+            && let Some(then) = self.on_no_worker.take()
+        {
+            let reason = format!("program `{}`: {why}", self.program_name(*program));
+            self.handle.set_pending(move |cx| then(reason, cx));
+        }
+        let is_repeated = match notice {
+            Notice::StartFailed { program, again_in, .. } => !self.rows.tell(*program, again_in.is_none()),
+            Notice::Degraded { program, again_in, .. } => {
+                // It is always told, and the failed starts beside it need not be.
+                self.rows.tell(*program, again_in.is_none());
+                false
+            }
+            _ => false,
+        };
+        match notice {
+            Notice::WorkerReady { .. } | Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
+                self.log.say(kind, Level::Verbose, format_args!("{line}"));
+            }
+            // What is wrong with its start is told when the process is gone.
+            Notice::WorkerKilled { slot, .. } if self.core.slots()[*slot].is_starting() => {
+                self.log.say(kind, Level::Verbose, format_args!("{line}"));
+            }
+            Notice::Degraded { .. } => self.log.say(kind, Level::Quiet, format_args!("{line}")),
+            _ if is_repeated => self.log.say(kind, Level::Verbose, format_args!("{line}")),
+            _ => self.log.say(kind, Level::Normal, format_args!("{line}")),
+        }
+    }
+
+    pub(super) fn log_output(&mut self, worker: WorkerId, captured: &Captured) {
+        if captured.lines.is_empty() && captured.dropped == 0 {
+            return;
+        }
+        let tag = self.tag(worker);
+        let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
+        let starting = slot.filter(|slot| slot.is_starting()).map(|slot| slot.program);
+        let is_in_a_row = starting.is_some_and(|program| self.core.failed_starts(program) > 0);
+        for line in &captured.lines {
+            let is_new = starting.is_none_or(|program| self.rows.say(program, line));
+            self.log_line(is_in_a_row && !is_new, format_args!("{tag} {line}"));
+        }
+        if captured.dropped > 0 {
+            let line = format_args!("{tag} ({} lines dropped, it prints too fast)", captured.dropped);
+            self.log_line(is_in_a_row, line);
+        }
+    }
+
+    fn log_line(&self, is_repeated: bool, line: Arguments<'_>) {
+        let level = if is_repeated { Level::Verbose } else { Level::Normal };
+        self.log.say(Kind::Output, level, line);
+    }
+
+    /// A worker, for people.
+    fn who(&self, worker: WorkerId) -> String {
+        match self.crew.pid(worker) {
+            Some(pid) => format!("worker process {pid}"),
+            None if self.is_launching(worker) => "a worker whose start has not come back".to_owned(),
+            None => "a worker".to_owned(),
+        }
+    }
+
+    fn tag(&self, worker: WorkerId) -> String {
+        let pid = self.crew.pid(worker).unwrap_or(0);
+        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
+        match (self.core.home_of(worker), load.and_then(|load| load.running_job())) {
+            (Some(slot), Some(job)) => format!("[slot {slot} pid {pid} job {}]", self.name(job)),
+            (Some(slot), None) => format!("[slot {slot} pid {pid}]"),
+            (None, _) => format!("[pid {pid}]"),
+        }
+    }
+
+    /// A notice as a line for the log.
+    fn describe(&self, notice: &Notice) -> String {
+        match notice {
+            Notice::WorkerReady { worker, slot } => {
+                format!("slot {slot}: {} is ready", self.who(*worker))
+            }
+            Notice::WorkerDied { worker, slot, how, job } => {
+                let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
+                format!("slot {slot}: {} ended with {how}{job}", self.who(*worker))
+            }
+            Notice::WorkerKilled { worker, slot, why } => {
+                format!("slot {slot}: {} is ended: {why}", self.who(*worker))
+            }
+            Notice::StartFailed { program, failures, why, again_in } => {
+                format!(
+                    "program `{}`: {why} ({})",
+                    self.program_name(*program),
+                    count_starts(*failures, *again_in)
+                )
+            }
+            Notice::Degraded { program, failures, why, again_in } => {
+                format!(
+                    "program `{}`: no worker can be had, its jobs are refused: {why} ({})",
+                    self.program_name(*program),
+                    count_starts(*failures, *again_in)
+                )
+            }
+            Notice::WorkerRetires { worker, slot, why } => {
+                format!("slot {slot}: {} is replaced: {why}", self.who(*worker))
+            }
+            Notice::WorkerHangs { worker, slot } => {
+                format!(
+                    "slot {slot}: {} was killed and is not gone: it hangs in the kernel",
+                    self.who(*worker)
+                )
+            }
+            Notice::TrialPassed { program } => {
+                format!(
+                    "program `{}`: the new version works, the other workers follow",
+                    self.program_name(*program)
+                )
+            }
+            Notice::RolledBack { program, why } => {
+                format!("program `{}`: the new version is taken back: {why}", self.program_name(*program))
+            }
+            Notice::KeyUsedAgain { job, before } => {
+                let (job, before) = (self.name(*job), self.name(*before));
+                format!("job {job}: its key stood for job {before}, until the time of the key was over")
+            }
+            Notice::LetterNotKept { job } => {
+                format!(
+                    "job {} died, and there is no room for another dead letter; `offload dead list` shows those \
+                     that there are",
+                    self.name(*job)
+                )
+            }
+            Notice::Recovered { program } => {
+                format!("program `{}`: a worker is ready, jobs are taken again", self.program_name(*program))
+            }
+        }
+    }
+}
+
+fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
+    let again = match again_in {
+        Some(wait) => format!("next start in {}", offload_core::outcome::human(wait)),
+        None => "it is not started again".to_owned(),
+    };
+    let starts = if failures == 1 { "start" } else { "starts" };
+    format!("{failures} failed {starts} in a row; {again}")
+}
+
+/// Lines of one kind share their limit in the log.
+fn kind_of(notice: &Notice) -> &'static str {
+    match notice {
+        Notice::WorkerReady { .. } => "workers ready",
+        Notice::WorkerDied { .. } => "workers that ended",
+        Notice::WorkerKilled { .. } => "workers that were ended",
+        Notice::StartFailed { .. } => "failed starts",
+        Notice::Degraded { .. } => "programs without workers",
+        Notice::WorkerRetires { .. } => "workers replaced",
+        Notice::WorkerHangs { .. } => "workers that hang",
+        Notice::TrialPassed { .. } => "new versions that work",
+        Notice::RolledBack { .. } => "new versions taken back",
+        Notice::KeyUsedAgain { .. } => "keys used again",
+        Notice::LetterNotKept { .. } => "dead letters not kept",
+        Notice::Recovered { .. } => "programs that work again",
+    }
+}

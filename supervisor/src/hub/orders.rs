@@ -1,0 +1,186 @@
+//! What the hub knows of a job that the core does not: its bytes, and who waits for it.
+
+use super::Hub;
+use super::finished::Ending;
+use super::holding::Undelivered;
+use crate::job::{Finished, Job};
+use bytes::Bytes;
+use offload_core::action::{Ended, Released};
+use offload_core::ids::JobId;
+use offload_core::limits::PROMISE_BYTES;
+use offload_event_loop::{Context, Hold};
+use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::messages::SubmitOptions;
+use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A job that has been accepted and has not ended.
+pub(crate) struct Order {
+    pub(super) task: String,
+    pub(super) content: ContentType,
+    pub(super) input: Bytes,
+    pub(super) client: String,
+    /// On whose account its bytes are.
+    pub(super) account: Arc<str>,
+    /// As it was submitted, for whoever wants it done again.
+    pub(super) options: SubmitOptions,
+    /// The state that the next attempt goes on from.
+    pub(super) checkpoint: Option<Bytes>,
+    pub(super) listeners: Vec<Listener>,
+    /// The loop goes on while a job is awaited.
+    _hold: Hold,
+}
+
+/// What is done when a job has ended.
+type Call = Box<dyn FnOnce(Finished, Undelivered, &mut Context)>;
+
+/// Who is told how a job ended.
+pub(crate) struct Listener {
+    /// Where it was registered, so that a slow one can be named.
+    site: &'static Location<'static>,
+    call: Call,
+}
+
+impl Listener {
+    /// One that is part of this program: what it does with the output is its own affair.
+    #[track_caller]
+    pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Listener {
+        Listener::that_holds(move |finished, held, cx| {
+            drop(held);
+            call(finished, cx);
+        })
+    }
+
+    /// One that holds the output for somebody: it is on the account of the job's client until the other is dropped.
+    #[track_caller]
+    pub(crate) fn that_holds(call: impl FnOnce(Finished, Undelivered, &mut Context) + 'static) -> Listener {
+        Listener { site: Location::caller(), call: Box::new(call) }
+    }
+
+    /// Tells it. Only the loop does this, never the hub: it may come back and submit more.
+    pub(crate) fn call(self, finished: Finished, held: Undelivered, cx: &mut Context) {
+        (self.call)(finished, held, cx);
+    }
+
+    /// Where it was registered.
+    pub(crate) fn site(&self) -> &'static Location<'static> {
+        self.site
+    }
+}
+
+impl Order {
+    pub(super) fn new(job: Job, account: &str, listener: Option<Listener>, hold: Hold) -> Order {
+        Order {
+            account: Arc::from(account),
+            task: job.task,
+            content: job.content,
+            input: job.input,
+            client: cut(&job.client, LABEL_MAX).to_owned(),
+            options: job.options,
+            checkpoint: None,
+            listeners: listener.into_iter().collect(),
+            _hold: hold,
+        }
+    }
+
+    pub(super) fn into_listener(mut self) -> Option<Listener> {
+        self.listeners.pop()
+    }
+}
+
+impl Hub {
+    /// A job has ended: remember it, and have its listeners called.
+    pub(super) fn finish(&mut self, ended: &Ended) {
+        let Some(order) = self.orders.remove(&ended.job) else { return };
+        let (content, output) = match ended.error {
+            None => self.payload.take().unwrap_or_default(),
+            Some(_) => Default::default(),
+        };
+        let report = self.report(ended, &order, content, output.len());
+        let held = self.undelivered(&order.account, output.len() as u64);
+        let finished = Finished { report, output };
+        let age = ended.queued + ended.run + ended.returned;
+        if let Some(letter) = ended.letter {
+            self.bury_letter(ended, letter, &order, &finished.report);
+        }
+        let lost = self.attempt_views(&ended.lost);
+        let bytes = PROMISE_BYTES + ended.text_bytes();
+        let record = Ending { client: order.client, age, lost, bytes };
+        self.finished.remember(ended.job, &finished, ended.keep, record);
+        self.make_room_for_promises();
+        for listener in order.listeners {
+            let (finished, held) = (finished.clone(), held.clone());
+            self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
+        }
+    }
+
+    /// What was promised of a job is over.
+    pub(super) fn end_promise(&mut self, job: JobId, why: Released) {
+        self.finished.release(job, why);
+        self.make_room_for_promises();
+    }
+
+    /// What is remembered as a courtesy takes the room that promises leave.
+    fn make_room_for_promises(&mut self) {
+        let promised = self.core.promises().kept().all().bytes;
+        let most = self.core.config().max_kept_bytes.saturating_sub(promised);
+        self.finished.forget_collected_over(most);
+    }
+
+    /// Nobody will do what was ordered.
+    pub(super) fn give_up_orders(&mut self) {
+        for (job, order) in std::mem::take(&mut self.orders) {
+            let message = "the pool was dropped".to_owned();
+            let code = OutcomeCode::Cancelled;
+            let mut finished = refusal(&order.task, ErrorDetail::new(code, message));
+            finished.report.job = self.name(job);
+            for listener in order.listeners {
+                let (finished, held) = (finished.clone(), Undelivered::nothing());
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
+            }
+        }
+    }
+
+    fn report(&self, ended: &Ended, order: &Order, content: ContentType, output_bytes: usize) -> Report {
+        let place = ended.place;
+        Report {
+            job: self.name(ended.job),
+            task: order.task.clone(),
+            outcome: ended.outcome,
+            error: ended.error.clone(),
+            attempts: ended.attempts,
+            receipt: Receipt {
+                queued_us: micros(ended.queued),
+                run_us: micros(ended.run),
+                returned_us: micros(ended.returned),
+                worker_pid: place.and_then(|place| self.crew.pid(place.worker)).unwrap_or(0),
+                slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
+                incarnation: place.map_or(0, |place| place.incarnation),
+                input_bytes: order.input.len() as u64,
+                output_bytes: output_bytes as u64,
+                usage: ended.usage,
+            },
+            content,
+        }
+    }
+}
+
+/// What is said of a job that was refused: it never got an id.
+pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
+    let report = Report {
+        job: String::new(),
+        task: task.to_owned(),
+        outcome: error.code,
+        error: Some(error),
+        attempts: 0,
+        receipt: Receipt::default(),
+        content: ContentType::default(),
+    };
+    Finished { report, output: Bytes::new() }
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,201 @@
+//! Lists in pages: some rows at a time, however long the list is and whatever happens to it meanwhile. A page says where
+//! the next one begins, by what it showed last and not by a number of rows, so nothing is left out.
+//!
+//! ```text
+//!   jobs     those that live, the youngest first ---> those that have ended, the youngest first
+//!            live/ID                                  ended/ID        (one that ends meanwhile may be seen twice)
+//!   dead     the youngest first: ID
+//!   workers  by slot: its number
+//! ```
+
+use super::Hub;
+use crate::limits::{PAGE_BYTES_MAX, PAGE_ROWS_MAX};
+use offload_core::ids::{JobId, SlotIndex};
+use offload_protocol::messages::View;
+use serde::Serialize;
+
+/// All jobs are older than this one.
+const YOUNGEST: JobId = JobId(u64::MAX);
+
+const LIVE: &str = "live/";
+const ENDED: &str = "ended/";
+
+/// Some rows of a list, as JSON.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// An array of them.
+    pub(crate) rows: Vec<u8>,
+    /// Where the next page begins; none if there is no other.
+    pub(crate) next: Option<String>,
+}
+
+impl Page {
+    /// The page as an object of both.
+    pub(crate) fn into_document(self) -> Vec<u8> {
+        let next = serde_json::Value::from(self.next).to_string();
+        [b"{\"rows\":", self.rows.as_slice(), b",\"next\":", next.as_bytes(), b"}"].concat()
+    }
+}
+
+/// The row of a list that was shown last.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Live(JobId),
+    Ended(JobId),
+    Dead(JobId),
+    Slot(SlotIndex),
+}
+
+/// A page in the making.
+struct Rows {
+    json: Vec<u8>,
+    count: usize,
+    most: usize,
+    last: Option<Place>,
+    /// A row did not fit any more.
+    is_full: bool,
+}
+
+impl Rows {
+    fn at_most(most: usize) -> Rows {
+        let most = most.clamp(1, PAGE_ROWS_MAX);
+        Rows { json: b"[".to_vec(), count: 0, most, last: None, is_full: false }
+    }
+
+    /// Adds a row if it fits. The first one always does, so that each page goes further.
+    fn push<T: Serialize>(&mut self, place: Place, row: impl FnOnce() -> T) {
+        if self.count >= self.most {
+            self.is_full = true;
+            return;
+        }
+        let before = self.json.len();
+        if self.count > 0 {
+            self.json.push(b',');
+        }
+        serde_json::to_writer(&mut self.json, &row()).expect("views have string keys");
+        if self.count > 0 && self.json.len() >= PAGE_BYTES_MAX {
+            self.json.truncate(before);
+            self.is_full = true;
+            return;
+        }
+        self.count += 1;
+        self.last = Some(place);
+    }
+}
+
+impl Hub {
+    /// The rows of a list after that place (as a page before said, or empty for the beginning), at most so many. None if
+    /// there is no such list or no such place.
+    pub(crate) fn page(&self, view: View, after: &str, most: usize) -> Option<Page> {
+        let mut rows = Rows::at_most(most);
+        match view {
+            View::Jobs => self.add_jobs(self.jobs_after(after)?, &mut rows),
+            View::Dead => self.add_dead(self.older_than(after)?, &mut rows),
+            View::Workers => self.add_workers(slot_after(after)?, &mut rows),
+            View::Status | View::Tasks => return None,
+        }
+        let next = rows.last.filter(|_| rows.is_full).map(|last| self.name_of(last));
+        rows.json.push(b']');
+        Some(Page { rows: rows.json, next })
+    }
+
+    /// The oldest live job and the oldest ended one that were shown.
+    fn jobs_after(&self, after: &str) -> Option<(JobId, JobId)> {
+        match (after.strip_prefix(LIVE), after.strip_prefix(ENDED)) {
+            (Some(live), _) => Some((self.find(live)?, YOUNGEST)),
+            (_, Some(ended)) => Some((JobId(0), self.find(ended)?)),
+            (None, None) => after.is_empty().then_some((YOUNGEST, YOUNGEST)),
+        }
+    }
+
+    fn older_than(&self, after: &str) -> Option<JobId> {
+        if after.is_empty() { Some(YOUNGEST) } else { self.find(after) }
+    }
+
+    fn add_jobs(&self, (live, ended): (JobId, JobId), rows: &mut Rows) {
+        for (id, job) in self.core.jobs().before(live) {
+            rows.push(Place::Live(id), || self.live_job(id, job));
+            if rows.is_full {
+                return;
+            }
+        }
+        for (id, record) in self.finished.before(ended) {
+            rows.push(Place::Ended(id), || Hub::ended_job(record));
+            if rows.is_full {
+                return;
+            }
+        }
+    }
+
+    fn add_dead(&self, younger: JobId, rows: &mut Rows) {
+        for (id, letter) in self.dead_before(younger) {
+            rows.push(Place::Dead(id), || letter);
+            if rows.is_full {
+                return;
+            }
+        }
+    }
+
+    fn add_workers(&self, first: SlotIndex, rows: &mut Rows) {
+        let slots = self.core.slots();
+        for slot in (first..slots.len()).filter(|&slot| slots[slot].is_there()) {
+            rows.push(Place::Slot(slot), || self.worker_view(slot));
+            if rows.is_full {
+                return;
+            }
+        }
+    }
+
+    fn name_of(&self, place: Place) -> String {
+        match place {
+            Place::Live(job) => format!("{LIVE}{}", self.name(job)),
+            Place::Ended(job) => format!("{ENDED}{}", self.name(job)),
+            Place::Dead(job) => self.name(job),
+            Place::Slot(slot) => slot.to_string(),
+        }
+    }
+}
+
+fn slot_after(after: &str) -> Option<SlotIndex> {
+    if after.is_empty() { Some(0) } else { after.parse::<SlotIndex>().ok()?.checked_add(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(most: usize, lengths: &[usize]) -> Rows {
+        let mut rows = Rows::at_most(most);
+        for (slot, length) in lengths.iter().enumerate() {
+            rows.push(Place::Slot(slot), || "x".repeat(*length));
+            if rows.is_full {
+                break;
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn a_page_ends_with_its_rows_or_with_its_bytes() {
+        assert!(!filled(3, &[1; 3]).is_full);
+        let by_number = filled(3, &[1; 4]);
+        assert!(by_number.is_full && by_number.count == 3);
+        let by_bytes = filled(1000, &[1000; 1000]);
+        assert!(by_bytes.is_full && by_bytes.json.len() < PAGE_BYTES_MAX, "{}", by_bytes.json.len());
+        assert_eq!(by_bytes.count, PAGE_BYTES_MAX / 1003);
+    }
+
+    #[test]
+    fn a_row_that_is_longer_than_a_page_is_a_page() {
+        let rows = filled(1000, &[2 * PAGE_BYTES_MAX, 1]);
+        assert!(rows.is_full && rows.count == 1);
+        assert!(matches!(rows.last, Some(Place::Slot(0))));
+    }
+
+    #[test]
+    fn a_page_says_where_the_next_one_begins() {
+        let page = |next: Option<&str>| Page { rows: b"[1,2]".to_vec(), next: next.map(str::to_owned) };
+        assert_eq!(page(Some("a\"b")).into_document(), br#"{"rows":[1,2],"next":"a\"b"}"#);
+        assert_eq!(page(None).into_document(), br#"{"rows":[1,2],"next":null}"#);
+    }
+}
