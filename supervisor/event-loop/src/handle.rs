@@ -240,7 +240,7 @@ impl LoopHandle {
         site: Site,
         callback: impl FnMut(&mut Context) + 'static,
     ) -> HandleId {
-        let kind = Kind::Hook { phase, callback: Some(Box::new(callback)) };
+        let kind = Kind::Hook { phase, resumed_in: None, callback: Some(Box::new(callback)) };
         let id = self.shared.handles.borrow_mut().insert(kind, site);
         self.shared.drop_if_gone();
         id
@@ -270,13 +270,16 @@ impl LoopHandle {
         })
     }
 
-    /// Changes in which directions a watcher looks. With [`Interest::NONE`] it rests.
+    /// Changes in which directions a watcher looks. With [`Interest::NONE`] it rests. For one that is
+    /// [paused](LoopHandle::pause) it counts from the moment when it is resumed.
     ///
     /// # Errors
     /// [`LoopError::AlreadyClosed`], [`LoopError::NotAWatcher`], or what the kernel says.
     pub fn set_interest(&self, id: HandleId, interest: Interest) -> Result<(), LoopError> {
         let (source, current) = self.watched(id)?;
-        self.shared.poller.change(source.as_fd(), id.0.to_bits(), current, interest)?;
+        if let Some(current) = current {
+            self.shared.poller.change(source.as_fd(), id.0.to_bits(), current, interest)?;
+        }
         self.shared.handles.borrow_mut().change(id.0, |handle| {
             if let Kind::Watch { interest: current, .. } = &mut handle.kind {
                 *current = interest;
@@ -285,11 +288,15 @@ impl LoopHandle {
         Ok(())
     }
 
-    fn watched(&self, id: HandleId) -> Result<(Rc<dyn AsFd>, Interest), LoopError> {
-        match self.shared.handles.borrow().get(id.0).map(|handle| &handle.kind) {
-            Some(Kind::Watch { source, interest, .. }) => Ok((Rc::clone(source), *interest)),
-            Some(_) => Err(LoopError::NotAWatcher),
-            None => Err(LoopError::AlreadyClosed),
+    /// What a watcher looks at and, unless it is paused, in which directions.
+    fn watched(&self, id: HandleId) -> Result<(Rc<dyn AsFd>, Option<Interest>), LoopError> {
+        let handles = self.shared.handles.borrow();
+        let handle = handles.get(id.0).ok_or(LoopError::AlreadyClosed)?;
+        match &handle.kind {
+            Kind::Watch { source, interest, .. } => {
+                Ok((Rc::clone(source), (!handle.is_paused).then_some(*interest)))
+            }
+            _ => Err(LoopError::NotAWatcher),
         }
     }
 

@@ -51,6 +51,12 @@ impl Immediates {
         self.referenced -= usize::from(was_referenced);
     }
 
+    /// Nothing if the immediate has run, or was cleared.
+    pub(super) fn is_referenced(&self, id: ImmediateId) -> Option<bool> {
+        let place = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
+        self.queue.get(place)?.as_ref().map(|waiting| waiting.referenced)
+    }
+
     fn place_of(&mut self, id: ImmediateId) -> Option<&mut Option<Waiting>> {
         let place = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
         self.queue.get_mut(place)

@@ -61,7 +61,7 @@ impl Context {
             return;
         }
         let mut hooks = std::mem::take(&mut self.buffers.hooks);
-        self.handle.shared.handles.borrow().list_hooks(phase, &mut hooks);
+        self.handle.shared.handles.borrow_mut().list_hooks(phase, &mut hooks);
         let mut budget = self.starvation_budget();
         for (index, &key) in hooks.iter().enumerate() {
             self.run_hook(phase, key);

@@ -160,6 +160,11 @@ impl<T> Wheel<T> {
         self.timers.get_mut(key).map(|timer| &mut timer.value)
     }
 
+    /// The value and its due tick, which means nothing while it is fetched.
+    pub(super) fn get(&self, key: Key) -> Option<(&T, u64)> {
+        self.timers.get(key).map(|timer| (&timer.value, timer.due))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.timers.iter().map(|timer| &timer.value)
     }

@@ -19,16 +19,16 @@
 //! Unlike a watcher, a source calls its callbacks itself, each with its own place of registration, and after each of
 //! them the ticks and microtasks run.
 
+mod base;
 mod child;
 mod demand;
 mod error;
 mod executable;
 mod listener;
-mod place;
 mod reaper;
 mod stream;
-mod stream_core;
 mod stream_futures;
+mod stream_inner;
 mod stream_io;
 mod transport;
 mod udp;
@@ -41,7 +41,7 @@ pub use stream::{Incoming, Stream};
 pub use transport::Address;
 pub use udp::{Datagram, UdpSocket};
 
-pub(super) use place::{Registration, Source};
+pub(super) use base::{Registration, Source};
 
 /// How often one source is read, or accepted from, for one event. Another event follows if there is more, after
 /// the other sources had theirs.

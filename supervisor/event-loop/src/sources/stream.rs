@@ -7,8 +7,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::SourceError;
-use super::demand::Demand;
-use super::stream_core::{ConnectCallback, Core, Gone, Link};
+use super::base::impl_references;
+use super::demand::Receiver;
+use super::stream_inner::{ConnectCallback, Gone, Link, StreamInner};
 use super::transport::{self, Address, Connecting, Transport};
 use crate::callback::Site;
 use crate::{Context, LoopHandle};
@@ -30,7 +31,7 @@ pub enum Incoming<'a> {
 /// its last handle is dropped; who wants to know calls [`Stream::close`].
 #[derive(Clone)]
 pub struct Stream {
-    pub(super) core: Rc<Core>,
+    pub(super) inner: Rc<StreamInner>,
 }
 
 /// Making.
@@ -105,7 +106,7 @@ impl Stream {
         descriptor: OwnedFd,
         transport: Transport,
     ) -> Stream {
-        Stream { core: Core::new(event_loop, site, Link::Open(descriptor), transport) }
+        Stream { inner: StreamInner::new(event_loop, site, Link::Open(descriptor), transport) }
     }
 
     pub(super) fn connecting(
@@ -120,17 +121,17 @@ impl Stream {
             Err(error) => (None, Some(Err(error))),
         };
         let link = Link::Connecting { descriptor, site, done };
-        let core = Core::new(event_loop, site, link, Transport::Socket);
+        let inner = StreamInner::new(event_loop, site, link, Transport::Socket);
         // What is known already needs no watching.
-        let result = known.or_else(|| core.update().err().map(Err));
+        let result = known.or_else(|| inner.update().err().map(Err));
         if let Some(result) = result {
-            core.put_off_connect(site, result);
+            inner.put_off_connect(site, result);
         }
-        Stream { core }
+        Stream { inner }
     }
 
-    pub(super) fn of(core: &Rc<Core>) -> Stream {
-        Stream { core: Rc::clone(core) }
+    pub(super) fn of(inner: &Rc<StreamInner>) -> Stream {
+        Stream { inner: Rc::clone(inner) }
     }
 }
 
@@ -147,25 +148,13 @@ impl Stream {
         &self,
         callback: impl FnMut(&mut Context, &Stream, Incoming<'_>) + 'static,
     ) -> Result<(), SourceError> {
-        let mut state = self.core.state.borrow_mut();
-        state.open_or_connecting()?;
-        let started = state.reader.start(Location::caller(), Box::new(callback));
-        drop(state);
-        if started.is_err() {
-            return Err(SourceError::AlreadyReading);
-        }
-        self.core.update().inspect_err(|_| self.read_stop())
+        self.inner.start(Location::caller(), Box::new(callback))
     }
 
     /// Ends what [`Stream::read_start`] began; nothing happens if it is over. What has not been read stays with the
     /// kernel.
     pub fn read_stop(&self) {
-        let mut state = self.core.state.borrow_mut();
-        let stopped = if state.reader.is_callback() { state.reader.stop() } else { Demand::Nobody };
-        drop(state);
-        // It can only want less than before.
-        let _ = self.core.update();
-        drop(stopped);
+        self.inner.stop();
     }
 }
 
@@ -185,7 +174,7 @@ impl Stream {
         bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
         done: impl FnOnce(&mut Context, Result<(), SourceError>) + 'static,
     ) -> Result<(), SourceError> {
-        self.core.write(bytes, Location::caller(), Box::new(done))
+        self.inner.write(bytes, Location::caller(), Box::new(done))
     }
 
     /// Writes as many of `bytes` as there is room for at once, and tells how many.
@@ -194,7 +183,7 @@ impl Stream {
     /// [`SourceError::WouldBlock`] if there is none, if other writes wait, or while it connects; otherwise as
     /// [`Stream::write`], and what the system says.
     pub fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
-        self.core.try_write(bytes)
+        self.inner.try_write(bytes)
     }
 
     /// Ends the writing side when everything is written, and tells `done`. Reading goes on. For the writing end of a
@@ -208,20 +197,20 @@ impl Stream {
         &self,
         done: impl FnOnce(&mut Context, Result<(), SourceError>) + 'static,
     ) -> Result<(), SourceError> {
-        self.core.shut_down(Location::caller(), Box::new(done))
+        self.inner.shut_down(Location::caller(), Box::new(done))
     }
 
     /// How many bytes wait to be written.
     pub fn queued_bytes(&self) -> usize {
-        self.core.state.borrow().writer.queued()
+        self.inner.state.borrow().writer.queued()
     }
 
     /// How many bytes may wait at most; 1 MiB if nobody says otherwise. What waits already stays. A write that is
     /// not answered yet counts 64 bytes beside its own, so the limit bounds the number of writes, too: with 1 MiB it
     /// is 16,384, however short they are. The first one only has to fit with its own bytes.
     pub fn set_write_limit(&self, bytes: usize) {
-        self.core.state.borrow_mut().writer.set_limit(bytes);
-        self.core.tell_of_room();
+        self.inner.state.borrow_mut().writer.set_limit(bytes);
+        self.inner.tell_of_room();
     }
 }
 
@@ -232,7 +221,7 @@ impl Stream {
     /// # Errors
     /// [`SourceError::Io`] if it is no TCP stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_nodelay(&self, is_set: bool) -> Result<(), SourceError> {
-        transport::set_no_delay(self.core.state.borrow().socket()?, is_set)
+        transport::set_no_delay(self.inner.state.borrow().socket()?, is_set)
     }
 
     /// The address of this end, also while it connects.
@@ -241,7 +230,7 @@ impl Stream {
     /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`] if connecting has failed,
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.core.state.borrow().socket()?)
+        Address::local(self.inner.state.borrow().socket()?)
     }
 
     /// The address of the other end.
@@ -249,22 +238,12 @@ impl Stream {
     /// # Errors
     /// As [`Stream::local_address`].
     pub fn peer_address(&self) -> Result<Address, SourceError> {
-        Address::peer(self.core.state.borrow().open()?)
-    }
-
-    /// Lets the loop end although this stream is read. A write or connect under way keeps it alive still.
-    pub fn unref(&self) {
-        self.core.place.unref();
-    }
-
-    /// Undoes [`Stream::unref`].
-    pub fn ref_(&self) {
-        self.core.place.ref_();
+        Address::peer(self.inner.state.borrow().open()?)
     }
 
     /// It was closed, by its handle or with its loop.
     pub fn is_closed(&self) -> bool {
-        matches!(self.core.state.borrow().link, Link::Gone(Gone::Closed))
+        matches!(self.inner.state.borrow().link, Link::Gone(Gone::Closed))
     }
 
     /// Closes the stream at once. The read callback is never called again; connects, writes and shutdowns that are
@@ -274,6 +253,8 @@ impl Stream {
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
     #[track_caller]
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        self.core.close(Location::caller(), on_closed)
+        self.inner.close(Location::caller(), on_closed)
     }
 }
+
+impl_references!(Stream);

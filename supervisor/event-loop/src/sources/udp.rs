@@ -3,19 +3,19 @@
 //! There is no write queue: a datagram that finds no room is refused, and its owner knows best whether an old one is
 //! still worth sending. Who wants to wait for room awaits [`UdpSocket::writable`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::panic::Location;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::demand::{Demand, Next, Wanted};
-use super::place::{Life, Place, Source};
-use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
-use crate::{Context, Interest, LoopHandle, Phase, Readiness};
+use super::base::{Liveness, Source, SourceBase, impl_references};
+use super::demand::{Demand, Receiver, Waiting, Wanted};
+use super::{INCOMING_BYTES, SourceError};
+use crate::{AliveKind, Context, Interest, LoopHandle, Readiness};
 
 /// What a receiving callback is told: the datagram and who sent it.
 pub type Datagram<'a> = Result<(&'a [u8], SocketAddr), SourceError>;
@@ -27,14 +27,12 @@ type ReceiveCallback = Box<dyn FnMut(&mut Context, &UdpSocket, Datagram<'_>)>;
 /// The loop keeps a socket whose callback waits; any other is closed when its last handle is dropped.
 #[derive(Clone)]
 pub struct UdpSocket {
-    core: Rc<Core>,
+    inner: Rc<UdpInner>,
 }
 
-struct Core {
-    place: Place,
+struct UdpInner {
+    base: SourceBase,
     state: RefCell<State>,
-    /// How many datagrams futures took since the last event.
-    turns: Cell<u32>,
 }
 
 struct State {
@@ -56,8 +54,12 @@ impl State {
         read | write
     }
 
-    fn life(&self) -> Life {
-        Life { is_active: !self.interest().is_none(), is_busy: false, is_kept: self.receiver.is_callback() }
+    fn life(&self) -> Liveness {
+        Liveness {
+            is_active: !self.interest().is_none(),
+            is_busy: false,
+            is_kept: self.receiver.is_callback(),
+        }
     }
 }
 
@@ -73,15 +75,11 @@ impl UdpSocket {
         let site = Location::caller();
         let (receiver, waiting_for_room) = (Demand::Nobody, Vec::new());
         let state = State { socket: Some(socket), receiver, waiting_for_room };
-        let core = Rc::new_cyclic(|core: &Weak<Core>| {
-            let core: Weak<Core> = core.clone();
-            Core {
-                place: Place::new(event_loop, site, core),
-                state: RefCell::new(state),
-                turns: Cell::new(0),
-            }
+        let inner = Rc::new_cyclic(|inner| UdpInner {
+            base: SourceBase::new(event_loop, site, AliveKind::UdpSocket, inner),
+            state: RefCell::new(state),
         });
-        Ok(UdpSocket { core })
+        Ok(UdpSocket { inner })
     }
 
     /// From here on only datagrams of `peer` come in, and [`UdpSocket::send`] goes there.
@@ -89,7 +87,7 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`], or what the system says.
     pub fn connect(&self, peer: SocketAddr) -> Result<(), SourceError> {
-        Ok(self.core.state.borrow().open()?.connect(peer)?)
+        Ok(self.inner.state.borrow().open()?.connect(peer)?)
     }
 
     /// Sends one datagram, whole or not at all.
@@ -98,7 +96,7 @@ impl UdpSocket {
     /// [`SourceError::WouldBlock`] without room for it now, [`SourceError::Closed`], or what the system says, which
     /// may concern an earlier datagram.
     pub fn send_to(&self, bytes: &[u8], receiver: SocketAddr) -> Result<(), SourceError> {
-        let state = self.core.state.borrow();
+        let state = self.inner.state.borrow();
         state.open()?.send_to(bytes, receiver)?;
         Ok(())
     }
@@ -108,7 +106,7 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::send_to`].
     pub fn send(&self, bytes: &[u8]) -> Result<(), SourceError> {
-        let state = self.core.state.borrow();
+        let state = self.inner.state.borrow();
         state.open()?.send(bytes)?;
         Ok(())
     }
@@ -118,9 +116,9 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`], [`SourceError::OutOfDescriptors`].
     pub async fn writable(&self) -> Result<(), SourceError> {
-        let waiting = Waiting { core: &self.core, ticket: self.core.place.next_ticket() };
+        let waiting = WaitingForRoom { inner: &self.inner, ticket: self.inner.base.next_ticket() };
         let mut has_waited = false;
-        poll_fn(|context| self.core.poll_room(waiting.ticket, context.waker(), &mut has_waited)).await
+        poll_fn(|context| self.inner.poll_room(waiting.ticket, context.waker(), &mut has_waited)).await
     }
 
     /// Calls `callback` with each datagram that comes in, at most 32 for one event. Errors are told, too, such as
@@ -134,23 +132,12 @@ impl UdpSocket {
         &self,
         callback: impl FnMut(&mut Context, &UdpSocket, Datagram<'_>) + 'static,
     ) -> Result<(), SourceError> {
-        let mut state = self.core.state.borrow_mut();
-        state.open()?;
-        let started = state.receiver.start(Location::caller(), Box::new(callback));
-        drop(state);
-        if started.is_err() {
-            return Err(SourceError::AlreadyReading);
-        }
-        self.core.update().inspect_err(|_| self.receive_stop())
+        self.inner.start(Location::caller(), Box::new(callback))
     }
 
     /// Ends what [`UdpSocket::receive_start`] began; nothing happens if it is over.
     pub fn receive_stop(&self) {
-        let mut state = self.core.state.borrow_mut();
-        let stopped = if state.receiver.is_callback() { state.receiver.stop() } else { Demand::Nobody };
-        drop(state);
-        self.core.rest();
-        drop(stopped);
+        self.inner.stop();
     }
 
     /// The next datagram: how many bytes of it are in `buffer`, which cuts off what is longer, and who sent it.
@@ -159,8 +146,12 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::receive_start`], and what the system says.
     pub async fn receive_from(&self, buffer: &mut [u8]) -> Result<(usize, SocketAddr), SourceError> {
-        let waiting = Waiting { core: &self.core, ticket: self.core.place.next_ticket() };
-        poll_fn(|context| self.core.poll_receive(waiting.ticket, context.waker().clone(), buffer)).await
+        let waiting = Waiting::new(&*self.inner);
+        poll_fn(|context| {
+            let receive = || self.inner.receive(&mut *buffer);
+            self.inner.poll_next(waiting.ticket, context.waker(), receive)
+        })
+        .await
     }
 
     /// The address of this socket.
@@ -168,17 +159,7 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<SocketAddr, SourceError> {
-        Ok(self.core.state.borrow().open()?.local_addr()?)
-    }
-
-    /// Lets the loop end although this socket receives.
-    pub fn unref(&self) {
-        self.core.place.unref();
-    }
-
-    /// Undoes [`UdpSocket::unref`].
-    pub fn ref_(&self) {
-        self.core.place.ref_();
+        Ok(self.inner.state.borrow().open()?.local_addr()?)
     }
 
     /// Closes the socket at once. `on_closed` runs in the closing phase.
@@ -187,8 +168,8 @@ impl UdpSocket {
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
     #[track_caller]
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        let Some(mut state) = self.core.take_apart() else { return Err(SourceError::Closed) };
-        self.core.place.run_in_closing(Location::caller(), on_closed);
+        let Some(mut state) = self.inner.take_apart() else { return Err(SourceError::Closed) };
+        self.inner.base.run_in_closing(Location::caller(), on_closed);
         if let Wanted::Future(waker) = state.receiver.take() {
             waker.wake();
         }
@@ -197,30 +178,9 @@ impl UdpSocket {
     }
 }
 
-impl Core {
-    /// Tells the loop what the socket waits for now. Receiving stays watched until a datagram comes that nobody
-    /// wants.
-    fn update(&self) -> Result<(), SourceError> {
-        let current = self.place.interest();
-        let is_receiving = current | Interest::READ == current;
-        self.apply(if is_receiving { Interest::READ } else { Interest::NONE })
-    }
+impl_references!(UdpSocket);
 
-    fn rest(&self) {
-        // Asking for less cannot fail.
-        let _ = self.apply(Interest::NONE);
-    }
-
-    fn apply(&self, also: Interest) -> Result<(), SourceError> {
-        let state = self.state.borrow();
-        let interest = state.interest() | also;
-        let watched = state.open().and_then(|socket| self.place.watch(socket.as_fd(), interest));
-        let life = state.life();
-        drop(state);
-        self.place.live(life);
-        watched
-    }
-
+impl UdpInner {
     fn receive(&self, buffer: &mut [u8]) -> Result<(usize, SocketAddr), SourceError> {
         let state = self.state.borrow();
         let socket = state.open()?;
@@ -228,18 +188,6 @@ impl Core {
             match socket.recv_from(buffer) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 result => return Ok(result?),
-            }
-        }
-    }
-
-    fn receive_ready(self: &Rc<Self>, context: &mut Context) {
-        for _ in 0..TURNS_PER_EVENT {
-            let next = self.state.borrow().receiver.next();
-            match next {
-                Next::Call if self.receive_for_callback(context) => {}
-                Next::Call => return,
-                Next::Wake => return self.wake_receiver(),
-                Next::Nobody => return self.rest(),
             }
         }
     }
@@ -253,55 +201,19 @@ impl Core {
             context.buffers.incoming = buffer;
             return false;
         }
-        let wanted = self.state.borrow_mut().receiver.take();
-        let Wanted::Callback(site, mut callback) = wanted else { return false };
         let datagram = received.map(|(count, sender)| (&buffer[..count], sender));
-        let socket = UdpSocket { core: Rc::clone(self) };
-        let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &socket, datagram));
-        let stopped = self.state.borrow_mut().receiver.restore(site, callback);
-        let dropped = context.drop_guarded(stopped);
+        let socket = UdpSocket { inner: Rc::clone(self) };
+        let call =
+            |callback: &mut ReceiveCallback, context: &mut Context, _| callback(context, &socket, datagram);
+        let was_called = self.call_back(context, call);
         context.buffers.incoming = buffer;
-        context.finish_call(panic.or(dropped));
-        true
-    }
-
-    fn wake_receiver(&self) {
-        let wanted = self.state.borrow_mut().receiver.take();
-        let Wanted::Future(waker) = wanted else { return };
-        // It can only want less than before.
-        let _ = self.update();
-        waker.wake();
+        was_called
     }
 
     fn wake_senders(&self) {
         let wakers = std::mem::take(&mut self.state.borrow_mut().waiting_for_room);
-        // It can only want less than before.
-        let _ = self.update();
+        self.want_less();
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
-    }
-
-    fn poll_receive(
-        &self,
-        ticket: u64,
-        waker: Waker,
-        buffer: &mut [u8],
-    ) -> Poll<Result<(usize, SocketAddr), SourceError>> {
-        let admitted = self.state.borrow().receiver.admit(ticket);
-        if let Err(error) = admitted {
-            return Poll::Ready(Err(error));
-        }
-        let has_turns = self.turns.replace(self.turns.get().saturating_add(1)) < TURNS_PER_EVENT;
-        let received = match has_turns {
-            true => self.receive(buffer),
-            false => self.state.borrow().open().and(Err(SourceError::WouldBlock)),
-        };
-        if !matches!(received, Err(SourceError::WouldBlock)) {
-            self.leave(ticket);
-            return Poll::Ready(received);
-        }
-        let replaced = self.state.borrow_mut().receiver.wait(ticket, waker);
-        drop(replaced);
-        self.wait_for_event(ticket)
     }
 
     /// The kernel says for sure only by an event, so every future waits for one.
@@ -311,32 +223,26 @@ impl Core {
             return Poll::Ready(self.state.borrow().open().map(|_| ()));
         }
         *has_waited = true;
-        self.leave(ticket);
+        self.leave_room(ticket);
         let waker = waker.clone();
         self.state.borrow_mut().waiting_for_room.push((ticket, waker));
-        self.wait_for_event(ticket)
-    }
-
-    fn wait_for_event<T>(&self, ticket: u64) -> Poll<Result<T, SourceError>> {
         match self.update() {
             Ok(()) => Poll::Pending,
             Err(error) => {
-                self.leave(ticket);
+                self.leave_room(ticket);
                 Poll::Ready(Err(error))
             }
         }
     }
 
     /// The future with this ticket waits no more.
-    fn leave(&self, ticket: u64) {
+    fn leave_room(&self, ticket: u64) {
         let mut state = self.state.borrow_mut();
-        let receiver = state.receiver.leave(ticket);
         let own = state.waiting_for_room.iter().position(|(other, _)| *other == ticket);
-        let sender = own.map(|index| state.waiting_for_room.swap_remove(index));
+        let left = own.map(|index| state.waiting_for_room.swap_remove(index));
         drop(state);
-        if receiver.is_some() || sender.is_some() {
-            // It can only want less than before.
-            let _ = self.update();
+        if left.is_some() {
+            self.want_less();
         }
     }
 
@@ -347,19 +253,45 @@ impl Core {
         let closed = State { socket: None, receiver: Demand::Nobody, waiting_for_room: Vec::new() };
         let taken = std::mem::replace(&mut *state, closed);
         drop(state);
-        self.place.leave(taken.socket.as_ref().map(AsFd::as_fd));
+        self.base.leave(taken.socket.as_ref().map(AsFd::as_fd));
         Some(taken)
     }
 }
 
-impl Source for Core {
+impl Receiver for UdpInner {
+    type Callback = ReceiveCallback;
+
+    fn base(&self) -> &SourceBase {
+        &self.base
+    }
+
+    fn demand(&self) -> RefMut<'_, Demand<ReceiveCallback>> {
+        RefMut::map(self.state.borrow_mut(), |state| &mut state.receiver)
+    }
+
+    fn check_open(&self) -> Result<(), SourceError> {
+        self.state.borrow().open().map(drop)
+    }
+
+    fn apply(&self, also: Interest) -> Result<(), SourceError> {
+        let state = self.state.borrow();
+        let interest = state.interest() | also;
+        let watched = state.open().and_then(|socket| self.base.watch(socket.as_fd(), interest));
+        let life = state.life();
+        drop(state);
+        self.base.set_life(life);
+        watched
+    }
+}
+
+impl Source for UdpInner {
     fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness) {
-        self.turns.set(0);
+        self.base.begin_event();
         if readiness.is_writable() {
             self.wake_senders();
         }
         if readiness.is_readable() {
-            self.receive_ready(context);
+            self.take_in(|| self.receive_for_callback(context));
         }
     }
 
@@ -369,21 +301,21 @@ impl Source for Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for UdpInner {
     fn drop(&mut self) {
         let remains = self.take_apart();
         drop(remains);
     }
 }
 
-/// A future that waits for a datagram or for room. Dropping it ends its waiting.
-struct Waiting<'a> {
-    core: &'a Core,
+/// A future that waits for room. Dropping it ends its waiting.
+struct WaitingForRoom<'a> {
+    inner: &'a UdpInner,
     ticket: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingForRoom<'_> {
     fn drop(&mut self) {
-        self.core.leave(self.ticket);
+        self.inner.leave_room(self.ticket);
     }
 }

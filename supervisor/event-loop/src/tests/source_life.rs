@@ -102,7 +102,7 @@ fn the_site_of_a_source_tells_why_the_loop_is_alive() {
     assert_eq!(event_loop.why_alive().len(), 0);
     reader.read_start(|_, _, _| ()).unwrap();
     let reasons = event_loop.why_alive();
-    let [Alive { what: AliveKind::Source, site, count: 1 }] = *reasons else { panic!("{reasons:?}") };
+    let [Alive { what: AliveKind::Stream, site, count: 1 }] = *reasons else { panic!("{reasons:?}") };
     assert_eq!((site.line(), site.file()), (line, file!()));
 }
 
