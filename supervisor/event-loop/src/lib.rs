@@ -108,7 +108,10 @@ pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
 pub use remote::{Notifier, Remote};
 pub use requests::{Request, RequestId};
-pub use sources::{Address, Child, Datagram, Incoming, Listener, SourceError, Stream, UdpSocket};
+pub use sources::{
+    Address, BoundTcp, Child, Datagram, Descriptor, Incoming, Listener, MulticastGroup, SEND_QUEUE_BYTES_MAX,
+    SEND_QUEUE_LEN_MAX, SourceError, Stream, TcpOptions, UdpOptions, UdpSocket,
+};
 pub use tasks::{JoinError, JoinHandle};
 pub use timers::{Catchup, TimerId};
 pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};

@@ -20,7 +20,9 @@ use rustix::io::Errno;
 
 use super::base::{Liveness, Source, SourceBase, impl_references};
 use super::demand::{Demand, Receiver, Waiting, Wanted};
+use super::descriptor::Descriptor;
 use super::stream::Stream;
+use super::tcp::TcpOptions;
 use super::transport::{self, Address, Transport};
 use super::{SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
@@ -48,7 +50,7 @@ struct ListenerInner {
 
 struct State {
     /// Missing once the listener is closed.
-    socket: Option<OwnedFd>,
+    socket: Option<Rc<OwnedFd>>,
     acceptor: Demand<AcceptCallback>,
     pause: Option<TimerId>,
 }
@@ -61,13 +63,14 @@ impl State {
 
 impl Listener {
     /// Listens at `address`; port 0 lets the system choose one, which [`Listener::local_address`] tells.
-    /// Connections wait in the kernel until somebody accepts them.
+    /// Connections wait in the kernel until somebody accepts them. For other than the default options there is
+    /// [`TcpOptions::listen`], and [`TcpOptions::bind`] for an address that is wanted before connections are.
     ///
     /// # Errors
     /// [`SourceError::Io`] for an address in use and the like, [`SourceError::OutOfDescriptors`].
     #[track_caller]
     pub fn tcp(event_loop: &LoopHandle, address: SocketAddr) -> Result<Listener, SourceError> {
-        Ok(Listener::new(event_loop, Location::caller(), transport::listen_tcp(address)?))
+        TcpOptions::new().listen(event_loop, address)
     }
 
     /// Listens at the Unix socket `path`, which must not exist before.
@@ -80,8 +83,8 @@ impl Listener {
         Ok(Listener::new(event_loop, Location::caller(), transport::listen_unix(path.as_ref())?))
     }
 
-    fn new(event_loop: &LoopHandle, site: Site, socket: OwnedFd) -> Listener {
-        let state = State { socket: Some(socket), acceptor: Demand::Nobody, pause: None };
+    pub(super) fn new(event_loop: &LoopHandle, site: Site, socket: OwnedFd) -> Listener {
+        let state = State { socket: Some(Rc::new(socket)), acceptor: Demand::Nobody, pause: None };
         let inner = Rc::new_cyclic(|inner| ListenerInner {
             base: SourceBase::new(event_loop, site, AliveKind::Listener, inner),
             state: RefCell::new(state),
@@ -130,6 +133,14 @@ impl Listener {
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
         Address::local(self.inner.state.borrow().open()?)
+    }
+
+    /// Its file descriptor.
+    ///
+    /// # Errors
+    /// [`SourceError::Closed`].
+    pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
+        self.inner.state.borrow().socket.clone().map(Descriptor::new).ok_or(SourceError::Closed)
     }
 
     /// Closes the listener at once. Connections that nobody accepted are refused; the streams of others go on.
@@ -206,7 +217,7 @@ impl ListenerInner {
     }
 
     /// Leaves the loop. Nothing if that happened before. What is returned is dropped by who holds no borrow.
-    fn take_apart(&self) -> Option<(OwnedFd, Demand<AcceptCallback>)> {
+    fn take_apart(&self) -> Option<(Rc<OwnedFd>, Demand<AcceptCallback>)> {
         let mut state = self.state.borrow_mut();
         let socket = state.socket.take()?;
         let acceptor = state.acceptor.stop();

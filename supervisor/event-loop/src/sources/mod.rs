@@ -19,27 +19,37 @@
 //! Unlike a watcher, a source calls its callbacks itself, each with its own place of registration, and after each of
 //! them the ticks and microtasks run.
 
+mod answers;
 mod base;
 mod child;
 mod demand;
+mod descriptor;
 mod error;
 mod executable;
 mod listener;
 mod reaper;
+mod send_queue;
 mod stream;
 mod stream_futures;
 mod stream_inner;
 mod stream_io;
+mod tcp;
 mod transport;
 mod udp;
+mod udp_inner;
+mod udp_options;
 mod writer;
 
 pub use child::Child;
+pub use descriptor::Descriptor;
 pub use error::SourceError;
 pub use listener::Listener;
+pub use send_queue::{SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
 pub use stream::{Incoming, Stream};
+pub use tcp::{BoundTcp, TcpOptions};
 pub use transport::Address;
 pub use udp::{Datagram, UdpSocket};
+pub use udp_options::{MulticastGroup, UdpOptions};
 
 pub(super) use base::{Registration, Source};
 

@@ -5,11 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::Location;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::SourceError;
 use super::base::impl_references;
 use super::demand::Receiver;
+use super::descriptor::Descriptor;
 use super::stream_inner::{ConnectCallback, Gone, Link, StreamInner};
+use super::tcp::{self, TcpOptions};
 use super::transport::{self, Address, Connecting, Transport};
 use crate::callback::Site;
 use crate::{Context, LoopHandle};
@@ -40,14 +43,16 @@ impl Stream {
     /// those that are known at once; so does a success that is known at once. Reading may be started and writes may be
     /// queued before: when connecting fails, writes are told [`SourceError::Cancelled`] and the reader
     /// [`SourceError::NotConnected`].
+    ///
+    /// For other than the default options there is [`TcpOptions::connect`], and [`TcpOptions::bind`] for an address of one's
+    /// own.
     #[track_caller]
     pub fn connect_tcp(
         event_loop: &LoopHandle,
         address: SocketAddr,
         done: impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static,
     ) -> Stream {
-        let start = transport::connect_tcp(address);
-        Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
+        TcpOptions::new().connect(event_loop, address, done)
     }
 
     /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long, or empty, is told to `done`, too, and so is
@@ -106,7 +111,7 @@ impl Stream {
         descriptor: OwnedFd,
         transport: Transport,
     ) -> Stream {
-        Stream { inner: StreamInner::new(event_loop, site, Link::Open(descriptor), transport) }
+        Stream { inner: StreamInner::new(event_loop, site, Link::Open(Rc::new(descriptor)), transport) }
     }
 
     pub(super) fn connecting(
@@ -120,7 +125,7 @@ impl Stream {
             Ok((descriptor, Connecting::Done)) => (Some(descriptor), Some(Ok(()))),
             Err(error) => (None, Some(Err(error))),
         };
-        let link = Link::Connecting { descriptor, site, done };
+        let link = Link::Connecting { descriptor: descriptor.map(Rc::new), site, done };
         let inner = StreamInner::new(event_loop, site, link, Transport::Socket);
         // What is known already needs no watching.
         let result = known.or_else(|| inner.update().err().map(Err));
@@ -221,7 +226,26 @@ impl Stream {
     /// # Errors
     /// [`SourceError::Io`] if it is no TCP stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_nodelay(&self, is_set: bool) -> Result<(), SourceError> {
-        transport::set_no_delay(self.inner.state.borrow().socket()?, is_set)
+        tcp::set_no_delay(self.inner.state.borrow().socket()?, is_set)
+    }
+
+    /// Lets the kernel ask the peer of a TCP stream whether it is still there, after `delay` without traffic: rounded up to
+    /// seconds, at least one. If ten probes, one a second, have no answer, reading fails with a timeout. `None` ends it.
+    ///
+    /// # Errors
+    /// [`SourceError::Io`] for a delay below a second or beyond what the system takes (32,767 s), and if it is no TCP
+    /// stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
+    pub fn set_keep_alive(&self, delay: Option<Duration>) -> Result<(), SourceError> {
+        tcp::set_keep_alive(self.inner.state.borrow().socket()?, delay)
+    }
+
+    /// Its file descriptor, also while it connects.
+    ///
+    /// # Errors
+    /// [`SourceError::NotConnected`] if connecting has failed, [`SourceError::AlreadyShutDown`] if it was the writing end of a
+    /// pipe, [`SourceError::Closed`].
+    pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
+        self.inner.state.borrow().file().map(Descriptor::new)
     }
 
     /// The address of this end, also while it connects.

@@ -16,6 +16,7 @@ use super::demand::Waiting;
 use super::stream::Stream;
 use super::stream_inner::{ConnectCallback, StreamInner};
 use super::stream_io::Progress;
+use super::tcp::TcpOptions;
 use super::transport;
 use crate::{Context, LoopHandle};
 
@@ -82,7 +83,9 @@ impl LoopHandle {
         address: SocketAddr,
     ) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
         let (event_loop, site) = (self.clone(), Location::caller());
-        connected(move |done| Stream::connecting(&event_loop, site, transport::connect_tcp(address), done))
+        connected(move |done| {
+            Stream::connecting(&event_loop, site, TcpOptions::new().start_connecting(address), done)
+        })
     }
 
     /// Connects to the Unix socket at `path` when it is first polled. Dropping the future gives it up.

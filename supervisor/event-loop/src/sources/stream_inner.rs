@@ -20,6 +20,7 @@ use std::task::Waker;
 use rustix::io::Errno;
 
 use super::SourceError;
+use super::answers::Answering;
 use super::base::{Liveness, Source, SourceBase};
 use super::demand::{Demand, Receiver, Wanted};
 use super::stream::{Incoming, Stream};
@@ -34,11 +35,11 @@ pub(super) type ConnectCallback = Box<dyn FnOnce(&mut Context, &Stream, Result<(
 pub(super) enum Link {
     Connecting {
         /// Missing when there is nothing left to wait for but the telling.
-        descriptor: Option<OwnedFd>,
+        descriptor: Option<Rc<OwnedFd>>,
         site: Site,
         done: ConnectCallback,
     },
-    Open(OwnedFd),
+    Open(Rc<OwnedFd>),
     Gone(Gone),
 }
 
@@ -92,6 +93,17 @@ impl State {
     /// The descriptor, also while it connects.
     pub(super) fn socket(&self) -> Result<BorrowedFd<'_>, SourceError> {
         self.descriptor().map_or_else(|| self.open(), Ok)
+    }
+
+    /// As [`State::socket`], shared.
+    pub(super) fn file(&self) -> Result<Rc<OwnedFd>, SourceError> {
+        match &self.link {
+            Link::Open(descriptor) | Link::Connecting { descriptor: Some(descriptor), .. } => {
+                Ok(Rc::clone(descriptor))
+            }
+            Link::Connecting { descriptor: None, .. } => Err(SourceError::NotConnected),
+            Link::Gone(gone) => Err((*gone).into()),
+        }
     }
 
     fn interest(&self) -> Interest {
@@ -234,10 +246,7 @@ impl StreamInner {
                 done(context, &stream, Err(SourceError::Cancelled));
             });
         }
-        loop {
-            let Some(finished) = self.state.borrow_mut().writer.pop_finished() else { break };
-            self.base.run_in_closing(finished.site, move |context| (finished.done)(context, finished.result));
-        }
+        self.answer_in_closing();
         self.base.run_in_closing(site, on_closed);
         waiting_for_room.into_values().for_each(Waker::wake);
         if let Wanted::Future(waker) = reader.take() {
@@ -249,12 +258,7 @@ impl StreamInner {
     /// Closes without telling anybody.
     pub(super) fn abandon(&self) {
         let Some(remains) = self.take_apart() else { return };
-        loop {
-            let finished = self.state.borrow_mut().writer.pop_finished();
-            if finished.is_none() {
-                break;
-            }
-        }
+        self.drop_answers();
         drop(remains);
     }
 }

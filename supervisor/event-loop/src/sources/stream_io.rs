@@ -3,6 +3,7 @@
 //! No borrow is held while a callback runs or is dropped, and whatever a callback's panic may leave undone is put
 //! in order before the callback runs.
 
+use std::cell::RefMut;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -11,11 +12,13 @@ use std::task::{Poll, Waker};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::answers::{Answering, Answers, Done};
+use super::base::SourceBase;
 use super::demand::{Demand, Receiver};
 use super::stream::{Incoming, Stream};
 use super::stream_inner::{Gone, Link, ReadCallback, State, StreamInner, errno_of};
 use super::transport::Transport;
-use super::writer::{Done, Finished, SLICES_PER_CALL, Writer};
+use super::writer::{SLICES_PER_CALL, Writer};
 use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
 use crate::{Context, Interest, Phase};
@@ -291,7 +294,7 @@ impl StreamInner {
             }
             _ => transport.shut_down_writing(descriptor.as_fd()).map_err(SourceError::from),
         };
-        writer.finish(site, done, result);
+        writer.answers.add(site, done, result);
     }
 }
 
@@ -300,51 +303,16 @@ fn is_write_only(descriptor: impl AsFd) -> bool {
     flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY)
 }
 
-/// Answers.
-impl StreamInner {
-    fn put_off_answer(self: &Rc<Self>, site: Site, done: Done, result: Result<(), SourceError>) {
-        let number = self.state.borrow_mut().writer.finish(site, done, result);
-        self.put_off(number, site);
+impl Answering for StreamInner {
+    fn source_base(&self) -> &SourceBase {
+        &self.base
     }
 
-    /// Lets the pending phase give all answers that are due.
-    pub(super) fn put_off_answers(self: &Rc<Self>) {
-        let due = self.state.borrow().writer.due();
-        due.into_iter().for_each(|(number, site)| self.put_off(number, site));
+    fn answers(&self) -> RefMut<'_, Answers> {
+        RefMut::map(self.state.borrow_mut(), |state| &mut state.writer.answers)
     }
 
-    fn put_off(self: &Rc<Self>, number: u64, site: Site) {
-        let inner = Rc::clone(self);
-        self.base.event_loop().set_pending_at(site, move |context| {
-            let finished = inner.state.borrow_mut().writer.pop_numbered(number);
-            if let Some(Finished { done, result, .. }) = finished {
-                inner.tell_of_room();
-                done(context, result);
-            }
-        });
-    }
-
-    /// Gives the answers that are due now. Those that become due meanwhile have the pending phase.
-    fn give_answers(self: &Rc<Self>, context: &mut Context) {
-        let unanswered = Unanswered(self);
-        let count = self.state.borrow().writer.finished_count();
-        for _ in 0..count {
-            let finished = self.state.borrow_mut().writer.pop_finished();
-            let Some(Finished { site, done, result, .. }) = finished else { break };
-            self.tell_of_room();
-            context.call(Phase::Poll, site, |context| done(context, result));
-        }
-        drop(unanswered);
-    }
-}
-
-/// Sees to it that a panic that leaves the loop between two answers loses none of the others.
-struct Unanswered<'a>(&'a Rc<StreamInner>);
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.put_off_answers();
-        }
+    fn on_answer_taken(&self) {
+        self.tell_of_room();
     }
 }

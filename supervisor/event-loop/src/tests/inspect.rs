@@ -142,7 +142,7 @@ fn a_new_period_leaves_the_beat_that_is_waited_for_in_its_place() {
         seen.add(format!("{}", (context.now() - start).as_millis()));
     });
     event_loop.set_timeout(milliseconds(50), move |context| {
-        assert!(context.set_repeat(interval, milliseconds(30)))
+        assert!(context.set_repeat(interval, milliseconds(30)));
     });
     event_loop.set_timeout(milliseconds(140), move |context| assert!(context.clear(interval)));
     event_loop.run().unwrap();

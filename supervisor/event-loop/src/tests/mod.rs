@@ -29,6 +29,7 @@ mod remote;
 mod source_futures;
 mod source_life;
 mod streams;
+mod tcp_options;
 
 /// What has happened so far, in order.
 #[derive(Clone, Default)]

@@ -305,7 +305,7 @@ fn what_a_stopped_accept_callback_owned_may_panic_when_it_is_dropped() {
 fn what_a_stopped_receive_callback_owned_may_panic_when_it_is_dropped() {
     expect_a_report_of_the_panic(|event_loop, owned| {
         let socket = UdpSocket::bind(event_loop, "127.0.0.1:0".parse().unwrap()).unwrap();
-        socket.send_to(b"x", socket.local_address().unwrap()).unwrap();
+        socket.try_send_to(b"x", socket.local_address().unwrap()).unwrap();
         socket
             .receive_start(move |_, socket, _| {
                 let _ = &owned;
