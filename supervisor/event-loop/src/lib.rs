@@ -1,5 +1,8 @@
-//! A single-threaded event loop with the phases, timers, ticks and immediates that Node's documents describe, over
-//! epoll. It knows nothing of jobs or workers.
+//! A single-threaded event loop for Linux, with the phases, timers, ticks and immediates of Node and libuv, callbacks and
+//! futures, sockets, pipes, child processes and signals. A [pool of threads](io_pool) does what blocks.
+//!
+//! The README of this crate has a complete first program, a comparison with libuv, Node and tokio, and what the crate does
+//! not do.
 //!
 //! One iteration, as [`Context::run_mode`] goes through it:
 //!
@@ -19,8 +22,8 @@
 //! The loop is alive while there is a referenced timer or active handle, a [`Hold`], a [`Request`], or a callback
 //! that waits.
 //!
-//! Everything here lives on one thread but [`Remote`], [`Notifier`] and [`Request`]. Callbacks get `&mut Context`; structs and
-//! futures keep a [`LoopHandle`], which can do the same.
+//! Everything here lives on one thread but [`Remote`], [`Notifier`] and [`Request`]. Callbacks get `&mut Context`; structs
+//! and futures keep a [`LoopHandle`], which can do the same.
 //!
 //! ```
 //! use offload_event_loop::{EventLoop, WATCHDOG_THRESHOLD};
@@ -38,13 +41,19 @@
 //!
 //! | read | for |
 //! |---|---|
-//! | `mod.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
-//! | `handle.rs` | what one can ask of it |
+//! | `lib.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
+//! | `handle.rs`, `pausing.rs`, `inspect.rs` | what one can ask of it |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
 //! | `remote.rs`, `mailbox.rs`, `wakeup.rs`, `requests.rs` | other threads |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
-//! | `sources/` | streams, listeners, datagrams, child processes |
+//! | `sources/` | streams, listeners, UDP sockets, child processes |
+//! | `io_pool/` | a pool of threads for what blocks |
+
+/// The programs in the README are compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod alarm;
 mod alive;
