@@ -1,4 +1,4 @@
-//! Why a loop does not end: everything that keeps it alive, with the place that made it.
+//! Why a loop does not end: everything that keeps it alive, with the source line that registered it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Handles: what lives in the loop until it is closed. Hooks run every iteration, watchers when a descriptor is
-//! ready, signal handlers when a signal came.
+//! Handles: hooks, which run in every iteration, watchers, which are called when a descriptor is ready, and signal handlers.
+//! The loop keeps them until they are closed.
 //!
 //! ```text
 //!   paused <--pause(), resume()--> active --close()--> gone: its slot is empty and no event finds it; the
@@ -210,8 +210,7 @@ impl Handles {
         HandleId(key)
     }
 
-    /// Takes the handle out. To end its watching, and to drop what it owns, is left to who holds no borrow: both may
-    /// run anything.
+    /// Takes the handle out. The caller unwatches and drops it when no borrow is held: both may run anything.
     #[must_use]
     pub(super) fn remove(&mut self, key: Key) -> Option<Handle> {
         let handle = self.slab.remove(key)?;

@@ -1,4 +1,4 @@
-//! Immediates: a queue whose entries can be taken back while they wait.
+//! Immediates: a queue whose entries can be cancelled while they wait.
 
 use std::collections::VecDeque;
 
@@ -90,7 +90,7 @@ impl Immediates {
         referenced.for_each(|waiting| see(&waiting.callback));
     }
 
-    /// What is returned may run anything when dropped, so it is dropped by who holds no borrow.
+    /// Dropping what is returned may run anything, so no borrow may be held then.
     #[must_use]
     pub(super) fn take_all(&mut self) -> Vec<Callback> {
         self.first = self.end();

@@ -166,9 +166,9 @@ impl EventLoop {
 
     /// How long the loop would wait for events; `None` is for ever.
     ///
-    /// It counts in nanoseconds, as `ppoll` and `epoll_pwait2` do. Who waits in whole milliseconds, as with `poll(2)` or
-    /// `epoll_wait`, has to round up: rounded down, the last part of a millisecond before a timer is due would be spent going
-    /// around without waiting.
+    /// It counts in nanoseconds, as `ppoll` and `epoll_pwait2` do. For `poll(2)` or `epoll_wait`, which wait in whole
+    /// milliseconds, round it up: rounded down, the loop would spin through the last part of a millisecond before a timer is
+    /// due.
     pub fn backend_timeout(&self) -> Option<Duration> {
         if !self.context.ready.is_empty() {
             return Some(Duration::ZERO);
@@ -198,8 +198,8 @@ impl Drop for EventLoop {
     }
 }
 
-/// The running loop, as its callbacks see it. What can be registered is told by [`LoopHandle`], to which it
-/// dereferences.
+/// The running loop, as its callbacks see it. It dereferences to [`LoopHandle`], which registers timers, handles and
+/// everything else.
 pub struct Context {
     handle: LoopHandle,
     config: LoopConfig,
@@ -327,8 +327,8 @@ impl Context {
         Ok(())
     }
 
-    /// A ring may come when its post was fetched long ago. In a loop that has ended nobody would look for it, and
-    /// [`backend_fd`](EventLoop::backend_fd) would be readable for nothing.
+    /// A wake-up may arrive after its post was fetched. In a loop that has ended nothing would take it, and
+    /// [`backend_fd`](EventLoop::backend_fd) would stay readable for no reason.
     fn hear_late_rings(&self) {
         let remote = &self.handle.shared.remote;
         if remote.may_be_rung() {

@@ -1,4 +1,4 @@
-//! The phases, each in its own function.
+//! The phases of an iteration, each in a function of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;

@@ -27,14 +27,14 @@ pub(super) enum Post {
         request: Key,
         value: Box<dyn Any + Send>,
     },
-    /// A request that nobody will answer any more.
+    /// A request whose other end was dropped without an answer.
     Abandon {
         request: Key,
     },
 }
 
 impl Post {
-    /// Where it comes from. An answer stands behind its request, which has a site itself.
+    /// Where it was posted. An answer has no site; its request has one.
     pub(super) fn site(&self, tasks: &Tasks) -> Option<Site> {
         match self {
             Post::Run { site, .. } => Some(site),
@@ -51,7 +51,7 @@ struct Shared {
     wakeup: Wakeup,
 }
 
-/// A way into the loop from any thread.
+/// A handle to the loop for any thread: posts callbacks and stops it.
 #[derive(Clone)]
 pub struct Remote {
     shared: Arc<Shared>,
@@ -70,9 +70,9 @@ impl Remote {
 
     /// Runs `callback` on the loop, in its poll phase. Posts of one thread run in the order of posting, each once.
     ///
-    /// A post does not keep an otherwise finished loop alive once `run` has returned: who awaits an answer holds
-    /// the loop with [`hold`](super::LoopHandle::hold). Nothing bounds the number of posts under way, so whoever
-    /// can be faster than the loop bounds what it posts.
+    /// A loop with nothing left to do ends although another thread means to post to it: keep it alive with
+    /// [`hold`](super::LoopHandle::hold). The number of posts under way has no bound, so a thread that can be faster than the
+    /// loop must limit what it posts.
     ///
     /// # Errors
     /// [`LoopGone`] when the loop was dropped; the callback is dropped here, on the calling thread.
@@ -121,7 +121,7 @@ impl Remote {
         self.shared.loop_number
     }
 
-    /// Somebody has rung, or is about to; what for will be seen when it is silenced.
+    /// The loop was woken, or is about to be.
     pub(super) fn may_be_rung(&self) -> bool {
         self.shared.wakeup.may_be_rung()
     }
@@ -147,7 +147,7 @@ impl Remote {
         self.shared.wakeup.counter().as_fd()
     }
 
-    /// Hears all rings that have come. The posts are taken after this, before the loop waits again.
+    /// Takes all wake-ups that have come. The posts are taken after this, before the loop waits again.
     pub(super) fn silence(&self) {
         self.shared.wakeup.silence();
     }

@@ -1,4 +1,4 @@
-//! Timers: what runs when the wheel says that its time has come.
+//! Timers: their callbacks, and when they are due. The wheel keeps them in order.
 //!
 //! ```text
 //!   started --(due)--> due --(fetched)--> running --> gone            a timeout, an interval of period 0
@@ -58,6 +58,11 @@ pub(super) type OnceTimer = Box<dyn FnOnce(&mut Context)>;
 enum Action {
     Once(OnceTimer),
     Every(Box<Interval>),
+    /// The interval is out, because its callback runs.
+    Running {
+        /// The period from the beat after the next on, if it was changed meanwhile.
+        next_period: Option<Nanos>,
+    },
 }
 
 pub(super) struct Interval {
@@ -70,10 +75,7 @@ pub(super) struct Interval {
 }
 
 struct Timer {
-    /// Out while an interval runs.
-    action: Option<Action>,
-    /// The period from the beat after the next on, if it was changed while the interval runs.
-    next_period: Option<Nanos>,
+    action: Action,
     site: Site,
     referenced: bool,
 }
@@ -93,16 +95,16 @@ pub(super) enum DueCall {
     Every(Box<Interval>),
 }
 
-/// The callback of a removed timer. Dropping it may run anything, so it is dropped by who holds no borrow.
+/// The callback of a removed timer. Dropping it may run anything, so no borrow may be held then.
 #[must_use]
 pub(super) struct Removed {
-    _action: Option<Action>,
+    _action: Action,
 }
 
 pub(super) struct Timers {
     wheel: Wheel<Timer>,
     referenced: usize,
-    /// Virtual time is exact: it costs nothing to get up.
+    /// In virtual time timers have no slack: waking costs nothing.
     is_exact: bool,
 }
 
@@ -133,7 +135,7 @@ impl Timers {
 
     fn start(&mut self, due: Due, site: Site, action: Action) -> TimerId {
         self.referenced += 1;
-        let timer = Timer { action: Some(action), next_period: None, site, referenced: true };
+        let timer = Timer { action, site, referenced: true };
         let slack = self.slack_of(due.delay);
         TimerId(self.wheel.start(tick_at_or_after(due.at), slack, timer))
     }
@@ -158,7 +160,7 @@ impl Timers {
 
     /// It waits for its due time, or is due and waits for its turn.
     pub(super) fn is_armed(&self, id: TimerId) -> bool {
-        self.wheel.get(id.0).is_some_and(|(timer, _)| timer.action.is_some())
+        self.wheel.get(id.0).is_some_and(|(timer, _)| timer.is_armed())
     }
 
     pub(super) fn is_referenced(&self, id: TimerId) -> Option<bool> {
@@ -168,9 +170,10 @@ impl Timers {
     /// When an armed timer is due: exactly, for an interval, or in whole ticks.
     pub(super) fn due(&self, id: TimerId) -> Option<Nanos> {
         let (timer, tick) = self.wheel.get(id.0)?;
-        match timer.action.as_ref()? {
+        match &timer.action {
             Action::Every(interval) => Some(interval.due),
             Action::Once(_) => Some(tick.saturating_mul(TICK)),
+            Action::Running { .. } => None,
         }
     }
 
@@ -179,9 +182,9 @@ impl Timers {
         let period = if period.is_zero() { 0 } else { nanos(period).max(TICK) };
         let Some(timer) = self.wheel.get_mut(id.0) else { return false };
         match &mut timer.action {
-            Some(Action::Every(interval)) => interval.period = period,
-            Some(Action::Once(_)) => return false,
-            None => timer.next_period = Some(period),
+            Action::Every(interval) => interval.period = period,
+            Action::Once(_) => return false,
+            Action::Running { next_period } => *next_period = Some(period),
         }
         true
     }
@@ -202,7 +205,8 @@ impl Timers {
         let (key, tick) = self.wheel.fetch_due()?;
         let timer = self.wheel.get_mut(key)?;
         let (id, site, referenced) = (TimerId(key), timer.site, timer.referenced);
-        match timer.action.take()? {
+        match std::mem::replace(&mut timer.action, Action::Running { next_period: None }) {
+            Action::Running { .. } => None,
             Action::Every(interval) => {
                 Some(DueTimer { id, site, due: interval.due, call: DueCall::Every(interval) })
             }
@@ -231,14 +235,16 @@ impl Timers {
         }
         let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
         interval.due = interval.next_beat(begun, now);
-        interval.period = timer.next_period.take().unwrap_or(interval.period);
+        if let Action::Running { next_period: Some(next_period) } = timer.action {
+            interval.period = next_period;
+        }
         let tick = tick_at_or_after(interval.due);
-        timer.action = Some(Action::Every(interval));
+        timer.action = Action::Every(interval);
         self.wheel.restart(id.0, tick, slack);
         None
     }
 
-    /// When the loop has to get up for the next timer: never too late, and early only after its neighbour was stopped.
+    /// When the loop must wake for the next timer: never too late, and too early only after another timer was stopped.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         self.wheel.next_wake().map(|tick| tick.saturating_mul(TICK))
     }
@@ -254,7 +260,7 @@ impl Timers {
 
     /// Where each timer was started, whether it is armed, and whether it is referenced.
     pub(super) fn for_each(&self, mut see: impl FnMut(Site, bool, bool)) {
-        self.wheel.iter().for_each(|timer| see(timer.site, timer.action.is_some(), timer.referenced));
+        self.wheel.iter().for_each(|timer| see(timer.site, timer.is_armed(), timer.referenced));
     }
 
     pub(super) fn for_each_referenced(&self, see: impl FnMut(Site)) {
@@ -271,6 +277,12 @@ impl Interval {
                 self.due.saturating_add(self.period.saturating_mul(beats))
             }
         }
+    }
+}
+
+impl Timer {
+    fn is_armed(&self) -> bool {
+        !matches!(self.action, Action::Running { .. })
     }
 }
 

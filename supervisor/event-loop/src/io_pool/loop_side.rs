@@ -1,4 +1,4 @@
-//! The loop's side of a pool: who has to be answered, and until when.
+//! The loop's side of a pool: which tasks wait for their answer, and until when.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -27,7 +27,7 @@ pub(super) struct LoopSide {
     finished: Cell<u64>,
     deadlines: RefCell<Deadlines>,
     deadline_timer: Cell<Option<DeadlineTimer>>,
-    /// Who waits for the end of the pool.
+    /// The callbacks that wait for the end of the pool.
     on_shut_down: RefCell<Vec<(Site, ShutDownCallback)>>,
     on_stuck: RefCell<OnStuck>,
 }

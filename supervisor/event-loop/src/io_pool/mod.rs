@@ -14,11 +14,11 @@
 //!      +------(deadline)--------+--> TimedOut; a thread that still runs it is stuck
 //! ```
 //!
-//! The loop is alive as long as an answer is awaited. It knows no job.
+//! The loop is alive as long as an answer is awaited.
 //!
 //! | read | for |
 //! |---|---|
-//! | `mod.rs`, `future.rs` | what one can ask of a pool |
+//! | `mod.rs`, `future.rs` | submitting tasks, and the pool as a whole |
 //! | `fs.rs`, `dns.rs`, `random.rs` | ready-made tasks |
 //! | `loop_side.rs`, `deadlines.rs`, `on_stuck.rs` | the loop's side: answers, deadlines, reports |
 //! | `thread_pool.rs`, `lanes.rs`, `work.rs` | the threads' side |
@@ -70,10 +70,10 @@ pub struct TaskId {
 pub enum CancelOutcome {
     /// It waited; it will not run, or not on, and is answered with [`IoError::Cancelled`].
     Cancelled,
-    /// A thread is at one of its parts. No other part will begin: it is answered with [`IoError::Cancelled`], or
+    /// A thread runs one of its parts. No other part will begin: it is answered with [`IoError::Cancelled`], or
     /// with its result if this part is the last one.
     AfterThisPart,
-    /// A thread is at it. That cannot be interrupted; the task will be answered as if nobody had asked.
+    /// A thread runs it. That cannot be interrupted; the task will be answered as if it had not been cancelled.
     Running,
     /// It is done or was cancelled before, though its answer may still be on the way; or it never was a task of this
     /// pool.
@@ -90,8 +90,8 @@ pub struct IoPool {
     handle: IoHandle,
 }
 
-/// A way to a pool, with the terms of what is submitted by it: lane, deadline, bytes of a part. Cheap to clone; it
-/// stays on the loop's thread. When the [`IoPool`] was dropped, every task is answered with [`IoError::ShutDown`].
+/// A handle to a pool, with the lane, the deadline and the size of parts for the tasks that are submitted by it. Cheap to
+/// clone; it stays on the loop's thread. When the [`IoPool`] was dropped, every task is answered with [`IoError::ShutDown`].
 #[derive(Clone)]
 pub struct IoHandle {
     loop_side: Rc<LoopSide>,
@@ -136,7 +136,7 @@ impl Drop for IoPool {
     }
 }
 
-/// On which terms tasks are submitted.
+/// Lane, deadline and parts.
 impl IoHandle {
     /// A handle whose tasks wait in `lane`.
     pub fn on_lane(&self, lane: Lane) -> IoHandle {
@@ -204,7 +204,7 @@ impl IoHandle {
         task
     }
 
-    /// Takes a task back that no thread has begun, or that is between two parts; one that runs in parts ends after
+    /// Cancels a task that no thread has begun, or that is between two parts; one that runs in parts ends after
     /// the part that runs. It is answered all the same.
     pub fn cancel(&self, task: TaskId) -> CancelOutcome {
         self.loop_side.cancel(task)

@@ -358,7 +358,7 @@ impl ThreadPool {
         }
     }
 
-    /// Queues the next part of a job behind the others, unless nobody waits for it any more, and takes the next job.
+    /// Queues the next part of a job behind the others, unless the job was cancelled or given up, and takes the next job.
     fn put_back(&self, number: usize, job: Job) -> Option<Job> {
         let mut state = self.lock();
         let refusal = match (state.threads[number], state.intake) {
@@ -377,7 +377,7 @@ impl ThreadPool {
         self.go_on_and_answer(number, task, Box::new(refusal))
     }
 
-    /// Hands an answer to the loop. Without a loop nobody wants to know, and dropping it is all that is left.
+    /// Hands an answer to the loop. If the loop is gone, the answer is dropped.
     fn answer(&self, task: TaskId, answer: Box<dyn Any + Send>) {
         if let Err(unwanted) = self.remote.answer(task.request, answer) {
             drop_quietly(unwanted);

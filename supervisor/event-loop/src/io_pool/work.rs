@@ -1,5 +1,4 @@
-//! A task on its way through the pool: one allocation that goes to a thread with what is to be done, and comes back
-//! with what came of it.
+//! A task on its way through the pool: one allocation, which goes to a thread with the work and comes back with the result.
 
 use std::any::Any;
 use std::ops::ControlFlow;

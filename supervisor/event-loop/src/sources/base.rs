@@ -16,7 +16,7 @@ pub(crate) trait Source {
     /// The descriptor is ready. The source reads and calls its callbacks.
     fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness);
 
-    /// The loop has forgotten the source. It drops its callbacks: nobody will call them any more.
+    /// The loop has forgotten the source. It drops its callbacks: they will never be called.
     fn on_loop_gone(&self);
 }
 
@@ -52,7 +52,7 @@ impl Registration {
         self.life.is_busy || (referenced && self.life.is_active)
     }
 
-    /// What is returned may be the last of the source, so it is dropped by who holds no borrow.
+    /// What is returned may be the last reference to the source, so no borrow may be held when it is dropped.
     fn set_life(&mut self, life: Liveness) -> Option<Rc<dyn Source>> {
         self.life = life;
         let kept = if life.is_kept { self.source.upgrade() } else { None };
@@ -191,7 +191,7 @@ impl SourceBase {
     }
 }
 
-/// The methods by which every source says, and is told, whether it keeps the loop alive.
+/// The methods of every source about keeping the loop alive.
 macro_rules! impl_references {
     ($source:ident) => {
         impl $source {
@@ -206,8 +206,7 @@ macro_rules! impl_references {
                 self.inner.base.ref_();
             }
 
-            #[doc = concat!("Whether it keeps the loop alive while it is active: [`", stringify!($source), "::unref`] was not called.")]
-            /// False once it is closed.
+            /// Whether it keeps the loop alive while it is active. False after `unref`, and once it is closed.
             pub fn is_referenced(&self) -> bool {
                 self.inner.base.is_referenced()
             }

@@ -1,4 +1,4 @@
-//! Child processes: their exits are events of the loop, through a descriptor of the process itself (a pidfd).
+//! Child processes. The loop watches a descriptor of each process (a pidfd), which is readable when the process has exited.
 //!
 //! ```text
 //!   spawn -> Running --(the pidfd is readable: the process is waited for)--> Exited: callback and futures are told
@@ -6,8 +6,8 @@
 //!               +--close(), the last handle or the loop is dropped--> the process's reaper waits for it
 //! ```
 //!
-//! So no zombie remains whatever happens to the handle, and a signal can never hit another process that has come to
-//! the same number.
+//! So no zombie remains whatever happens to the handle, and a signal never reaches another process that was given the same
+//! number.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -201,7 +201,7 @@ impl Child {
         }
     }
 
-    /// Ends the interest in the child: its exit is not told, and standard streams that nobody took are closed. It
+    /// Stops waiting for the child: no callback is told of its exit, and standard streams that were not taken are closed. It
     /// runs on; whoever wants its end kills it before. `on_closed` runs in the closing phase.
     ///
     /// # Errors
@@ -282,8 +282,8 @@ impl ChildInner {
         Poll::Pending
     }
 
-    /// Leaves the loop, and a process that still runs to the reaper. Nothing if that happened before. What is
-    /// returned is dropped by who holds no borrow.
+    /// Leaves the loop, and a process that still runs to the reaper. Nothing if that happened before. Drop what is
+    /// returned only when no borrow is held.
     fn take_apart(&self) -> Option<State> {
         let mut state = self.state.borrow_mut();
         if matches!(state.process, Process::Closed) {

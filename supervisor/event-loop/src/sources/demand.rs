@@ -1,4 +1,5 @@
-//! Who wants what comes in from a source: nobody, a callback that stays, or one future.
+//! Who reads from a source: nobody, a callback that stays, or one future. And how a source reads, accepts or receives for
+//! them, which is the same for all.
 
 use std::cell::RefMut;
 use std::task::{Poll, Waker};
@@ -25,8 +26,8 @@ pub(super) trait Receiver {
     /// Tells the loop what the source waits for now, and lets it be watched for `also`.
     fn apply(&self, also: Interest) -> Result<(), SourceError>;
 
-    /// Tells the loop what the source waits for now. Reading stays watched until an event comes that nobody wants:
-    /// who stops often starts again.
+    /// Tells the loop what the source waits for now. Reading stays watched until an event comes that nobody
+    /// waits for: a reader that stops often starts again.
     fn update(&self) -> Result<(), SourceError> {
         self.apply(self.base().reading_interest())
     }
@@ -201,7 +202,7 @@ impl<C> Demand<C> {
         }
     }
 
-    /// The callback is given back in the error, because it is dropped by who holds no borrow.
+    /// The error is the callback, which the caller drops when no borrow is held.
     pub(super) fn start(&mut self, site: Site, callback: C) -> Result<(), C> {
         if self.is_there() {
             return Err(callback);
@@ -246,7 +247,7 @@ impl<C> Demand<C> {
         }
     }
 
-    /// Lets the future with this ticket wait. What is returned is dropped by who holds no borrow.
+    /// Lets the future with this ticket wait. Drop what is returned only when no borrow is held.
     #[must_use]
     pub(super) fn wait(&mut self, ticket: u64, waker: Waker) -> Demand<C> {
         std::mem::replace(self, Demand::Future { ticket, waker })

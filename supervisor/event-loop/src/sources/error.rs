@@ -1,4 +1,4 @@
-//! What can go wrong with a source. Each misuse has a name.
+//! The errors of sources. Each kind of misuse has one of its own.
 
 use std::fmt;
 use std::io;
@@ -28,9 +28,8 @@ pub enum SourceError {
         /// How many it takes at most.
         limit: usize,
     },
-    /// As many datagrams as a UDP socket takes wait to be sent, or as many bytes: at most
-    /// [`SEND_QUEUE_LEN_MAX`](crate::SEND_QUEUE_LEN_MAX) and [`SEND_QUEUE_BYTES_MAX`](crate::SEND_QUEUE_BYTES_MAX). This one was
-    /// not taken.
+    /// The send queue of a UDP socket is full: it takes at most [`SEND_QUEUE_LEN_MAX`](crate::SEND_QUEUE_LEN_MAX) datagrams
+    /// and [`SEND_QUEUE_BYTES_MAX`](crate::SEND_QUEUE_BYTES_MAX). The datagram was not taken.
     SendQueueFull {
         /// How many datagrams wait to be sent or for their answer.
         datagrams: usize,

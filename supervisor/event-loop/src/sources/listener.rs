@@ -1,7 +1,7 @@
 //! Listeners: they wait for connections over TCP or a Unix socket and make a stream of each.
 //!
-//! When there is no descriptor left for a connection, accepting pauses: the kernel would report the connection again
-//! and again. It waits in the backlog meanwhile, and nobody is turned away who can be served a moment later.
+//! When there is no descriptor left for a connection, accepting pauses, or the kernel would report the same connection again
+//! and again. The connection waits in the backlog meanwhile and is not refused: a moment later there may be room.
 //!
 //! ```text
 //!   accepting --(no descriptor left: the callback is told, once a pause)--> pausing --(50 ms)--> accepting
@@ -115,8 +115,8 @@ impl Listener {
     /// The next connection. Dropping the future takes none.
     ///
     /// # Errors
-    /// As [`Listener::accept_start`], and what the system says. [`SourceError::OutOfDescriptors`] is told at once,
-    /// so who accepts again should sleep before.
+    /// As [`Listener::accept_start`], and what the system says. [`SourceError::OutOfDescriptors`] comes at once, without a
+    /// pause: sleep before you accept again.
     pub async fn accept(&self) -> Result<Stream, SourceError> {
         let waiting = Waiting::new(&*self.inner);
         poll_fn(|context| {
@@ -216,7 +216,7 @@ impl ListenerInner {
         self.rest();
     }
 
-    /// Leaves the loop. Nothing if that happened before. What is returned is dropped by who holds no borrow.
+    /// Leaves the loop. Nothing if that happened before. Drop what is returned only when no borrow is held.
     fn take_apart(&self) -> Option<(Rc<OwnedFd>, Demand<AcceptCallback>)> {
         let mut state = self.state.borrow_mut();
         let socket = state.socket.take()?;

@@ -31,7 +31,7 @@ pub enum Incoming<'a> {
 /// One end of a connection, or of a pipe. Cheap to clone: all clones are the same stream.
 ///
 /// The loop keeps a stream that is read by a callback, connects, or has something to write. Any other is closed when
-/// its last handle is dropped; who wants to know calls [`Stream::close`].
+/// its last handle is dropped. To learn when it is closed, call [`Stream::close`].
 #[derive(Clone)]
 pub struct Stream {
     pub(super) inner: Rc<StreamInner>,
@@ -210,7 +210,7 @@ impl Stream {
         self.inner.state.borrow().writer.queued()
     }
 
-    /// How many bytes may wait at most; 1 MiB if nobody says otherwise. What waits already stays. A write that is
+    /// Sets how many bytes may wait at most; the default is 1 MiB. What waits already stays. A write that is
     /// not answered yet counts 64 bytes beside its own, so the limit bounds the number of writes, too: with 1 MiB it
     /// is 16,384, however short they are. The first one only has to fit with its own bytes.
     pub fn set_write_limit(&self, bytes: usize) {
@@ -265,7 +265,7 @@ impl Stream {
         Address::peer(self.inner.state.borrow().open()?)
     }
 
-    /// It was closed, by its handle or with its loop.
+    /// Whether it was closed, by a handle or with its loop.
     pub fn is_closed(&self) -> bool {
         matches!(self.inner.state.borrow().link, Link::Gone(Gone::Closed))
     }

@@ -1,7 +1,7 @@
-//! Streams for futures.
+//! The futures of streams.
 //!
-//! A future that is dropped leaves nothing behind: a connect is given up, a read takes nothing with it. A write that
-//! has begun goes on, so that no half of a message is ever missing.
+//! Dropping a future cancels it: a connect is given up, and a read loses no bytes. Only a write that has begun goes on, so that
+//! no message is cut off in the middle.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -82,10 +82,21 @@ impl LoopHandle {
         &self,
         address: SocketAddr,
     ) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
+        self.connect_tcp_with(address, TcpOptions::new())
+    }
+
+    /// As [`LoopHandle::connect_tcp`], with these options.
+    ///
+    /// # Errors
+    /// What [`TcpOptions::connect`] tells its callback.
+    #[track_caller]
+    pub fn connect_tcp_with(
+        &self,
+        address: SocketAddr,
+        options: TcpOptions,
+    ) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
         let (event_loop, site) = (self.clone(), Location::caller());
-        connected(move |done| {
-            Stream::connecting(&event_loop, site, TcpOptions::new().start_connecting(address), done)
-        })
+        connected(move |done| Stream::connecting(&event_loop, site, options.start_connecting(address), done))
     }
 
     /// Connects to the Unix socket at `path` when it is first polled. Dropping the future gives it up.

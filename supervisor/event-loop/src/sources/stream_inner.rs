@@ -1,4 +1,4 @@
-//! What a stream is inside, how it connects and how it ends.
+//! The state of a stream, how it connects and how it ends.
 //!
 //! ```text
 //!   Connecting --(success)--> Open --(a pipe's end is shut down)--> Gone: ShutDown --close--> Gone: Closed
@@ -202,7 +202,7 @@ impl StreamInner {
     }
 }
 
-/// What is left of a stream that was taken apart. It is dropped by who holds no borrow.
+/// What is left of a stream that was closed. Drop it only when no borrow is held.
 struct Remains {
     link: Link,
     reader: Demand<ReadCallback>,

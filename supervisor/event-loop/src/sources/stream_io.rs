@@ -1,7 +1,7 @@
 //! How a stream reads and writes, at once and when its descriptor is ready.
 //!
-//! No borrow is held while a callback runs or is dropped, and whatever a callback's panic may leave undone is put
-//! in order before the callback runs.
+//! No borrow is held while a callback runs or is dropped, and the state is consistent before each callback, so that a panic
+//! leaves nothing half done.
 
 use std::cell::RefMut;
 use std::io::IoSlice;
@@ -25,7 +25,7 @@ use crate::{Context, Interest, Phase};
 
 /// How far a write has come at once.
 pub(super) enum Progress {
-    /// It is over, in one way or the other, and nobody was told.
+    /// It has succeeded or failed, and the callback is still to be called.
     Through(Done, Result<(), SourceError>),
     Queued,
 }

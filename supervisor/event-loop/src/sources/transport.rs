@@ -1,4 +1,4 @@
-//! What a stream's descriptor is, and the calls to the kernel that differ by it.
+//! The kinds of descriptors that a stream can have (sockets, pipes, devices), and the system calls that differ between them.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
@@ -80,7 +80,7 @@ impl Transport {
         Ok(transport)
     }
 
-    /// A socket that is gone is told by an error and not by a signal. For pipes the kernel offers no such choice.
+    /// A socket whose peer is gone fails with an error and not with a signal. For pipes the kernel offers no such choice.
     pub(super) fn write(self, descriptor: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
             Transport::Socket => rustix::net::send(descriptor, bytes, SendFlags::NOSIGNAL),

@@ -1,4 +1,4 @@
-//! What a UDP socket is inside: how it receives and sends when its descriptor is ready, and how it ends.
+//! The state of a UDP socket, how it receives and sends when its descriptor is ready, and how it ends.
 
 use std::cell::{RefCell, RefMut};
 use std::io::ErrorKind;
@@ -182,7 +182,7 @@ impl UdpInner {
         self.drop_answers();
     }
 
-    /// Leaves the loop. Nothing if that happened before. What is returned is dropped by who holds no borrow.
+    /// Leaves the loop. Nothing if that happened before. Drop what is returned only when no borrow is held.
     pub(super) fn take_apart(&self) -> Option<State> {
         let mut state = self.state.borrow_mut();
         state.socket.as_ref()?;

@@ -1,4 +1,4 @@
-//! The writing side of a stream: a queue with a limit, and the answers that are due.
+//! The writing side of a stream: a queue with a limit.
 //!
 //! ```text
 //!   write() -> waiting --(all its bytes are with the kernel, or it failed)--> finished --> its callback runs
@@ -50,7 +50,7 @@ pub(super) struct Writer {
     waiting: VecDeque<WaitingWrite>,
     pub(super) answers: Answers,
     ending: Ending,
-    /// Futures that wait for room in the queue, by their tickets: who came first is woken first.
+    /// Futures that wait for room in the queue, by their tickets: the first to come is the first to be woken.
     waiting_for_room: BTreeMap<u64, Waker>,
 }
 
@@ -166,13 +166,13 @@ impl Writer {
         }
     }
 
-    /// Lets the future with this ticket wait. The waker it had before is dropped by who holds no borrow.
+    /// Lets the future with this ticket wait. Drop the waker that it had before only when no borrow is held.
     #[must_use]
     pub(super) fn wait_for_room(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {
         self.waiting_for_room.insert(ticket, waker)
     }
 
-    /// The future with this ticket waits no more. Its waker is dropped by who holds no borrow.
+    /// The future with this ticket waits no more. Drop its waker only when no borrow is held.
     #[must_use]
     pub(super) fn leave_room(&mut self, ticket: u64) -> Option<Waker> {
         self.waiting_for_room.remove(&ticket)

@@ -117,6 +117,19 @@ fn streams_have_the_options_that_they_connect_with_and_accepted_ones_those_of_th
 }
 
 #[test]
+fn a_future_connects_with_options_too() {
+    let mut event_loop = real_loop();
+    let (_listener, address) = tcp_listener(&event_loop);
+    let connecting = event_loop.connect_tcp_with(address, TcpOptions::new().no_delay(true));
+    let connected = event_loop.spawn(async move {
+        let stream = connecting.await.unwrap();
+        sockopt::tcp_nodelay(stream.descriptor().unwrap()).unwrap()
+    });
+    event_loop.run().unwrap();
+    assert_eq!(connected.take_result(), Some(Ok(true)));
+}
+
+#[test]
 fn an_option_that_is_refused_is_told_to_who_connects_in_the_pending_phase() {
     let (mut event_loop, log) = (real_loop(), Log::default());
     let seen = log.clone();
