@@ -28,8 +28,8 @@ pub enum SourceError {
         /// How many it takes at most.
         limit: usize,
     },
-    /// The send queue of a UDP socket is full: it takes at most [`SEND_QUEUE_LEN_MAX`](crate::SEND_QUEUE_LEN_MAX) datagrams
-    /// and [`SEND_QUEUE_BYTES_MAX`](crate::SEND_QUEUE_BYTES_MAX). The datagram was not taken.
+    /// The send queue of a UDP socket is full: it takes at most [`SEND_QUEUE_LEN_MAX`] datagrams
+    /// and [`SEND_QUEUE_BYTES_MAX`]. The datagram was not taken.
     SendQueueFull {
         /// How many datagrams wait to be sent or for their answer.
         datagrams: usize,
