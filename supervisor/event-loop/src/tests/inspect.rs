@@ -87,6 +87,15 @@ fn a_timer_tells_how_long_it_is_until_it_is_due() {
 }
 
 #[test]
+fn the_time_until_a_timer_is_due_counts_from_the_call_not_from_the_loops_time() {
+    let event_loop = real_loop();
+    // The loop's time stays where it was when the loop was made.
+    while Instant::now() < event_loop.now() + milliseconds(2) {}
+    let timer = event_loop.set_timeout(milliseconds(10), |_| ());
+    assert!(event_loop.due_in(timer).unwrap() < milliseconds(11));
+}
+
+#[test]
 fn a_timer_that_is_due_and_waits_for_its_turn_is_due_in_no_time() {
     let mut event_loop = virtual_loop();
     let later = Rc::new(Cell::new(None));

@@ -68,6 +68,26 @@ fn a_hook_paused_by_one_before_it_is_not_called_and_one_resumed_waits_for_the_ne
 }
 
 #[test]
+fn a_hook_paused_and_resumed_while_its_phase_runs_waits_for_the_next_iteration() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let second = Rc::new(Cell::new(None));
+    let (seen, other) = (log.clone(), Rc::clone(&second));
+    event_loop.prepare(move |context| {
+        seen.add("first");
+        if let Some(other) = other.take() {
+            context.pause(other).unwrap();
+            context.resume(other).unwrap();
+        }
+    });
+    let seen = log.clone();
+    second.set(Some(event_loop.prepare(move |_| seen.add("second"))));
+    go_around(&mut event_loop);
+    log.expect(&["first"]);
+    go_around(&mut event_loop);
+    log.expect(&["first", "first", "second"]);
+}
+
+#[test]
 fn a_hook_that_pauses_itself_can_be_resumed_later() {
     let (mut event_loop, log) = (virtual_loop(), Log::default());
     let seen = log.clone();
@@ -121,6 +141,8 @@ fn closing_a_paused_watcher_leaves_another_watcher_of_the_descriptor_in_peace() 
     });
     watched.unwrap();
     event_loop.close(paused, |_| ()).unwrap();
+    let deadline = event_loop.set_timeout(Duration::from_secs(60), |_| panic!("the event was lost"));
+    event_loop.unref(deadline);
     event_loop.run().unwrap();
     log.expect(&["readable"]);
 }
