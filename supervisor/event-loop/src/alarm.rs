@@ -1,4 +1,4 @@
-//! A timer of the kernel's, by which a thread sleeps and another one sets when it wakes.
+//! A kernel timer: one thread sleeps until it expires, another one sets when that is.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ impl Alarm {
         Ok(Alarm(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?))
     }
 
-    /// It goes off once, so long from now, whatever it was set to before. Costs a system call and wakes nobody.
+    /// It expires once, `delay` from now, whatever it was set to before. Costs one system call and wakes nobody.
     pub(super) fn set(&self, delay: Duration) {
         let delay = delay.max(Duration::from_nanos(1));
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! Why a loop does not end: everything that keeps it alive, with the place that made it.
+//! Why a loop does not end: everything that keeps it alive, with the source line that registered it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +20,14 @@ pub enum AliveKind {
     SignalHandler,
     /// A future that waits for a descriptor.
     WaitingFuture,
-    /// A stream, a listener, a socket for datagrams or a child process that somebody waits for.
-    Source,
+    /// A stream that is read, connects or has something to write.
+    Stream,
+    /// A listener that accepts connections.
+    Listener,
+    /// A UDP socket that receives, or has something to send.
+    UdpSocket,
+    /// A child process that runs.
+    ChildProcess,
     /// A request that was not answered yet.
     Request,
     /// A [`Hold`](super::Hold).
@@ -38,7 +44,10 @@ impl fmt::Display for AliveKind {
             AliveKind::Watcher => write!(formatter, "watcher"),
             AliveKind::SignalHandler => write!(formatter, "signal handler"),
             AliveKind::WaitingFuture => write!(formatter, "future waiting for a descriptor"),
-            AliveKind::Source => write!(formatter, "stream, listener, datagram socket or child process"),
+            AliveKind::Stream => write!(formatter, "stream"),
+            AliveKind::Listener => write!(formatter, "listener"),
+            AliveKind::UdpSocket => write!(formatter, "UDP socket"),
+            AliveKind::ChildProcess => write!(formatter, "child process"),
             AliveKind::Request => write!(formatter, "unanswered request"),
             AliveKind::Hold => write!(formatter, "hold"),
             AliveKind::Callback(phase) => write!(formatter, "callback waiting for its turn ({phase})"),

@@ -1,5 +1,4 @@
-//! The way in which every callback is called: guarded against its panic, measured, and followed by all ticks and
-//! microtasks.
+//! How every callback is called: its panic is caught, its time is measured, and all ticks and microtasks run after it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{Context as TaskContext, Poll};

@@ -1,4 +1,4 @@
-//! Where the loop's time comes from: the one place to replace when a test wants to own the time.
+//! Where the loop's time comes from: the machine's clock, or a virtual one for tests.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

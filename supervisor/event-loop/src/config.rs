@@ -1,10 +1,10 @@
-//! What an owner of a loop may choose.
+//! The limits of a loop, where its time comes from, and the ways to run it.
 
 use std::time::Duration;
 
 /// Limits and time source of an [`EventLoop`](super::EventLoop).
 ///
-/// The limits keep one phase from starving the others. What a limit leaves over stays first in its queue.
+/// The limits keep one phase from starving the others. Callbacks that do not fit below a limit stay first in their queue.
 #[derive(Clone, Debug)]
 pub struct LoopConfig {
     /// How many callbacks one phase runs at most before the next phase has its turn. At least 1 counts.
@@ -18,7 +18,7 @@ pub struct LoopConfig {
     /// How long the ticks and microtasks after one callback, or the idle hooks of one iteration, may take before
     /// they count as starving the rest of the loop. In virtual time nothing takes time.
     pub starvation_budget: Duration,
-    /// Whose time the loop lives in.
+    /// Where the loop's time comes from.
     pub time: Time,
 }
 
@@ -26,7 +26,7 @@ pub struct LoopConfig {
 /// [`Starvation`](super::Starvation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStarvation {
-    /// Goes on with them, as Node and libuv do: ticks that queue ticks for ever keep the loop for ever.
+    /// Runs them all, as Node does: ticks that always queue another tick keep the loop from ever going on.
     Strict,
     /// Leaves the rest of them for later: other callbacks and the poll have their turn in between. What is left
     /// stays first in its queue.
@@ -48,7 +48,7 @@ impl Default for LoopConfig {
     }
 }
 
-/// Whose time a loop lives in.
+/// Where a loop's time comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// The monotonic clock of the machine.

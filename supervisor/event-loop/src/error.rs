@@ -1,4 +1,4 @@
-//! What can go wrong with the loop itself. Each misuse has a name.
+//! The errors of the loop itself. Each kind of misuse has one of its own.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Futures for the loop's own means of waiting: time, the next microtask, the next iteration.
+//! Futures that wait for the loop itself: for some time, for the ready microtasks, for the next iteration.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -146,7 +146,7 @@ impl LoopHandle {
         YieldNow::default()
     }
 
-    /// Lets the loop go on: resolves in the check phase, after everything that is ready now had its turn.
+    /// Lets the loop handle everything that is ready now: resolves in the check phase after that.
     #[track_caller]
     pub fn next_iteration(&self) -> NextIteration {
         NextIteration { event_loop: self.clone(), site: std::panic::Location::caller(), immediate: None }

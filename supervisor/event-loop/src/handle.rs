@@ -1,4 +1,4 @@
-//! What can be asked of a loop, from callbacks, futures and structs on its thread.
+//! Registering things with a loop, from callbacks, futures and structs on its thread.
 
 use std::os::fd::AsFd;
 use std::panic::Location;
@@ -19,9 +19,8 @@ use super::slab::Key;
 use super::state::Shared;
 use super::timers::{Catchup, Due, TimerId};
 
-/// A way to the loop that needs no `&mut Context`: for futures, and for structs that outlive a callback. Cheap to
-/// clone; it stays on the loop's thread. [`Context`] dereferences to it, so everything here can be said to
-/// a context, too.
+/// A handle to the loop, for futures and for structs that outlive a callback: it needs no `&mut Context`. Cheap to clone; it
+/// stays on the loop's thread. [`Context`] dereferences to it, so a callback can call all of this on its context.
 ///
 /// Once the loop is dropped, nothing that is registered here runs any more: it is dropped at once, and its identifier
 /// names nothing. An identifier means something only to the loop that gave it out.
@@ -30,7 +29,7 @@ pub struct LoopHandle {
     pub(super) shared: Rc<Shared>,
 }
 
-/// What [`LoopHandle::clear`] can take back.
+/// What [`LoopHandle::clear`] can cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearable {
     /// A timeout or an interval.
@@ -151,7 +150,7 @@ impl LoopHandle {
         id
     }
 
-    /// Takes back a timer or an immediate. False if it has run, or was cleared, before.
+    /// Cancels a timer or an immediate. False if it has run, or was cleared, before.
     pub fn clear(&self, id: impl Into<Clearable>) -> bool {
         // The callback is dropped after the borrow: its drop may come back here.
         match id.into() {
@@ -167,7 +166,7 @@ impl LoopHandle {
     }
 }
 
-/// Callbacks without a cause outside.
+/// Immediates, ticks, microtasks, and callbacks of the pending phase.
 impl LoopHandle {
     /// Runs `callback` in the check phase, right after the poll. Inside the check phase that means the next
     /// iteration's.
@@ -194,16 +193,16 @@ impl LoopHandle {
         self.shared.drop_if_gone();
     }
 
-    /// Runs `callback` in the pending phase. This is how a result that is known at once, such as a refused
-    /// connection, is still told asynchronously.
+    /// Runs `callback` in the pending phase: for a result that is known at once, such as a refused connection, and should
+    /// reach its callback asynchronously all the same.
     #[track_caller]
     pub fn set_pending(&self, callback: impl FnOnce(&mut Context) + 'static) {
         self.shared.pending.push(Callback::new(Location::caller(), callback));
         self.shared.drop_if_gone();
     }
 
-    /// As [`LoopHandle::set_pending`], in the name of a callback that was registered at `site`: for layers above the
-    /// loop that keep their users' callbacks, so that a slow one is reported as theirs.
+    /// As [`LoopHandle::set_pending`], for a callback that was registered at `site`: a library that keeps its users'
+    /// callbacks passes their place on, so that a slow one is reported under it.
     pub fn set_pending_at(
         &self,
         site: &'static Location<'static>,
@@ -240,7 +239,7 @@ impl LoopHandle {
         site: Site,
         callback: impl FnMut(&mut Context) + 'static,
     ) -> HandleId {
-        let kind = Kind::Hook { phase, callback: Some(Box::new(callback)) };
+        let kind = Kind::Hook { phase, resumed_in: None, callback: Some(Box::new(callback)) };
         let id = self.shared.handles.borrow_mut().insert(kind, site);
         self.shared.drop_if_gone();
         id
@@ -270,13 +269,16 @@ impl LoopHandle {
         })
     }
 
-    /// Changes in which directions a watcher looks. With [`Interest::NONE`] it rests.
+    /// Changes in which directions a watcher looks. With [`Interest::NONE`] it rests. For one that is
+    /// [paused](LoopHandle::pause) it counts from the moment when it is resumed.
     ///
     /// # Errors
     /// [`LoopError::AlreadyClosed`], [`LoopError::NotAWatcher`], or what the kernel says.
     pub fn set_interest(&self, id: HandleId, interest: Interest) -> Result<(), LoopError> {
         let (source, current) = self.watched(id)?;
-        self.shared.poller.change(source.as_fd(), id.0.to_bits(), current, interest)?;
+        if let Some(current) = current {
+            self.shared.poller.change(source.as_fd(), id.0.to_bits(), current, interest)?;
+        }
         self.shared.handles.borrow_mut().change(id.0, |handle| {
             if let Kind::Watch { interest: current, .. } = &mut handle.kind {
                 *current = interest;
@@ -285,11 +287,15 @@ impl LoopHandle {
         Ok(())
     }
 
-    fn watched(&self, id: HandleId) -> Result<(Rc<dyn AsFd>, Interest), LoopError> {
-        match self.shared.handles.borrow().get(id.0).map(|handle| &handle.kind) {
-            Some(Kind::Watch { source, interest, .. }) => Ok((Rc::clone(source), *interest)),
-            Some(_) => Err(LoopError::NotAWatcher),
-            None => Err(LoopError::AlreadyClosed),
+    /// What a watcher looks at and, unless it is paused, in which directions.
+    fn watched(&self, id: HandleId) -> Result<(Rc<dyn AsFd>, Option<Interest>), LoopError> {
+        let handles = self.shared.handles.borrow();
+        let handle = handles.get(id.0).ok_or(LoopError::AlreadyClosed)?;
+        match &handle.kind {
+            Kind::Watch { source, interest, .. } => {
+                Ok((Rc::clone(source), (!handle.is_paused).then_some(*interest)))
+            }
+            _ => Err(LoopError::NotAWatcher),
         }
     }
 
@@ -351,7 +357,7 @@ impl LoopHandle {
     }
 }
 
-/// Life and death of the loop.
+/// What keeps the loop alive, and everything about the loop as a whole.
 impl LoopHandle {
     /// Lets the loop end although this timer, handle or immediate is still there. An immediate that is unreferenced does
     /// not keep the poll from waiting either: it runs after it. Calling it twice changes nothing.
@@ -384,7 +390,7 @@ impl LoopHandle {
         Hold::new(&self.shared, Location::caller())
     }
 
-    /// Something is left to run or to wait for.
+    /// Whether something is left to run or to wait for.
     pub fn is_alive(&self) -> bool {
         self.shared.is_alive()
     }
@@ -399,12 +405,12 @@ impl LoopHandle {
         self.shared.remote.clone()
     }
 
-    /// The loop's figures about itself.
+    /// What the loop has measured: times of callbacks and phases, lateness, starvation.
     pub fn metrics(&self) -> LoopMetrics {
         self.shared.metrics.borrow().picture(self.shared.pulse.blocked())
     }
 
-    /// Starts the figures anew.
+    /// Resets everything that [`LoopHandle::metrics`] tells.
     pub fn reset_metrics(&self) {
         *self.shared.metrics.borrow_mut() = Metrics::new();
         self.shared.slowest.set(0);

@@ -1,12 +1,13 @@
-//! Handles: what lives in the loop until it is closed. Hooks run every iteration, watchers when a descriptor is
-//! ready, signal handlers when a signal came.
+//! Handles: hooks, which run in every iteration, watchers, which are called when a descriptor is ready, and signal handlers.
+//! The loop keeps them until they are closed.
 //!
 //! ```text
-//!   active --close()--> gone: its slot is empty and no event finds it; the callback of close() runs in the
-//!     |  ^                    closing phase
-//!   (event) (callback returns)
-//!     v  |
-//!   running: its callback is out of the slot, so it may close itself or anybody else
+//!   paused <--pause(), resume()--> active --close()--> gone: its slot is empty and no event finds it; the
+//!                                   |  ^                     callback of close() runs in the closing phase
+//!                               (event) (callback returns)
+//!                                   v  |
+//!                                  running: its callback is out of the slot, so it may pause or close itself or
+//!                                           anybody else
 //! ```
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use std::rc::Rc;
 use super::Context;
 use super::alive::AliveKind;
 use super::callback::{Phase, Repeated, Site};
+use super::error::LoopError;
 use super::poller::{Interest, Poller, Readiness};
 use super::readiness::{Waiter, Waiters};
 use super::signals::{SignalCallback, SignalPipe};
@@ -50,6 +52,8 @@ impl HookPhase {
 pub(super) enum Kind {
     Hook {
         phase: HookPhase,
+        /// The run of its phase in which it was resumed. It waits for the next one, as a new hook does.
+        resumed_in: Option<u64>,
         callback: Option<Repeated>,
     },
     Watch {
@@ -69,13 +73,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn name(&self) -> AliveKind {
+    pub(super) fn name(&self) -> AliveKind {
         match self {
             Kind::Hook { .. } => AliveKind::Hook,
             Kind::Watch { .. } => AliveKind::Watcher,
             Kind::Signals { .. } => AliveKind::SignalHandler,
             Kind::Waiters(_) => AliveKind::WaitingFuture,
-            Kind::Source(_) => AliveKind::Source,
+            Kind::Source(registration) => registration.kind,
         }
     }
 }
@@ -83,25 +87,84 @@ impl Kind {
 pub(super) struct Handle {
     pub(super) kind: Kind,
     pub(super) referenced: bool,
+    /// It keeps its callback and its name, and nothing calls it.
+    pub(super) is_paused: bool,
     pub(super) site: Site,
+}
+
+/// What a handle has in the poller. The descriptor is asked for without a borrow, because that may be anybody's code.
+pub(super) enum Watched {
+    Nothing,
+    Source(Rc<dyn AsFd>, Interest),
+    Signals(Rc<[SignalPipe]>),
+}
+
+impl Watched {
+    pub(super) fn end(&self, poller: &Poller) {
+        match self {
+            Watched::Nothing => {}
+            Watched::Source(_, interest) if interest.is_none() => {}
+            Watched::Source(source, _) => poller.remove(source.as_fd()),
+            Watched::Signals(pipes) => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
+        }
+    }
+
+    /// Signals that came while nobody was to hear them.
+    pub(super) fn forget_missed(&self) {
+        if let Watched::Signals(pipes) = self {
+            for pipe in pipes.iter() {
+                pipe.drain();
+            }
+        }
+    }
+
+    /// # Errors
+    /// What the poller says; nothing is watched then.
+    pub(super) fn begin(&self, poller: &Poller, key: Key) -> Result<(), LoopError> {
+        match self {
+            Watched::Nothing => Ok(()),
+            Watched::Source(_, interest) if interest.is_none() => Ok(()),
+            Watched::Source(source, interest) => poller.add(source.as_fd(), key.to_bits(), *interest),
+            Watched::Signals(pipes) => {
+                let add = |pipe: &SignalPipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ);
+                pipes.iter().try_for_each(add).inspect_err(|_| self.end(poller))
+            }
+        }
+    }
 }
 
 impl Handle {
     /// Ends the watching of a handle that was taken out.
     pub(super) fn unwatch(&self, poller: &Poller) {
+        if !self.is_paused {
+            self.watched().end(poller);
+        }
+    }
+
+    /// What the handle has in the poller unless it is paused.
+    pub(super) fn watched(&self) -> Watched {
         match &self.kind {
-            Kind::Watch { interest, source, .. } if !interest.is_none() => poller.remove(source.as_fd()),
-            Kind::Signals { pipes, .. } => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
+            Kind::Watch { interest, source, .. } => Watched::Source(Rc::clone(source), *interest),
+            Kind::Signals { pipes, .. } => Watched::Signals(Rc::clone(pipes)),
             // Only its futures, or the source, have the descriptor, and they leave by forget().
-            Kind::Watch { .. } | Kind::Hook { .. } | Kind::Waiters(_) | Kind::Source(_) => {}
+            Kind::Hook { .. } | Kind::Waiters(_) | Kind::Source(_) => Watched::Nothing,
+        }
+    }
+
+    /// An event, or its turn, would call it.
+    pub(super) fn is_active(&self) -> bool {
+        match &self.kind {
+            _ if self.is_paused => false,
+            Kind::Watch { interest, .. } => !interest.is_none(),
+            Kind::Source(registration) => registration.is_active(),
+            Kind::Hook { .. } | Kind::Signals { .. } | Kind::Waiters(_) => true,
         }
     }
 
     fn keeps_alive(&self) -> bool {
         match &self.kind {
-            Kind::Watch { interest, .. } => self.referenced && !interest.is_none(),
             Kind::Source(registration) => registration.keeps_alive(self.referenced),
-            _ => self.referenced,
+            _ => self.referenced && self.is_active(),
         }
     }
 }
@@ -109,14 +172,23 @@ impl Handle {
 pub(super) struct Handles {
     slab: Slab<Handle>,
     alive: usize,
+    /// The hooks of each phase that are not paused.
     hooks: [Vec<Key>; 3],
+    /// How often the hooks of each phase have run.
+    hook_runs: [u64; 3],
     /// The handle behind which the futures wait that wait for this descriptor.
     pub(super) waiting: HashMap<RawFd, Key>,
 }
 
 impl Handles {
     pub(super) fn new() -> Handles {
-        Handles { slab: Slab::new(), alive: 0, hooks: Default::default(), waiting: HashMap::new() }
+        Handles {
+            slab: Slab::new(),
+            alive: 0,
+            hooks: Default::default(),
+            hook_runs: [0; 3],
+            waiting: HashMap::new(),
+        }
     }
 
     /// How many handles keep the loop alive.
@@ -125,7 +197,7 @@ impl Handles {
     }
 
     pub(super) fn insert(&mut self, kind: Kind, site: Site) -> HandleId {
-        let handle = Handle { kind, referenced: true, site };
+        let handle = Handle { kind, referenced: true, is_paused: false, site };
         self.alive += usize::from(handle.keeps_alive());
         let hook = match &handle.kind {
             Kind::Hook { phase, .. } => Some(*phase),
@@ -138,8 +210,7 @@ impl Handles {
         HandleId(key)
     }
 
-    /// Takes the handle out. To end its watching, and to drop what it owns, is left to who holds no borrow: both may
-    /// run anything.
+    /// Takes the handle out. The caller unwatches and drops it when no borrow is held: both may run anything.
     #[must_use]
     pub(super) fn remove(&mut self, key: Key) -> Option<Handle> {
         let handle = self.slab.remove(key)?;
@@ -178,8 +249,42 @@ impl Handles {
         !self.hooks[phase as usize].is_empty()
     }
 
-    /// The hooks of this phase in the order of their start.
-    pub(super) fn list_hooks(&self, phase: HookPhase, into: &mut Vec<Key>) {
+    /// Nothing calls the handle from here on. What it had in the poller is returned, to be ended without a borrow; `None`
+    /// if it is paused already.
+    pub(super) fn pause(&mut self, key: Key) -> Result<Option<Watched>, LoopError> {
+        let handle = self.slab.get(key).ok_or(LoopError::AlreadyClosed)?;
+        if handle.is_paused {
+            return Ok(None);
+        }
+        let watched = handle.watched();
+        if let Kind::Hook { phase, .. } = handle.kind {
+            self.hooks[phase as usize].retain(|&hook| hook != key);
+        }
+        self.change(key, |handle| handle.is_paused = true);
+        Ok(Some(watched))
+    }
+
+    /// Undoes a pause, after what the handle watches is in the poller again.
+    pub(super) fn resume(&mut self, key: Key) {
+        let hook_runs = self.hook_runs;
+        let resumed = self.change(key, |handle| {
+            let was_paused = std::mem::replace(&mut handle.is_paused, false);
+            match &mut handle.kind {
+                Kind::Hook { phase, resumed_in, .. } if was_paused => {
+                    *resumed_in = Some(hook_runs[*phase as usize]);
+                    Some(*phase)
+                }
+                _ => None,
+            }
+        });
+        if let Some(Some(phase)) = resumed {
+            self.hooks[phase as usize].push(key);
+        }
+    }
+
+    /// The hooks of this phase in the order of their start. Its next run begins.
+    pub(super) fn list_hooks(&mut self, phase: HookPhase, into: &mut Vec<Key>) {
+        self.hook_runs[phase as usize] += 1;
         into.extend_from_slice(&self.hooks[phase as usize]);
     }
 
@@ -190,11 +295,14 @@ impl Handles {
         hooks.rotate_left(done);
     }
 
+    /// Nothing if the hook was closed or paused since the hooks were listed.
     pub(super) fn take_hook(&mut self, key: Key) -> Option<(Site, Repeated)> {
-        let Handle { kind: Kind::Hook { callback, .. }, site, .. } = self.slab.get_mut(key)? else {
+        let handle = self.slab.get_mut(key)?;
+        let Kind::Hook { phase, resumed_in, callback } = &mut handle.kind else { return None };
+        if handle.is_paused || *resumed_in == Some(self.hook_runs[*phase as usize]) {
             return None;
-        };
-        Some((*site, callback.take()?))
+        }
+        Some((handle.site, callback.take()?))
     }
 
     /// Gives a callback back to its handle after it ran. Returns it if the handle was closed meanwhile.
@@ -207,7 +315,7 @@ impl Handles {
 
     /// What an event on this handle leads to; nothing if the handle was closed before.
     pub(super) fn take_for_event(&mut self, key: Key, readiness: Readiness) -> Option<(Site, Called)> {
-        let handle = self.slab.get_mut(key)?;
+        let handle = self.slab.get_mut(key).filter(|handle| !handle.is_paused)?;
         let called = match &mut handle.kind {
             // The interest may have changed since the kernel reported the event.
             Kind::Watch { interest, callback, .. } => {
@@ -245,6 +353,10 @@ impl Handles {
         self.hooks = Default::default();
         self.waiting.clear();
         self.slab.take_all()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Handle> {
+        self.slab.iter()
     }
 
     pub(super) fn for_each_alive(&self, mut see: impl FnMut(AliveKind, Site)) {

@@ -1,4 +1,4 @@
-//! Immediates: a queue whose entries can be taken back while they wait.
+//! Immediates: a queue whose entries can be cancelled while they wait.
 
 use std::collections::VecDeque;
 
@@ -51,6 +51,12 @@ impl Immediates {
         self.referenced -= usize::from(was_referenced);
     }
 
+    /// Nothing if the immediate has run, or was cleared.
+    pub(super) fn is_referenced(&self, id: ImmediateId) -> Option<bool> {
+        let place = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
+        self.queue.get(place)?.as_ref().map(|waiting| waiting.referenced)
+    }
+
     fn place_of(&mut self, id: ImmediateId) -> Option<&mut Option<Waiting>> {
         let place = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
         self.queue.get_mut(place)
@@ -84,7 +90,7 @@ impl Immediates {
         referenced.for_each(|waiting| see(&waiting.callback));
     }
 
-    /// What is returned may run anything when dropped, so it is dropped by who holds no borrow.
+    /// Dropping what is returned may run anything, so no borrow may be held then.
     #[must_use]
     pub(super) fn take_all(&mut self) -> Vec<Callback> {
         self.first = self.end();

@@ -1,5 +1,8 @@
-//! A single-threaded event loop with the phases, timers, ticks and immediates that Node's documents describe, over
-//! epoll. It knows nothing of jobs or workers.
+//! A single-threaded event loop for Linux, with the phases, timers, ticks and immediates of Node and libuv, callbacks and
+//! futures, sockets, pipes, child processes and signals. A [pool of threads](io_pool) does what blocks.
+//!
+//! The README of this crate has a complete first program, a comparison with libuv, Node and tokio, and what the crate does
+//! not do.
 //!
 //! One iteration, as [`Context::run_mode`] goes through it:
 //!
@@ -19,8 +22,8 @@
 //! The loop is alive while there is a referenced timer or active handle, a [`Hold`], a [`Request`], or a callback
 //! that waits.
 //!
-//! Everything here lives on one thread but [`Remote`], [`Notifier`] and [`Request`]. Callbacks get `&mut Context`; structs and
-//! futures keep a [`LoopHandle`], which can do the same.
+//! Everything here lives on one thread but [`Remote`], [`Notifier`] and [`Request`]. Callbacks get `&mut Context`; structs
+//! and futures keep a [`LoopHandle`], which can do the same.
 //!
 //! ```
 //! use offload_event_loop::{EventLoop, WATCHDOG_THRESHOLD};
@@ -38,13 +41,19 @@
 //!
 //! | read | for |
 //! |---|---|
-//! | `mod.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
-//! | `handle.rs` | what one can ask of it |
+//! | `lib.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
+//! | `handle.rs`, `pausing.rs`, `inspect.rs` | what one can ask of it |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
 //! | `remote.rs`, `mailbox.rs`, `wakeup.rs`, `requests.rs` | other threads |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
-//! | `sources/` | streams, listeners, datagrams, child processes |
+//! | `sources/` | streams, listeners, UDP sockets, child processes |
+//! | `io_pool/` | a pool of threads for what blocks |
+
+/// The programs in the README are compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod alarm;
 mod alive;
@@ -57,10 +66,12 @@ mod futures;
 mod handle;
 mod handles;
 mod immediates;
+mod inspect;
 pub mod io_pool;
 mod mailbox;
 mod metrics;
 mod partition;
+mod pausing;
 mod phases;
 mod poller;
 mod pulse;
@@ -99,13 +110,17 @@ pub use futures::{NextIteration, Sleep, YieldNow};
 pub use handle::{Clearable, Hold, LoopHandle, Referable};
 pub use handles::HandleId;
 pub use immediates::ImmediateId;
+pub use inspect::HandleInfo;
 pub use metrics::{Lag, Lateness, LoopMetrics, PhaseTime, SlowCallback, Starvation};
 pub use partition::PARTITION_BUDGET;
 pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
 pub use remote::{Notifier, Remote};
 pub use requests::{Request, RequestId};
-pub use sources::{Address, Child, Datagram, Incoming, Listener, SourceError, Stream, UdpSocket};
+pub use sources::{
+    Address, BoundTcp, Child, Datagram, Descriptor, Incoming, Listener, MulticastGroup, SEND_QUEUE_BYTES_MAX,
+    SEND_QUEUE_LEN_MAX, SourceError, Stream, TcpOptions, UdpOptions, UdpSocket,
+};
 pub use tasks::{JoinError, JoinHandle};
 pub use timers::{Catchup, TimerId};
 pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};
@@ -151,9 +166,9 @@ impl EventLoop {
 
     /// How long the loop would wait for events; `None` is for ever.
     ///
-    /// It counts in nanoseconds, as `ppoll` and `epoll_pwait2` do. Who waits in whole milliseconds, as with `poll(2)` or
-    /// `epoll_wait`, has to round up: rounded down, the last part of a millisecond before a timer is due would be spent going
-    /// around without waiting.
+    /// It counts in nanoseconds, as `ppoll` and `epoll_pwait2` do. For `poll(2)` or `epoll_wait`, which wait in whole
+    /// milliseconds, round it up: rounded down, the loop would spin through the last part of a millisecond before a timer is
+    /// due.
     pub fn backend_timeout(&self) -> Option<Duration> {
         if !self.context.ready.is_empty() {
             return Some(Duration::ZERO);
@@ -183,8 +198,8 @@ impl Drop for EventLoop {
     }
 }
 
-/// The running loop, as its callbacks see it. What can be registered is told by [`LoopHandle`], to which it
-/// dereferences.
+/// The running loop, as its callbacks see it. It dereferences to [`LoopHandle`], which registers timers, handles and
+/// everything else.
 pub struct Context {
     handle: LoopHandle,
     config: LoopConfig,
@@ -312,8 +327,8 @@ impl Context {
         Ok(())
     }
 
-    /// A ring may come when its post was fetched long ago. In a loop that has ended nobody would look for it, and
-    /// [`backend_fd`](EventLoop::backend_fd) would be readable for nothing.
+    /// A wake-up may arrive after its post was fetched. In a loop that has ended nothing would take it, and
+    /// [`backend_fd`](EventLoop::backend_fd) would stay readable for no reason.
     fn hear_late_rings(&self) {
         let remote = &self.handle.shared.remote;
         if remote.may_be_rung() {

@@ -1,8 +1,8 @@
-//! Where other threads leave things for the loop, and the flag by which wake-ups of one future coalesce.
+//! Where other threads leave posts for the loop, and the flag by which several wake-ups of one future become one.
 //!
-//! Things are collected in one `Vec` under a mutex and the loop takes the whole of it at once. Only the one that
-//! finds the `Vec` empty has to ring for the loop: the others know that a ring is on its way. The loop silences the
-//! bell before it takes what is there, so nothing can be left behind unheard.
+//! Posts are collected in one `Vec` under a mutex, and the loop takes all of them at once. Only the thread that finds the `Vec`
+//! empty has to wake the loop: for the others a wake-up is on its way already. The loop takes its wake-ups before it takes
+//! the posts, so no post is left behind.
 //!
 //! Both are proved by going through all interleavings of their threads: `tests/interleavings.rs`.
 
@@ -18,7 +18,7 @@ pub(super) struct Mailbox<T> {
     has_mail: AtomicBool,
 }
 
-/// Whether who has left something must ring for the loop.
+/// Whether the thread that has left something must wake the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ring {
     Needed,

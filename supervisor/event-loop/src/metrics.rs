@@ -1,4 +1,4 @@
-//! What the loop knows about itself: how long it keeps others waiting, in which phase, and whose callback it was.
+//! What the loop measures: how long callbacks run and wait, in which phase, and where the slowest was registered.
 
 use std::time::Duration;
 
@@ -57,21 +57,21 @@ pub struct Lateness {
 /// [`starvation_budget`](super::LoopConfig::starvation_budget).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Starvation {
-    /// ... for ticks after one callback.
+    /// ... because of the ticks after one callback.
     pub ticks: u64,
-    /// ... for microtasks and futures after one callback.
+    /// ... because of the microtasks and futures after one callback.
     pub microtasks: u64,
-    /// ... for the idle hooks of one iteration.
+    /// ... because of the idle hooks of one iteration.
     pub idle: u64,
 }
 
-/// A picture of the loop's figures since it was made, or since they were reset.
+/// What a loop has measured since it was made, or since its metrics were reset.
 #[derive(Clone, Debug)]
 pub struct LoopMetrics {
     /// How often the loop went around.
     pub iterations: u64,
-    /// How long the loop was busy between two polls, or from a poll to the end of `run`: what an event would have had
-    /// to wait that arrived right after the poll.
+    /// How long the loop was busy between two polls, or from a poll to the end of `run`. An event that arrived right after
+    /// the poll would have waited that long.
     pub lag: Lag,
     /// The phases that had anything to run.
     pub phases: Vec<PhaseTime>,
@@ -79,7 +79,7 @@ pub struct LoopMetrics {
     pub lateness: Lateness,
     /// The slowest callback, once one has run.
     pub slowest_callback: Option<SlowCallback>,
-    /// How often callbacks that always come first kept the others waiting.
+    /// How often ticks, microtasks or idle hooks kept the rest of the loop waiting.
     pub starvation: Starvation,
     /// How often a [watchdog](super::Watchdog) found the loop blocked.
     pub blocked: u64,

@@ -1,4 +1,4 @@
-//! Long computations in small steps, so that others get their turn in between.
+//! Long computations in small steps, so that the loop can run other callbacks in between.
 
 use std::ops::ControlFlow;
 use std::panic::Location;
@@ -44,9 +44,9 @@ impl LoopHandle {
     }
 
     /// As [`LoopHandle::partition`], but with as many steps per iteration as fit into `budget`, such as
-    /// [`PARTITION_BUDGET`]. A step that takes longer than the budget, or than 1 ms if that is more, is counted and
-    /// named in the [metrics](LoopHandle::metrics); so are steps that become slow all at once, of which up to 1,024
-    /// may have to be made before it is noticed.
+    /// [`PARTITION_BUDGET`]. A step that takes longer than the budget, or than 1 ms if that is more, is counted in the
+    /// [metrics](LoopHandle::metrics) with the place that started the computation. The clock is read once for several steps:
+    /// if steps suddenly become slow, up to 1,024 of them may run before that is noticed.
     #[track_caller]
     pub fn partition_within<State: 'static, Output: 'static>(
         &self,

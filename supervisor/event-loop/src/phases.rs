@@ -1,4 +1,4 @@
-//! The phases, each in its own function.
+//! The phases of an iteration, each in a function of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -61,7 +61,7 @@ impl Context {
             return;
         }
         let mut hooks = std::mem::take(&mut self.buffers.hooks);
-        self.handle.shared.handles.borrow().list_hooks(phase, &mut hooks);
+        self.handle.shared.handles.borrow_mut().list_hooks(phase, &mut hooks);
         let mut budget = self.starvation_budget();
         for (index, &key) in hooks.iter().enumerate() {
             self.run_hook(phase, key);

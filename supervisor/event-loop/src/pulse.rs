@@ -1,7 +1,7 @@
-//! What the loop's thread tells a [watchdog](super::Watchdog) before each callback: whose turn it is.
+//! Which callback runs now, for the loop's [watchdogs](super::Watchdog) to read from their threads.
 //!
-//! Writing it down costs three plain stores and no lock, so it is done always, watched or not. While the loop waits for
-//! events its watchdogs [sleep](super::rest); when it goes on it sets their alarms.
+//! Storing it before each callback costs three plain stores and no lock, so it is always done, watched or not. While the loop
+//! waits for events its watchdogs [sleep](super::rest); when the loop goes on, it sets their timers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub(super) struct Pulse {
     watchers: Mutex<Vec<Watcher>>,
 }
 
-/// Who is to look again so long after the loop went on.
+/// A watchdog, which looks again this long after the loop has gone on.
 struct Watcher {
     alarm: Arc<Alarm>,
     interval: Duration,

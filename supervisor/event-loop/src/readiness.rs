@@ -1,6 +1,6 @@
 //! Futures that wait until a descriptor is ready.
 //!
-//! All futures that wait for the same descriptor share one place in the poller, armed for a single event:
+//! All futures that wait for the same descriptor share one entry in the poller, armed for a single event:
 //!
 //! ```text
 //!   (first future) -> armed --event--> fired: everybody is woken
@@ -55,8 +55,8 @@ impl Waiters {
         self.descriptor
     }
 
-    /// Tells everybody what happened; they are woken by who holds no borrow. Who was not meant arms the place again
-    /// when it is polled.
+    /// Marks the waiters for which the descriptor is ready, and returns all of them, to be woken when no borrow is held. One
+    /// that waits for the other direction arms the entry again when it is polled.
     pub(super) fn fire(&self, readiness: Readiness) -> Vec<Rc<Waiter>> {
         for waiter in &self.waiting {
             waiter.is_ready.set(waiter.is_ready.get() || waiter.direction_is_ready(readiness));

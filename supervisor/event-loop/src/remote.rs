@@ -1,10 +1,10 @@
-//! What other threads may do to the loop: post a callback, wake a future, stop it. Who leaves the first post in the loop's
-//! mailbox rings for it.
+//! What other threads may do to the loop: post a callback, notify it, wake a future, stop it. Whoever leaves the first post
+//! in the loop's mailbox wakes the loop.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Context;
 use super::callback::Site;
@@ -27,14 +27,14 @@ pub(super) enum Post {
         request: Key,
         value: Box<dyn Any + Send>,
     },
-    /// A request that nobody will answer any more.
+    /// A request whose other end was dropped without an answer.
     Abandon {
         request: Key,
     },
 }
 
 impl Post {
-    /// Where it comes from. An answer stands behind its request, which has a site itself.
+    /// Where it was posted. An answer has no site; its request has one.
     pub(super) fn site(&self, tasks: &Tasks) -> Option<Site> {
         match self {
             Post::Run { site, .. } => Some(site),
@@ -51,7 +51,7 @@ struct Shared {
     wakeup: Wakeup,
 }
 
-/// A way into the loop from any thread.
+/// A handle to the loop for any thread: posts callbacks and stops it.
 #[derive(Clone)]
 pub struct Remote {
     shared: Arc<Shared>,
@@ -70,9 +70,9 @@ impl Remote {
 
     /// Runs `callback` on the loop, in its poll phase. Posts of one thread run in the order of posting, each once.
     ///
-    /// A post does not keep an otherwise finished loop alive once `run` has returned: who awaits an answer holds
-    /// the loop with [`hold`](super::LoopHandle::hold). Nothing bounds the number of posts under way, so whoever
-    /// can be faster than the loop bounds what it posts.
+    /// A loop with nothing left to do ends although another thread means to post to it: keep it alive with
+    /// [`hold`](super::LoopHandle::hold). The number of posts under way has no bound, so a thread that can be faster than the
+    /// loop must limit what it posts.
     ///
     /// # Errors
     /// [`LoopGone`] when the loop was dropped; the callback is dropped here, on the calling thread.
@@ -88,11 +88,15 @@ impl Remote {
         self.shared.wakeup.ring();
     }
 
-    /// A bell for `callback`: however often it is rung before the loop gets there, the callback runs once.
+    /// A notifier for `callback`: however often it is notified before the loop gets there, the callback runs once.
     #[track_caller]
     pub fn notifier(&self, callback: impl FnMut(&mut Context) + Send + 'static) -> Notifier {
-        let bell = Bell { rung: WakeFlag::new(false), callback: Mutex::new(Box::new(callback)) };
-        Notifier { remote: self.clone(), site: std::panic::Location::caller(), bell: Arc::new(bell) }
+        let target = NotifierTarget {
+            is_notified: WakeFlag::new(false),
+            delivery: Mutex::new(Delivery::Open),
+            callback: Mutex::new(Box::new(callback)),
+        };
+        Notifier { remote: self.clone(), site: std::panic::Location::caller(), target: Arc::new(target) }
     }
 
     pub(super) fn push(&self, post: Post) -> Result<(), LoopGone> {
@@ -117,7 +121,7 @@ impl Remote {
         self.shared.loop_number
     }
 
-    /// Somebody has rung, or is about to; what for will be seen when it is silenced.
+    /// The loop was woken, or is about to be.
     pub(super) fn may_be_rung(&self) -> bool {
         self.shared.wakeup.may_be_rung()
     }
@@ -143,25 +147,55 @@ impl Remote {
         self.shared.wakeup.counter().as_fd()
     }
 
-    /// Hears all rings that have come. The posts are taken after this, before the loop waits again.
+    /// Takes all wake-ups that have come. The posts are taken after this, before the loop waits again.
     pub(super) fn silence(&self) {
         self.shared.wakeup.silence();
     }
 }
 
-type BellCallback = Box<dyn FnMut(&mut Context) + Send>;
+type NotifierCallback = Box<dyn FnMut(&mut Context) + Send>;
 
-struct Bell {
-    rung: WakeFlag,
-    callback: Mutex<BellCallback>,
+/// Whether the callback of a notifier is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    Open,
+    Paused,
+    /// It was notified while it was paused, and will be called when it is resumed.
+    PausedAndNotified,
 }
 
-/// Rings a callback on the loop from any thread. See [`Remote::notifier`].
+struct NotifierTarget {
+    is_notified: WakeFlag,
+    delivery: Mutex<Delivery>,
+    callback: Mutex<NotifierCallback>,
+}
+
+impl NotifierTarget {
+    /// Held for a few instructions only, and no code of others runs under it.
+    fn delivery(&self) -> MutexGuard<'_, Delivery> {
+        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if the callback is to be called now. A paused one remembers the notification and can be notified again.
+    fn is_open(&self) -> bool {
+        let mut delivery = self.delivery();
+        if *delivery == Delivery::Open {
+            return true;
+        }
+        *delivery = Delivery::PausedAndNotified;
+        // Under the lock: whoever resumes it afterwards finds both the note and the lowered flag.
+        self.is_notified.lower();
+        false
+    }
+}
+
+/// Runs a callback on the loop from any thread. See [`Remote::notifier`]. Like `uv_async_t`, but it does not keep the loop
+/// alive: a [`Hold`](super::Hold) does.
 #[derive(Clone)]
 pub struct Notifier {
     remote: Remote,
     site: Site,
-    bell: Arc<Bell>,
+    target: Arc<NotifierTarget>,
 }
 
 impl Notifier {
@@ -170,32 +204,59 @@ impl Notifier {
     /// # Errors
     /// [`LoopGone`] when the loop was dropped.
     pub fn notify(&self) -> Result<(), LoopGone> {
-        if !self.bell.rung.raise() {
+        if !self.target.is_notified.raise() || !self.target.is_open() {
             return Ok(());
         }
-        let toll = Toll(Some(Arc::clone(&self.bell)));
-        self.remote.push(Post::Run { site: self.site, run: Box::new(move |context| toll.answer(context)) })
+        let wake = PendingWake(Some(Arc::clone(&self.target)));
+        self.remote.push(Post::Run { site: self.site, run: Box::new(move |context| wake.arrive(context)) })
+    }
+
+    /// Stops the callback until the notifier is [resumed](Notifier::resume), on any thread. Notifications are remembered
+    /// meanwhile as one, also one that is on its way to the loop. A callback that runs just now on another thread runs to
+    /// its end. (libuv's async handle can only be closed.)
+    pub fn pause(&self) {
+        let mut delivery = self.target.delivery();
+        if *delivery == Delivery::Open {
+            *delivery = Delivery::Paused;
+        }
+    }
+
+    /// Undoes [`Notifier::pause`]: the callback runs once if it was notified in between. Nothing happens if it is not paused.
+    ///
+    /// # Errors
+    /// [`LoopGone`] when a notification was remembered and the loop was dropped.
+    pub fn resume(&self) -> Result<(), LoopGone> {
+        let before = std::mem::replace(&mut *self.target.delivery(), Delivery::Open);
+        if before == Delivery::PausedAndNotified { self.notify() } else { Ok(()) }
+    }
+
+    /// Whether it was paused and not resumed yet.
+    pub fn is_paused(&self) -> bool {
+        *self.target.delivery() != Delivery::Open
     }
 }
 
-/// A ring on its way. If nobody will ever hear it, the bell can be rung again.
-struct Toll(Option<Arc<Bell>>);
+/// A notification on its way to the loop. If it is dropped before it arrives, the notifier can be notified again.
+struct PendingWake(Option<Arc<NotifierTarget>>);
 
-impl Toll {
-    fn answer(mut self, context: &mut Context) {
-        let Some(bell) = self.0.take() else { return };
-        // Lowered first: what is rung while the callback runs is news to it.
-        bell.rung.lower();
+impl PendingWake {
+    fn arrive(mut self, context: &mut Context) {
+        let Some(target) = self.0.take() else { return };
+        if !target.is_open() {
+            return;
+        }
+        // Lowered first: a notification that comes while the callback runs is news to it.
+        target.is_notified.lower();
         // Only the loop's thread takes this lock, and never twice, so it does not wait.
-        let mut callback = bell.callback.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callback = target.callback.lock().unwrap_or_else(PoisonError::into_inner);
         callback(context);
     }
 }
 
-impl Drop for Toll {
+impl Drop for PendingWake {
     fn drop(&mut self) {
-        if let Some(bell) = &self.0 {
-            bell.rung.lower();
+        if let Some(target) = &self.0 {
+            target.is_notified.lower();
         }
     }
 }

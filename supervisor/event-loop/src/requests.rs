@@ -1,4 +1,4 @@
-//! Requests: an answer that comes from another thread, to a callback that stays on the loop's.
+//! Requests: a callback on the loop's thread waits for an answer from another thread.
 //!
 //! ```text
 //!   request() -> waiting --complete(value)--> answered: the callback runs in the poll phase
@@ -30,8 +30,7 @@ pub(super) type Requests = Slab<WaitingRequest>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(Key);
 
-/// The other end of a request: whoever has the answer gives it here, on any thread. Dropping it ends the request
-/// without an answer.
+/// The other end of a request, for the thread that has the answer. Dropping it ends the request without an answer.
 pub struct Request<T> {
     remote: Remote,
     id: RequestId,
@@ -122,8 +121,7 @@ impl LoopHandle {
         withdrawn.is_some()
     }
 
-    /// Answers a request in the place of who has its other end. A value of another type than the request's ends
-    /// it without an answer.
+    /// Answers a request from the loop's own side. A value of another type than the request's ends it without an answer.
     pub(crate) fn answer(&self, id: RequestId, value: Box<dyn Any + Send>) {
         self.shared.posts.push(Post::Answer { request: id.0, value });
     }

@@ -1,4 +1,4 @@
-//! Signals, turned into bytes on a pipe that the poll phase watches.
+//! Signals: their handler writes a byte into a pipe, which the poll phase watches.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use super::error::LoopError;
 
 pub(super) type SignalCallback = Box<dyn FnMut(&mut Context, i32)>;
 
-/// One signal and the pipe on which its arrivals are heard. Dropping it ends the catching.
+/// One signal, and the pipe that becomes readable when it comes. Dropping it unregisters the handler.
 pub(super) struct SignalPipe {
     signal: i32,
     arrivals: UnixStream,

@@ -1,7 +1,7 @@
-//! Slots that remember how often they were reused.
+//! A table of values whose keys are never valid for a later value.
 //!
-//! A callback may close any handle and start others while old identifiers are still in somebody's hands. Each
-//! slot therefore counts its incarnations, and a key of an earlier one finds nothing instead of a stranger.
+//! A callback may close any handle and start others while old identifiers are still in use. Each slot therefore counts how
+//! often it was reused, and the key of a removed value finds nothing instead of its successor.
 
 /// Names one value in a [`Slab`]. It is never valid again after the value was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

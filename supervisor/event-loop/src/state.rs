@@ -26,8 +26,8 @@ use super::timers::Timers;
 /// its last generation.
 pub(super) const WAKE_TOKEN: u64 = u64::MAX;
 
-/// How often what was registered while a loop was being dropped is dropped itself. Who registers something in every
-/// drop keeps the leak.
+/// Dropping a loop drops callbacks, which may register new ones, which are dropped in a further round. After so many rounds
+/// the rest is leaked.
 const CLEARING_ROUNDS: usize = 1_000;
 
 pub(super) struct Shared {
@@ -145,8 +145,8 @@ impl Shared {
         self.timers.borrow().next_wake().map(|due| due.saturating_sub(now))
     }
 
-    /// Fetches what other threads have posted, whether their ring was heard or not: they may have been interrupted before
-    /// it, and perhaps they need this very core to go on.
+    /// Fetches what other threads have posted, whether they have woken the loop or not: they may have been interrupted before
+    /// that, and perhaps need the CPU that this thread runs on to continue.
     pub(super) fn take_posts(&self) {
         if self.remote.has_posts() {
             self.posts.append(self.remote.take(Vec::new()));
@@ -172,7 +172,7 @@ impl Shared {
         self.drop_everything();
     }
 
-    /// To be called after something was registered: nobody would ever run it in a loop that is gone.
+    /// To be called after something was registered: a loop that is gone would never run it.
     #[inline]
     pub(super) fn drop_if_gone(&self) {
         if self.is_gone.get() {

@@ -70,7 +70,7 @@ impl Tasks {
         }
     }
 
-    /// What is returned may run anything when dropped, so it is dropped by who holds no borrow.
+    /// Dropping what is returned may run anything, so no borrow may be held then.
     #[must_use]
     pub(super) fn remove(&mut self, key: Key) -> Option<Leftover> {
         self.0.remove(key).map(|task| Leftover { _future: task.future })
@@ -86,7 +86,7 @@ pub(super) struct Leftover {
     _future: Option<BoxedFuture>,
 }
 
-/// The leftovers of cancelled tasks on their way out. A future may own the handle of another task, whose future may own
+/// Cancelled futures that wait to be dropped. A future may own the handle of another task, whose future may own
 /// the next: dropped from within each other, a long chain of them would overflow the stack. So the outermost call drops
 /// them all, one after the other.
 pub(super) struct Leftovers {
@@ -181,7 +181,7 @@ impl LocalLoops {
 pub enum JoinError {
     /// It was cancelled, or its loop was dropped.
     Cancelled,
-    /// It panicked. The panic itself goes the way of all panics in callbacks.
+    /// It panicked. The panic itself goes to the panic handler, or leaves `run`, as that of any callback.
     Panicked,
 }
 
@@ -239,9 +239,9 @@ pub struct JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Drops the future at once, or when it returns if it runs right now. Nothing happens if it has ended. From within the
-    /// drop of a task that is being cancelled itself, "at once" is right after that drop: so a chain of tasks that own each
-    /// other may be as long as it likes.
+    /// Drops the future at once, or when it returns if it runs right now. Nothing happens if it has ended. If the task is
+    /// cancelled while another task is being dropped, it is dropped right after that one, not within: so a long chain of tasks
+    /// that own each other does not overflow the stack.
     pub fn cancel(&self) {
         let shared = &self.event_loop.shared;
         let leftover = shared.tasks.borrow_mut().remove(self.key);
@@ -264,7 +264,7 @@ impl<T> JoinHandle<T> {
         self.join.is_finished.get()
     }
 
-    /// The result, if the task has ended and nobody took it yet.
+    /// The result, if the task has ended and the result was not taken before.
     pub fn take_result(&self) -> Option<Result<T, JoinError>> {
         self.join.result.take()
     }
@@ -296,8 +296,8 @@ impl<T> Drop for JoinHandle<T> {
 impl LoopHandle {
     /// Runs a future on the loop; it is polled for the first time as a microtask.
     ///
-    /// Like a promise, a task does not keep the loop alive by itself: what it waits for does. A future that is
-    /// woken from another thread takes a [`hold`](LoopHandle::hold).
+    /// Like a promise in Node, a task does not keep the loop alive by itself: what it waits for does. A future that waits to be
+    /// woken by another thread needs a [`hold`](LoopHandle::hold).
     #[track_caller]
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let site = std::panic::Location::caller();

@@ -1,7 +1,7 @@
-//! Timers: what runs when the wheel says that its time has come.
+//! Timers: their callbacks, and when they are due. The wheel keeps them in order.
 //!
 //! ```text
-//!   started --(due)--> due --(fetched)--> running --> gone            a timeout
+//!   started --(due)--> due --(fetched)--> running --> gone            a timeout, an interval of period 0
 //!      ^                                     |
 //!      +------------(next beat)--------------+                        an interval
 //!   clear() leads from everywhere to gone; a running interval is dropped when its callback returns.
@@ -13,11 +13,11 @@
 
 use std::time::Duration;
 
-use super::Context;
 use super::callback::{Repeated, Site};
 use super::clock::{Nanos, nanos};
 use super::slab::Key;
 use super::wheel::Wheel;
+use super::{Context, LoopHandle};
 
 const TICK_BITS: u32 = 16;
 const TICK: Nanos = 1 << TICK_BITS;
@@ -58,19 +58,24 @@ pub(super) type OnceTimer = Box<dyn FnOnce(&mut Context)>;
 enum Action {
     Once(OnceTimer),
     Every(Box<Interval>),
+    /// The interval is out, because its callback runs.
+    Running {
+        /// The period from the beat after the next on, if it was changed meanwhile.
+        next_period: Option<Nanos>,
+    },
 }
 
 pub(super) struct Interval {
     /// The exact time of the next beat, from which those after it are counted.
     due: Nanos,
+    /// 0 if the next beat is the last one.
     period: Nanos,
     catchup: Catchup,
     pub(super) callback: Repeated,
 }
 
 struct Timer {
-    /// Out while an interval runs.
-    action: Option<Action>,
+    action: Action,
     site: Site,
     referenced: bool,
 }
@@ -90,16 +95,16 @@ pub(super) enum DueCall {
     Every(Box<Interval>),
 }
 
-/// The callback of a removed timer. Dropping it may run anything, so it is dropped by who holds no borrow.
+/// The callback of a removed timer. Dropping it may run anything, so no borrow may be held then.
 #[must_use]
 pub(super) struct Removed {
-    _action: Option<Action>,
+    _action: Action,
 }
 
 pub(super) struct Timers {
     wheel: Wheel<Timer>,
     referenced: usize,
-    /// Virtual time is exact: it costs nothing to get up.
+    /// In virtual time timers have no slack: waking costs nothing.
     is_exact: bool,
 }
 
@@ -130,7 +135,7 @@ impl Timers {
 
     fn start(&mut self, due: Due, site: Site, action: Action) -> TimerId {
         self.referenced += 1;
-        let timer = Timer { action: Some(action), site, referenced: true };
+        let timer = Timer { action, site, referenced: true };
         let slack = self.slack_of(due.delay);
         TimerId(self.wheel.start(tick_at_or_after(due.at), slack, timer))
     }
@@ -153,6 +158,37 @@ impl Timers {
         self.referenced -= usize::from(std::mem::replace(&mut timer.referenced, referenced));
     }
 
+    /// It waits for its due time, or is due and waits for its turn.
+    pub(super) fn is_armed(&self, id: TimerId) -> bool {
+        self.wheel.get(id.0).is_some_and(|(timer, _)| timer.is_armed())
+    }
+
+    pub(super) fn is_referenced(&self, id: TimerId) -> Option<bool> {
+        self.wheel.get(id.0).map(|(timer, _)| timer.referenced)
+    }
+
+    /// When an armed timer is due: exactly, for an interval, or in whole ticks.
+    pub(super) fn due(&self, id: TimerId) -> Option<Nanos> {
+        let (timer, tick) = self.wheel.get(id.0)?;
+        match &timer.action {
+            Action::Every(interval) => Some(interval.due),
+            Action::Once(_) => Some(tick.saturating_mul(TICK)),
+            Action::Running { .. } => None,
+        }
+    }
+
+    /// Changes the period of an interval from its next beat on. False if it is none.
+    pub(super) fn set_period(&mut self, id: TimerId, period: Duration) -> bool {
+        let period = if period.is_zero() { 0 } else { nanos(period).max(TICK) };
+        let Some(timer) = self.wheel.get_mut(id.0) else { return false };
+        match &mut timer.action {
+            Action::Every(interval) => interval.period = period,
+            Action::Once(_) => return false,
+            Action::Running { next_period } => *next_period = Some(period),
+        }
+        true
+    }
+
     /// Finds everything that is due by `now`; [`Timers::fetch_due`] then hands it out.
     pub(super) fn advance(&mut self, now: Nanos) {
         self.wheel.advance(now >> TICK_BITS);
@@ -169,7 +205,8 @@ impl Timers {
         let (key, tick) = self.wheel.fetch_due()?;
         let timer = self.wheel.get_mut(key)?;
         let (id, site, referenced) = (TimerId(key), timer.site, timer.referenced);
-        match timer.action.take()? {
+        match std::mem::replace(&mut timer.action, Action::Running { next_period: None }) {
+            Action::Running { .. } => None,
             Action::Every(interval) => {
                 Some(DueTimer { id, site, due: interval.due, call: DueCall::Every(interval) })
             }
@@ -191,15 +228,23 @@ impl Timers {
         now: Nanos,
     ) -> Option<Box<Interval>> {
         let slack = self.slack_of(interval.period);
+        if interval.period == 0 {
+            // The timer itself has nothing left that could run anything when dropped.
+            drop(self.remove(id));
+            return Some(interval);
+        }
         let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
         interval.due = interval.next_beat(begun, now);
+        if let Action::Running { next_period: Some(next_period) } = timer.action {
+            interval.period = next_period;
+        }
         let tick = tick_at_or_after(interval.due);
-        timer.action = Some(Action::Every(interval));
+        timer.action = Action::Every(interval);
         self.wheel.restart(id.0, tick, slack);
         None
     }
 
-    /// When the loop has to get up for the next timer: never too late, and early only after its neighbour was stopped.
+    /// When the loop must wake for the next timer: never too late, and too early only after another timer was stopped.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         self.wheel.next_wake().map(|tick| tick.saturating_mul(TICK))
     }
@@ -211,6 +256,11 @@ impl Timers {
     pub(super) fn take_all(&mut self) -> Vec<Removed> {
         self.referenced = 0;
         self.wheel.take_all().into_iter().map(|timer| Removed { _action: timer.action }).collect()
+    }
+
+    /// Where each timer was started, whether it is armed, and whether it is referenced.
+    pub(super) fn for_each(&self, mut see: impl FnMut(Site, bool, bool)) {
+        self.wheel.iter().for_each(|timer| see(timer.site, timer.is_armed(), timer.referenced));
     }
 
     pub(super) fn for_each_referenced(&self, see: impl FnMut(Site)) {
@@ -227,6 +277,34 @@ impl Interval {
                 self.due.saturating_add(self.period.saturating_mul(beats))
             }
         }
+    }
+}
+
+impl Timer {
+    fn is_armed(&self) -> bool {
+        !matches!(self.action, Action::Running { .. })
+    }
+}
+
+impl LoopHandle {
+    /// How long it is until a timer is due: zero if it is due and waits for its turn, nothing if it is not armed, because it
+    /// has run, was cleared, or is an interval whose callback runs now.
+    ///
+    /// As `uv_timer_get_due_in`, but it counts from this call and not from the loop's time, as delays do here; and libuv arms
+    /// an interval before its callback, this loop after it.
+    pub fn due_in(&self, id: TimerId) -> Option<Duration> {
+        let due = self.shared.timers.borrow().due(id)?;
+        Some(Duration::from_nanos(due.saturating_sub(self.shared.clock.read())))
+    }
+
+    /// Changes the period of an interval. False if `id` is no interval, or was cleared.
+    ///
+    /// As with `uv_timer_set_repeat`, the beat that the interval waits for keeps its time, and the period counts from that
+    /// one on. In the callback of the interval itself, the beat after it still comes by the old period. Zero makes the
+    /// next beat the last one; any other period shorter than a tick of 66 us counts as one. With [`Catchup::FixedRate`] the
+    /// new grid begins at the next beat. Unlike in libuv, a timeout cannot be made an interval: its callback runs only once.
+    pub fn set_repeat(&self, id: TimerId, period: Duration) -> bool {
+        self.shared.timers.borrow_mut().set_period(id, period)
     }
 }
 

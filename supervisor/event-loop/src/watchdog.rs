@@ -67,7 +67,7 @@ struct Leash {
 
 impl LoopHandle {
     /// Calls `report`, on a thread of the watchdog's own, when a callback has run for `threshold` and has not
-    /// returned: once a callback, up to a quarter of the threshold late. A threshold below 4 ms counts as 4 ms.
+    /// returned: once for each call, and late by up to a quarter of the threshold. A threshold below 4 ms counts as 4 ms.
     /// A chain of ticks or microtasks counts callback by callback; see
     /// [`Starvation`](super::Starvation) for those.
     ///

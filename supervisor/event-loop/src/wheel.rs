@@ -10,18 +10,20 @@
 //!   due = 0 0 0 2 0 0 0   level 3, list 2
 //! ```
 //!
-//! Three things follow, and the code below leans on them:
+//! The code below relies on three things that follow:
 //! * the lowest level that is not empty holds the timers due next, in its lowest list that is not empty;
 //! * lists only ever lie ahead of now, so "lowest" is a count of trailing zeros, without rotation;
 //! * a list is filled and emptied in the order of start, so timers come out in exact (due, start) order.
 //!
-//! A timer may have some slack: nobody has to get up for it before its due tick and the slack are over. Whoever gets up
-//! earlier takes it along. So scattered timers of long delays share wake-ups, and still come out in order.
+//! A timer may have some slack: the loop need not wake for it before its due tick and the slack are over. If the loop wakes
+//! earlier for something else, the timer runs then, if it is due. So scattered timers of long delays share wake-ups, and
+//! still come out in order.
 //!
 //! A list is an array of (due tick, key), so moving it to a lower level reads and writes memory in order and touches
 //! no timer: with a million of them, waiting for memory is the whole cost. A stopped timer leaves its entry behind,
-//! which names nobody any more. Each list counts the timers that are left in it: the last one to be stopped empties
-//! it, and when the dead far outnumber the living they are swept out. So stopping costs the same at any number, too.
+//! whose key names no timer any more. Each list counts the timers that are left in it: the last one to be stopped empties
+//! it, and when entries of stopped timers far outnumber the others they are removed. So stopping costs the same at any
+//! number, too.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -79,7 +81,8 @@ struct List {
     entries: Vec<Entry>,
     /// How many of the entries name a timer.
     living: usize,
-    /// Somebody has to get up for this list by then. It may be too early after a timer was stopped, never too late.
+    /// The latest tick at which the loop must wake for this list. After a timer was stopped it may be too early, never too
+    /// late.
     wake_by: u64,
 }
 
@@ -104,7 +107,7 @@ pub(super) struct Wheel<T> {
     spare_entries: usize,
     /// One bit for each list of a level that is not empty.
     occupied: [u128; LEVELS],
-    /// The timers whose time has come and which nobody fetched yet, and stopped ones among them.
+    /// The timers that are due and were not fetched yet, stopped ones among them.
     due: VecDeque<Key>,
     living_due: usize,
     /// How many more timers may be fetched before the next ones are brought near.
@@ -158,6 +161,11 @@ impl<T> Wheel<T> {
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.timers.get_mut(key).map(|timer| &mut timer.value)
+    }
+
+    /// The value and its due tick, which means nothing while it is fetched.
+    pub(super) fn get(&self, key: Key) -> Option<(&T, u64)> {
+        self.timers.get(key).map(|timer| (&timer.value, timer.due))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -217,7 +225,7 @@ impl<T> Wheel<T> {
         self.living_due > 0
     }
 
-    /// By this tick somebody has to get up for the next timer, its slack included. It is exact unless the earliest
+    /// The latest tick at which the loop must wake for the next timer, its slack included. It is exact unless the earliest
     /// timer of a crowded list was stopped; then it is too early.
     pub(super) fn next_wake(&self) -> Option<u64> {
         if self.timers.len() == 0 {

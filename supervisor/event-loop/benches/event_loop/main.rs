@@ -1,6 +1,6 @@
 //! How fast the event loop is, beside other event loops on the same machine in the same minutes.
 //!
-//! `cargo bench -p offload-supervisor --bench event_loop -- [NAME ...] [--peers FOLDER] [--repeats N] [--quick]`
+//! `cargo bench -p offload-event-loop -- [NAME ...] [--peers FOLDER] [--repeats N] [--quick]`
 //!
 //! Every measurement is made in a fresh process, ours too: this program starts itself with the name of a shape and
 //! a size, and that process prints one line of JSON. See README.md beside the benches for what the shapes are.

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use crate::catalogue::{SHAPES, Shape};
 
 pub(crate) const USAGE: &str = "\
-usage: cargo bench -p offload-supervisor --bench event_loop -- [NAME ...] [--peers FOLDER] [--repeats N] [--quick]
+usage: cargo bench -p offload-event-loop -- [NAME ...] [--peers FOLDER] [--repeats N] [--quick]
   NAME            only the shapes whose names contain this
   --peers FOLDER  measure other event loops in the same rounds: FOLDER holds uv/uvbench.c, node/bench.js and rust/
   --repeats N     rounds per size, of which the median counts (default 5)
   --quick         one small round of each shape of ours: does it still run?
-  --list          print the names";
+  --list          print the names
+  --help          print this";
 
 const REPEATS_DEFAULT: usize = 5;
 
@@ -78,6 +79,7 @@ fn as_a_bench(arguments: Vec<String>) -> Result<Order, String> {
             "--repeats" => plan.repeats = usize::try_from(number(&value()?)?).unwrap_or(usize::MAX).max(1),
             "--quick" => plan.is_quick = true,
             "--list" => return Ok(list()),
+            "--help" | "-h" => return Ok(help()),
             flag if flag.starts_with('-') => return Err(format!("unknown flag {flag}")),
             name => plan.names.push(name.to_owned()),
         }
@@ -93,6 +95,11 @@ fn as_a_bench(arguments: Vec<String>) -> Result<Order, String> {
 
 fn list() -> Order {
     SHAPES.iter().for_each(|shape| println!("{:24} {}", shape.name, shape.what));
+    Order::Nothing
+}
+
+fn help() -> Order {
+    println!("{USAGE}");
     Order::Nothing
 }
 

@@ -1,4 +1,4 @@
-//! What the owner of a pool may choose, and where its limits are.
+//! The name and the limits of a pool.
 
 use std::time::Duration;
 

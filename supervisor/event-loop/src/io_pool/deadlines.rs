@@ -1,8 +1,8 @@
 //! When the tasks of a pool have to be done: a heap with one timer for its earliest entry.
 //!
-//! Nearly every task is done long before its deadline, so its entry is not taken out with it but swept away with many
-//! others, as soon as they are more than those that count. Most tasks have the same time to be done in, and an entry
-//! that is due after all others costs nothing to push.
+//! Nearly every task is done long before its deadline. Its entry stays then, and all such entries are removed together as soon
+//! as they outnumber the others. Most tasks have the same time limit, and pushing an entry that is due after all others costs
+//! nothing.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

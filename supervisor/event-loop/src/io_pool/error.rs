@@ -1,4 +1,4 @@
-//! Why a task has no result.
+//! Why a task of a pool has no result.
 
 use std::fmt;
 use std::io;

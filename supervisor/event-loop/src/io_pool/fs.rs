@@ -18,7 +18,7 @@ impl IoHandle {
     /// [`part_bytes`](super::IoPoolConfig::part_bytes).
     ///
     /// `done` gets [`IoError::NotRegularFile`] for anything that could go on for ever, and [`IoError::TooLarge`].
-    /// Who must confine a path to a directory opens the file in an own way: [`IoHandle::fs_read_with`].
+    /// To open the file in another way, for instance confined to a directory, use [`IoHandle::fs_read_with`].
     #[track_caller]
     pub fn fs_read(
         &self,

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use super::desk::Desk;
+use super::loop_side::LoopSide;
 use super::{IoError, IoHandle, TaskId};
 use crate::Context;
 
@@ -58,14 +58,14 @@ impl<T: 'static> Slot<T> {
 /// When it is polled again after it was ready.
 #[must_use = "dropping the future cancels the task"]
 pub struct IoFuture<T: 'static> {
-    desk: Rc<Desk>,
+    loop_side: Rc<LoopSide>,
     task: TaskId,
     slot: Rc<Slot<Result<T, IoError>>>,
 }
 
 impl<T> IoFuture<T> {
     pub(super) fn new(handle: &IoHandle, task: TaskId, slot: Rc<Slot<Result<T, IoError>>>) -> IoFuture<T> {
-        IoFuture { desk: Rc::clone(&handle.desk), task, slot }
+        IoFuture { loop_side: Rc::clone(&handle.loop_side), task, slot }
     }
 
     /// By which the task can be cancelled.
@@ -85,7 +85,7 @@ impl<T> Future for IoFuture<T> {
 impl<T> Drop for IoFuture<T> {
     fn drop(&mut self) {
         if !self.slot.is_filled.get() {
-            self.desk.cancel(self.task);
+            self.loop_side.cancel(self.task);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The two queues of a pool and whose turn is next.
+//! The two queues of a pool, and which task is next.
 //!
-//! Each lane is first in, first out. When the slow lane may have a thread, its first task goes after the fast ones
-//! that waited already when the slow task before it began, or when it came to an empty slow lane: so neither lane
-//! starves the other, even on a single thread.
+//! Each lane is first in, first out. A slow task waits for the fast tasks that were queued when the slow task before it
+//! began (or, if the slow lane was empty, when it was queued itself), and for no later ones. So neither lane starves the
+//! other, even on a single thread.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -14,29 +14,29 @@
 //!      +------(deadline)--------+--> TimedOut; a thread that still runs it is stuck
 //! ```
 //!
-//! The loop is alive as long as an answer is awaited. It knows no job.
+//! The loop is alive as long as an answer is awaited.
 //!
 //! | read | for |
 //! |---|---|
-//! | `mod.rs`, `future.rs` | what one can ask of a pool |
+//! | `mod.rs`, `future.rs` | submitting tasks, and the pool as a whole |
 //! | `fs.rs`, `dns.rs`, `random.rs` | ready-made tasks |
-//! | `desk.rs`, `deadlines.rs`, `on_stuck.rs` | the loop's side: answers, deadlines, reports |
-//! | `crew.rs`, `lanes.rs`, `work.rs` | the threads' side |
+//! | `loop_side.rs`, `deadlines.rs`, `on_stuck.rs` | the loop's side: answers, deadlines, reports |
+//! | `thread_pool.rs`, `lanes.rs`, `work.rs` | the threads' side |
 
 mod config;
-mod crew;
 mod deadlines;
-mod desk;
 mod dns;
 mod error;
 mod fs;
 mod future;
 mod lanes;
+mod loop_side;
 mod on_stuck;
 mod random;
 mod report;
 #[cfg(test)]
 mod tests;
+mod thread_pool;
 mod work;
 
 use std::ops::{ControlFlow, Deref};
@@ -46,9 +46,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::{Context, RequestId};
-use crew::Crew;
-use desk::Desk;
-use work::{Errand, Job, Site};
+use loop_side::LoopSide;
+use thread_pool::ThreadPool;
+use work::{Job, PoolTask, Site};
 
 pub use config::{IoPoolConfig, Lane, READ_PART};
 pub use error::IoError;
@@ -70,10 +70,10 @@ pub struct TaskId {
 pub enum CancelOutcome {
     /// It waited; it will not run, or not on, and is answered with [`IoError::Cancelled`].
     Cancelled,
-    /// A thread is at one of its parts. No other part will begin: it is answered with [`IoError::Cancelled`], or
+    /// A thread runs one of its parts. No other part will begin: it is answered with [`IoError::Cancelled`], or
     /// with its result if this part is the last one.
     AfterThisPart,
-    /// A thread is at it. That cannot be interrupted; the task will be answered as if nobody had asked.
+    /// A thread runs it. That cannot be interrupted; the task will be answered as if it had not been cancelled.
     Running,
     /// It is done or was cancelled before, though its answer may still be on the way; or it never was a task of this
     /// pool.
@@ -90,11 +90,11 @@ pub struct IoPool {
     handle: IoHandle,
 }
 
-/// A way to a pool, with the terms of what is submitted by it: lane, deadline, bytes of a part. Cheap to clone; it
-/// stays on the loop's thread. When the [`IoPool`] was dropped, every task is answered with [`IoError::ShutDown`].
+/// A handle to a pool, with the lane, the deadline and the size of parts for the tasks that are submitted by it. Cheap to
+/// clone; it stays on the loop's thread. When the [`IoPool`] was dropped, every task is answered with [`IoError::ShutDown`].
 #[derive(Clone)]
 pub struct IoHandle {
-    desk: Rc<Desk>,
+    loop_side: Rc<LoopSide>,
     lane: Lane,
     deadline: Duration,
     part_bytes: usize,
@@ -108,11 +108,11 @@ impl IoPool {
     pub fn new(context: &mut Context, config: IoPoolConfig) -> Result<IoPool, IoError> {
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
         let config = config.usable();
-        let crew = Crew::start(config, context.remote()).map_err(IoError::Io)?;
+        let thread_pool = ThreadPool::start(config, context.remote()).map_err(IoError::Io)?;
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let desk = Rc::new(Desk::new(context.handle(), config, crew, number));
+        let loop_side = Rc::new(LoopSide::new(context.handle(), config, thread_pool, number));
         let IoPoolConfig { deadline, part_bytes, .. } = config;
-        Ok(IoPool { handle: IoHandle { desk, lane: Lane::Fast, deadline, part_bytes } })
+        Ok(IoPool { handle: IoHandle { loop_side, lane: Lane::Fast, deadline, part_bytes } })
     }
 
     /// A handle for structs and futures on this thread.
@@ -131,12 +131,12 @@ impl Deref for IoPool {
 
 impl Drop for IoPool {
     fn drop(&mut self) {
-        self.handle.desk.close();
-        self.handle.desk.forget_on_stuck();
+        self.handle.loop_side.close();
+        self.handle.loop_side.forget_on_stuck();
     }
 }
 
-/// On which terms tasks are submitted.
+/// Lane, deadline and parts.
 impl IoHandle {
     /// A handle whose tasks wait in `lane`.
     pub fn on_lane(&self, lane: Lane) -> IoHandle {
@@ -190,24 +190,24 @@ impl IoHandle {
         part: Part,
         done: impl FnOnce(&mut Context, Result<T, IoError>) + 'static,
     ) -> TaskId {
-        let desk = &self.desk;
-        let answering = Rc::clone(desk);
-        let request = desk.event_loop.request_any(site, move |context, answer| {
-            answering.settle(&*answer);
-            done(context, Errand::<Part, T>::result_of(answer));
+        let loop_side = &self.loop_side;
+        let answering = Rc::clone(loop_side);
+        let request = loop_side.event_loop.request_any(site, move |context, answer| {
+            answering.on_answer(&*answer);
+            done(context, PoolTask::<Part, T>::result_of(answer));
         });
-        let task = TaskId { pool: desk.number, lane: self.lane, request };
-        let submitted = desk.event_loop.clock_reading();
-        desk.expect(task, submitted, self.deadline);
-        let work = Box::new(Errand::Open(part));
-        desk.hand_in(Job { task, site, has_parts, submitted, work });
+        let task = TaskId { pool: loop_side.number, lane: self.lane, request };
+        let submitted = loop_side.event_loop.clock_reading();
+        loop_side.expect(task, submitted, self.deadline);
+        let work = Box::new(PoolTask::Unfinished(part));
+        loop_side.enqueue(Job { task, site, has_parts, submitted, work });
         task
     }
 
-    /// Takes a task back that no thread has begun, or that is between two parts; one that runs in parts ends after
+    /// Cancels a task that no thread has begun, or that is between two parts; one that runs in parts ends after
     /// the part that runs. It is answered all the same.
     pub fn cancel(&self, task: TaskId) -> CancelOutcome {
-        self.desk.cancel(task)
+        self.loop_side.cancel(task)
     }
 }
 
@@ -219,17 +219,17 @@ impl IoHandle {
     /// Dropping the [`IoPool`] meanwhile gives up what still waits; `done` is called all the same.
     #[track_caller]
     pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
-        self.desk.shut_down(Location::caller(), Box::new(done));
+        self.loop_side.shut_down(Location::caller(), Box::new(done));
     }
 
     /// How many threads and tasks there are now.
     pub fn stats(&self) -> IoPoolStats {
-        self.desk.crew.stats(self.desk.finished())
+        self.loop_side.thread_pool.stats(self.loop_side.finished())
     }
 
     /// The tasks in which threads are stuck.
     pub fn stuck(&self) -> Vec<StuckTask> {
-        self.desk.crew.stuck()
+        self.loop_side.thread_pool.stuck()
     }
 
     /// Where the tasks were submitted in which threads are stuck.
@@ -241,6 +241,6 @@ impl IoHandle {
     /// is dropped; set after that, it is dropped at once. It takes the place of the callback that was set before. One
     /// that panics is called again for the next thread.
     pub fn set_on_stuck(&self, callback: impl FnMut(&mut Context, StuckTask) + 'static) {
-        self.desk.set_on_stuck(Box::new(callback));
+        self.loop_side.set_on_stuck(Box::new(callback));
     }
 }

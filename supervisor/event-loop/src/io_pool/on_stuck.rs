@@ -1,4 +1,4 @@
-//! Who is told of stuck threads: a user's callback, which may do anything with the pool while it runs or is dropped.
+//! The callback for stuck threads. It may do anything with the pool while it runs or is dropped.
 //!
 //! ```text
 //!   Nobody --set--> Waiting --take--> Running --put_back--> Waiting
@@ -6,7 +6,7 @@
 //!                      +-------set-------+       close() leads from everywhere to Closed, and nothing from there
 //! ```
 //!
-//! Whatever one of these has no place for is handed back, to be dropped by who holds no borrow.
+//! A callback that is replaced or refused is handed back, and dropped when no borrow is held.
 
 use super::StuckTask;
 use crate::Context;

@@ -1,4 +1,4 @@
-//! Random bytes in parts: the more of them, the longer it takes.
+//! Random bytes, made in parts so that a large number of them does not keep a thread from other tasks.
 
 use std::io;
 use std::ops::ControlFlow;

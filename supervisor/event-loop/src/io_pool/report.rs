@@ -1,4 +1,4 @@
-//! What a pool tells about itself.
+//! How many threads and tasks a pool has, and which threads are stuck.
 
 use std::panic::Location;
 use std::time::Instant;

@@ -1,5 +1,4 @@
-//! A task on its way through the pool: one allocation that goes to a thread with what is to be done, and comes back
-//! with what came of it.
+//! A task on its way through the pool: one allocation, which goes to a thread with the work and comes back with the result.
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -28,18 +27,18 @@ pub(super) trait Work: Any + Send {
 }
 
 /// A task of which `Part` has to be called until it has the result.
-pub(super) enum Errand<Part, T> {
-    Open(Part),
-    Settled(Result<T, IoError>),
+pub(super) enum PoolTask<Part, T> {
+    Unfinished(Part),
+    Finished(Result<T, IoError>),
 }
 
-impl<Part, T> Work for Errand<Part, T>
+impl<Part, T> Work for PoolTask<Part, T>
 where
     Part: FnMut() -> ControlFlow<T> + Send + 'static,
     T: Send + 'static,
 {
     fn run_part(&mut self) -> ControlFlow<()> {
-        let Errand::Open(part) = self else { return ControlFlow::Break(()) };
+        let PoolTask::Unfinished(part) = self else { return ControlFlow::Break(()) };
         let result = match catch_unwind(AssertUnwindSafe(part)) {
             Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
             Ok(ControlFlow::Break(value)) => Ok(value),
@@ -49,19 +48,19 @@ where
                 Err(IoError::Panicked(message))
             }
         };
-        drop_quietly(std::mem::replace(self, Errand::Settled(result)));
+        drop_quietly(std::mem::replace(self, PoolTask::Finished(result)));
         ControlFlow::Break(())
     }
 }
 
-impl<Part: 'static, T: 'static> Errand<Part, T> {
-    /// What came of a task: `answer` is the errand itself, or the [`IoError`] that somebody gave in its place.
+impl<Part: 'static, T: 'static> PoolTask<Part, T> {
+    /// What came of a task: `answer` is the task itself, or the [`IoError`] that somebody gave in its place.
     pub(super) fn result_of(answer: Box<dyn Any + Send>) -> Result<T, IoError> {
-        let answer = match answer.downcast::<Errand<Part, T>>() {
-            Ok(errand) => match *errand {
-                Errand::Settled(result) => return result,
+        let answer = match answer.downcast::<PoolTask<Part, T>>() {
+            Ok(task) => match *task {
+                PoolTask::Finished(result) => return result,
                 // Only what a thread has brought to its end is handed back.
-                Errand::Open(_) => return Err(IoError::Cancelled),
+                PoolTask::Unfinished(_) => return Err(IoError::Cancelled),
             },
             Err(answer) => answer,
         };

@@ -1,4 +1,4 @@
-//! Child processes: their exits are events of the loop, through a descriptor of the process itself (a pidfd).
+//! Child processes. The loop watches a descriptor of each process (a pidfd), which is readable when the process has exited.
 //!
 //! ```text
 //!   spawn -> Running --(the pidfd is readable: the process is waited for)--> Exited: callback and futures are told
@@ -6,30 +6,30 @@
 //!               +--close(), the last handle or the loop is dropped--> the process's reaper waits for it
 //! ```
 //!
-//! So no zombie remains whatever happens to the handle, and a signal can never hit another process that has come to
-//! the same number.
+//! So no zombie remains whatever happens to the handle, and a signal never reaches another process that was given the same
+//! number.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::Location;
 use std::process::{Command, ExitStatus};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::SourceError;
+use super::base::{Liveness, Source, SourceBase, impl_references};
 use super::executable;
-use super::place::{Life, Place, Source};
 use super::reaper;
 use super::stream::Stream;
-use super::stream_core::errno_of;
+use super::stream_inner::errno_of;
 use super::transport::Transport;
 use crate::callback::Site;
 use crate::sys;
-use crate::{Context, Interest, LoopHandle, Phase, Readiness};
+use crate::{AliveKind, Context, Interest, LoopHandle, Phase, Readiness};
 
 type ExitCallback = Box<dyn FnOnce(&mut Context, Result<ExitStatus, SourceError>)>;
 
@@ -40,11 +40,11 @@ type ExitCallback = Box<dyn FnOnce(&mut Context, Result<ExitStatus, SourceError>
 /// runs on, and a thread that all loops of the process share waits for its end.
 #[derive(Clone)]
 pub struct Child {
-    core: Rc<Core>,
+    inner: Rc<ChildInner>,
 }
 
-struct Core {
-    place: Place,
+struct ChildInner {
+    base: SourceBase,
     process_id: u32,
     state: RefCell<State>,
 }
@@ -64,9 +64,9 @@ enum Process {
 }
 
 impl State {
-    fn life(&self) -> Life {
+    fn life(&self) -> Liveness {
         let is_active = matches!(self.process, Process::Running { .. });
-        Life { is_active, is_busy: false, is_kept: is_active && self.callback.is_some() }
+        Liveness { is_active, is_busy: false, is_kept: is_active && self.callback.is_some() }
     }
 }
 
@@ -111,36 +111,37 @@ impl Child {
         let process_id = process.id();
         let process = Process::Running { process, pidfd };
         let state = RefCell::new(State { process, callback: None, wakers: Vec::new(), streams });
-        let core = Rc::new_cyclic(|core: &Weak<Core>| {
-            let core: Weak<Core> = core.clone();
-            Core { place: Place::new(event_loop, site, core), process_id, state }
+        let inner = Rc::new_cyclic(|inner| ChildInner {
+            base: SourceBase::new(event_loop, site, AliveKind::ChildProcess, inner),
+            process_id,
+            state,
         });
-        let child = Child { core };
+        let child = Child { inner };
         // If it cannot be watched, dropping it leaves it to the reaper.
-        child.core.watch().inspect_err(|_| drop(child.kill(Signal::KILL.as_raw())))?;
+        child.inner.watch().inspect_err(|_| drop(child.kill(Signal::KILL.as_raw())))?;
         Ok(child)
     }
 
     /// The number of the process, for messages. It may come to mean another process after the exit, so signals are
     /// sent by [`Child::kill`].
     pub fn id(&self) -> u32 {
-        self.core.process_id
+        self.inner.process_id
     }
 
     /// The writing end of the child's standard input, if it is piped and was not taken before. Its
     /// [`shutdown`](Stream::shutdown) is the child's end of file.
     pub fn take_stdin(&self) -> Option<Stream> {
-        self.core.state.borrow_mut().streams.input.take()
+        self.inner.state.borrow_mut().streams.input.take()
     }
 
     /// The reading end of the child's standard output, if it is piped and was not taken before.
     pub fn take_stdout(&self) -> Option<Stream> {
-        self.core.state.borrow_mut().streams.output.take()
+        self.inner.state.borrow_mut().streams.output.take()
     }
 
     /// The reading end of the child's standard error, if it is piped and was not taken before.
     pub fn take_stderr(&self) -> Option<Stream> {
-        self.core.state.borrow_mut().streams.error_output.take()
+        self.inner.state.borrow_mut().streams.error_output.take()
     }
 
     /// Calls `callback` in the poll phase when the child has exited, or in the pending phase if it has already.
@@ -155,12 +156,12 @@ impl Child {
         callback: impl FnOnce(&mut Context, Result<ExitStatus, SourceError>) + 'static,
     ) -> Result<(), SourceError> {
         let site = Location::caller();
-        let mut state = self.core.state.borrow_mut();
+        let mut state = self.inner.state.borrow_mut();
         match state.process {
             Process::Closed => return Err(SourceError::Closed),
             Process::Exited(status) => {
                 drop(state);
-                let event_loop = self.core.place.event_loop();
+                let event_loop = self.inner.base.event_loop();
                 event_loop.set_pending_at(site, move |context| callback(context, status.map_err(Into::into)));
             }
             Process::Running { .. } if state.callback.is_some() => return Err(SourceError::AlreadyReading),
@@ -168,7 +169,7 @@ impl Child {
                 state.callback = Some((site, Box::new(callback)));
                 let life = state.life();
                 drop(state);
-                self.core.place.live(life);
+                self.inner.base.set_life(life);
             }
         }
         Ok(())
@@ -179,8 +180,8 @@ impl Child {
     /// # Errors
     /// [`SourceError::Closed`], and as [`Child::on_exit`] tells its callback.
     pub async fn exited(&self) -> Result<ExitStatus, SourceError> {
-        let waiting = WaitingForExit { core: &self.core, ticket: self.core.place.next_ticket() };
-        poll_fn(|context| self.core.poll_exit(waiting.ticket, context.waker().clone())).await
+        let waiting = WaitingForExit { inner: &self.inner, ticket: self.inner.base.next_ticket() };
+        poll_fn(|context| self.inner.poll_exit(waiting.ticket, context.waker().clone())).await
     }
 
     /// Sends a signal to the process, and to no other.
@@ -190,7 +191,7 @@ impl Child {
     /// [`SourceError::Closed`], [`SourceError::Io`] without the permission.
     pub fn kill(&self, signal: i32) -> Result<(), SourceError> {
         let named = Signal::from_named_raw(signal).ok_or(SourceError::UnusableSignal { signal })?;
-        match &self.core.state.borrow().process {
+        match &self.inner.state.borrow().process {
             Process::Running { pidfd, .. } => pidfd_send_signal(pidfd, named).map_err(|errno| match errno {
                 Errno::SRCH => SourceError::AlreadyExited,
                 other => other.into(),
@@ -200,25 +201,15 @@ impl Child {
         }
     }
 
-    /// Lets the loop end although this child still runs.
-    pub fn unref(&self) {
-        self.core.place.unref();
-    }
-
-    /// Undoes [`Child::unref`].
-    pub fn ref_(&self) {
-        self.core.place.ref_();
-    }
-
-    /// Ends the interest in the child: its exit is not told, and standard streams that nobody took are closed. It
+    /// Stops waiting for the child: no callback is told of its exit, and standard streams that were not taken are closed. It
     /// runs on; whoever wants its end kills it before. `on_closed` runs in the closing phase.
     ///
     /// # Errors
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
     #[track_caller]
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        let Some(state) = self.core.take_apart() else { return Err(SourceError::Closed) };
-        self.core.place.run_in_closing(Location::caller(), on_closed);
+        let Some(state) = self.inner.take_apart() else { return Err(SourceError::Closed) };
+        self.inner.base.run_in_closing(Location::caller(), on_closed);
         state.wakers.into_iter().for_each(|(_, waker)| waker.wake());
         Ok(())
     }
@@ -245,14 +236,16 @@ fn equip(
     Ok((pidfd, streams))
 }
 
-impl Core {
+impl_references!(Child);
+
+impl ChildInner {
     fn watch(&self) -> Result<(), SourceError> {
         let state = self.state.borrow();
         let Process::Running { pidfd, .. } = &state.process else { return Ok(()) };
-        self.place.watch(pidfd.as_fd(), Interest::READ)?;
+        self.base.watch(pidfd.as_fd(), Interest::READ)?;
         let life = state.life();
         drop(state);
-        self.place.live(life);
+        self.base.set_life(life);
         Ok(())
     }
 
@@ -265,7 +258,7 @@ impl Core {
             Err(error) => Err(errno_of(error.into())),
         };
         // Asking for less cannot fail.
-        let _ = self.place.watch(pidfd.as_fd(), Interest::NONE);
+        let _ = self.base.watch(pidfd.as_fd(), Interest::NONE);
         state.process = Process::Exited(status);
         Some(status)
     }
@@ -289,8 +282,8 @@ impl Core {
         Poll::Pending
     }
 
-    /// Leaves the loop, and a process that still runs to the reaper. Nothing if that happened before. What is
-    /// returned is dropped by who holds no borrow.
+    /// Leaves the loop, and a process that still runs to the reaper. Nothing if that happened before. Drop what is
+    /// returned only when no borrow is held.
     fn take_apart(&self) -> Option<State> {
         let mut state = self.state.borrow_mut();
         if matches!(state.process, Process::Closed) {
@@ -306,23 +299,23 @@ impl Core {
         drop(state);
         match std::mem::replace(&mut taken.process, Process::Closed) {
             Process::Running { process, pidfd } => {
-                self.place.leave(Some(pidfd.as_fd()));
+                self.base.leave(Some(pidfd.as_fd()));
                 reaper::adopt(process, pidfd);
             }
-            _ => self.place.leave(None),
+            _ => self.base.leave(None),
         }
         Some(taken)
     }
 }
 
-impl Source for Core {
+impl Source for ChildInner {
     fn on_ready(self: Rc<Self>, context: &mut Context, _: Readiness) {
         let Some(status) = self.reap() else { return };
         let mut state = self.state.borrow_mut();
         let (callback, wakers) = (state.callback.take(), std::mem::take(&mut state.wakers));
         let life = state.life();
         drop(state);
-        self.place.live(life);
+        self.base.set_life(life);
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
         if let Some((site, callback)) = callback {
             context.call(Phase::Poll, site, |context| callback(context, status.map_err(Into::into)));
@@ -335,7 +328,7 @@ impl Source for Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for ChildInner {
     fn drop(&mut self) {
         let remains = self.take_apart();
         drop(remains);
@@ -344,13 +337,13 @@ impl Drop for Core {
 
 /// A future that waits for the end. Dropping it ends its waiting.
 struct WaitingForExit<'a> {
-    core: &'a Core,
+    inner: &'a ChildInner,
     ticket: u64,
 }
 
 impl Drop for WaitingForExit<'_> {
     fn drop(&mut self) {
-        let mut state = self.core.state.borrow_mut();
+        let mut state = self.inner.state.borrow_mut();
         let own = state.wakers.iter().position(|(ticket, _)| *ticket == self.ticket);
         let left = own.map(|index| state.wakers.swap_remove(index));
         drop(state);

@@ -1,11 +1,11 @@
-//! What can go wrong with a source. Each misuse has a name.
+//! The errors of sources. Each kind of misuse has one of its own.
 
 use std::fmt;
 use std::io;
 
 use rustix::io::Errno;
 
-use crate::LoopError;
+use crate::{LoopError, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
 
 /// Why a source refused or failed.
 #[derive(Debug)]
@@ -27,6 +27,14 @@ pub enum SourceError {
         queued: usize,
         /// How many it takes at most.
         limit: usize,
+    },
+    /// The send queue of a UDP socket is full: it takes at most [`SEND_QUEUE_LEN_MAX`] datagrams
+    /// and [`SEND_QUEUE_BYTES_MAX`]. The datagram was not taken.
+    SendQueueFull {
+        /// How many datagrams wait to be sent or for their answer.
+        datagrams: usize,
+        /// How many bytes wait to be sent.
+        bytes: usize,
     },
     /// There is no room at once, and the call was one that does not wait.
     WouldBlock,
@@ -53,7 +61,9 @@ impl SourceError {
         match self {
             SourceError::Io(error) => error.kind(),
             SourceError::NotConnected => io::ErrorKind::NotConnected,
-            SourceError::WouldBlock | SourceError::QueueFull { .. } => io::ErrorKind::WouldBlock,
+            SourceError::WouldBlock | SourceError::QueueFull { .. } | SourceError::SendQueueFull { .. } => {
+                io::ErrorKind::WouldBlock
+            }
             SourceError::AlreadyShutDown => io::ErrorKind::BrokenPipe,
             SourceError::NotWatchable => io::ErrorKind::Unsupported,
             SourceError::UnusableSignal { .. } | SourceError::UnusablePath => io::ErrorKind::InvalidInput,
@@ -74,6 +84,13 @@ impl fmt::Display for SourceError {
             SourceError::AlreadyShutDown => write!(formatter, "its writing side was shut down before"),
             SourceError::QueueFull { queued, limit } => {
                 write!(formatter, "the write queue is full: {queued} of {limit} bytes wait")
+            }
+            SourceError::SendQueueFull { datagrams, bytes } => {
+                write!(
+                    formatter,
+                    "the send queue is full: {datagrams} of {SEND_QUEUE_LEN_MAX} datagrams and {bytes} of \
+                     {SEND_QUEUE_BYTES_MAX} bytes wait"
+                )
             }
             SourceError::WouldBlock => write!(formatter, "there is no room at once"),
             SourceError::OutOfDescriptors => {

@@ -1,4 +1,4 @@
-//! What the kernel runs, known before the fork.
+//! Checks before the fork whether the kernel can run a file.
 //!
 //! A child that sets something of its own before its program begins is made with `execvp`, and that gives a file which the
 //! kernel refuses to `/bin/sh`, whatever is in it. So such files are found out before: they are an error at once, as

@@ -1,6 +1,6 @@
-//! Sources: what bytes, connections and exits come from. Streams, listeners, datagrams, pipes and child processes.
+//! Sources: streams, listeners, UDP sockets, pipes and child processes.
 //!
-//! All of them live by the same rules:
+//! The same rules hold for all of them:
 //!
 //! ```text
 //!   created --(somebody wants what comes in, or something is under way)--> kept by the loop
@@ -10,38 +10,48 @@
 //!                                                                                  on_closed, in the closing phase
 //! ```
 //!
-//! - A handle is cheap to clone, and its callbacks are given it, so they need not own it.
+//! - A handle is cheap to clone, and it is an argument of its callbacks, so they need not own it.
 //! - A source with a callback that waits, or with a write or a connect under way, needs no handle: the loop keeps it.
 //!   One that nobody waits for is closed when its last handle is dropped.
 //! - No callback ever runs inside the call that registers it.
 //! - Every callback runs outside of all borrows, so it may do anything to its own source and to all others.
 //!
-//! Unlike a watcher, a source calls its callbacks itself, each with its own place of registration, and after each of
-//! them the ticks and microtasks run.
+//! Unlike a watcher, a source may call several callbacks for one event. Each is reported under the place that registered it,
+//! and the ticks and microtasks run after each of them.
 
+mod answers;
+mod base;
 mod child;
 mod demand;
+mod descriptor;
 mod error;
 mod executable;
 mod listener;
-mod place;
 mod reaper;
+mod send_queue;
 mod stream;
-mod stream_core;
 mod stream_futures;
+mod stream_inner;
 mod stream_io;
+mod tcp;
 mod transport;
 mod udp;
+mod udp_inner;
+mod udp_options;
 mod writer;
 
 pub use child::Child;
+pub use descriptor::Descriptor;
 pub use error::SourceError;
 pub use listener::Listener;
+pub use send_queue::{SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
 pub use stream::{Incoming, Stream};
+pub use tcp::{BoundTcp, TcpOptions};
 pub use transport::Address;
 pub use udp::{Datagram, UdpSocket};
+pub use udp_options::{MulticastGroup, UdpOptions};
 
-pub(super) use place::{Registration, Source};
+pub(super) use base::{Registration, Source};
 
 /// How often one source is read, or accepted from, for one event. Another event follows if there is more, after
 /// the other sources had theirs.

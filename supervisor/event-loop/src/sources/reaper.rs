@@ -36,7 +36,7 @@ pub(super) fn adopt(mut process: Child, pidfd: OwnedFd) {
     if matches!(process.try_wait(), Ok(None))
         && let Err((mut process, _)) = leave_to_reaper(process, pidfd)
     {
-        // Out of descriptors or of memory, so it gets a thread of its own. If even that fails, the kernel buries the
+        // Out of descriptors or of memory, so it gets a thread of its own. If even that fails, the kernel reaps the
         // child with this process.
         let _ = thread::Builder::new().name("offload-reaper".to_owned()).spawn(move || process.wait());
     }
@@ -59,15 +59,15 @@ fn leave_to_reaper(process: Child, pidfd: OwnedFd) -> Result<(), (Child, OwnedFd
 
 fn reaper() -> io::Result<Arc<Reaper>> {
     // Nothing that runs under this lock leaves anything half done.
-    let mut place = REAPER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(reaper) = &*place {
+    let mut reaper_slot = REAPER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(reaper) = &*reaper_slot {
         return Ok(Arc::clone(reaper));
     }
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let reaper = Arc::new(Reaper { epoll, orphans: Mutex::default() });
     let own = Arc::clone(&reaper);
     thread::Builder::new().name("offload-reaper".to_owned()).spawn(move || own.run())?;
-    Ok(Arc::clone(place.insert(reaper)))
+    Ok(Arc::clone(reaper_slot.insert(reaper)))
 }
 
 impl Reaper {
@@ -79,11 +79,11 @@ impl Reaper {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
-            events.iter().for_each(|event| self.bury(event.data.u64()));
+            events.iter().for_each(|event| self.reap(event.data.u64()));
         }
     }
 
-    fn bury(&self, number: u64) {
+    fn reap(&self, number: u64) {
         let exited = self.lock().waiting.remove(&number);
         if let Some(Orphan { mut process, pidfd }) = exited {
             // It has exited, so neither of these waits, and there is nobody to tell a failure.

@@ -5,10 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::Location;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::SourceError;
-use super::demand::Demand;
-use super::stream_core::{ConnectCallback, Core, Gone, Link};
+use super::base::impl_references;
+use super::demand::Receiver;
+use super::descriptor::Descriptor;
+use super::stream_inner::{ConnectCallback, Gone, Link, StreamInner};
+use super::tcp::{self, TcpOptions};
 use super::transport::{self, Address, Connecting, Transport};
 use crate::callback::Site;
 use crate::{Context, LoopHandle};
@@ -27,10 +31,10 @@ pub enum Incoming<'a> {
 /// One end of a connection, or of a pipe. Cheap to clone: all clones are the same stream.
 ///
 /// The loop keeps a stream that is read by a callback, connects, or has something to write. Any other is closed when
-/// its last handle is dropped; who wants to know calls [`Stream::close`].
+/// its last handle is dropped. To learn when it is closed, call [`Stream::close`].
 #[derive(Clone)]
 pub struct Stream {
-    pub(super) core: Rc<Core>,
+    pub(super) inner: Rc<StreamInner>,
 }
 
 /// Making.
@@ -39,14 +43,16 @@ impl Stream {
     /// those that are known at once; so does a success that is known at once. Reading may be started and writes may be
     /// queued before: when connecting fails, writes are told [`SourceError::Cancelled`] and the reader
     /// [`SourceError::NotConnected`].
+    ///
+    /// For other than the default options there is [`TcpOptions::connect`], and [`TcpOptions::bind`] for an address of one's
+    /// own.
     #[track_caller]
     pub fn connect_tcp(
         event_loop: &LoopHandle,
         address: SocketAddr,
         done: impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static,
     ) -> Stream {
-        let start = transport::connect_tcp(address);
-        Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
+        TcpOptions::new().connect(event_loop, address, done)
     }
 
     /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long, or empty, is told to `done`, too, and so is
@@ -105,7 +111,7 @@ impl Stream {
         descriptor: OwnedFd,
         transport: Transport,
     ) -> Stream {
-        Stream { core: Core::new(event_loop, site, Link::Open(descriptor), transport) }
+        Stream { inner: StreamInner::new(event_loop, site, Link::Open(Rc::new(descriptor)), transport) }
     }
 
     pub(super) fn connecting(
@@ -119,18 +125,18 @@ impl Stream {
             Ok((descriptor, Connecting::Done)) => (Some(descriptor), Some(Ok(()))),
             Err(error) => (None, Some(Err(error))),
         };
-        let link = Link::Connecting { descriptor, site, done };
-        let core = Core::new(event_loop, site, link, Transport::Socket);
+        let link = Link::Connecting { descriptor: descriptor.map(Rc::new), site, done };
+        let inner = StreamInner::new(event_loop, site, link, Transport::Socket);
         // What is known already needs no watching.
-        let result = known.or_else(|| core.update().err().map(Err));
+        let result = known.or_else(|| inner.update().err().map(Err));
         if let Some(result) = result {
-            core.put_off_connect(site, result);
+            inner.put_off_connect(site, result);
         }
-        Stream { core }
+        Stream { inner }
     }
 
-    pub(super) fn of(core: &Rc<Core>) -> Stream {
-        Stream { core: Rc::clone(core) }
+    pub(super) fn of(inner: &Rc<StreamInner>) -> Stream {
+        Stream { inner: Rc::clone(inner) }
     }
 }
 
@@ -147,25 +153,13 @@ impl Stream {
         &self,
         callback: impl FnMut(&mut Context, &Stream, Incoming<'_>) + 'static,
     ) -> Result<(), SourceError> {
-        let mut state = self.core.state.borrow_mut();
-        state.open_or_connecting()?;
-        let started = state.reader.start(Location::caller(), Box::new(callback));
-        drop(state);
-        if started.is_err() {
-            return Err(SourceError::AlreadyReading);
-        }
-        self.core.update().inspect_err(|_| self.read_stop())
+        self.inner.start(Location::caller(), Box::new(callback))
     }
 
     /// Ends what [`Stream::read_start`] began; nothing happens if it is over. What has not been read stays with the
     /// kernel.
     pub fn read_stop(&self) {
-        let mut state = self.core.state.borrow_mut();
-        let stopped = if state.reader.is_callback() { state.reader.stop() } else { Demand::Nobody };
-        drop(state);
-        // It can only want less than before.
-        let _ = self.core.update();
-        drop(stopped);
+        self.inner.stop();
     }
 }
 
@@ -185,7 +179,7 @@ impl Stream {
         bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
         done: impl FnOnce(&mut Context, Result<(), SourceError>) + 'static,
     ) -> Result<(), SourceError> {
-        self.core.write(bytes, Location::caller(), Box::new(done))
+        self.inner.write(bytes, Location::caller(), Box::new(done))
     }
 
     /// Writes as many of `bytes` as there is room for at once, and tells how many.
@@ -194,7 +188,7 @@ impl Stream {
     /// [`SourceError::WouldBlock`] if there is none, if other writes wait, or while it connects; otherwise as
     /// [`Stream::write`], and what the system says.
     pub fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
-        self.core.try_write(bytes)
+        self.inner.try_write(bytes)
     }
 
     /// Ends the writing side when everything is written, and tells `done`. Reading goes on. For the writing end of a
@@ -208,20 +202,20 @@ impl Stream {
         &self,
         done: impl FnOnce(&mut Context, Result<(), SourceError>) + 'static,
     ) -> Result<(), SourceError> {
-        self.core.shut_down(Location::caller(), Box::new(done))
+        self.inner.shut_down(Location::caller(), Box::new(done))
     }
 
     /// How many bytes wait to be written.
     pub fn queued_bytes(&self) -> usize {
-        self.core.state.borrow().writer.queued()
+        self.inner.state.borrow().writer.queued()
     }
 
-    /// How many bytes may wait at most; 1 MiB if nobody says otherwise. What waits already stays. A write that is
+    /// Sets how many bytes may wait at most; the default is 1 MiB. What waits already stays. A write that is
     /// not answered yet counts 64 bytes beside its own, so the limit bounds the number of writes, too: with 1 MiB it
     /// is 16,384, however short they are. The first one only has to fit with its own bytes.
     pub fn set_write_limit(&self, bytes: usize) {
-        self.core.state.borrow_mut().writer.set_limit(bytes);
-        self.core.tell_of_room();
+        self.inner.state.borrow_mut().writer.set_limit(bytes);
+        self.inner.tell_of_room();
     }
 }
 
@@ -232,7 +226,26 @@ impl Stream {
     /// # Errors
     /// [`SourceError::Io`] if it is no TCP stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_nodelay(&self, is_set: bool) -> Result<(), SourceError> {
-        transport::set_no_delay(self.core.state.borrow().socket()?, is_set)
+        tcp::set_no_delay(self.inner.state.borrow().socket()?, is_set)
+    }
+
+    /// Lets the kernel ask the peer of a TCP stream whether it is still there, after `delay` without traffic: rounded up to
+    /// seconds, at least one. If ten probes, one a second, have no answer, reading fails with a timeout. `None` ends it.
+    ///
+    /// # Errors
+    /// [`SourceError::Io`] for a delay below a second or beyond what the system takes (32,767 s), and if it is no TCP
+    /// stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
+    pub fn set_keep_alive(&self, delay: Option<Duration>) -> Result<(), SourceError> {
+        tcp::set_keep_alive(self.inner.state.borrow().socket()?, delay)
+    }
+
+    /// Its file descriptor, also while it connects.
+    ///
+    /// # Errors
+    /// [`SourceError::NotConnected`] if connecting has failed, [`SourceError::AlreadyShutDown`] if it was the writing end of a
+    /// pipe, [`SourceError::Closed`].
+    pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
+        self.inner.state.borrow().file().map(Descriptor::new)
     }
 
     /// The address of this end, also while it connects.
@@ -241,7 +254,7 @@ impl Stream {
     /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`] if connecting has failed,
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.core.state.borrow().socket()?)
+        Address::local(self.inner.state.borrow().socket()?)
     }
 
     /// The address of the other end.
@@ -249,22 +262,12 @@ impl Stream {
     /// # Errors
     /// As [`Stream::local_address`].
     pub fn peer_address(&self) -> Result<Address, SourceError> {
-        Address::peer(self.core.state.borrow().open()?)
+        Address::peer(self.inner.state.borrow().open()?)
     }
 
-    /// Lets the loop end although this stream is read. A write or connect under way keeps it alive still.
-    pub fn unref(&self) {
-        self.core.place.unref();
-    }
-
-    /// Undoes [`Stream::unref`].
-    pub fn ref_(&self) {
-        self.core.place.ref_();
-    }
-
-    /// It was closed, by its handle or with its loop.
+    /// Whether it was closed, by a handle or with its loop.
     pub fn is_closed(&self) -> bool {
-        matches!(self.core.state.borrow().link, Link::Gone(Gone::Closed))
+        matches!(self.inner.state.borrow().link, Link::Gone(Gone::Closed))
     }
 
     /// Closes the stream at once. The read callback is never called again; connects, writes and shutdowns that are
@@ -274,6 +277,8 @@ impl Stream {
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
     #[track_caller]
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        self.core.close(Location::caller(), on_closed)
+        self.inner.close(Location::caller(), on_closed)
     }
 }
+
+impl_references!(Stream);

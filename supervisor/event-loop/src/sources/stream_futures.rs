@@ -1,7 +1,7 @@
-//! Streams for futures.
+//! The futures of streams.
 //!
-//! A future that is dropped leaves nothing behind: a connect is given up, a read takes nothing with it. A write that
-//! has begun goes on, so that no half of a message is ever missing.
+//! Dropping a future cancels it: a connect is given up, and a read loses no bytes. Only a write that has begun goes on, so that
+//! no message is cut off in the middle.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -12,9 +12,11 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::SourceError;
+use super::demand::Waiting;
 use super::stream::Stream;
-use super::stream_core::{ConnectCallback, Core};
+use super::stream_inner::{ConnectCallback, StreamInner};
 use super::stream_io::Progress;
+use super::tcp::TcpOptions;
 use super::transport;
 use crate::{Context, LoopHandle};
 
@@ -56,7 +58,7 @@ struct GivenUpOnDrop(Option<Stream>);
 impl Drop for GivenUpOnDrop {
     fn drop(&mut self) {
         if let Some(stream) = &self.0 {
-            stream.core.abandon();
+            stream.inner.abandon();
         }
     }
 }
@@ -80,8 +82,21 @@ impl LoopHandle {
         &self,
         address: SocketAddr,
     ) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
+        self.connect_tcp_with(address, TcpOptions::new())
+    }
+
+    /// As [`LoopHandle::connect_tcp`], with these options.
+    ///
+    /// # Errors
+    /// What [`TcpOptions::connect`] tells its callback.
+    #[track_caller]
+    pub fn connect_tcp_with(
+        &self,
+        address: SocketAddr,
+        options: TcpOptions,
+    ) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
         let (event_loop, site) = (self.clone(), Location::caller());
-        connected(move |done| Stream::connecting(&event_loop, site, transport::connect_tcp(address), done))
+        connected(move |done| Stream::connecting(&event_loop, site, options.start_connecting(address), done))
     }
 
     /// Connects to the Unix socket at `path` when it is first polled. Dropping the future gives it up.
@@ -95,27 +110,15 @@ impl LoopHandle {
     }
 }
 
-/// A future that reads. Dropping it ends its waiting.
-struct Reading<'a> {
-    core: &'a Core,
-    ticket: u64,
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.core.leave_reader(self.ticket);
-    }
-}
-
 /// A future that waits for room in the write queue. Dropping it ends its waiting.
 struct WaitingForRoom<'a> {
-    core: &'a Core,
+    inner: &'a StreamInner,
     ticket: u64,
 }
 
 impl Drop for WaitingForRoom<'_> {
     fn drop(&mut self) {
-        self.core.leave_room(self.ticket);
+        self.inner.leave_room(self.ticket);
     }
 }
 
@@ -126,8 +129,8 @@ impl Stream {
     /// # Errors
     /// As [`Stream::read_start`], and what the system says.
     pub async fn read(&self, buffer: &mut [u8]) -> Result<usize, SourceError> {
-        let reading = Reading { core: &self.core, ticket: self.core.place.next_ticket() };
-        poll_fn(|context| self.core.poll_read(reading.ticket, context.waker().clone(), buffer)).await
+        let waiting = Waiting::new(&*self.inner);
+        poll_fn(|context| self.inner.poll_read(waiting.ticket, context.waker(), buffer)).await
     }
 
     /// Writes all of `bytes`, after what was given before: waits for room in the queue, then until the kernel has
@@ -144,15 +147,15 @@ impl Stream {
     }
 
     async fn wait_for_room(&self, length: usize) -> Result<(), SourceError> {
-        let waiting = WaitingForRoom { core: &self.core, ticket: self.core.place.next_ticket() };
-        poll_fn(|context| self.core.poll_room(waiting.ticket, length, context.waker())).await
+        let waiting = WaitingForRoom { inner: &self.inner, ticket: self.inner.base.next_ticket() };
+        poll_fn(|context| self.inner.poll_room(waiting.ticket, length, context.waker())).await
     }
 
     async fn begin_write(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {
         let answer = Answer::new();
         let giver = Rc::clone(&answer);
         let done = Box::new(move |_: &mut Context, result| giver.give(result));
-        match self.core.write_for_future(bytes, done) {
+        match self.inner.write_for_future(bytes, done) {
             Progress::Through(_, result) => result,
             Progress::Queued => answer.wait().await,
         }
@@ -165,8 +168,8 @@ impl Stream {
     pub async fn shut_down(&self) -> Result<(), SourceError> {
         let answer = Answer::new();
         let giver = Rc::clone(&answer);
-        let site = self.core.place.site();
-        self.core.shut_down(site, Box::new(move |_: &mut Context, result| giver.give(result)))?;
+        let site = self.inner.base.site();
+        self.inner.shut_down(site, Box::new(move |_: &mut Context, result| giver.give(result)))?;
         answer.wait().await
     }
 
@@ -177,7 +180,7 @@ impl Stream {
     pub async fn closed(&self) -> Result<(), SourceError> {
         let answer = Answer::new();
         let giver = Rc::clone(&answer);
-        self.core.close(self.core.place.site(), move |_| giver.give(()))?;
+        self.inner.close(self.inner.base.site(), move |_| giver.give(()))?;
         answer.wait().await;
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! How a stream reads and writes, at once and when its descriptor is ready.
 //!
-//! No borrow is held while a callback runs or is dropped, and whatever a callback's panic may leave undone is put
-//! in order before the callback runs.
+//! No borrow is held while a callback runs or is dropped, and the state is consistent before each callback, so that a panic
+//! leaves nothing half done.
 
+use std::cell::RefMut;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -11,18 +12,20 @@ use std::task::{Poll, Waker};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::demand::{Demand, Next, Wanted};
+use super::answers::{Answering, Answers, Done};
+use super::base::SourceBase;
+use super::demand::{Demand, Receiver};
 use super::stream::{Incoming, Stream};
-use super::stream_core::{Core, Gone, Link, ReadCallback, State, errno_of};
+use super::stream_inner::{Gone, Link, ReadCallback, State, StreamInner, errno_of};
 use super::transport::Transport;
-use super::writer::{Done, Finished, SLICES_PER_CALL, Writer};
+use super::writer::{SLICES_PER_CALL, Writer};
 use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
 use crate::{Context, Interest, Phase};
 
 /// How far a write has come at once.
 pub(super) enum Progress {
-    /// It is over, in one way or the other, and nobody was told.
+    /// It has succeeded or failed, and the callback is still to be called.
     Through(Done, Result<(), SourceError>),
     Queued,
 }
@@ -73,29 +76,9 @@ impl State {
 }
 
 /// Reading.
-impl Core {
-    pub(super) fn read_ready(self: &Rc<Self>, context: &mut Context) {
-        for _ in 0..TURNS_PER_EVENT {
-            let next = self.state.borrow().reader.next();
-            match next {
-                Next::Call if self.read_for_callback(context) => {}
-                Next::Call => return,
-                Next::Wake => return self.wake_reader(),
-                Next::Nobody => return self.rest(),
-            }
-        }
-    }
-
-    fn wake_reader(&self) {
-        let wanted = self.state.borrow_mut().reader.take();
-        let Wanted::Future(waker) = wanted else { return };
-        // It can only want less than before.
-        let _ = self.update();
-        waker.wake();
-    }
-
+impl StreamInner {
     /// One read and its callback. True if there may be more.
-    fn read_for_callback(self: &Rc<Self>, context: &mut Context) -> bool {
+    pub(super) fn read_for_callback(self: &Rc<Self>, context: &mut Context) -> bool {
         let mut buffer = std::mem::take(&mut context.buffers.incoming);
         buffer.resize(INCOMING_BYTES, 0);
         match self.read_into(&mut buffer) {
@@ -124,16 +107,13 @@ impl Core {
     }
 
     fn call_reader(self: &Rc<Self>, context: &mut Context, buffer: Vec<u8>, count: usize) -> bool {
-        let wanted = self.state.borrow_mut().reader.take();
-        let Wanted::Callback(site, mut callback) = wanted else { return false };
-        let (stream, incoming) = (Stream::of(self), Incoming::Data(&buffer[..count]));
-        let panic = context.call_guarded(Phase::Poll, site, |context| callback(context, &stream, incoming));
-        let stopped = self.state.borrow_mut().reader.restore(site, callback);
-        let dropped = context.drop_guarded(stopped);
         let was_filled = count == buffer.len();
+        let (stream, incoming) = (Stream::of(self), Incoming::Data(&buffer[..count]));
+        let call =
+            |callback: &mut ReadCallback, context: &mut Context, _| callback(context, &stream, incoming);
+        let was_called = self.call_back(context, call);
         context.buffers.incoming = buffer;
-        context.finish_call(panic.or(dropped));
-        was_filled
+        was_called && was_filled
     }
 
     /// Nothing comes in after this, so the callback is dropped when it returns.
@@ -156,12 +136,12 @@ impl Core {
             Demand::Callback { site, .. } => Some(*site),
             _ => None,
         };
-        let Some(site) = site else { return self.wake_reader() };
-        let core = Rc::clone(self);
-        self.place.event_loop().set_pending_at(site, move |context| {
-            let has_failed = matches!(core.state.borrow().link, Link::Gone(Gone::NotConnected));
-            if has_failed && let Some((_, mut callback)) = core.take_last_callback() {
-                let stream = Stream::of(&core);
+        let Some(site) = site else { return self.wake_future() };
+        let inner = Rc::clone(self);
+        self.base.event_loop().set_pending_at(site, move |context| {
+            let has_failed = matches!(inner.state.borrow().link, Link::Gone(Gone::NotConnected));
+            if has_failed && let Some((_, mut callback)) = inner.take_last_callback() {
+                let stream = Stream::of(&inner);
                 callback(context, &stream, Incoming::Failed(SourceError::NotConnected));
             }
         });
@@ -171,50 +151,15 @@ impl Core {
     pub(super) fn poll_read(
         &self,
         ticket: u64,
-        waker: Waker,
+        waker: &Waker,
         buffer: &mut [u8],
     ) -> Poll<Result<usize, SourceError>> {
-        let admitted = self.state.borrow().reader.admit(ticket);
-        if let Err(error) = admitted {
-            return Poll::Ready(Err(error));
-        }
-        let read = match self.has_turns() {
-            true => self.read_into(buffer),
-            false => self.state.borrow().open_or_connecting().and(Err(SourceError::WouldBlock)),
-        };
-        if !matches!(read, Err(SourceError::WouldBlock)) {
-            self.leave_reader(ticket);
-            return Poll::Ready(read);
-        }
-        let replaced = self.state.borrow_mut().reader.wait(ticket, waker);
-        drop(replaced);
-        match self.update() {
-            Ok(()) => Poll::Pending,
-            Err(error) => {
-                self.leave_reader(ticket);
-                Poll::Ready(Err(error))
-            }
-        }
-    }
-
-    /// The future with this ticket waits no more.
-    pub(super) fn leave_reader(&self, ticket: u64) {
-        let left = self.state.borrow_mut().reader.leave(ticket);
-        if left.is_some() {
-            // It can only want less than before.
-            let _ = self.update();
-        }
-    }
-
-    /// Futures that never have to wait would keep the loop from its other sources. After some turns they wait for
-    /// an event as if they had to.
-    fn has_turns(&self) -> bool {
-        self.turns.replace(self.turns.get().saturating_add(1)) < TURNS_PER_EVENT
+        self.poll_next(ticket, waker, || self.read_into(buffer))
     }
 }
 
 /// Writing.
-impl Core {
+impl StreamInner {
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
         let state = self.state.borrow();
         state.admit_write()?;
@@ -253,14 +198,14 @@ impl Core {
         Progress::Queued
     }
 
-    /// As [`Core::write`] for a future that has waited for room.
+    /// As [`StreamInner::write`] for a future that has waited for room.
     pub(super) fn write_for_future(
         self: &Rc<Self>,
         bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
         done: Done,
     ) -> Progress {
-        let site = self.place.site();
-        if self.has_turns() {
+        let site = self.base.site();
+        if self.base.has_turns() {
             return self.start_write(bytes, site, done);
         }
         self.queue(bytes.into(), 0, site, done);
@@ -298,7 +243,7 @@ impl Core {
         self.update_writes();
     }
 
-    /// As [`Core::update`] after a change of what is to be written. What cannot be watched for fails.
+    /// As [`StreamInner::update`] after a change of what is to be written. What cannot be watched for fails.
     pub(super) fn update_writes(self: &Rc<Self>) {
         let Err(error) = self.update() else { return };
         let errno = errno_of(error);
@@ -343,13 +288,13 @@ impl Core {
             Transport::Pipe if !is_write_only(descriptor) => Err(Errno::BADF.into()),
             // A pipe has no other side, so its end is all there is to close.
             Transport::Pipe => {
-                let _ = self.place.watch(descriptor.as_fd(), Interest::NONE);
+                let _ = self.base.watch(descriptor.as_fd(), Interest::NONE);
                 *link = Link::Gone(Gone::ShutDown);
                 Ok(())
             }
             _ => transport.shut_down_writing(descriptor.as_fd()).map_err(SourceError::from),
         };
-        writer.finish(site, done, result);
+        writer.answers.add(site, done, result);
     }
 }
 
@@ -358,51 +303,16 @@ fn is_write_only(descriptor: impl AsFd) -> bool {
     flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::WRONLY)
 }
 
-/// Answers.
-impl Core {
-    fn put_off_answer(self: &Rc<Self>, site: Site, done: Done, result: Result<(), SourceError>) {
-        let number = self.state.borrow_mut().writer.finish(site, done, result);
-        self.put_off(number, site);
+impl Answering for StreamInner {
+    fn source_base(&self) -> &SourceBase {
+        &self.base
     }
 
-    /// Lets the pending phase give all answers that are due.
-    pub(super) fn put_off_answers(self: &Rc<Self>) {
-        let due = self.state.borrow().writer.due();
-        due.into_iter().for_each(|(number, site)| self.put_off(number, site));
+    fn answers(&self) -> RefMut<'_, Answers> {
+        RefMut::map(self.state.borrow_mut(), |state| &mut state.writer.answers)
     }
 
-    fn put_off(self: &Rc<Self>, number: u64, site: Site) {
-        let core = Rc::clone(self);
-        self.place.event_loop().set_pending_at(site, move |context| {
-            let finished = core.state.borrow_mut().writer.pop_numbered(number);
-            if let Some(Finished { done, result, .. }) = finished {
-                core.tell_of_room();
-                done(context, result);
-            }
-        });
-    }
-
-    /// Gives the answers that are due now. Those that become due meanwhile have the pending phase.
-    fn give_answers(self: &Rc<Self>, context: &mut Context) {
-        let unanswered = Unanswered(self);
-        let count = self.state.borrow().writer.finished_count();
-        for _ in 0..count {
-            let finished = self.state.borrow_mut().writer.pop_finished();
-            let Some(Finished { site, done, result, .. }) = finished else { break };
-            self.tell_of_room();
-            context.call(Phase::Poll, site, |context| done(context, result));
-        }
-        drop(unanswered);
-    }
-}
-
-/// Sees to it that a panic that leaves the loop between two answers loses none of the others.
-struct Unanswered<'a>(&'a Rc<Core>);
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.put_off_answers();
-        }
+    fn on_answer_taken(&self) {
+        self.tell_of_room();
     }
 }

@@ -1,9 +1,9 @@
-//! What a stream's descriptor is, and the calls to the kernel that differ by it.
+//! The kinds of descriptors that a stream can have (sockets, pipes, devices), and the system calls that differ between them.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use rustix::net::{
 
 use super::SourceError;
 
-const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+pub(super) const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// The address of one end of a stream or listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Transport {
         Ok(transport)
     }
 
-    /// A socket that is gone is told by an error and not by a signal. For pipes the kernel offers no such choice.
+    /// A socket whose peer is gone fails with an error and not with a signal. For pipes the kernel offers no such choice.
     pub(super) fn write(self, descriptor: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
             Transport::Socket => rustix::net::send(descriptor, bytes, SendFlags::NOSIGNAL),
@@ -123,10 +123,8 @@ pub(super) enum Connecting {
     UnderWay,
 }
 
-pub(super) fn connect_tcp(address: SocketAddr) -> Result<(OwnedFd, Connecting), SourceError> {
-    let socket = tcp_socket(address)?;
-    let connecting = progress(rustix::net::connect(&socket, &address))?;
-    Ok((socket, connecting))
+pub(super) fn connect(socket: &OwnedFd, address: SocketAddr) -> Result<Connecting, SourceError> {
+    progress(rustix::net::connect(socket, &address))
 }
 
 /// Only what has a file has permissions. An empty path and one that begins with a zero byte name sockets without a file,
@@ -157,15 +155,6 @@ fn progress(answer: Result<(), Errno>) -> Result<Connecting, SourceError> {
 /// How many connections the kernel holds that nobody has accepted yet. It may hold fewer.
 const BACKLOG: i32 = 1_024;
 
-/// A restarted server gets its port back although connections of the old one linger, as with the standard library.
-pub(super) fn listen_tcp(address: SocketAddr) -> Result<OwnedFd, SourceError> {
-    let socket = tcp_socket(address)?;
-    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket)
-}
-
 pub(super) fn listen_unix(path: &Path) -> Result<OwnedFd, SourceError> {
     let socket = unix_socket()?;
     rustix::net::bind(&socket, &unix_address(path)?)?;
@@ -175,11 +164,6 @@ pub(super) fn listen_unix(path: &Path) -> Result<OwnedFd, SourceError> {
 
 pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, SOCKET_FLAGS)
-}
-
-fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    rustix::net::socket_with(family, SocketType::STREAM, SOCKET_FLAGS, None)
 }
 
 fn unix_socket() -> Result<OwnedFd, Errno> {
@@ -195,8 +179,4 @@ pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// Two Unix sockets that are connected with each other.
 pub(super) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)
-}
-
-pub(super) fn set_no_delay(socket: impl AsFd, is_set: bool) -> Result<(), SourceError> {
-    Ok(rustix::net::sockopt::set_tcp_nodelay(socket, is_set)?)
 }

@@ -1,4 +1,4 @@
-//! The writing side of a stream: a queue with a limit, and the answers that are due.
+//! The writing side of a stream: a queue with a limit.
 //!
 //! ```text
 //!   write() -> waiting --(all its bytes are with the kernel, or it failed)--> finished --> its callback runs
@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::task::Waker;
 
 use super::SourceError;
-use crate::Context;
+use super::answers::{Answers, Done};
 use crate::callback::Site;
 
 /// How many bytes wait in one stream's queue at most, unless its owner says otherwise.
@@ -26,21 +26,11 @@ pub(super) const BYTES_PER_WRITE: usize = 64;
 /// How many writes of the queue are handed to the kernel in one call.
 pub(super) const SLICES_PER_CALL: usize = 64;
 
-pub(super) type Done = Box<dyn FnOnce(&mut Context, Result<(), SourceError>)>;
-
 struct WaitingWrite {
     bytes: Vec<u8>,
     written: usize,
     site: Site,
     done: Done,
-}
-
-/// A write or shutdown whose answer is due.
-pub(super) struct Finished {
-    number: u64,
-    pub(super) site: Site,
-    pub(super) done: Done,
-    pub(super) result: Result<(), SourceError>,
 }
 
 enum Ending {
@@ -58,10 +48,9 @@ pub(super) struct Writer {
     /// How many bytes wait.
     queued: usize,
     waiting: VecDeque<WaitingWrite>,
-    finished: VecDeque<Finished>,
-    next_number: u64,
+    pub(super) answers: Answers,
     ending: Ending,
-    /// Futures that wait for room in the queue, by their tickets: who came first is woken first.
+    /// Futures that wait for room in the queue, by their tickets: the first to come is the first to be woken.
     waiting_for_room: BTreeMap<u64, Waker>,
 }
 
@@ -71,8 +60,7 @@ impl Writer {
             limit: QUEUED_BYTES,
             queued: 0,
             waiting: VecDeque::new(),
-            finished: VecDeque::new(),
-            next_number: 0,
+            answers: Answers::default(),
             ending: Ending::Open,
             waiting_for_room: BTreeMap::new(),
         }
@@ -106,7 +94,7 @@ impl Writer {
     /// Whether a write of this length may begin.
     pub(super) fn admit_length(&self, length: usize) -> Result<(), SourceError> {
         self.admit()?;
-        let queued = self.queued + BYTES_PER_WRITE * (self.waiting.len() + self.finished.len());
+        let queued = self.queued + BYTES_PER_WRITE * (self.waiting.len() + self.answers.len());
         if queued.saturating_add(length) > self.limit {
             return Err(SourceError::QueueFull { queued, limit: self.limit });
         }
@@ -140,7 +128,7 @@ impl Writer {
             }
             count -= missing;
             if let Some(WaitingWrite { site, done, .. }) = self.waiting.pop_front() {
-                self.finish(site, done, Ok(()));
+                self.answers.add(site, done, Ok(()));
             }
         }
     }
@@ -149,12 +137,12 @@ impl Writer {
     pub(super) fn fail(&mut self, error: impl Fn() -> SourceError) {
         self.queued = 0;
         while let Some(WaitingWrite { site, done, .. }) = self.waiting.pop_front() {
-            self.finish(site, done, Err(error()));
+            self.answers.add(site, done, Err(error()));
         }
         if matches!(self.ending, Ending::Wanted { .. })
             && let Some((site, done)) = self.take_shutdown()
         {
-            self.finish(site, done, Err(error()));
+            self.answers.add(site, done, Err(error()));
         }
     }
 
@@ -178,39 +166,13 @@ impl Writer {
         }
     }
 
-    /// An answer is due. Its number tells it from the others.
-    pub(super) fn finish(&mut self, site: Site, done: Done, result: Result<(), SourceError>) -> u64 {
-        let number = self.next_number;
-        self.next_number += 1;
-        self.finished.push_back(Finished { number, site, done, result });
-        number
-    }
-
-    /// The numbers and sites of all answers that are due.
-    pub(super) fn due(&self) -> Vec<(u64, Site)> {
-        self.finished.iter().map(|finished| (finished.number, finished.site)).collect()
-    }
-
-    pub(super) fn finished_count(&self) -> usize {
-        self.finished.len()
-    }
-
-    pub(super) fn pop_finished(&mut self) -> Option<Finished> {
-        self.finished.pop_front()
-    }
-
-    /// The answer of this number, if it was not given before.
-    pub(super) fn pop_numbered(&mut self, number: u64) -> Option<Finished> {
-        self.finished.pop_front_if(|first| first.number <= number)
-    }
-
-    /// Lets the future with this ticket wait. The waker it had before is dropped by who holds no borrow.
+    /// Lets the future with this ticket wait. Drop the waker that it had before only when no borrow is held.
     #[must_use]
     pub(super) fn wait_for_room(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {
         self.waiting_for_room.insert(ticket, waker)
     }
 
-    /// The future with this ticket waits no more. Its waker is dropped by who holds no borrow.
+    /// The future with this ticket waits no more. Drop its waker only when no borrow is held.
     #[must_use]
     pub(super) fn leave_room(&mut self, ticket: u64) -> Option<Waker> {
         self.waiting_for_room.remove(&ticket)

@@ -20,13 +20,16 @@ mod exhaustion;
 mod futures;
 mod handles;
 mod health;
+mod inspect;
 mod life;
 mod model;
 mod order;
+mod pausing;
 mod remote;
 mod source_futures;
 mod source_life;
 mod streams;
+mod tcp_options;
 
 /// What has happened so far, in order.
 #[derive(Clone, Default)]

@@ -102,7 +102,7 @@ fn the_site_of_a_source_tells_why_the_loop_is_alive() {
     assert_eq!(event_loop.why_alive().len(), 0);
     reader.read_start(|_, _, _| ()).unwrap();
     let reasons = event_loop.why_alive();
-    let [Alive { what: AliveKind::Source, site, count: 1 }] = *reasons else { panic!("{reasons:?}") };
+    let [Alive { what: AliveKind::Stream, site, count: 1 }] = *reasons else { panic!("{reasons:?}") };
     assert_eq!((site.line(), site.file()), (line, file!()));
 }
 
@@ -305,7 +305,7 @@ fn what_a_stopped_accept_callback_owned_may_panic_when_it_is_dropped() {
 fn what_a_stopped_receive_callback_owned_may_panic_when_it_is_dropped() {
     expect_a_report_of_the_panic(|event_loop, owned| {
         let socket = UdpSocket::bind(event_loop, "127.0.0.1:0".parse().unwrap()).unwrap();
-        socket.send_to(b"x", socket.local_address().unwrap()).unwrap();
+        socket.try_send_to(b"x", socket.local_address().unwrap()).unwrap();
         socket
             .receive_start(move |_, socket, _| {
                 let _ = &owned;

@@ -55,7 +55,7 @@ fn datagrams_sent_in_a_row_are_received_one_by_one_with_their_sender_and_empty_o
     let ((sender, from), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     // Nobody receives yet, so they wait in the kernel, more of them than are taken for one event.
     for number in 0..100_u8 {
-        sender.send_to(&vec![number; usize::from(number)], to).unwrap();
+        sender.try_send_to(&vec![number; usize::from(number)], to).unwrap();
     }
     let log = order.clone();
     receiver
@@ -73,9 +73,9 @@ fn datagrams_sent_in_a_row_are_received_one_by_one_with_their_sender_and_empty_o
 fn receiving_does_not_keep_others_from_their_turn() {
     let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, _), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
-    sender.send_to(b"x", to).unwrap();
+    sender.try_send_to(b"x", to).unwrap();
     // Each datagram sends the next, so there is always one more.
-    receiver.receive_start(move |_, socket, _| socket.send_to(b"x", to).unwrap()).unwrap();
+    receiver.receive_start(move |_, socket, _| socket.try_send_to(b"x", to).unwrap()).unwrap();
     let (log, busy) = (order.clone(), receiver.clone());
     event_loop.set_timeout(milliseconds(1), move |_| {
         log.push("timer");
@@ -90,10 +90,10 @@ fn a_datagram_that_is_too_big_is_refused_and_the_next_one_is_sent() {
     let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, _), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
     receive(&receiver, &order);
-    let refused = sender.send_to(&[b'x'; 65_536], to);
+    let refused = sender.try_send_to(&[b'x'; 65_536], to);
     assert!(matches!(refused, Err(SourceError::Io(_))), "{refused:?}");
     let largest = "x".repeat(65_507);
-    sender.send_to(largest.as_bytes(), to).unwrap();
+    sender.try_send_to(largest.as_bytes(), to).unwrap();
     run_until_there_are(&mut event_loop, &order, 1);
     assert!(order.so_far() == [largest]);
 }
@@ -102,8 +102,8 @@ fn a_datagram_that_is_too_big_is_refused_and_the_next_one_is_sent() {
 fn a_buffer_that_is_too_short_gets_the_beginning_and_the_rest_is_gone() {
     let mut event_loop = source_loop();
     let ((sender, from), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
-    sender.send_to(b"longer", to).unwrap();
-    sender.send_to(b"next", to).unwrap();
+    sender.try_send_to(b"longer", to).unwrap();
+    sender.try_send_to(b"next", to).unwrap();
     let received = event_loop.spawn(async move {
         let mut buffer = [0; 4];
         assert_eq!(receiver.receive_from(&mut buffer).await.unwrap(), (4, from));
@@ -120,18 +120,18 @@ fn a_connected_socket_hears_its_peer_only_and_can_be_connected_anew() {
     let (mut event_loop, order) = (source_loop(), Order::new());
     let ((own, to), (one, first), (other, second)) =
         (socket(&event_loop), socket(&event_loop), socket(&event_loop));
-    assert!(matches!(own.send(b"where to?"), Err(SourceError::Io(_))));
+    assert!(matches!(own.try_send(b"where to?"), Err(SourceError::Io(_))));
     receive(&own, &order);
     own.connect(first).unwrap();
-    other.send_to(b"stranger", to).unwrap();
-    one.send_to(b"peer", to).unwrap();
+    other.try_send_to(b"stranger", to).unwrap();
+    one.try_send_to(b"peer", to).unwrap();
     run_until_there_are(&mut event_loop, &order, 1);
     own.connect(second).unwrap();
-    one.send_to(b"stranger", to).unwrap();
-    other.send_to(b"new peer", to).unwrap();
+    one.try_send_to(b"stranger", to).unwrap();
+    other.try_send_to(b"new peer", to).unwrap();
     run_until_there_are(&mut event_loop, &order, 2);
     receive(&other, &order);
-    own.send(b"answer").unwrap();
+    own.try_send(b"answer").unwrap();
     run_until_there_are(&mut event_loop, &order, 3);
     assert_eq!(order.so_far(), ["peer", "new peer", "answer"]);
 }
@@ -144,12 +144,12 @@ fn nobody_at_the_other_end_is_no_error_unless_the_socket_is_connected_to_it() {
     gone.close(|_| ()).unwrap();
     receive(&own, &order);
     for _ in 0..10 {
-        own.send_to(b"hello?", nowhere).unwrap();
+        own.try_send_to(b"hello?", nowhere).unwrap();
     }
-    own.send_to(b"to myself", to).unwrap();
+    own.try_send_to(b"to myself", to).unwrap();
     run_until_there_are(&mut event_loop, &order, 1);
     own.connect(nowhere).unwrap();
-    own.send(b"hello?").unwrap();
+    own.try_send(b"hello?").unwrap();
     run_until_there_are(&mut event_loop, &order, 2);
     assert_eq!(order.so_far(), ["to myself", "ConnectionRefused"]);
     own.close(|_| ()).unwrap();
@@ -160,20 +160,20 @@ fn nobody_at_the_other_end_is_no_error_unless_the_socket_is_connected_to_it() {
 fn closing_in_the_callback_leaves_the_datagrams_behind_it_unread() {
     let (mut event_loop, order) = (source_loop(), Order::new());
     let ((sender, _), (receiver, to)) = (socket(&event_loop), socket(&event_loop));
-    (0..10).for_each(|_| sender.send_to(b"x", to).unwrap());
+    (0..10).for_each(|_| sender.try_send_to(b"x", to).unwrap());
     let log = order.clone();
     receiver
         .receive_start(move |_, socket, _| {
             log.push("received");
             socket.close(log.add("closed")).unwrap();
-            assert!(matches!(socket.send_to(b"x", to), Err(SourceError::Closed)));
+            assert!(matches!(socket.try_send_to(b"x", to), Err(SourceError::Closed)));
             assert!(matches!(socket.receive_start(|_, _, _| ()), Err(SourceError::Closed)));
         })
         .unwrap();
     assert!(!event_loop.run().unwrap());
     assert_eq!(order.so_far(), ["received", "closed"]);
     for refused in [
-        receiver.send(b"x"),
+        receiver.try_send(b"x"),
         receiver.connect(to),
         receiver.local_address().map(drop),
         receiver.close(|_| ()),
@@ -190,7 +190,7 @@ fn receiving_has_one_taker_at_a_time_and_what_comes_meanwhile_waits() {
     assert!(matches!(receiver.receive_start(|_, _, _| ()), Err(SourceError::AlreadyReading)));
     receiver.receive_stop();
     receiver.receive_stop();
-    sender.send_to(b"meanwhile", to).unwrap();
+    sender.try_send_to(b"meanwhile", to).unwrap();
     assert!(!event_loop.run().unwrap(), "nobody receives");
     receive(&receiver, &order);
     receiver.unref();
@@ -206,7 +206,7 @@ fn a_socket_for_all_addresses_of_version_6_receives_from_those_of_version_4() {
     let receiver = UdpSocket::bind(&event_loop, "[::]:0".parse().unwrap()).unwrap();
     let port = receiver.local_address().unwrap().port();
     let (sender, from) = socket(&event_loop);
-    sender.send_to(b"four", SocketAddr::new(LOCAL.ip(), port)).unwrap();
+    sender.try_send_to(b"four", SocketAddr::new(LOCAL.ip(), port)).unwrap();
     let received = event_loop.spawn(async move { receiver.receive_from(&mut [0; 16]).await.unwrap() });
     event_loop.run().unwrap();
     let (count, sender) = received.take_result().unwrap().unwrap();

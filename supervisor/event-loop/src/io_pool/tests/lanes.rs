@@ -133,7 +133,7 @@ impl Jobs {
     fn submit_one(&self, lanes: &mut Lanes, lane: Lane) -> TaskId {
         let site = Location::caller();
         let task = TaskId { pool: 0, lane, request: self.0.request_any(site, |_, _| ()) };
-        let work = Box::new(Errand::Open(|| ControlFlow::Break(())));
+        let work = Box::new(PoolTask::Unfinished(|| ControlFlow::Break(())));
         lanes.push(Job { task, site, has_parts: false, submitted: self.0.now(), work });
         task
     }

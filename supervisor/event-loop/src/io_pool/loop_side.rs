@@ -1,4 +1,4 @@
-//! The loop's side of a pool: who has to be answered, and until when.
+//! The loop's side of a pool: which tasks wait for their answer, and until when.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -7,57 +7,62 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::crew::{Crew, Refused, WriteOff};
 use super::deadlines::Deadlines;
 use super::on_stuck::{OnStuck, StuckCallback};
+use super::thread_pool::{Refused, ThreadPool, WriteOff};
 use super::work::{Job, Site, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, StuckTask, TaskId};
 use crate::{Context, LoopHandle, TimerId};
 
-type Farewell = Box<dyn FnOnce(&mut Context)>;
+type ShutDownCallback = Box<dyn FnOnce(&mut Context)>;
 
-pub(super) struct Desk {
+pub(super) struct LoopSide {
     pub(super) event_loop: LoopHandle,
     pub(super) config: IoPoolConfig,
-    pub(super) crew: Arc<Crew>,
+    pub(super) thread_pool: Arc<ThreadPool>,
     /// Tells this pool's tasks from those of another one.
     pub(super) number: u64,
     /// How many tasks wait for their answer.
     awaited: Cell<usize>,
     finished: Cell<u64>,
     deadlines: RefCell<Deadlines>,
-    alarm: Cell<Option<Alarm>>,
-    /// Who waits for the end of the pool.
-    farewells: RefCell<Vec<(Site, Farewell)>>,
+    deadline_timer: Cell<Option<DeadlineTimer>>,
+    /// The callbacks that wait for the end of the pool.
+    on_shut_down: RefCell<Vec<(Site, ShutDownCallback)>>,
     on_stuck: RefCell<OnStuck>,
 }
 
 /// The timer of the earliest deadline.
 #[derive(Clone, Copy)]
-struct Alarm {
+struct DeadlineTimer {
     timer: TimerId,
     due: Instant,
 }
 
 /// Tasks and their answers.
-impl Desk {
-    pub(super) fn new(event_loop: LoopHandle, config: IoPoolConfig, crew: Arc<Crew>, number: u64) -> Desk {
-        Desk {
+impl LoopSide {
+    pub(super) fn new(
+        event_loop: LoopHandle,
+        config: IoPoolConfig,
+        thread_pool: Arc<ThreadPool>,
+        number: u64,
+    ) -> LoopSide {
+        LoopSide {
             event_loop,
             config,
-            crew,
+            thread_pool,
             number,
             awaited: Cell::new(0),
             finished: Cell::new(0),
             deadlines: RefCell::default(),
-            alarm: Cell::new(None),
-            farewells: RefCell::default(),
+            deadline_timer: Cell::new(None),
+            on_shut_down: RefCell::default(),
             on_stuck: RefCell::default(),
         }
     }
 
-    pub(super) fn hand_in(&self, job: Job) {
-        let (refused, error) = match self.crew.accept(job) {
+    pub(super) fn enqueue(&self, job: Job) {
+        let (refused, error) = match self.thread_pool.accept(job) {
             Ok(()) => return,
             Err(Refused::QueueIsFull(job)) => (job, IoError::Overloaded { pool: self.config.name }),
             Err(Refused::PoolIsShut(job)) => (job, self.is_shut()),
@@ -67,11 +72,11 @@ impl Desk {
     }
 
     /// The answer of a task has come, and will be told next.
-    pub(super) fn settle(&self, answer: &dyn Any) {
+    pub(super) fn on_answer(&self, answer: &dyn Any) {
         self.awaited.set(self.awaited.get() - 1);
         self.finished.set(self.finished.get() + u64::from(!answer.is::<IoError>()));
-        if self.awaited.get() == 0 && !self.farewells.borrow().is_empty() {
-            self.say_farewell();
+        if self.awaited.get() == 0 && !self.on_shut_down.borrow().is_empty() {
+            self.answer_shut_down();
         }
     }
 
@@ -88,7 +93,7 @@ impl Desk {
         if !self.is_awaited(task) {
             return CancelOutcome::NotFound;
         }
-        match self.crew.cancel(task) {
+        match self.thread_pool.cancel(task) {
             Ok(job) => {
                 self.fail(task, IoError::Cancelled);
                 drop(job);
@@ -108,9 +113,9 @@ impl Desk {
 }
 
 /// Deadlines.
-impl Desk {
+impl LoopSide {
     /// Counts a task that was submitted at `now`, and sees to it that it is answered in time.
-    pub(super) fn expect(self: &Rc<Desk>, task: TaskId, now: Instant, deadline: Duration) {
+    pub(super) fn expect(self: &Rc<LoopSide>, task: TaskId, now: Instant, deadline: Duration) {
         self.awaited.set(self.awaited.get() + 1);
         // A deadline beyond the end of time is none.
         let Some(due) = now.checked_add(deadline) else { return };
@@ -120,47 +125,47 @@ impl Desk {
             deadlines.sweep(|task| self.is_awaited(task));
         }
         drop(deadlines);
-        if self.alarm.get().is_none_or(|alarm| due < alarm.due) {
-            self.set_alarm(due, now);
+        if self.deadline_timer.get().is_none_or(|deadline_timer| due < deadline_timer.due) {
+            self.set_deadline_timer(due, now);
         }
     }
 
-    fn set_alarm(self: &Rc<Desk>, due: Instant, now: Instant) {
-        let desk = Rc::downgrade(self);
+    fn set_deadline_timer(self: &Rc<LoopSide>, due: Instant, now: Instant) {
+        let loop_side = Rc::downgrade(self);
         let ring = move |_: &mut Context| {
-            if let Some(desk) = desk.upgrade() {
-                desk.on_alarm();
+            if let Some(loop_side) = loop_side.upgrade() {
+                loop_side.on_deadline();
             }
         };
         let timer = self.event_loop.set_timeout(due.saturating_duration_since(now), ring);
         // The awaited answers keep the loop alive, not the time until which they are awaited.
         self.event_loop.unref(timer);
-        if let Some(previous) = self.alarm.replace(Some(Alarm { timer, due })) {
+        if let Some(previous) = self.deadline_timer.replace(Some(DeadlineTimer { timer, due })) {
             self.event_loop.clear(previous.timer);
         }
     }
 
-    fn on_alarm(self: &Rc<Desk>) {
-        self.alarm.set(None);
+    fn on_deadline(self: &Rc<LoopSide>) {
+        self.deadline_timer.set(None);
         let now = self.event_loop.clock_reading();
         let mut due = self.deadlines.borrow_mut().take_due(now);
         due.retain(|&task| self.is_awaited(task));
-        for (task, written_off) in self.crew.write_off(&due, now) {
+        for (task, written_off) in self.thread_pool.write_off(&due, now) {
             self.time_out(task, written_off);
         }
         self.deadlines.borrow_mut().sweep(|task| self.is_awaited(task));
         let next = self.deadlines.borrow().next_due();
         if let Some(due) = next {
-            self.set_alarm(due, now);
+            self.set_deadline_timer(due, now);
         }
     }
 
-    fn time_out(self: &Rc<Desk>, task: TaskId, written_off: WriteOff) {
+    fn time_out(self: &Rc<LoopSide>, task: TaskId, written_off: WriteOff) {
         match written_off {
             WriteOff::WasQueued(job) => drop_quietly(job),
             WriteOff::ThreadIsStuck(stuck) => {
                 // If the system has no more threads, the pool goes on with fewer.
-                let _ = self.crew.replace_stuck();
+                let _ = self.thread_pool.replace_stuck();
                 self.report(stuck);
             }
             // Its answer is on the way.
@@ -170,12 +175,12 @@ impl Desk {
     }
 
     /// The report is a callback of its own, so that its panic harms no other task.
-    fn report(self: &Rc<Desk>, stuck: StuckTask) {
+    fn report(self: &Rc<LoopSide>, stuck: StuckTask) {
         if !self.on_stuck.borrow().is_set() {
             return;
         }
-        let desk = Rc::clone(self);
-        self.event_loop.set_pending_at(stuck.site, move |context| desk.call_on_stuck(context, stuck));
+        let loop_side = Rc::clone(self);
+        self.event_loop.set_pending_at(stuck.site, move |context| loop_side.call_on_stuck(context, stuck));
     }
 
     fn call_on_stuck(&self, context: &mut Context, stuck: StuckTask) {
@@ -205,24 +210,24 @@ impl Desk {
 }
 
 /// The end.
-impl Desk {
-    pub(super) fn shut_down(&self, site: Site, farewell: Farewell) {
-        self.crew.finish();
-        self.farewells.borrow_mut().push((site, farewell));
+impl LoopSide {
+    pub(super) fn shut_down(&self, site: Site, callback: ShutDownCallback) {
+        self.thread_pool.finish();
+        self.on_shut_down.borrow_mut().push((site, callback));
         if self.awaited.get() == 0 {
-            self.say_farewell();
+            self.answer_shut_down();
         }
     }
 
-    fn say_farewell(&self) {
+    fn answer_shut_down(&self) {
         self.close();
-        for (site, farewell) in self.farewells.take() {
-            self.event_loop.set_pending_at(site, farewell);
+        for (site, callback) in self.on_shut_down.take() {
+            self.event_loop.set_pending_at(site, callback);
         }
     }
 
     pub(super) fn close(&self) {
-        for job in self.crew.close() {
+        for job in self.thread_pool.close() {
             self.fail(job.task, self.is_shut());
             drop_quietly(job);
         }

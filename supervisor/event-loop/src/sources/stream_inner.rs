@@ -1,4 +1,4 @@
-//! What a stream is inside, how it connects and how it ends.
+//! The state of a stream, how it connects and how it ends.
 //!
 //! ```text
 //!   Connecting --(success)--> Open --(a pipe's end is shut down)--> Gone: ShutDown --close--> Gone: Closed
@@ -11,22 +11,23 @@
 //! callback for connecting is told why, then writes and shutdowns that they are cancelled, then the reader that it is not
 //! connected.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::Waker;
 
 use rustix::io::Errno;
 
 use super::SourceError;
-use super::demand::{Demand, Wanted};
-use super::place::{Life, Place, Source};
+use super::answers::Answering;
+use super::base::{Liveness, Source, SourceBase};
+use super::demand::{Demand, Receiver, Wanted};
 use super::stream::{Incoming, Stream};
 use super::transport::Transport;
 use super::writer::Writer;
 use crate::callback::Site;
-use crate::{Context, Interest, LoopHandle, Phase, Readiness};
+use crate::{AliveKind, Context, Interest, LoopHandle, Phase, Readiness};
 
 pub(super) type ReadCallback = Box<dyn FnMut(&mut Context, &Stream, Incoming<'_>)>;
 pub(super) type ConnectCallback = Box<dyn FnOnce(&mut Context, &Stream, Result<(), SourceError>)>;
@@ -34,11 +35,11 @@ pub(super) type ConnectCallback = Box<dyn FnOnce(&mut Context, &Stream, Result<(
 pub(super) enum Link {
     Connecting {
         /// Missing when there is nothing left to wait for but the telling.
-        descriptor: Option<OwnedFd>,
+        descriptor: Option<Rc<OwnedFd>>,
         site: Site,
         done: ConnectCallback,
     },
-    Open(OwnedFd),
+    Open(Rc<OwnedFd>),
     Gone(Gone),
 }
 
@@ -94,6 +95,17 @@ impl State {
         self.descriptor().map_or_else(|| self.open(), Ok)
     }
 
+    /// As [`State::socket`], shared.
+    pub(super) fn file(&self) -> Result<Rc<OwnedFd>, SourceError> {
+        match &self.link {
+            Link::Open(descriptor) | Link::Connecting { descriptor: Some(descriptor), .. } => {
+                Ok(Rc::clone(descriptor))
+            }
+            Link::Connecting { descriptor: None, .. } => Err(SourceError::NotConnected),
+            Link::Gone(gone) => Err((*gone).into()),
+        }
+    }
+
     fn interest(&self) -> Interest {
         match &self.link {
             Link::Connecting { .. } => Interest::WRITE,
@@ -106,63 +118,35 @@ impl State {
         }
     }
 
-    fn life(&self) -> Life {
+    fn life(&self) -> Liveness {
         let is_busy = matches!(self.link, Link::Connecting { .. }) || self.writer.is_busy();
-        Life { is_active: self.reader.is_there(), is_busy, is_kept: is_busy || self.reader.is_callback() }
+        Liveness { is_active: self.reader.is_there(), is_busy, is_kept: is_busy || self.reader.is_callback() }
     }
 }
 
 /// The inside of a [`Stream`].
-pub(super) struct Core {
-    pub(super) place: Place,
+pub(super) struct StreamInner {
+    pub(super) base: SourceBase,
     pub(super) state: RefCell<State>,
-    /// How many reads and writes of futures succeeded since the last event.
-    pub(super) turns: Cell<u32>,
 }
 
-impl Core {
-    pub(super) fn new(event_loop: &LoopHandle, site: Site, link: Link, transport: Transport) -> Rc<Core> {
+impl StreamInner {
+    pub(super) fn new(
+        event_loop: &LoopHandle,
+        site: Site,
+        link: Link,
+        transport: Transport,
+    ) -> Rc<StreamInner> {
         let state = State { link, transport, reader: Demand::Nobody, writer: Writer::new() };
-        Rc::new_cyclic(|core: &Weak<Core>| {
-            let core: Weak<Core> = core.clone();
-            Core {
-                place: Place::new(event_loop, site, core),
-                state: RefCell::new(state),
-                turns: Cell::new(0),
-            }
+        Rc::new_cyclic(|inner| StreamInner {
+            base: SourceBase::new(event_loop, site, AliveKind::Stream, inner),
+            state: RefCell::new(state),
         })
-    }
-
-    /// Tells the loop what the stream waits for now. Reading stays watched until an event comes that nobody wants:
-    /// who stops often starts again.
-    pub(super) fn update(&self) -> Result<(), SourceError> {
-        let current = self.place.interest();
-        let is_reading = current | Interest::READ == current;
-        let kept = if is_reading { Interest::READ } else { Interest::NONE };
-        self.apply(kept)
-    }
-
-    /// As [`Core::update`], watching for nothing that nobody wants.
-    pub(super) fn rest(&self) {
-        // Asking for less needs no memory and no room, so it cannot fail.
-        let _ = self.apply(Interest::NONE);
-    }
-
-    fn apply(&self, also: Interest) -> Result<(), SourceError> {
-        let state = self.state.borrow();
-        let watched = match state.descriptor() {
-            Some(descriptor) => self.place.watch(descriptor, state.interest() | also),
-            None => Ok(()),
-        };
-        let life = state.life();
-        drop(state);
-        self.place.live(life);
-        watched
     }
 }
 
 /// Connecting.
-impl Core {
+impl StreamInner {
     fn connecting_is_over(self: &Rc<Self>, context: &mut Context) {
         let mut state = self.state.borrow_mut();
         let Link::Connecting { descriptor, site, .. } = &mut state.link else { return };
@@ -171,7 +155,7 @@ impl Core {
         let error = rustix::net::sockopt::socket_error(&socket).unwrap_or_else(Err);
         if let Err(errno) = error {
             // It leaves the poller now, or it would be ready again and again until its error is told.
-            let _ = self.place.watch(socket.as_fd(), Interest::NONE);
+            let _ = self.base.watch(socket.as_fd(), Interest::NONE);
             drop(state);
             return self.put_off_connect(site, Err(errno.into()));
         }
@@ -184,10 +168,10 @@ impl Core {
 
     /// Lets the pending phase tell how connecting ended.
     pub(super) fn put_off_connect(self: &Rc<Self>, site: Site, result: Result<(), SourceError>) {
-        let core = Rc::clone(self);
-        self.place.event_loop().set_pending_at(site, move |context| {
-            if let Some((done, result)) = core.finish_connecting(result) {
-                done(context, &Stream::of(&core), result);
+        let inner = Rc::clone(self);
+        self.base.event_loop().set_pending_at(site, move |context| {
+            if let Some((done, result)) = inner.finish_connecting(result) {
+                done(context, &Stream::of(&inner), result);
             }
         });
     }
@@ -218,7 +202,7 @@ impl Core {
     }
 }
 
-/// What is left of a stream that was taken apart. It is dropped by who holds no borrow.
+/// What is left of a stream that was closed. Drop it only when no borrow is held.
 struct Remains {
     link: Link,
     reader: Demand<ReadCallback>,
@@ -226,7 +210,7 @@ struct Remains {
 }
 
 /// The end.
-impl Core {
+impl StreamInner {
     /// Leaves the loop. Nothing if that happened before.
     fn take_apart(&self) -> Option<Remains> {
         let mut state = self.state.borrow_mut();
@@ -240,9 +224,9 @@ impl Core {
         drop(state);
         match &link {
             Link::Connecting { descriptor: Some(descriptor), .. } | Link::Open(descriptor) => {
-                self.place.leave(Some(descriptor.as_fd()));
+                self.base.leave(Some(descriptor.as_fd()));
             }
-            _ => self.place.leave(None),
+            _ => self.base.leave(None),
         }
         Some(Remains { link, reader, waiting_for_room })
     }
@@ -258,16 +242,12 @@ impl Core {
         };
         if let Link::Connecting { site, done, .. } = link {
             let stream = Stream::of(self);
-            self.place.run_in_closing(site, move |context| {
+            self.base.run_in_closing(site, move |context| {
                 done(context, &stream, Err(SourceError::Cancelled));
             });
         }
-        loop {
-            let Some(finished) = self.state.borrow_mut().writer.pop_finished() else { break };
-            self.place
-                .run_in_closing(finished.site, move |context| (finished.done)(context, finished.result));
-        }
-        self.place.run_in_closing(site, on_closed);
+        self.answer_in_closing();
+        self.base.run_in_closing(site, on_closed);
         waiting_for_room.into_values().for_each(Waker::wake);
         if let Wanted::Future(waker) = reader.take() {
             waker.wake();
@@ -278,25 +258,48 @@ impl Core {
     /// Closes without telling anybody.
     pub(super) fn abandon(&self) {
         let Some(remains) = self.take_apart() else { return };
-        loop {
-            let finished = self.state.borrow_mut().writer.pop_finished();
-            if finished.is_none() {
-                break;
-            }
-        }
+        self.drop_answers();
         drop(remains);
     }
 }
 
-impl Source for Core {
+impl Receiver for StreamInner {
+    type Callback = ReadCallback;
+
+    fn base(&self) -> &SourceBase {
+        &self.base
+    }
+
+    fn demand(&self) -> RefMut<'_, Demand<ReadCallback>> {
+        RefMut::map(self.state.borrow_mut(), |state| &mut state.reader)
+    }
+
+    fn check_open(&self) -> Result<(), SourceError> {
+        self.state.borrow().open_or_connecting().map(drop)
+    }
+
+    fn apply(&self, also: Interest) -> Result<(), SourceError> {
+        let state = self.state.borrow();
+        let watched = match state.descriptor() {
+            Some(descriptor) => self.base.watch(descriptor, state.interest() | also),
+            None => Ok(()),
+        };
+        let life = state.life();
+        drop(state);
+        self.base.set_life(life);
+        watched
+    }
+}
+
+impl Source for StreamInner {
     fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness) {
-        self.turns.set(0);
+        self.base.begin_event();
         let is_connecting = matches!(self.state.borrow().link, Link::Connecting { .. });
         if is_connecting {
             return self.connecting_is_over(context);
         }
         if readiness.is_readable() {
-            self.read_ready(context);
+            self.take_in(|| self.read_for_callback(context));
         }
         if readiness.is_writable() {
             self.write_ready(context);
@@ -308,9 +311,9 @@ impl Source for Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for StreamInner {
     fn drop(&mut self) {
-        self.place.leave(self.state.get_mut().descriptor());
+        self.base.leave(self.state.get_mut().descriptor());
     }
 }
 

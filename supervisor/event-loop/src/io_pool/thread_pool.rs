@@ -1,7 +1,7 @@
 //! The threads of a pool and the queue that they serve.
 //!
 //! ```text
-//!   idle <--> busy --(deadline)--> stuck --(its task returns after all)--> gone, or idle if hands are missing
+//!   idle <--> busy --(deadline)--> stuck --(its task returns after all)--> gone, or idle if too few threads are running
 //! ```
 
 use std::any::Any;
@@ -59,20 +59,20 @@ enum Intake {
     Open,
     /// What is queued is served, and no more.
     Finishing,
-    /// The threads go.
+    /// The threads end.
     Closed,
 }
 
 struct State {
     lanes: Lanes,
     intake: Intake,
-    /// By number; `None` is the place of a thread that is gone.
+    /// By number; `None` is the number of a thread that has ended.
     threads: Vec<Option<Activity>>,
     serving: usize,
     /// How many threads run a slow task, not counting the stuck ones.
     busy_slow: usize,
     sleeping: usize,
-    /// A sleeping thread was called and has not come yet.
+    /// A sleeping thread was woken and has not taken a task yet.
     is_calling: bool,
 }
 
@@ -139,7 +139,7 @@ impl State {
     }
 }
 
-pub(super) struct Crew {
+pub(super) struct ThreadPool {
     config: IoPoolConfig,
     remote: Remote,
     state: Mutex<State>,
@@ -147,8 +147,8 @@ pub(super) struct Crew {
 }
 
 /// The loop's side.
-impl Crew {
-    pub(super) fn start(config: IoPoolConfig, remote: Remote) -> io::Result<Arc<Crew>> {
+impl ThreadPool {
+    pub(super) fn start(config: IoPoolConfig, remote: Remote) -> io::Result<Arc<ThreadPool>> {
         let state = State {
             lanes: Lanes::default(),
             intake: Intake::Open,
@@ -158,14 +158,15 @@ impl Crew {
             sleeping: 0,
             is_calling: false,
         };
-        let crew = Arc::new(Crew { config, remote, state: Mutex::new(state), work: Condvar::new() });
+        let thread_pool =
+            Arc::new(ThreadPool { config, remote, state: Mutex::new(state), work: Condvar::new() });
         for _ in 0..config.threads {
-            if let Err(error) = crew.add_thread() {
-                crew.close();
+            if let Err(error) = thread_pool.add_thread() {
+                thread_pool.close();
                 return Err(error);
             }
         }
-        Ok(crew)
+        Ok(thread_pool)
     }
 
     pub(super) fn accept(&self, job: Job) -> Result<(), Refused> {
@@ -213,7 +214,7 @@ impl Crew {
     }
 
     /// Adds a thread for one that is stuck, if there may be another one.
-    pub(super) fn replace_stuck(self: &Arc<Crew>) -> io::Result<()> {
+    pub(super) fn replace_stuck(self: &Arc<ThreadPool>) -> io::Result<()> {
         let state = self.lock();
         let may_grow = state.existing() < self.config.threads_max
             && state.serving < self.config.threads
@@ -261,7 +262,7 @@ impl Crew {
         self.lock().stuck().collect()
     }
 
-    fn add_thread(self: &Arc<Crew>) -> io::Result<()> {
+    fn add_thread(self: &Arc<ThreadPool>) -> io::Result<()> {
         let mut state = self.lock();
         let free = state.threads.iter().position(Option::is_none);
         let number = free.unwrap_or(state.threads.len());
@@ -271,9 +272,9 @@ impl Crew {
         state.threads[number] = Some(Activity::Idle);
         state.serving += 1;
         drop(state);
-        let crew = Arc::clone(self);
+        let thread_pool = Arc::clone(self);
         let name = format!("{}-{number}", self.config.name);
-        let started = thread::Builder::new().name(name).spawn(move || crew.serve(number));
+        let started = thread::Builder::new().name(name).spawn(move || thread_pool.serve(number));
         if started.is_err() {
             self.lock().let_go(number);
         }
@@ -303,7 +304,7 @@ impl State {
     }
 
     /// A stuck thread has returned. False if it is not needed any more.
-    fn takes_back(&mut self, number: usize, wanted: usize) -> bool {
+    fn keep_returned_thread(&mut self, number: usize, wanted: usize) -> bool {
         let is_needed = self.serving < wanted;
         self.threads[number] = is_needed.then_some(Activity::Idle);
         self.serving += usize::from(is_needed);
@@ -312,7 +313,7 @@ impl State {
 }
 
 /// A thread's side.
-impl Crew {
+impl ThreadPool {
     fn serve(&self, number: usize) {
         let mut next = self.wait_for_job(number);
         while let Some(mut job) = next {
@@ -328,14 +329,14 @@ impl Crew {
     fn go_on_and_answer(&self, number: usize, task: TaskId, answer: Box<dyn Any + Send>) -> Option<Job> {
         let mut state = self.lock();
         let is_surplus = matches!(state.end_activity(number), Some(Activity::Stuck(_)))
-            && !state.takes_back(number, self.config.threads);
+            && !state.keep_returned_thread(number, self.config.threads);
         let next = if is_surplus { None } else { state.take_next(number) };
         self.call_if_useful(state);
         self.answer(task, answer);
         if next.is_some() || is_surplus { next } else { self.wait_for_job(number) }
     }
 
-    /// Waits for a job. `None` sends the thread home.
+    /// Waits for a job. `None` means that the thread ends.
     fn wait_for_job(&self, number: usize) -> Option<Job> {
         self.take_or_wait(number, self.lock())
     }
@@ -357,7 +358,7 @@ impl Crew {
         }
     }
 
-    /// Queues the next part of a job behind the others, unless nobody waits for it any more, and takes the next job.
+    /// Queues the next part of a job behind the others, unless the job was cancelled or given up, and takes the next job.
     fn put_back(&self, number: usize, job: Job) -> Option<Job> {
         let mut state = self.lock();
         let refusal = match (state.threads[number], state.intake) {
@@ -376,7 +377,7 @@ impl Crew {
         self.go_on_and_answer(number, task, Box::new(refusal))
     }
 
-    /// Hands an answer to the loop. Without a loop nobody wants to know, and dropping it is all that is left.
+    /// Hands an answer to the loop. If the loop is gone, the answer is dropped.
     fn answer(&self, task: TaskId, answer: Box<dyn Any + Send>) {
         if let Err(unwanted) = self.remote.answer(task.request, answer) {
             drop_quietly(unwanted);

@@ -1,0 +1,38 @@
+//! The file descriptor of a source, for what this crate has no method for.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+
+/// The file descriptor of a stream, a listener or a UDP socket: for a socket option, or another call that this crate does
+/// not make itself.
+///
+/// The file stays open while a `Descriptor` exists, also when the source is closed meanwhile, so its number cannot come to
+/// mean another file. Keep it only for as long as it takes: the peer of a closed stream learns of the end when the last
+/// `Descriptor` is dropped. Sources cannot be [`AsFd`] themselves, because any clone of theirs may close them.
+///
+/// Reading and writing by it is up to whoever does so. The descriptor is non-blocking and should stay so.
+///
+/// ```
+/// use offload_event_loop::{EventLoop, Stream};
+/// use std::os::fd::AsFd;
+///
+/// let event_loop = EventLoop::new()?;
+/// let (stream, _peer) = Stream::pair(&event_loop)?;
+/// let size = rustix::net::sockopt::socket_send_buffer_size(stream.descriptor()?.as_fd())?;
+/// assert!(size > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Descriptor(Rc<dyn AsFd>);
+
+impl Descriptor {
+    pub(super) fn new(file: Rc<impl AsFd + 'static>) -> Descriptor {
+        Descriptor(file)
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
