@@ -8,6 +8,7 @@ use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
 use offload_supervisor::core::kept::Owner;
 use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How a run really ended.
@@ -65,8 +66,8 @@ pub(super) struct JobBook {
     pub(super) heard_at: Mono,
     /// How often it was given back in the middle, as was wanted.
     pub(super) yields: u32,
-    /// How often a worker ended while it ran there and was not suspended.
-    pub(super) crashes: u32,
+    /// The numbers of the attempts whose workers ended while it ran there, was not suspended, and was the reason.
+    blamed: BTreeSet<u32>,
     /// A worker that breaks rules had it: what was said of it since is not known to be true.
     pub(super) is_doubtful: bool,
     outcome: Option<OutcomeCode>,
@@ -116,7 +117,7 @@ impl JobBook {
     pub(super) fn lose(&mut self, jobs: usize, is_because_of_another: bool) {
         let has_started = self.running_since.is_some();
         let is_innocent = self.suspended_since.is_some() || is_because_of_another;
-        self.crashes += u32::from(has_started && !is_innocent);
+        self.blamed.extend((has_started && !is_innocent).then_some(self.starts));
         self.innocent_losses += u32::from(has_started && is_innocent);
         self.unstarted += u32::from(!has_started && jobs == 1);
         self.is_suspect = true;
@@ -265,7 +266,7 @@ impl Oracle {
             stood_still: Duration::ZERO,
             heard_at: now,
             yields: 0,
-            crashes: 0,
+            blamed: BTreeSet::new(),
             is_doubtful: false,
             outcome: None,
         }
@@ -379,7 +380,24 @@ impl Oracle {
             format!("{} is blamed and did not run there: {ended:?}\n{book:?}", ended.job)
         })?;
         let unstarted = ended.lost.iter().find(|lost| lost.is_blamed && lost.attempt == 0);
-        demand(unstarted.is_none(), "O15", || format!("{} is blamed unstarted: {unstarted:?}", ended.job))
+        demand(unstarted.is_none(), "O15", || format!("{} is blamed unstarted: {unstarted:?}", ended.job))?;
+        self.judge_lost(ended, book)
+    }
+
+    /// Only the job that ran is blamed for the end of a worker, and not if that was for another one. One that was
+    /// suspended is innocent. So it is told of each attempt that was lost, whatever the outcome.
+    fn judge_lost(&self, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
+        let holder = book.holder.and_then(|worker| self.workers.get(&worker));
+        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job);
+        let is_guilty = |attempt: u32| match book.running_since.is_some() && attempt == book.starts {
+            true => book.suspended_since.is_none() && !is_for_another,
+            false => book.blamed.contains(&attempt),
+        };
+        let mut started = ended.lost.iter().filter(|lost| lost.attempt > 0);
+        let wrong = started.find(|lost| lost.is_blamed != is_guilty(lost.attempt));
+        demand(book.is_doubtful || wrong.is_none(), "O15", || {
+            format!("{}, to be blamed for {:?}, has lost {wrong:?}\n{book:?}", ended.job, book.blamed)
+        })
     }
 
     /// Whether what really happened allows this outcome at this event.
@@ -422,7 +440,7 @@ impl Oracle {
             }
             (OutcomeCode::Poison, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;
-                let is_blamed = !is_innocent && book.crashes + 1 >= book.allowed();
+                let is_blamed = !is_innocent && book.blamed.len() + 1 >= book.allowed() as usize;
                 let is_often = ended.attempts >= book.allowed() && is_blamed && book.allowed() > 1;
                 is_its_exit && was_lost && (is_often || book.is_doubtful)
             }
