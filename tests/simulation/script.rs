@@ -1,7 +1,7 @@
 //! What comes from outside: how the core is configured, and what its clients want of it and when.
 
 use crate::choices::{Choices, Tape};
-use crowds::{crowd, few_workers, hoard};
+use crowds::{crowd, crowd_guilt, few_workers, hoard};
 use offload_protocol::nouns::{Lane, TaskOffer};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{JobRequest, Key};
@@ -174,15 +174,16 @@ impl Script {
         let is_crowded = choices.chance(tape, 250);
         let mut config = if is_crowded { few_workers(choices, tape, config) } else { config };
         let mut wishes = wishes(choices, tape, &config);
+        let mut guilt = BTreeMap::new();
         if is_crowded {
             crowd(choices, tape, &mut wishes);
+            guilt = crowd_guilt(choices, &wishes);
         }
         if choices.chance(tape, 80) {
             hoard(choices, tape, &mut config, &mut wishes);
         }
         let speeds = [MS, MS, 50 * MS, Duration::from_secs(2), SILENCE_MAX];
         let readers = CLIENTS.map(|client| (client, choices.pick(tape, &speeds))).into();
-        let guilt = BTreeMap::new();
         Script { config, wishes, contention: None, is_crowded, readers, is_mixed: false, guilt }
     }
 

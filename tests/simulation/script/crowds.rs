@@ -1,9 +1,10 @@
 //! What a drawn script is turned into where there shall be more to do than workers, or more to keep than room.
 
-use super::{MS, Wish};
+use super::{FIRST_GOOD, FakeTask, Guilt, MS, Wish};
 use crate::choices::{Choices, Tape};
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::ids::Mono;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// So few workers that short jobs have to be run between the steps of long ones.
@@ -68,4 +69,21 @@ pub(super) fn hoard(
             _ => {}
         }
     }
+}
+
+/// In half of the crowds some short jobs end their workers, and do so also between the steps of a job that does nothing
+/// wrong: few other things end a worker just then. They are drawn from a tape of their own, so that nothing else of a
+/// script changes with them.
+pub(super) fn crowd_guilt(choices: &mut Choices, wishes: &[(Mono, Wish)]) -> BTreeMap<usize, Guilt> {
+    let mut tape = Tape::new(4);
+    let share = choices.pick(&mut tape, &[0, 0, 100, 400]);
+    let mut guilt = BTreeMap::new();
+    for (index, (_, wish)) in wishes.iter().enumerate().skip(FIRST_GOOD) {
+        let Wish::Submit(request) = wish else { continue };
+        let is_short = FakeTask::find(&request.task).is_some_and(|task| !task.is_stepped);
+        if is_short && choices.chance(&mut tape, share) {
+            guilt.insert(index, Guilt::Crashes);
+        }
+    }
+    guilt
 }
