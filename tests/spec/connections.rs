@@ -267,6 +267,23 @@ fn a_client_in_the_middle_of_a_message_does_not_pay_for_a_stopped_supervisor() {
 }
 
 #[test]
+fn a_client_that_asks_for_more_and_does_not_take_its_answers_is_disconnected() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let mut client = Raw::greeted(&daemon);
+    // More than a socket takes, and too little for `pace.rs` to look at.
+    client.say(&frame(&submit(1, "echo"), &[b' '; 900 << 10]));
+    let question = frame(&ToSupervisor::Cancel { ticket: 2, job: "nobody's" }, b"");
+    let mut asked = Instant::now();
+    until("the end of the connection", || {
+        if asked.elapsed() < Duration::from_millis(50) {
+            return None;
+        }
+        asked = Instant::now();
+        client.socket.write_all(&question).is_err().then_some(())
+    });
+}
+
+#[test]
 fn idle_clients_up_to_the_limit_lock_nobody_out() {
     if raise_own_limit() < CONNECTIONS_MAX + 200 {
         println!("skipped: this machine allows too few descriptors for {CONNECTIONS_MAX} clients");

@@ -89,11 +89,11 @@ impl Front {
         let now = Instant::now();
         let gives_way = |client: &Client| {
             let is_silent = !client.connection.is_greeted() || client.is_idle();
-            is_silent && now.saturating_duration_since(client.progress_at) >= GIVE_WAY_AFTER
+            is_silent && now.saturating_duration_since(client.progress_at()) >= GIVE_WAY_AFTER
         };
         let idle = self.clients.iter().filter(|(_, client)| client.standing == Standing::Ordinary);
         let longest =
-            idle.filter(|(_, client)| gives_way(client)).min_by_key(|(_, client)| client.progress_at);
+            idle.filter(|(_, client)| gives_way(client)).min_by_key(|(_, client)| client.progress_at());
         let Some(id) = longest.map(|(id, _)| *id) else { return false };
         self.send_away(id, "others need the room, and it asked for nothing");
         true

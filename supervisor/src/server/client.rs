@@ -35,8 +35,10 @@ pub(super) struct Client {
     has_ended: bool,
     pub(super) is_marked: bool,
     pub(super) since: Instant,
-    /// When bytes last went in or out.
-    pub(super) progress_at: Instant,
+    /// When bytes last came in, or began to be waited for.
+    pub(super) input_at: Instant,
+    /// When bytes last went out, or began to wait for that.
+    pub(super) output_at: Instant,
     /// Whether it keeps up.
     pub(super) pace: Pace,
     /// What this process holds for it.
@@ -61,7 +63,8 @@ impl Client {
             has_ended: false,
             is_marked: false,
             since: now,
-            progress_at: now,
+            input_at: now,
+            output_at: now,
             pace: Pace::default(),
             holdings: Holdings::default(),
         }
@@ -69,6 +72,9 @@ impl Client {
 
     /// Appends a message. A message that cannot travel is our own mistake; its text is cut where it is made.
     pub(super) fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) {
+        if self.connection.unsent() == 0 {
+            self.output_at = Instant::now();
+        }
         self.connection
             .send(message, payload)
             .expect("texts are cut so that every message fits into a header");
@@ -130,8 +136,14 @@ impl Client {
         matches!(polled, Ok(1)) && watched[0].revents().contains(PollFlags::HUP)
     }
 
-    pub(super) fn progressed(&mut self) {
-        self.progress_at = Instant::now();
+    /// Bytes came in, or what was on its way in is not taken.
+    pub(super) fn sent_something(&mut self) {
+        self.input_at = Instant::now();
+    }
+
+    /// When bytes last came in or went out.
+    pub(super) fn progress_at(&self) -> Instant {
+        self.input_at.max(self.output_at)
     }
 
     /// Writes once. True if there is more that could be written at once.
@@ -140,7 +152,7 @@ impl Client {
         let flushed = self.connection.flush();
         let after = self.connection.unsent();
         if after != before {
-            self.progressed();
+            self.output_at = Instant::now();
             self.pace.took(before.saturating_sub(after));
         }
         // A socket that fails has finished the connection, which is looked at next.
@@ -150,6 +162,11 @@ impl Client {
     /// Looks for what can go on.
     pub(super) fn set_interest(&mut self, handle: &LoopHandle) {
         let wants_read = self.wants_to_be_read();
+        let was_read = self.interest == Interest::READ || self.interest == Interest::READ | Interest::WRITE;
+        if wants_read && !was_read {
+            // While it was not read it could not make any progress.
+            self.sent_something();
+        }
         let wants_write = self.connection.unsent() > 0;
         let interest = match (wants_read, wants_write) {
             (true, true) => Interest::READ | Interest::WRITE,

@@ -64,7 +64,7 @@ impl Front {
         );
         client.has_more = matches!(received, Ok(Received::More));
         match received {
-            Ok(Received::Messages | Received::More | Received::NoRoom) => client.progressed(),
+            Ok(Received::Messages | Received::More | Received::NoRoom) => client.sent_something(),
             Ok(Received::WouldBlock) => {}
             Ok(Received::Ended) => client.ended(),
             Err(error) => self.note_error(id, &error),

@@ -25,7 +25,7 @@ use crate::supervisor::Hub;
 use offload_protocol::limits::READ_CHUNK;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often clients are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -179,7 +179,7 @@ impl Front {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(Request::NoRoom { ticket, length }) = client.connection.give_up_payload() else { return };
         client.holdings.is_paused = false;
-        client.progressed();
+        client.sent_something();
         self.note_what_came(id, true);
         self.hub.borrow_mut().refused();
         self.refuse_input(id, ticket, length);
@@ -233,7 +233,7 @@ impl Front {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
         client.pace.cut_off();
-        client.progressed();
+        client.output_at = Instant::now();
         client.connection.cut_off(why);
         self.count_outputs(id);
         let name = account.escape_debug();
