@@ -4,6 +4,7 @@ use super::Core;
 use super::ids::{JobId, SlotIndex};
 use super::jobs::{Job, JobState, RanUnder};
 use super::ledger::Holding;
+use super::probation::UNSTARTED_MAX;
 use super::slots::{Role, SlotState};
 use crate::limits::WINDOW_MAX;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +132,9 @@ impl Core {
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
         let is_assigned = matches!(job.state, JobState::Assigned { .. });
         ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
+        ensure(is_tested || !is_assigned || job.unstarted < UNSTARTED_MAX, || {
+            format!("{id} is tried beside another, or nobody knows that it is")
+        })?;
         // One that was given back with a checkpoint goes on from there, which is not to run twice.
         let goes_on = job.state.is_with_a_worker() || job.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;

@@ -19,7 +19,7 @@ use super::jobs::Job;
 use super::outcome::{self, human};
 use super::probation::UNSTARTED_MAX;
 use super::sabotage::Bug;
-use super::slots::{Cause, Load, Running, Worker};
+use super::slots::{Cause, Load, Running, SlotState, Worker};
 use super::{Core, Ending};
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT};
@@ -190,7 +190,7 @@ impl Core {
         // The program of that worker, which may have ceased to offer the task by its end.
         if let Some(place) = end.place {
             let program = self.slots[place.slot].program;
-            self.programs[program].probation.failed(now, &self.config, &mut self.rng);
+            self.programs[program].probation.failed(now, id, &self.config, &mut self.rng);
         }
     }
 
@@ -204,14 +204,18 @@ impl Core {
         }
     }
 
-    /// The time of the attempt that runs is up: it is lost, and its job is the reason.
+    /// The time of an attempt is up: it is lost, and its job is the reason if it was the one that ran.
     pub(super) fn lose_to_time(&mut self, now: Mono, slot: SlotIndex, id: JobId, what: String) {
-        let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };
-        let was = self.slots[slot].ready_worker();
+        let Some(load) = self.slots[slot].load() else { return };
+        let Some(&started) = load.started(id) else { return };
+        let is_for_another =
+            matches!(self.slots[slot].state, SlotState::Leaving { cause: Cause::JobEnded, .. });
+        let is_blamed = load.running_job() == Some(id) && !is_for_another;
+        let was = self.slots[slot].worker_mut().copied();
         let place = was.and_then(|worker| self.place(worker.id));
         // How the process ends is not known yet, and says nothing about the job.
         let end = End { cause: None, exit: Exit::Unknown, place, was, last_lines: Vec::new(), usage: None };
-        let lost = end.attempt(OutcomeCode::Timeout, what, running.attempt, running.ran(now), true);
+        let lost = end.attempt(OutcomeCode::Timeout, what, started.attempt, started.ran(now), is_blamed);
         if let Some(job) = self.jobs.get_mut(id).filter(|_| !self.sabotage.is(Bug::TimeoutNamesNoAttempt)) {
             remember(job, lost);
         }

@@ -24,9 +24,10 @@
 //! all that may follow from it.
 //!
 //! What is promised here: each accepted job ends exactly once; a job whose task is not idempotent is started at most
-//! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and spare, and a few that hang in the kernel; nothing that a worker
-//! says can make it panic. An event takes time that grows with the logarithm of the number of jobs; one that changes
-//! the workers or what they offer may look at all slots, and at the jobs that wait for a task that is not known.
+//! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
+//! spare, and a few that hang in the kernel; nothing that a worker says can make it panic. An event takes time that
+//! grows with the logarithm of the number of jobs; one that changes the workers or what they offer may look at all
+//! slots, and at the jobs that wait for a task that is not known.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -236,11 +236,12 @@ impl Core {
         self.finish(now, id, ending, actions);
         actions.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
-        let patience = now + self.config.cancel_grace;
+        let grace = self.config.cancel_grace;
         let started = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id));
         if let Some(running) = started {
             running.paid = paid;
-            running.finish_by = running.finish_by.min(patience);
+            // The clocks of one that is suspended stand still: it has that moment when it goes on.
+            running.finish_by = running.finish_by.min(running.suspended_at.unwrap_or(now) + grace);
             running.progress_by = None;
         }
     }
@@ -287,7 +288,13 @@ impl Core {
             }
             let waited = human(now - job.accepted_at);
             let message = match job.state {
-                JobState::Running { .. } => format!("the deadline passed while it ran, after {waited}"),
+                JobState::Running { worker, .. } => {
+                    let message = format!("the deadline passed while it ran, after {waited}");
+                    if let Some(slot) = self.slot_of(worker) {
+                        self.lose_to_time(now, slot, id, message.clone());
+                    }
+                    message
+                }
                 _ => format!("the deadline passed before it was started, after {waited}"),
             };
             self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
