@@ -152,6 +152,11 @@ impl Clients {
         self.accounts.get(&id)
     }
 
+    /// The number of the account of this name.
+    pub fn id_of(&self, name: &str) -> Option<ClientId> {
+        self.by_name.get(name).copied()
+    }
+
     /// The account of this name.
     pub fn find(&self, name: &str) -> Option<&Account> {
         self.accounts.get(self.by_name.get(name)?)

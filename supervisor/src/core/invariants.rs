@@ -118,7 +118,11 @@ impl Core {
                 let program = job.task.map(|task| &self.programs[self.program_of(task)]);
                 let is_there = program
                     .is_some_and(|program| program.queue(job.line()).contains(job.client, job.rank(id)));
-                ensure(is_there, || format!("{id} is queued but in no queue"))
+                ensure(is_there, || format!("{id} is queued but in no queue"))?;
+                let listed = program.and_then(|program| program.queue(job.line()).level_of(job.client));
+                ensure(listed == Some(self.ledger.level_of(&self.name_of(job))), || {
+                    format!("{id} is listed under outputs that its client does not have: {listed:?}")
+                })
             }
             JobState::Assigned { worker } | JobState::Running { worker, .. } => {
                 let load = self.slot_of(worker).and_then(|slot| self.slots[slot].load());

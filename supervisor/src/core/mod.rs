@@ -89,6 +89,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
+use waiting::Looks;
 
 pub use drain::Phase;
 pub use explain::{Explanation, Waiting};
@@ -123,6 +124,7 @@ pub struct Core {
     renewal: Renewal,
     tally: Tally,
     wait_estimates: WaitEstimates,
+    looks: Looks,
     rng: Rng,
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
@@ -196,6 +198,7 @@ impl Core {
             renewal: Renewal::new(config.programs),
             tally: Tally::default(),
             wait_estimates: WaitEstimates::default(),
+            looks: Looks::default(),
             rng: Rng::new(config.seed),
             last_worker: 0,
             places_changed: true,

@@ -2,10 +2,11 @@
 //! are in [`ledger`](super::ledger).
 
 use super::Core;
-use super::ids::{JobId, ProgramIndex};
+use super::ids::{JobId, ProgramIndex, TaskIndex};
 use super::jobs::Job;
 use super::ledger::{Holding, Holdings, Short};
-use super::queue::Next;
+use super::queue::{Kind, Next};
+use super::registry::size_of;
 use super::sabotage::Bug;
 use super::submit::full;
 use super::waiting::Line;
@@ -17,6 +18,7 @@ impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
         if is_the_shells(what) {
             self.ledger.hold(client, what, bytes);
+            self.note_level(client);
         }
     }
 
@@ -24,6 +26,7 @@ impl Core {
         let is_forgotten = what == Holding::Outgoing && self.sabotage.is(Bug::OutputNeverReleased);
         if is_the_shells(what) && !is_forgotten {
             self.ledger.release(client, what, bytes);
+            self.note_level(client);
         }
     }
 
@@ -69,16 +72,39 @@ impl Core {
     }
 
     /// The first job of each queue that may start, as far as memory is concerned, in the order in which they are served.
-    /// Takes time in proportion to the clients that may not start theirs.
+    /// Takes time in proportion to the kinds of jobs, however many clients may not start theirs.
     pub(super) fn heads_to_start(&self, program: ProgramIndex) -> impl Iterator<Item = (Next, Line)> {
-        self.programs[program].heads(|job| self.jobs.get(job).is_some_and(|job| self.may_start(job)))
+        self.programs[program].heads(|kind| {
+            self.looks.count();
+            self.may_start_kind(kind)
+        })
     }
 
     /// Whether the outputs of the job's client are within its share, with its own.
     pub(super) fn may_start(&self, job: &Job) -> bool {
-        let limit = self.config.max_bytes;
-        self.ledger.may_start(limit, &self.name_of(job), self.likely_output(job))
+        job.task.is_none_or(|task| self.may_start_kind(self.kind_of(job, task)))
+    }
+
+    fn may_start_kind(&self, kind: Kind) -> bool {
+        let expected = self.registry.task(kind.task).likely_output_of(kind.size);
+        self.ledger.may_start(self.config.max_bytes, kind.level, expected)
             || self.sabotage.is(Bug::ShareIgnoredAtTheStart)
+    }
+
+    /// How the job of this task is listed now among those that wait.
+    pub(super) fn kind_of(&self, job: &Job, task: TaskIndex) -> Kind {
+        Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&self.name_of(job)) }
+    }
+
+    /// What a client has of outputs may have changed: its jobs that wait are listed by that.
+    fn note_level(&mut self, client: &str) {
+        let Some(id) = self.clients.id_of(client).filter(|_| !self.sabotage.is(Bug::LevelForgotten)) else {
+            return;
+        };
+        let level = self.ledger.level_of(client);
+        for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
+            queue.set_level(id, level);
+        }
     }
 
     fn likely_output(&self, job: &Job) -> u64 {
@@ -94,6 +120,7 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let (client, expected) = (self.name_of(job), self.likely_output(job));
         self.ledger.hold(&client, Holding::Expected, expected);
+        self.note_level(&client);
         if let Some(job) = self.jobs.get_mut(id) {
             job.expected_output = expected;
         }
@@ -106,7 +133,9 @@ impl Core {
         if expected > 0
             && let Some(job) = self.jobs.get(id)
         {
-            self.ledger.release(&self.name_of(job), Holding::Expected, expected);
+            let client = self.name_of(job);
+            self.ledger.release(&client, Holding::Expected, expected);
+            self.note_level(&client);
         }
     }
 
@@ -116,7 +145,9 @@ impl Core {
         let Some(job) = self.jobs.get(id).filter(|_| !self.sabotage.is(Bug::OutputNotCounted)) else {
             return;
         };
-        self.ledger.hold(&self.name_of(job), Holding::Outgoing, bytes);
+        let client = self.name_of(job);
+        self.ledger.hold(&client, Holding::Outgoing, bytes);
+        self.note_level(&client);
     }
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {

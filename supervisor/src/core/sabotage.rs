@@ -144,6 +144,8 @@ bugs! {
     OutputNeverReleased,
     /// A client may send as much as there is room for.
     ShareIgnoredAtTheDoor,
+    /// What a client has of outputs counts as it was when its job began to wait.
+    LevelForgotten,
     /// A client that does not read its outputs gets more of them.
     ShareIgnoredAtTheStart,
 }

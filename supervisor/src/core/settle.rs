@@ -111,6 +111,9 @@ impl Core {
     /// The job that is next and a slot for it. If there is none for it, the first job of another queue may still find
     /// one.
     fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
+        if !self.programs[program].has_openings() {
+            return None;
+        }
         let mut company = Company::Tiny;
         for (next, line) in self.heads_to_start(program) {
             if !self.is_line_open(program, line) {
