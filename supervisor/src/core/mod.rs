@@ -129,6 +129,8 @@ pub struct Core {
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
     places_changed: bool,
+    /// More jobs are to be held back, or let go on, than one event may move.
+    has_more_to_move: bool,
     /// Jobs that were cancelled because the supervisor ended.
     cut_short: u64,
     sabotage: Sabotage,
@@ -202,6 +204,7 @@ impl Core {
             rng: Rng::new(config.seed),
             last_worker: 0,
             places_changed: true,
+            has_more_to_move: false,
             cut_short: 0,
             sabotage: Sabotage::default(),
             config,
@@ -286,6 +289,7 @@ impl Core {
             self.trial_ends_at(),
             self.promises.next_end(),
             self.letters.next_end(),
+            self.has_more_to_move.then(Mono::default),
         ];
         others.into_iter().flatten().min()
     }

@@ -26,6 +26,7 @@ use super::jobs::JobState;
 use super::kept::{Kept, Owner};
 use super::keys::{KeyName, Keys, Known};
 use super::sabotage::Bug;
+use super::settle::MOVED_MAX;
 use super::{Core, Phase};
 use crate::limits::PROMISE_BYTES;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -376,8 +377,11 @@ impl Core {
         let less = |limit: u64| limit - limit / ROOM_AGAIN;
         let limits = (less(self.config.kept_bytes_of_one()), less(self.config.max_kept_bytes));
         let with_room = self.promises.held.iter().filter(|(owner, _)| self.has_room(owner, limits));
-        let free: Vec<JobId> = with_room.flat_map(|(_, jobs)| jobs.iter().copied()).collect();
-        for id in free {
+        let free = with_room.flat_map(|(_, jobs)| jobs.iter().copied());
+        let free: Vec<JobId> = free.take(MOVED_MAX + 1).collect();
+        self.has_more_to_move |= free.len() > MOVED_MAX;
+        self.promises.has_more_room |= self.has_more_to_move;
+        for id in free.into_iter().take(MOVED_MAX) {
             self.release_held(id);
             self.wait_again(id);
         }

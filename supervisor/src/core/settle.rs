@@ -14,6 +14,9 @@ use crate::limits::SHORT_MEMORY;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use offload_protocol::nouns::OutcomeCode;
 
+/// So many jobs are held back, or let go on, in one event (`promises.rs`); the others follow at once, in others.
+pub(super) const MOVED_MAX: usize = 64;
+
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
         self.expire_waiting(now, actions);
@@ -24,6 +27,7 @@ impl Core {
             }
         }
         self.relist();
+        self.has_more_to_move = false;
         self.let_go_on();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
@@ -97,8 +101,14 @@ impl Core {
     fn give_out(&mut self, now: Mono, actions: &mut Actions) {
         for program in 0..self.programs.len() {
             self.bring_in_spare(program);
+            let mut held_back = 0;
             while let Some((job, slot)) = self.next_match(now, program) {
+                if held_back == MOVED_MAX {
+                    self.has_more_to_move = true;
+                    break;
+                }
                 if self.hold_back(job) {
+                    held_back += 1;
                     continue;
                 }
                 self.assign(now, job, slot, actions);

@@ -227,6 +227,33 @@ fn jobs_that_are_held_back_can_be_cancelled_and_are_let_go_on_by_a_drain() {
     assert!(pool.is_over);
 }
 
+/// However many they are, no event moves more than some of them: the others follow in ticks that are due at once.
+#[test]
+fn thousands_of_jobs_are_held_back_and_let_go_on_a_few_at_a_time() {
+    let mut pool = pool(|config| config.max_kept_bytes = 4 << 20);
+    let first = pool.submit_with("charge", detached("me"));
+    let jobs: Vec<JobId> = (0..500).map(|_| pool.submit_with("charge", detached("me"))).collect();
+    let held = |pool: &PoolUnderTest| pool.core.promises().held_count();
+    pool.start(first);
+    pool.finish_with(first, MS, 3 << 20);
+    assert!((1..=64).contains(&held(&pool)), "{} are held back at once", held(&pool));
+    let move_all = |pool: &mut PoolUnderTest, all: usize| {
+        for _ in 0..8 {
+            let before = held(pool);
+            pool.event(Event::Tick);
+            assert!(held(pool).abs_diff(before) <= 64, "{} after {before}", held(pool));
+        }
+        assert_eq!(held(pool), all);
+        assert!(pool.core.next_deadline().is_none_or(|due| due > pool.now));
+    };
+    move_all(&mut pool, 500);
+    pool.event(Event::Collected { job: first });
+    assert!(held(&pool) >= 500 - 64);
+    move_all(&mut pool, 0);
+    pool.run(jobs[0]);
+    assert_eq!(pool.outcome(jobs[0]), Some(Ok));
+}
+
 #[test]
 fn lower_limits_break_no_promise_that_was_made() {
     let mut pool = pool(|_| ());
