@@ -36,6 +36,7 @@ use crate::workers::Program;
 use crate::workers::orphans::{self, Killed};
 use client::Client;
 use descriptors::Descriptors;
+use holdings::RoomLine;
 use patience::Patience;
 use reload::{Asker, Reloads};
 pub use reload::{Configuration, Ignored, Reload};
@@ -144,8 +145,8 @@ struct Front {
     turn_ends: bool,
     /// The payloads that were let in are counted, so that it is known which came first.
     last_payload: u64,
-    /// The hub will say when bytes are released.
-    awaits_room: bool,
+    /// Clients that wait for room.
+    room_line: RoomLine,
     /// In a second it is looked whether clients keep up.
     looks_at_paces: bool,
     is_draining: bool,
@@ -208,7 +209,7 @@ impl Server {
                 descriptors,
                 turn_ends: false,
                 last_payload: 0,
-                awaits_room: false,
+                room_line: RoomLine::default(),
                 looks_at_paces: false,
                 is_draining: false,
                 is_stopping: false,

@@ -30,7 +30,13 @@ impl Core {
         }
     }
 
-    /// Whether an input of so many bytes may come in for this client.
+    /// Whether an input of so many bytes may come in for this client: for those who ask again and again.
+    pub fn takes_in(&self, client: &str, bytes: u64) -> bool {
+        let is_ignored = |short| short == Short::OfItsShare && self.sabotage.is(Bug::ShareIgnoredAtTheDoor);
+        self.ledger.has_room(self.config.max_bytes, client, bytes).map_or_else(is_ignored, |()| true)
+    }
+
+    /// The same.
     ///
     /// # Errors
     /// Why not, and when it is worth asking again.

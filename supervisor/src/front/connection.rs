@@ -200,6 +200,12 @@ impl Connection {
         self.waits_for_room
     }
 
+    /// Length of the payload that it waits for room for, if it does.
+    pub fn announced(&self) -> Option<usize> {
+        let announced = self.decoder.announced().filter(|_| self.waits_for_room)?;
+        Some(announced.payload_length)
+    }
+
     /// Takes no more of the payload that is on its way in, and lets go of what has come. Returns the request that is
     /// refused by that; none if nothing is on its way.
     pub fn give_up_payload(&mut self) -> Option<Request> {

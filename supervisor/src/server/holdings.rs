@@ -14,6 +14,9 @@
 //!
 //! What is announced and has not come takes nobody's room, so whoever announces much and sends little holds nothing up.
 //! And since only one payload can wait in its middle, and that not for ever, two halves never wait for each other.
+//!
+//! Those who wait stand in a line. When bytes are released, and once a second, they are let in from its front, as many as
+//! there is room for all of together; the others are not even looked at if there is too little room for any of them.
 
 use super::Front;
 use super::client::Client;
@@ -24,6 +27,7 @@ use crate::job::account_name;
 use crate::supervisor::Hub;
 use offload_protocol::limits::READ_CHUNK;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +47,7 @@ pub(super) struct Holdings {
     payload: u64,
     /// In the middle of a payload nothing more is read, for want of room.
     pub(super) is_paused: bool,
+    is_in_line: bool,
 }
 
 impl Holdings {
@@ -54,12 +59,55 @@ impl Holdings {
     }
 }
 
+/// Clients that wait for room, who came first first.
+#[derive(Debug, Default)]
+pub(super) struct RoomLine {
+    ids: VecDeque<u64>,
+    /// None of them needs less.
+    least: u64,
+    /// The hub will say when bytes are released.
+    is_listening: bool,
+}
+
+/// What one of those who wait in line needs.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    bytes: u64,
+    /// It is within its share.
+    has_room: bool,
+}
+
+impl RoomLine {
+    fn join(&mut self, id: u64, bytes: u64) {
+        self.least = if self.ids.is_empty() { bytes } else { self.least.min(bytes) };
+        self.ids.push_back(id);
+    }
+
+    /// Takes out, in order, those who wait no more and as many as so many bytes are enough for.
+    fn let_in(&mut self, mut free: u64, need: impl Fn(u64) -> Option<Need>) -> Vec<u64> {
+        if free < self.least {
+            return Vec::new();
+        }
+        let mut out = Vec::new();
+        for id in std::mem::take(&mut self.ids) {
+            match need(id) {
+                Some(need) if need.bytes > free || !need.has_room => self.join(id, need.bytes),
+                need => {
+                    free -= need.map_or(0, |need| need.bytes);
+                    out.push(id);
+                }
+            }
+        }
+        out
+    }
+}
+
 /// What is to be done with a payload that is announced by the client of this name and connection.
 pub(super) fn find_room(hub: &Hub, (name, id): (&str, u64), length: usize, may_wait: bool) -> Room {
-    match hub.room_for(&account_name(name, Some(id)), length as u64) {
-        Ok(()) => Room::Take,
-        Err(_) if may_wait => Room::Wait,
-        Err(_) => Room::Refuse,
+    match hub.has_room(&account_name(name, Some(id)), length as u64) {
+        true => Room::Take,
+        false if may_wait => Room::Wait,
+        false => Room::Refuse,
     }
 }
 
@@ -76,7 +124,7 @@ impl Front {
             return true;
         };
         let Some(account) = client.holdings.account_of(&client.connection, id) else { return true };
-        if self.hub.borrow().room_for(&account, left.min(READ_CHUNK) as u64).is_ok() {
+        if self.hub.borrow().has_room(&account, left.min(READ_CHUNK) as u64) {
             return true;
         }
         let mine = client.holdings.payload;
@@ -96,7 +144,7 @@ impl Front {
         if let Some(client) = self.clients.get_mut(&id) {
             client.holdings.is_paused = true;
         }
-        self.await_room();
+        self.await_room(id);
         self.mark(id);
         false
     }
@@ -120,7 +168,7 @@ impl Front {
         }
         self.watch_pace(id);
         if waits {
-            self.await_room();
+            self.await_room(id);
         }
     }
 
@@ -156,19 +204,56 @@ impl Front {
         }
     }
 
-    /// Has those who wait for room looked after when there may be some.
-    fn await_room(&mut self) {
-        if !std::mem::replace(&mut self.awaits_room, true) {
+    /// Has the client stand in line, and looked after when there may be room.
+    fn await_room(&mut self, id: u64) {
+        let Some(need) = self.need_of(id) else { return };
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match std::mem::replace(&mut client.holdings.is_in_line, true) {
+            // It may need less than when it joined.
+            true => self.room_line.least = self.room_line.least.min(need.bytes),
+            false => self.room_line.join(id, need.bytes),
+        }
+        self.listen_for_room();
+    }
+
+    fn listen_for_room(&mut self) {
+        if !self.room_line.ids.is_empty() && !std::mem::replace(&mut self.room_line.is_listening, true) {
             let me = self.me.clone();
-            self.hub.borrow_mut().when_room(Box::new(move |_| Front::with(&me, Front::look_for_room)));
+            self.hub.borrow_mut().when_room(Box::new(move |_| {
+                Front::with(&me, |front| {
+                    front.room_line.is_listening = false;
+                    front.look_for_room();
+                });
+            }));
         }
     }
 
+    /// What a client needs that waits for room; nothing if it does not.
+    fn need_of(&self, id: u64) -> Option<Need> {
+        let client = self.clients.get(&id).filter(|client| client.waits_for_room())?;
+        let (connection, hub) = (&client.connection, self.hub.borrow());
+        let bytes = match (connection.announced(), connection.coming()) {
+            (Some(length), _) => length,
+            (None, Some(length)) => (length - connection.arrived()).min(READ_CHUNK),
+            // Whoever has not taken its answers waits until there is any room at all.
+            (None, None) => return Some(Need { bytes: 0, has_room: !hub.is_full() }),
+        };
+        let account = client.holdings.account.as_deref().unwrap_or_default();
+        Some(Need { bytes: bytes as u64, has_room: hub.has_room(account, bytes as u64) })
+    }
+
     fn look_for_room(&mut self) {
-        self.awaits_room = false;
-        let waits = |(id, client): (&u64, &Client)| client.waits_for_room().then_some(*id);
-        let waiting: Vec<u64> = self.clients.iter().filter_map(waits).collect();
-        for id in waiting {
+        let free = self.hub.borrow().free_bytes();
+        let mut line = std::mem::take(&mut self.room_line);
+        let let_in = line.let_in(free, |id| self.need_of(id));
+        self.room_line = line;
+        self.listen_for_room();
+        for &id in &let_in {
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.holdings.is_in_line = false;
+            }
+        }
+        for id in let_in {
             self.receive(id);
             self.mark(id);
         }
@@ -213,6 +298,7 @@ impl Front {
     /// Looks whether clients keep up, for as long as there are any that need not.
     fn look_at_paces(&mut self) {
         self.looks_at_paces = false;
+        self.look_for_room();
         let look = |(id, client): (&u64, &mut Client)| {
             let waits = client.waits_for_room();
             (*id, client.pace.look(&client.connection, waits))
@@ -249,5 +335,47 @@ impl Front {
             return self.receive(id);
         }
         self.refuse_payload(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A line of a thousand, each of which needs a hundred bytes.
+    fn line() -> RoomLine {
+        let mut line = RoomLine::default();
+        (0..1000).for_each(|id| line.join(id, 100));
+        line
+    }
+
+    #[test]
+    fn nobody_is_looked_at_who_cannot_be_let_in_and_as_many_are_let_in_as_there_is_room_for_together() {
+        let (mut line, looks) = (line(), Cell::new(0));
+        let need = |_| {
+            looks.set(looks.get() + 1);
+            Some(Need { bytes: 100, has_room: true })
+        };
+        assert_eq!((line.let_in(99, need), looks.get()), (Vec::new(), 0));
+        assert_eq!(line.let_in(350, need), [0, 1, 2]);
+        assert_eq!(line.let_in(100, need), [3]);
+        assert_eq!(line.let_in(u64::MAX, need).len(), 996);
+    }
+
+    #[test]
+    fn who_is_over_its_share_or_needs_too_much_holds_nobody_up_and_keeps_its_place() {
+        let mut line = line();
+        let need = |id| {
+            let bytes = if id == 1 { 1000 } else { 100 };
+            Some(Need { bytes, has_room: id != 0 })
+        };
+        assert_eq!(line.let_in(200, need), [2, 3]);
+        assert_eq!(line.ids.iter().take(3).copied().collect::<Vec<_>>(), [0, 1, 4]);
+        assert_eq!(
+            line.let_in(u64::MAX, |id| (id > 1).then_some(Need { bytes: 1, has_room: id > 5 })).len(),
+            996
+        );
+        assert_eq!(line.ids, [4, 5]);
     }
 }
