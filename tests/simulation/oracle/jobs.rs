@@ -374,6 +374,15 @@ impl Oracle {
         demand(!is_blamed || (ended.attempts > 0 && is_named), "O15", || {
             format!("{} is blamed for no attempt: {ended:?}", ended.job)
         })?;
+        // Whatever ended its time: the limit of its runs, or its deadline. If its worker has ended, that is what it has lost.
+        let runs =
+            book.running_since.is_some() && book.holder.is_some_and(|worker| !self.gone.contains(&worker));
+        let ran_out = ended.outcome == OutcomeCode::Timeout && runs;
+        let names_it =
+            named.is_some_and(|lost| (lost.attempt, lost.code) == (ended.attempts, OutcomeCode::Timeout));
+        demand(!ran_out || book.is_doubtful || names_it, "O15", || {
+            format!("{} ran when its time was up, and that names no attempt: {ended:?}", ended.job)
+        })?;
         let ran = book.running_since.is_some() && book.suspended_since.is_none();
         let was_there = named.and_then(|lost| lost.place).map(|place| place.worker) == book.holder;
         demand(!is_blamed || book.is_doubtful || (ran && was_there), "O15", || {

@@ -165,6 +165,7 @@ impl Oracle {
                 return self.ran(now, *worker, *job, is_honest, code);
             }
             Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
+            Event::Violation { worker, .. } if self.sends_nonsense_at_its_end(*worker) => {}
             Event::Violation { worker, .. } | Event::Unfit { worker, .. } => return self.lied(*worker),
             Event::Closed { worker } => {
                 if let Some(book) = self.workers.get_mut(worker) {
@@ -355,6 +356,13 @@ impl Oracle {
         }
         self.jobs.entry(id).and_modify(|job| job.is_doubtful = true);
         self.lied(worker)
+    }
+
+    /// What is no message says nothing that could be false: where a worker is ended for one job already, all that is known
+    /// of the others stays known.
+    fn sends_nonsense_at_its_end(&mut self, worker: WorkerId) -> bool {
+        let book = self.workers.get_mut(&worker).filter(|book| book.is_ended_for_a_job && book.is_leaving);
+        book.map(|book| book.is_liar = true).is_some()
     }
 
     /// A worker has said what no honest one says: from now on its jobs are in doubt, and it must go unless it goes.
