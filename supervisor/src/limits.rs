@@ -89,6 +89,9 @@ pub const LAST_LINES_KEPT: usize = 3;
 /// Most who can wait for the end of one job.
 pub const LISTENERS_MAX: usize = 1024;
 
+/// Clients without jobs that are remembered for what they used ahead of the others.
+pub const RESTING_CLIENTS_MAX: usize = 1024;
+
 /// Most dead letters that are kept. One client may have a quarter of them.
 pub const DEAD_LETTERS_MAX: usize = 1000;
 

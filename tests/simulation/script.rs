@@ -341,6 +341,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         short_slots: pick(&[0, 0, 1, 2]).checked_sub(1).filter(|slots| *slots < workers),
         trial_jobs: pick(&[3, 1, 2]) as u32,
         trial_time: pick(&[2000, 50, 300]) as u32 * MS,
+        max_resting: pick(&[1024, 0, 1, 2]),
     }
 }
 

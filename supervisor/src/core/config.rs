@@ -3,7 +3,7 @@
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, JOBS_QUEUED_MAX_DEFAULT, KEEP_DEAD_LETTERS_DEFAULT,
     KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT,
-    WEIGHT_MAX, WORKERS_MAX,
+    RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
 };
 use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub struct CoreConfig {
     pub max_jobs_per_client: Option<usize>,
     /// Shares of worker time, by the name of the client; 1 for all others. 1 to [`WEIGHT_MAX`].
     pub weights: BTreeMap<String, u32>,
+    /// Clients without jobs that are remembered for what they used ahead of the others.
+    pub max_resting: usize,
     /// Slots of each program kept for short work while there is some; none: a quarter of them, at least one if there
     /// are two.
     pub short_slots: Option<usize>,
@@ -99,6 +101,7 @@ impl Default for CoreConfig {
             max_jobs: JOBS_QUEUED_MAX_DEFAULT,
             max_jobs_per_client: None,
             weights: BTreeMap::new(),
+            max_resting: RESTING_CLIENTS_MAX,
             short_slots: None,
             max_bytes: QUEUED_BYTES_MAX_DEFAULT,
             max_payload: PAYLOAD_MAX_DEFAULT as u64,

@@ -83,10 +83,7 @@ impl Core {
         Some(Explanation {
             state: job.state,
             task: job.task_name.clone(),
-            client: self
-                .clients
-                .get(job.client)
-                .map_or_else(|| Arc::from(""), |account| account.name.clone()),
+            client: job.account.clone(),
             priority: job.priority,
             age: now - job.accepted_at,
             class: job.expected.class,
@@ -141,7 +138,7 @@ impl Core {
             kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
             held_back: (!self.may_start(job)).then(|| {
                 let free = self.config.max_bytes.saturating_sub(self.ledger.all().total());
-                (self.ledger.of(&self.name_of(job)).outputs(), free)
+                (self.ledger.of(&job.account).outputs(), free)
             }),
             unavailable: self.unavailable(program).map(|error| error.message),
         })

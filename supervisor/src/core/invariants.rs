@@ -51,12 +51,11 @@ impl Core {
         ensure(self.jobs.parked_count() == states(|state| *state == JobState::Parked), || {
             "parked differ".into()
         })?;
-        let of_clients: usize = self.clients.active().map(|client| client.jobs).sum();
         let tested = self.programs.iter().filter_map(|program| program.probation.tested());
         ensure(tested.clone().all(|job| self.jobs.get(job).is_some()), || {
             "a job is tested that is no more".into()
         })?;
-        ensure(of_clients == self.jobs.len(), || "clients have other jobs than there are".into())?;
+        self.clients.check(self.jobs.iter().map(|(_, job)| (job.client, &job.account)))?;
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
         let held = self.promises.held_count();
         ensure(held == states(|state| *state == JobState::Held), || "held jobs differ".into())?;
@@ -72,7 +71,7 @@ impl Core {
     fn check_ledger(&self) -> Result<(), String> {
         let mut of_jobs: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
-            let (inputs, expected) = of_jobs.entry(self.name_of(job)).or_default();
+            let (inputs, expected) = of_jobs.entry(job.account.clone()).or_default();
             *inputs += job.held_bytes();
             *expected += job.expected_output;
             let is_out = job.state.is_with_a_worker();

@@ -41,6 +41,8 @@ pub struct Job {
     pub task: Option<TaskIndex>,
     /// Who wants it done.
     pub client: ClientId,
+    /// The client's name: that of the account which its bytes are on, now and when it is forgotten.
+    pub account: Arc<str>,
     /// A larger one is sooner.
     pub priority: i8,
     /// In whose name something is kept of it beyond its end.

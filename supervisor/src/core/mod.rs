@@ -186,7 +186,7 @@ impl Core {
             unlisted: BTreeSet::new(),
             vacant: BTreeSet::new(),
             jobs: Jobs::default(),
-            clients: Clients::default(),
+            clients: Clients::new(config.max_resting),
             promises: Promises::default(),
             letters: Letters::default(),
             ledger: Ledger::default(),

@@ -405,6 +405,7 @@ impl Core {
         let workers = config.workers.max(self.config.programs);
         self.config =
             CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
+        self.clients.remember_at_most(self.config.max_resting);
         self.look_for_room_again();
         self.make_places();
         self.renewal.is_active = true;

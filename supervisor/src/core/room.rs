@@ -11,7 +11,6 @@ use super::submit::full;
 use super::waiting::Line;
 use crate::limits::STALL_TIMEOUT;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
-use std::sync::Arc;
 
 impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
@@ -77,7 +76,7 @@ impl Core {
     /// Whether the outputs of the job's client are within its share, with its own.
     pub(super) fn may_start(&self, job: &Job) -> bool {
         let limit = self.config.max_bytes;
-        self.ledger.may_start(limit, &self.name_of(job), self.likely_output(job))
+        self.ledger.may_start(limit, &job.account, self.likely_output(job))
             || self.sabotage.is(Bug::ShareIgnoredAtTheStart)
     }
 
@@ -85,14 +84,10 @@ impl Core {
         job.task.map_or(0, |task| self.registry.task(task).likely_output(job.input_bytes))
     }
 
-    pub(super) fn name_of(&self, job: &Job) -> Arc<str> {
-        self.clients.get(job.client).map_or_else(|| Arc::from(""), |account| account.name.clone())
-    }
-
     /// A job is given to a worker: room for what it is likely to return is set aside.
     pub(super) fn expect_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, expected) = (self.name_of(job), self.likely_output(job));
+        let (client, expected) = (job.account.clone(), self.likely_output(job));
         self.ledger.hold(&client, Holding::Expected, expected);
         if let Some(job) = self.jobs.get_mut(id) {
             job.expected_output = expected;
@@ -106,7 +101,7 @@ impl Core {
         if expected > 0
             && let Some(job) = self.jobs.get(id)
         {
-            self.ledger.release(&self.name_of(job), Holding::Expected, expected);
+            self.ledger.release(&job.account, Holding::Expected, expected);
         }
     }
 
@@ -116,12 +111,12 @@ impl Core {
         let Some(job) = self.jobs.get(id).filter(|_| !self.sabotage.is(Bug::OutputNotCounted)) else {
             return;
         };
-        self.ledger.hold(&self.name_of(job), Holding::Outgoing, bytes);
+        self.ledger.hold(&job.account, Holding::Outgoing, bytes);
     }
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, before) = (self.name_of(job), job.checkpoint_bytes);
+        let (client, before) = (job.account.clone(), job.checkpoint_bytes);
         self.ledger.release(&client, Holding::Inputs, before);
         self.ledger.hold(&client, Holding::Inputs, bytes);
         self.jobs.set_checkpoint(id, bytes);
@@ -131,7 +126,7 @@ impl Core {
     pub(super) fn settle_account(&mut self, id: JobId) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
-        self.ledger.release(&self.name_of(job), Holding::Inputs, job.held_bytes());
+        self.ledger.release(&job.account, Holding::Inputs, job.held_bytes());
     }
 }
 

@@ -132,6 +132,8 @@ bugs! {
     SurplusRefilled,
     /// Clients pay nothing.
     ChargeForgotten,
+    /// A client without jobs stays listed under what it had used before.
+    RestingNotMoved,
     /// A start that had to wait has no time left for its hello.
     LaunchUnnoticed,
     /// A start that fails when it was given up is waited for.

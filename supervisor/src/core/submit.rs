@@ -162,6 +162,7 @@ impl Core {
             task_name,
             task: None,
             client,
+            account: Arc::from(&*request.client),
             priority: request.priority,
             owner: request.owner.clone(),
             key_before: None,

@@ -1,8 +1,8 @@
 //! Orders of events that are rare and were once wrong.
 
-use offload_protocol::nouns::{Lane, OutcomeCode::*, TaskOffer};
+use offload_protocol::nouns::{FailureKind, Lane, OutcomeCode::*, TaskOffer, Usage};
 use offload_supervisor::core::config::CoreConfig;
-use offload_supervisor::core::event::Event;
+use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::WorkerId;
 use offload_supervisor::exit::Exit;
 use std::time::Duration;
@@ -210,4 +210,35 @@ fn draining_has_an_end_even_if_a_job_has_none() {
     assert_eq!(pool.core.cut_short(), 1);
     pool.wait(pool.core.config().kill_grace);
     assert!(pool.is_over);
+}
+
+/// `team` is given back what it had paid for a worker that lives on, and is charged anew.
+#[test]
+fn a_client_with_jobs_is_never_forgotten_whatever_others_come_and_go() {
+    let config = CoreConfig { workers: 1, spares: 0, max_resting: 4, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    let by = |client: &str, request: &mut JobRequest| request.client = client.to_owned();
+    let first = pool.submit_with("charge", |request| by("team", request));
+    let worker = pool.start(first);
+    pool.event(Event::Cancel { job: first });
+    pool.wait(Duration::from_millis(20));
+    pool.event(Event::Failed {
+        worker,
+        job: first,
+        attempt: 1,
+        run: Duration::from_millis(20),
+        kind: FailureKind::AppError,
+        message: "cancelled".to_owned(),
+        usage: Usage::default(),
+    });
+    pool.workers.get_mut(&worker).unwrap().given.clear();
+    let second = pool.submit_with("charge", |request| by("team", request));
+    pool.start(second);
+    for number in 0..20 {
+        let once = pool.submit_with("charge", |request| by(&format!("once {number}"), request));
+        pool.event(Event::Cancel { job: once });
+    }
+    pool.finish(second);
+    assert_eq!(pool.core.ledger().of("").total(), 0);
+    assert_eq!(pool.core.ledger().of("team").total(), 10, "the output, until it is taken");
 }
