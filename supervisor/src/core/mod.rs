@@ -290,7 +290,10 @@ impl Core {
     fn finish(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(now, id, job);
-        self.charge(id, ending.run.map_or(ran, |run| run.min(ran)));
+        match ending.charge {
+            Charge::ForTheRun => self.charge(id, ending.run.map_or(ran, |run| run.min(ran))),
+            Charge::Nothing => self.charge(id, Duration::ZERO),
+        }
         if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
             self.dequeue(id);
         }
@@ -403,13 +406,31 @@ struct Ending {
     place: Option<Place>,
     usage: Usage,
     output_bytes: u64,
+    charge: Charge,
+}
+
+/// What the client of a job that ends is charged for its last attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Charge {
+    /// The time that it ran.
+    ForTheRun,
+    /// Nothing: it was lost with a worker that was ended because of another job.
+    Nothing,
 }
 
 impl Ending {
     /// With the error's own code as the outcome.
     fn of(error: ErrorDetail) -> Ending {
         let (outcome, usage) = (error.code, Usage::default());
-        Ending { outcome, error: Some(error), run: None, place: None, usage, output_bytes: 0 }
+        Ending {
+            outcome,
+            error: Some(error),
+            run: None,
+            place: None,
+            usage,
+            output_bytes: 0,
+            charge: Charge::ForTheRun,
+        }
     }
 }
 

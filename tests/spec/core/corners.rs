@@ -69,6 +69,28 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
 }
 
 #[test]
+fn who_loses_a_run_because_of_another_job_does_not_pay_for_it_even_if_the_job_ends_so() {
+    let mut pool = PoolUnderTest::slots(1);
+    pool.workers_ignore_term();
+    let warm_up = pool.submit("charge");
+    pool.start(warm_up);
+    pool.finish_after(warm_up, Duration::from_micros(3));
+    let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
+    let by = |request: &mut JobRequest| request.client = "innocent".to_owned();
+    let [second, _] = [0; 2].map(|_| pool.submit_with("charge", by));
+    let used = |pool: &PoolUnderTest| pool.core.clients().find("innocent").map(|account| account.used);
+    let before = used(&pool).unwrap();
+    let worker = pool.start(first);
+    pool.wait(Duration::from_millis(2));
+    pool.start(second);
+    pool.wait(Duration::from_millis(100));
+    pool.exit(worker, Exit::Signal(9));
+    assert_eq!(pool.outcome(second), Some(Indeterminate));
+    let paid = Duration::from_nanos((used(&pool).unwrap() - before).max(0) as u64);
+    assert!(paid < Duration::from_millis(50), "{paid:?}");
+}
+
+#[test]
 fn a_start_that_fails_while_it_is_being_given_up_does_not_hold_up_the_end() {
     let mut pool = waiting(1, 1);
     let worker = worker_of(&pool, 0);
