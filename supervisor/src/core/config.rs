@@ -37,13 +37,13 @@ pub struct CoreConfig {
     pub keep_results: Duration,
     /// How long an idempotency key is known, and the result of its job kept, after the job's end.
     pub keep_keys: Duration,
-    /// Most bytes of results and keys that are kept; one client may have half of it.
+    /// Most bytes of results and keys that are kept; one client may have as much as it leaves free, half if it is alone.
     pub max_kept_bytes: u64,
     /// How long a dead letter is kept.
     pub keep_dead_letters: Duration,
-    /// Most dead letters; one client may have a quarter of them.
+    /// Most dead letters; one client may have as many as it leaves free, half if it is alone.
     pub max_dead_letters: usize,
-    /// Most bytes that dead letters hold; one client may have a quarter of it.
+    /// Most bytes that dead letters hold; one client may have as much as it leaves free.
     pub max_dead_bytes: u64,
     /// Longest run of one attempt, unless the job says otherwise.
     pub run_timeout: Duration,
@@ -143,14 +143,9 @@ impl CoreConfig {
         self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / 10)
     }
 
-    /// Most bytes of results and keys that are kept for one client.
+    /// Most bytes of results and keys that are kept for one client, if no others have any.
     pub fn kept_bytes_of_one(&self) -> u64 {
         self.max_kept_bytes / 2
-    }
-
-    /// Most dead letters of one client, and most bytes that they hold.
-    pub fn dead_letters_of_one(&self) -> (usize, u64) {
-        (self.max_dead_letters.div_ceil(4), self.max_dead_bytes / 4)
     }
 
     /// The share of the client of this name.

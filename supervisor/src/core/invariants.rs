@@ -64,6 +64,9 @@ impl Core {
             "there is a backlog of nothing".into()
         })?;
         self.letters.check()?;
+        if self.phase == super::Phase::Running {
+            self.promises.check_held(self.config.max_kept_bytes)?;
+        }
         self.promises.check(|job| self.jobs.get(job).is_some())
     }
 

@@ -6,7 +6,7 @@
 //!            event, now                                           actions, in order
 //!   shell --------------> Core::handle ------------------------------------------------> shell
 //!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
-//!              on_collected, on_awaited             promises.rs   Release
+//!              on_collected, on_awaited, ...        promises.rs   Release
 //!              on_letter_dropped                    letters.rs    ForgetLetter
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
@@ -217,6 +217,7 @@ impl Core {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
             Event::Awaited { job } => self.on_awaited(job),
+            Event::Abandoned { job } => self.on_unawaited(job),
             Event::Collected { job } => self.on_collected(job, actions),
             Event::LetterDropped { job } => self.on_letter_dropped(job),
             Event::Refused => self.tally.reject(),
@@ -304,9 +305,10 @@ impl Core {
         let Some(job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.tally.end(ending.outcome);
-        let (owner, input_bytes, output_bytes) = (job.owner.clone(), job.input_bytes, ending.output_bytes);
+        let (account, input_bytes, output_bytes) =
+            (job.account.clone(), job.input_bytes, ending.output_bytes);
         let mut ended = self.ended(now, id, job, ran, ending);
-        self.keep_letter(now, &owner, input_bytes, &mut ended, actions);
+        self.keep_letter(now, &account, input_bytes, &mut ended, actions);
         ended.keep = self.keep_promise(now, &ended, output_bytes);
         actions.push(Action::Finish(Box::new(ended)));
         actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());

@@ -100,8 +100,12 @@ bugs! {
     PromisesUnbounded,
     /// An output that was collected counts as if it had not been.
     CollectedStillKept,
-    /// The output of a job that somebody waits for is kept even where there is no room for it.
-    AwaitedKeptWithoutRoom,
+    /// The output of a job that was started when there was room is given up when there is none left.
+    OutputGivenUp,
+    /// Somebody who waited for a job and went away counts as if he waited.
+    WaiterNeverLeaves,
+    /// A younger job takes the room that those wait for which are held back.
+    HeldArePassed,
     /// Jobs whose outputs there is no room for are run.
     NoRoomIgnored,
     /// A job that was held back until there is room stays back.

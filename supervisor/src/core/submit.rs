@@ -164,7 +164,6 @@ impl Core {
             client,
             account: Arc::from(&*request.client),
             priority: request.priority,
-            owner: request.owner.clone(),
             key_before: None,
             input_bytes: request.input_bytes,
             expected_output: 0,

@@ -65,6 +65,7 @@ pub(super) fn hoard(
                 request.task = choices.pick(tape, &["sum", "sum", "echo", "charge"]).to_owned();
             }
             Wish::CancelOf(of) if choices.chance(tape, 500) => *wish = Wish::AwaitOf(*of),
+            Wish::CancelOf(of) if choices.chance(tape, 300) => *wish = Wish::AbandonOf(*of),
             Wish::Configure(fresh) => fresh.max_kept_bytes = fresh.max_kept_bytes.max(40 << 10),
             _ => {}
         }
