@@ -424,8 +424,7 @@ impl Core {
         let limit = self.config.max_kept_bytes;
         // Else younger jobs would fill what is free between the marks, again and again.
         let mark_if = |waits| if waits { Mark::Low } else { Mark::High };
-        let waits_for_its_share =
-            self.promises.held.contains_key(&account) && !self.sabotage.is(Bug::HeldArePassed);
+        let waits_for_its_share = self.promises.held.contains_key(&account);
         let (own, all) = (mark_if(waits_for_its_share), mark_if(self.promises.waits_for_all));
         let is_over_its_share = !is_awaited && self.promises.is_over_its_share(&account, own, limit);
         if !is_over_its_share && !self.promises.is_over(all, limit) {

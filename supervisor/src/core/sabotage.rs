@@ -104,8 +104,6 @@ bugs! {
     OutputGivenUp,
     /// Somebody who waited for a job and went away counts as if he waited.
     WaiterNeverLeaves,
-    /// A younger job takes the room that those wait for which are held back.
-    HeldArePassed,
     /// Jobs whose outputs there is no room for are run.
     NoRoomIgnored,
     /// A job that was held back until there is room stays back.

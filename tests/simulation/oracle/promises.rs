@@ -275,12 +275,19 @@ impl Oracle {
     }
 
     /// Who has jobs that were held back before this event and after it, for want of room in his share, has started none
-    /// that is kept as well. When jobs end in the same event there may have been room meanwhile.
-    fn demand_none_was_passed(&mut self, actions: &[Action], core: &Core) -> Result<(), Failure> {
+    /// that is kept as well, unless something was released or the limits have changed: then there may have been room
+    /// meanwhile.
+    fn demand_none_was_passed(
+        &mut self,
+        event: &Event,
+        actions: &[Action],
+        core: &Core,
+    ) -> Result<(), Failure> {
         let held = |id: &JobId| core.jobs().get(*id).is_some_and(|job| job.state == JobState::Held);
         let held: BTreeSet<JobId> = self.live.iter().copied().filter(held).collect();
         let before = std::mem::replace(&mut self.promises.held, held);
-        if actions.iter().any(|action| matches!(action, Action::Finish(_))) || self.is_ending() {
+        let was_released = actions.iter().any(|action| matches!(action, Action::Release { .. }));
+        if was_released || matches!(event, Event::Configure(_)) || self.is_ending() {
             return Ok(());
         }
         let waits: Vec<JobId> = self.promises.held.intersection(&before).copied().collect();
@@ -295,8 +302,13 @@ impl Oracle {
         Ok(())
     }
 
-    pub(super) fn compare_promises(&mut self, actions: &[Action], core: &Core) -> Result<(), Failure> {
-        self.demand_none_was_passed(actions, core)?;
+    pub(super) fn compare_promises(
+        &mut self,
+        event: &Event,
+        actions: &[Action],
+        core: &Core,
+    ) -> Result<(), Failure> {
+        self.demand_none_was_passed(event, actions, core)?;
         let books = &self.promises;
         demand(books.due.is_empty(), "O17", || format!("kept beyond its time: {:?}", books.due))?;
         demand(books.letters_due.is_empty(), "O17", || "letters are kept beyond their time".to_owned())?;
