@@ -34,6 +34,7 @@ pub mod action;
 pub mod clients;
 pub mod config;
 mod drain;
+mod ending;
 pub mod event;
 mod explain;
 pub mod ids;
@@ -69,12 +70,13 @@ mod waiting;
 use action::{Action, Actions, Ended, Keep};
 use clients::Clients;
 use config::CoreConfig;
+use ending::{Charge, Ending};
 use event::Event;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
 use letters::Letters;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
@@ -395,44 +397,6 @@ impl Core {
         let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
         let refuse = restarts.is_refusing() && !has_worker();
         refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
-    }
-}
-
-/// How a job ends, as the part of the core that ends it knows.
-struct Ending {
-    outcome: OutcomeCode,
-    error: Option<ErrorDetail>,
-    /// By the worker's clock, if it said.
-    run: Option<Duration>,
-    /// Where it ran, if its worker is gone already.
-    place: Option<Place>,
-    usage: Usage,
-    output_bytes: u64,
-    charge: Charge,
-}
-
-/// What the client of a job that ends is charged for its last attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Charge {
-    /// The time that it ran.
-    ForTheRun,
-    /// Nothing: it was lost with a worker that was ended because of another job.
-    Nothing,
-}
-
-impl Ending {
-    /// With the error's own code as the outcome.
-    fn of(error: ErrorDetail) -> Ending {
-        let (outcome, usage) = (error.code, Usage::default());
-        Ending {
-            outcome,
-            error: Some(error),
-            run: None,
-            place: None,
-            usage,
-            output_bytes: 0,
-            charge: Charge::ForTheRun,
-        }
     }
 }
 
