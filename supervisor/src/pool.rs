@@ -71,7 +71,7 @@ pub struct PoolConfig {
     pub keep_keys: Duration,
     /// How long a dead letter is kept; 72 hours.
     pub keep_dead_letters: Duration,
-    /// Most bytes of results and keys that are kept; one client may have half of it; 128 MiB.
+    /// Most bytes of results and keys that are kept; one client may have as much as it leaves free; 128 MiB.
     pub max_kept_bytes: u64,
     /// Shares of worker time by the name of the client, 1 to 1000; 1 for all others.
     pub weights: BTreeMap<String, u32>,

@@ -46,8 +46,8 @@ pub(crate) enum Guilt {
 /// Outputs are so short that jobs of one task may still be given to a worker together.
 const OUTPUT_MAX: u64 = 20_000;
 
-/// The clients.
-const CLIENTS: [&str; 3] = ["", "ann", "bob"];
+/// The clients, by their accounts. One of them has no name.
+const CLIENTS: [&str; 4] = ["", "ann", "bob", "connection 1"];
 
 /// Who takes nothing at all is disconnected after this long.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -61,6 +61,8 @@ pub(crate) enum Wish {
     CancelOf(usize),
     /// Somebody waits for the job of this wish.
     AwaitOf(usize),
+    /// Nobody waits for the job of this wish any more, of which something is promised.
+    AbandonOf(usize),
     /// Somebody is given the output of the job of this wish.
     CollectOf(usize),
     /// Somebody drops the dead letter of the job of this wish.
@@ -341,6 +343,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         short_slots: pick(&[0, 0, 1, 2]).checked_sub(1).filter(|slots| *slots < workers),
         trial_jobs: pick(&[3, 1, 2]) as u32,
         trial_time: pick(&[2000, 50, 300]) as u32 * MS,
+        max_resting: pick(&[1024, 0, 1, 2]),
     }
 }
 
@@ -361,7 +364,7 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
 }
 
 fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usize, is_late: bool) -> Wish {
-    match choices.range(tape, 0, 112) {
+    match choices.range(tape, 0, 115) {
         0..68 => Wish::Submit(request(choices, tape, config)),
         68..82 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         82..83 => Wish::CancelUnknown,
@@ -372,6 +375,7 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
         84..85 => Wish::Measure(choices.range(tape, 1, 20)),
         100..106 => Wish::CollectOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
         106..111 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        113..116 => Wish::AbandonOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         111..113 => Wish::DropLetterOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
         85..88 => {
             let rising = index as u64 + 1;
@@ -425,7 +429,9 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
         let name = choices.pick(tape, &["a", "b", "c", ""]).to_owned();
         Key { name, digest: choices.pick(tape, &[1, 2]) }
     });
-    let (owner, keeps_output) = (Owner::of(&client), choices.chance(tape, 400));
+    let is_nameless = client.starts_with("connection");
+    let owner = if is_nameless { Owner::Nameless } else { Owner::of(&client) };
+    let keeps_output = choices.chance(tape, 400);
     JobRequest {
         task,
         client,

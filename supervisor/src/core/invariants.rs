@@ -52,12 +52,11 @@ impl Core {
         ensure(self.jobs.parked_count() == states(|state| *state == JobState::Parked), || {
             "parked differ".into()
         })?;
-        let of_clients: usize = self.clients.active().map(|client| client.jobs).sum();
         let tested = self.programs.iter().filter_map(|program| program.probation.tested());
         ensure(tested.clone().all(|job| self.jobs.get(job).is_some()), || {
             "a job is tested that is no more".into()
         })?;
-        ensure(of_clients == self.jobs.len(), || "clients have other jobs than there are".into())?;
+        self.clients.check(self.jobs.iter().map(|(_, job)| (job.client, &job.account)))?;
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
         let held = self.promises.held_count();
         ensure(held == states(|state| *state == JobState::Held), || "held jobs differ".into())?;
@@ -66,6 +65,9 @@ impl Core {
             "there is a backlog of nothing".into()
         })?;
         self.letters.check()?;
+        if self.phase == super::Phase::Running {
+            self.promises.check_held(self.config.max_kept_bytes)?;
+        }
         self.promises.check(|job| self.jobs.get(job).is_some())
     }
 
@@ -73,7 +75,7 @@ impl Core {
     fn check_ledger(&self) -> Result<(), String> {
         let mut of_jobs: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
-            let (inputs, expected) = of_jobs.entry(self.name_of(job)).or_default();
+            let (inputs, expected) = of_jobs.entry(job.account.clone()).or_default();
             *inputs += job.held_bytes();
             *expected += job.expected_output;
             let is_out = job.state.is_with_a_worker();
@@ -120,7 +122,7 @@ impl Core {
                     .is_some_and(|program| program.queue(job.line()).contains(job.client, job.rank(id)));
                 ensure(is_there, || format!("{id} is queued but in no queue"))?;
                 let listed = program.and_then(|program| program.queue(job.line()).level_of(job.client));
-                ensure(listed == Some(self.ledger.level_of(&self.name_of(job))), || {
+                ensure(listed == Some(self.ledger.level_of(&job.account)), || {
                     format!("{id} is listed under outputs that its client does not have: {listed:?}")
                 })
             }

@@ -22,7 +22,6 @@
 use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
-use super::kept::Owner;
 use super::probation::UNSTARTED_MAX;
 use super::queue::Rank;
 use super::registry::{Class, Promise};
@@ -41,10 +40,10 @@ pub struct Job {
     pub task: Option<TaskIndex>,
     /// Who wants it done.
     pub client: ClientId,
+    /// The client's name: that of the account which its bytes are on, now and when it is forgotten.
+    pub account: Arc<str>,
     /// A larger one is sooner.
     pub priority: i8,
-    /// In whose name something is kept of it beyond its end.
-    pub owner: Owner,
     /// The job for which its key stood before, until its time was over.
     pub key_before: Option<JobId>,
     /// Length of the input.

@@ -119,6 +119,8 @@ pub struct Ledger {
     /// Those on which anything is held.
     accounts: BTreeMap<Arc<str>, Holdings>,
     all: Holdings,
+    /// How often there came to be more room, for somebody or for all.
+    releases: u64,
 }
 
 impl Ledger {
@@ -142,10 +144,21 @@ impl Ledger {
     pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) {
         let Some(account) = self.accounts.get_mut(client) else { return };
         let taken = account.take(what, bytes);
+        self.releases += u64::from(taken > 0);
         if account.total() == 0 {
             self.accounts.remove(client);
         }
         self.all.take(what, taken);
+    }
+
+    /// The limit was raised.
+    pub(super) fn has_more_room(&mut self) {
+        self.releases += 1;
+    }
+
+    /// Changes when there is more room than before, for one client or for all: it is worth asking again.
+    pub fn releases(&self) -> u64 {
+        self.releases
     }
 
     /// What is held for a client.
@@ -266,6 +279,20 @@ mod tests {
         ledger.release("a", Holding::Arriving, 50);
         ledger.release("nobody", Holding::Arriving, 1);
         assert_eq!((ledger.all().total(), ledger.accounts().count()), (3, 1));
+    }
+
+    #[test]
+    fn it_is_seen_that_there_is_more_room_for_one_although_there_is_less_for_all() {
+        let mut ledger = Ledger::default();
+        ledger.hold("me", Holding::Inputs, 10);
+        let before = ledger.releases();
+        ledger.hold("other", Holding::Inputs, 100);
+        assert_eq!(ledger.releases(), before);
+        ledger.release("me", Holding::Inputs, 10);
+        assert_ne!(ledger.releases(), before);
+        let before = ledger.releases();
+        ledger.release("me", Holding::Inputs, 10);
+        assert_eq!(ledger.releases(), before, "it had nothing any more");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::outcome::{self, human};
 use super::probation::UNSTARTED_MAX;
 use super::sabotage::Bug;
 use super::slots::{Cause, Load, Running, SlotState, Worker};
-use super::{Core, Ending};
+use super::{Charge, Core, Ending};
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
@@ -124,7 +124,8 @@ impl Core {
         let id = running.job;
         let (code, what) = end.told(self.config.hang_timeout);
         let lost = end.attempt(code, what, running.attempt, running.ran(now), is_blamed);
-        // Who is innocent pays nothing for what is lost.
+        // Who is innocent pays nothing for what is lost, whether it is tried again or ends.
+        let charge = if is_blamed { Charge::ForTheRun } else { Charge::Nothing };
         self.charge(id, if is_blamed { running.ran(now) } else { Duration::ZERO });
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.crashes += u32::from(is_blamed);
@@ -155,6 +156,7 @@ impl Core {
             place: end.place,
             usage: used(end.usage),
             output_bytes: 0,
+            charge,
         };
         self.finish(now, id, ending, actions);
     }

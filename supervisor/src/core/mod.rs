@@ -6,7 +6,7 @@
 //!            event, now                                           actions, in order
 //!   shell --------------> Core::handle ------------------------------------------------> shell
 //!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
-//!              on_collected, on_awaited             promises.rs   Release
+//!              on_collected, on_awaited, ...        promises.rs   Release
 //!              on_letter_dropped                    letters.rs    ForgetLetter
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
@@ -35,6 +35,7 @@ pub mod action;
 pub mod clients;
 pub mod config;
 mod drain;
+mod ending;
 pub mod event;
 mod explain;
 pub mod ids;
@@ -70,12 +71,13 @@ mod waiting;
 use action::{Action, Actions, Ended, Keep};
 use clients::Clients;
 use config::CoreConfig;
+use ending::{Charge, Ending};
 use event::Event;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
 use letters::Letters;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
@@ -191,7 +193,7 @@ impl Core {
             unlisted: BTreeSet::new(),
             vacant: BTreeSet::new(),
             jobs: Jobs::default(),
-            clients: Clients::default(),
+            clients: Clients::new(config.max_resting),
             promises: Promises::default(),
             letters: Letters::default(),
             ledger: Ledger::default(),
@@ -224,6 +226,7 @@ impl Core {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
             Event::Awaited { job } => self.on_awaited(job),
+            Event::Abandoned { job } => self.on_unawaited(job),
             Event::Collected { job } => self.on_collected(job, actions),
             Event::LetterDropped { job } => self.on_letter_dropped(job),
             Event::Refused => self.tally.reject(),
@@ -298,7 +301,10 @@ impl Core {
     fn finish(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(now, id, job);
-        self.charge(id, ending.run.map_or(ran, |run| run.min(ran)));
+        match ending.charge {
+            Charge::ForTheRun => self.charge(id, ending.run.map_or(ran, |run| run.min(ran))),
+            Charge::Nothing => self.charge(id, Duration::ZERO),
+        }
         if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
             self.dequeue(id);
         }
@@ -309,9 +315,10 @@ impl Core {
         let Some(job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.tally.end(ending.outcome);
-        let (owner, input_bytes, output_bytes) = (job.owner.clone(), job.input_bytes, ending.output_bytes);
+        let (account, input_bytes, output_bytes) =
+            (job.account.clone(), job.input_bytes, ending.output_bytes);
         let mut ended = self.ended(now, id, job, ran, ending);
-        self.keep_letter(now, &owner, input_bytes, &mut ended, actions);
+        self.keep_letter(now, &account, input_bytes, &mut ended, actions);
         ended.keep = self.keep_promise(now, &ended, output_bytes);
         actions.push(Action::Finish(Box::new(ended)));
         actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
@@ -398,26 +405,6 @@ impl Core {
         let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
         let refuse = restarts.is_refusing() && !has_worker();
         refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
-    }
-}
-
-/// How a job ends, as the part of the core that ends it knows.
-struct Ending {
-    outcome: OutcomeCode,
-    error: Option<ErrorDetail>,
-    /// By the worker's clock, if it said.
-    run: Option<Duration>,
-    /// Where it ran, if its worker is gone already.
-    place: Option<Place>,
-    usage: Usage,
-    output_bytes: u64,
-}
-
-impl Ending {
-    /// With the error's own code as the outcome.
-    fn of(error: ErrorDetail) -> Ending {
-        let (outcome, usage) = (error.code, Usage::default());
-        Ending { outcome, error: Some(error), run: None, place: None, usage, output_bytes: 0 }
     }
 }
 

@@ -12,7 +12,6 @@ use super::submit::full;
 use super::waiting::Line;
 use crate::limits::STALL_TIMEOUT;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
-use std::sync::Arc;
 
 impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
@@ -99,7 +98,7 @@ impl Core {
 
     /// How the job of this task is listed now among those that wait.
     pub(super) fn kind_of(&self, job: &Job, task: TaskIndex) -> Kind {
-        Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&self.name_of(job)) }
+        Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&job.account) }
     }
 
     /// What a client has of outputs may have changed: its jobs that wait are listed by that.
@@ -117,14 +116,10 @@ impl Core {
         job.task.map_or(0, |task| self.registry.task(task).likely_output(job.input_bytes))
     }
 
-    pub(super) fn name_of(&self, job: &Job) -> Arc<str> {
-        self.clients.get(job.client).map_or_else(|| Arc::from(""), |account| account.name.clone())
-    }
-
     /// A job is given to a worker: room for what it is likely to return is set aside.
     pub(super) fn expect_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, expected) = (self.name_of(job), self.likely_output(job));
+        let (client, expected) = (job.account.clone(), self.likely_output(job));
         self.ledger.hold(&client, Holding::Expected, expected);
         self.note_level(&client);
         if let Some(job) = self.jobs.get_mut(id) {
@@ -139,7 +134,7 @@ impl Core {
         if expected > 0
             && let Some(job) = self.jobs.get(id)
         {
-            let client = self.name_of(job);
+            let client = job.account.clone();
             self.ledger.release(&client, Holding::Expected, expected);
             self.note_level(&client);
         }
@@ -151,14 +146,14 @@ impl Core {
         let Some(job) = self.jobs.get(id).filter(|_| !self.sabotage.is(Bug::OutputNotCounted)) else {
             return;
         };
-        let client = self.name_of(job);
+        let client = job.account.clone();
         self.ledger.hold(&client, Holding::Outgoing, bytes);
         self.note_level(&client);
     }
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, before) = (self.name_of(job), job.checkpoint_bytes);
+        let (client, before) = (job.account.clone(), job.checkpoint_bytes);
         self.ledger.release(&client, Holding::Inputs, before);
         self.ledger.hold(&client, Holding::Inputs, bytes);
         self.jobs.set_checkpoint(id, bytes);
@@ -168,7 +163,7 @@ impl Core {
     pub(super) fn settle_account(&mut self, id: JobId) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
-        self.ledger.release(&self.name_of(job), Holding::Inputs, job.held_bytes());
+        self.ledger.release(&job.account, Holding::Inputs, job.held_bytes());
     }
 }
 

@@ -100,8 +100,10 @@ bugs! {
     PromisesUnbounded,
     /// An output that was collected counts as if it had not been.
     CollectedStillKept,
-    /// The output of a job that somebody waits for is kept even where there is no room for it.
-    AwaitedKeptWithoutRoom,
+    /// The output of a job that was started when there was room is given up when there is none left.
+    OutputGivenUp,
+    /// Somebody who waited for a job and went away counts as if he waited.
+    WaiterNeverLeaves,
     /// Jobs whose outputs there is no room for are run.
     NoRoomIgnored,
     /// A job that was held back until there is room stays back.
@@ -132,6 +134,8 @@ bugs! {
     SurplusRefilled,
     /// Clients pay nothing.
     ChargeForgotten,
+    /// A client without jobs stays listed under what it had used before.
+    RestingNotMoved,
     /// A start that had to wait has no time left for its hello.
     LaunchUnnoticed,
     /// A start that fails when it was given up is waited for.

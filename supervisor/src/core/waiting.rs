@@ -130,7 +130,10 @@ impl Core {
     }
 
     fn charge_client(&mut self, client: ClientId, nanos: i64) {
-        self.clients.charge(client, nanos);
+        match self.sabotage.is(Bug::RestingNotMoved) {
+            true => self.clients.charge_where_it_is_listed(client, nanos),
+            false => self.clients.charge(client, nanos),
+        }
         let used = self.clients.used(client);
         for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
             queue.set_used(client, used);

@@ -298,10 +298,12 @@ impl Connection {
     }
 
     /// Drops what is to be written, but for the rest of the message that is under way, and then as
-    /// [`Connection::goodbye`]: for a client that does not take its answers.
-    pub fn cut_off(&mut self, reason: &str) {
+    /// [`Connection::goodbye`]: for a client that does not take its answers. Returns how many bytes that rest has.
+    pub fn cut_off(&mut self, reason: &str) -> usize {
         self.outbox.cut();
+        let rest = self.outbox.len();
         self.goodbye(reason);
+        rest
     }
 
     /// Tells the client why, then as [`Connection::close_after_flush`]. A long reason is cut.

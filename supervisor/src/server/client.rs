@@ -10,7 +10,7 @@ use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
 use bytes::Bytes;
 use offload_protocol::messages::ToClient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// See the module's documentation.
@@ -41,6 +41,10 @@ pub(super) struct Client {
     pub(super) output_at: Instant,
     /// Whether it keeps up.
     pub(super) pace: Pace,
+    /// Bytes that were written to it.
+    written: u64,
+    /// Jobs whose outputs it has asked for, each with what has to be written until it has all of it.
+    collecting: VecDeque<(u64, JobId)>,
     /// What this process holds for it.
     pub(super) holdings: Holdings,
 }
@@ -66,6 +70,8 @@ impl Client {
             input_at: now,
             output_at: now,
             pace: Pace::default(),
+            written: 0,
+            collecting: VecDeque::new(),
             holdings: Holdings::default(),
         }
     }
@@ -155,8 +161,30 @@ impl Client {
             self.output_at = Instant::now();
             self.pace.took(before.saturating_sub(after));
         }
+        match &flushed {
+            Ok(_) => self.written += before.saturating_sub(after) as u64,
+            // What was to be written is dropped.
+            Err(_) => self.collecting.clear(),
+        }
         // A socket that fails has finished the connection, which is looked at next.
         matches!(flushed, Ok(Flushed::More))
+    }
+
+    /// The last message that it was sent is the output of this job: it is collected when that is written.
+    pub(super) fn collects(&mut self, job: JobId) {
+        self.collecting.push_back((self.written + self.connection.unsent() as u64, job));
+    }
+
+    /// Jobs whose outputs it has been given by now, to the last byte. They are named once.
+    pub(super) fn collected(&mut self) -> Vec<JobId> {
+        let written = self.collecting.iter().take_while(|(at, _)| *at <= self.written).count();
+        self.collecting.drain(..written).map(|(_, job)| job).collect()
+    }
+
+    /// It is told why it is parted from. What it has not taken is dropped, but for the message that is under way.
+    pub(super) fn cut_off(&mut self, why: &str) {
+        let last = self.written + self.connection.cut_off(why) as u64;
+        self.collecting.retain(|(at, _)| *at <= last);
     }
 
     /// Looks for what can go on.

@@ -236,11 +236,15 @@ impl Front {
         }
     }
 
-    /// Gives a client the output that it asked for. With that it is collected, if the client is there.
+    /// Gives a client the output that it asked for. It is collected when the last byte is written, and not if the client
+    /// is gone before.
     fn deliver_to_collector(&mut self, id: u64, ticket: u64, job: JobId, finished: Finished) {
+        let unsent = |front: &Front| front.clients.get(&id).map_or(0, |client| client.connection.unsent());
+        let before = unsent(self);
         self.deliver(id, ticket, finished);
-        if self.clients.contains_key(&id) {
-            self.hub.borrow_mut().collected(job);
+        let is_sent = unsent(self) > before;
+        if let Some(client) = self.clients.get_mut(&id).filter(|_| is_sent) {
+            client.collects(job);
         }
     }
 
@@ -350,6 +354,9 @@ impl Front {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.is_marked = false;
         let has_more_to_write = client.flush();
+        for job in client.collected() {
+            self.hub.borrow_mut().collected(job);
+        }
         // One that sends no more is let go when it has all that it asked for.
         let is_done = client.has_ended() && client.is_idle();
         if client.connection.is_finished() || is_done {

@@ -320,7 +320,7 @@ impl Front {
         let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
         client.pace.cut_off();
         client.output_at = Instant::now();
-        client.connection.cut_off(why);
+        client.cut_off(why);
         self.count_outputs(id);
         let name = account.escape_debug();
         self.hub.borrow().log().warn(format_args!("client {id} ({name}) is disconnected: {why}"));

@@ -82,7 +82,7 @@ impl Hub {
         self.finished.record(job)
     }
 
-    /// Somebody who asked for the output of a job was given it.
+    /// Somebody who asked for the output of a job has been given all of it.
     pub(crate) fn collected(&mut self, job: JobId) {
         if self.core.promises().kept_until(job).is_some() {
             self.tell(Event::Collected { job });

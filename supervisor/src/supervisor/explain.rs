@@ -5,11 +5,12 @@ use super::finished::Record;
 use super::orders::micros;
 use crate::core::ids::JobId;
 use crate::core::jobs::JobState;
-use crate::core::kept::Owner;
+use crate::core::kept::whose;
 use crate::core::outcome::human;
 use crate::core::registry::Class;
 use crate::core::{Explanation, Waiting};
 use crate::views::ExplanationView;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A forecast is never so exact that less should be said.
@@ -136,11 +137,12 @@ fn class(class: Class) -> &'static str {
     }
 }
 
-fn why_held((owner, kept, limit): &(Owner, u64, u64)) -> String {
+fn why_held((account, kept, free): &(Arc<str>, u64, u64)) -> String {
     format!(
-        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {owner} \
-         hold {kept} bytes, the limit is {limit}, and twice that for all; it goes on when results are collected, when \
-         their time is over, or when somebody waits for it"
+        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {} hold \
+         {kept} bytes, {free} bytes are free, and one client may keep as much as it leaves free; it goes on when \
+         results are collected, when their time is over, or, if anything is free, when somebody waits for it",
+        whose(account)
     )
 }
 

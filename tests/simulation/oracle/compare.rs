@@ -21,7 +21,7 @@ impl Oracle {
         self.compare_shares(now)?;
         self.compare_books(core)?;
         self.compare_memory(core)?;
-        self.compare_promises(core)?;
+        self.compare_promises(event, actions, core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
         // A tick may have brought about something that is due at once, but not again and again.

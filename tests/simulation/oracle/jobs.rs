@@ -6,7 +6,6 @@ use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
 use offload_supervisor::core::action::Ended;
 use offload_supervisor::core::event::{Event, JobRequest};
 use offload_supervisor::core::ids::{JobId, Mono, Ticket, WorkerId};
-use offload_supervisor::core::kept::Owner;
 use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,7 +27,6 @@ pub(super) struct JobBook {
     /// Length of its checkpoint.
     pub(super) checkpoint: u64,
     pub(super) client: String,
-    pub(super) owner: Owner,
     pub(super) deadline: Option<Mono>,
     timeout: Duration,
     /// Most attempts, if the submitter said so, and otherwise, if it may be run again.
@@ -243,7 +241,6 @@ impl Oracle {
             bytes: request.input_bytes,
             checkpoint: 0,
             client: request.client,
-            owner: request.owner,
             deadline: request.deadline.map(|deadline| now + deadline),
             timeout: request.timeout.unwrap_or(self.config.run_timeout),
             asked: request.attempts,

@@ -208,7 +208,10 @@ impl Oracle {
             }
             Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
             Event::Held { .. } | Event::Released { .. } => {}
-            Event::Awaited { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
+            Event::Awaited { .. }
+            | Event::Abandoned { .. }
+            | Event::Collected { .. }
+            | Event::LetterDropped { .. } => {}
         }
         Duty::Nothing
     }

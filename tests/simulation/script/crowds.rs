@@ -54,9 +54,9 @@ pub(super) fn hoard(
     wishes: &mut [(Mono, Wish)],
 ) {
     *config = few_workers(choices, tape, config.clone());
-    config.keep_results = 150 * MS;
+    config.keep_results = choices.pick(tape, &[150, 2000]) * MS;
     config.keep_keys = choices.pick(tape, &[100, 200]) * MS;
-    config.max_kept_bytes = choices.pick(tape, &[40 << 10, 20 << 10, 100 << 10]);
+    config.max_kept_bytes = choices.pick(tape, &[40 << 10, 20 << 10, 100 << 10, 400 << 10]);
     for (index, (at, wish)) in wishes.iter_mut().enumerate() {
         *at = *at + MS * index as u32;
         match wish {
@@ -65,6 +65,7 @@ pub(super) fn hoard(
                 request.task = choices.pick(tape, &["sum", "sum", "echo", "charge"]).to_owned();
             }
             Wish::CancelOf(of) if choices.chance(tape, 500) => *wish = Wish::AwaitOf(*of),
+            Wish::CancelOf(of) if choices.chance(tape, 300) => *wish = Wish::AbandonOf(*of),
             Wish::Configure(fresh) => fresh.max_kept_bytes = fresh.max_kept_bytes.max(40 << 10),
             _ => {}
         }

@@ -27,6 +27,13 @@ impl World {
                     _ => Event::LetterDropped { job },
                 }
             }
+            Wish::AbandonOf(wish) => {
+                let is_promised = |wish: &Wish| matches!(wish, Wish::Submit(request) if request.keeps_output);
+                match self.job_of.get(&wish).filter(|_| is_promised(&self.script.wishes[wish].1)) {
+                    Some(&job) => Event::Abandoned { job },
+                    None => return Ok(()),
+                }
+            }
             Wish::CancelUnknown => Event::Cancel { job: JobId(1 << 40) },
             Wish::Refuse => Event::Refused,
             Wish::Configure(config) => Event::Configure(config),
