@@ -29,6 +29,11 @@ pub enum Event {
         /// Which.
         job: JobId,
     },
+    /// Nobody waits for the end of a job any more: whoever submitted it is gone, and so are all others who waited.
+    Abandoned {
+        /// Which.
+        job: JobId,
+    },
     /// Somebody who asked for the output of a job that has ended was given it.
     Collected {
         /// Which.

@@ -8,6 +8,7 @@
 //!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
 //!              on_collected, on_awaited             promises.rs   Release
 //!              on_letter_dropped                    letters.rs    ForgetLetter
+//!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
 //!              on_launched, on_spawn_failed         starts.rs     Log
@@ -30,6 +31,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod abandoned;
 pub mod action;
 pub mod clients;
 pub mod config;
@@ -126,6 +128,8 @@ pub struct Core {
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
     places_changed: bool,
+    /// Jobs that wait and that nobody wants: they are ended before anything is given out.
+    unwanted: Vec<JobId>,
     /// Jobs that were cancelled because the supervisor ended.
     cut_short: u64,
     sabotage: Sabotage,
@@ -198,6 +202,7 @@ impl Core {
             rng: Rng::new(config.seed),
             last_worker: 0,
             places_changed: true,
+            unwanted: Vec::new(),
             cut_short: 0,
             sabotage: Sabotage::default(),
             config,
@@ -216,7 +221,11 @@ impl Core {
         match event {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
-            Event::Awaited { job } => self.on_awaited(job),
+            Event::Awaited { job } => {
+                self.want_again(job);
+                self.on_awaited(job);
+            }
+            Event::Abandoned { job } => self.on_abandoned(job),
             Event::Collected { job } => self.on_collected(job, actions),
             Event::LetterDropped { job } => self.on_letter_dropped(job),
             Event::Refused => self.tally.reject(),

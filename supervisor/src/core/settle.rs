@@ -16,6 +16,7 @@ use offload_protocol::nouns::OutcomeCode;
 
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
+        self.end_unwanted(now, actions);
         self.expire_waiting(now, actions);
         for program in &mut self.programs {
             program.probation.open_in_time(now);

@@ -152,6 +152,16 @@ impl Oracle {
             Event::Cancel { job } if self.live.contains(job) => {
                 return Duty::End(*job, OutcomeCode::Cancelled);
             }
+            Event::Abandoned { job } if !self.promises.has(*job) && self.live.contains(job) => {
+                let book = self.jobs.get_mut(job).expect("it lives");
+                book.is_abandoned = true;
+                if book.holder.is_none() {
+                    return Duty::End(*job, OutcomeCode::Cancelled);
+                }
+            }
+            Event::Awaited { job } => {
+                self.jobs.entry(*job).and_modify(|book| book.is_abandoned = false);
+            }
             Event::Hello { worker, tasks } => return self.hello(now, *worker, tasks, is_honest),
             Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),
             Event::Finished { worker, job, .. } => {
@@ -207,7 +217,7 @@ impl Oracle {
             }
             Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
             Event::Held { .. } | Event::Released { .. } => {}
-            Event::Awaited { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
+            Event::Abandoned { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
         }
         Duty::Nothing
     }
