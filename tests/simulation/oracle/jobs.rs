@@ -360,6 +360,7 @@ impl Oracle {
         if let (OutcomeCode::Ok, Event::Finished { output_bytes, .. }) = (ended.outcome, event) {
             self.memory.returned(&self.jobs[&id].client, *output_bytes);
         }
+        self.note_last_test(now, id);
         self.live.remove(&id);
         *self.ended.entry(ended.outcome).or_default() += 1;
         self.jobs.entry(id).and_modify(|book| book.outcome = Some(ended.outcome));

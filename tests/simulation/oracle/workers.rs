@@ -435,6 +435,17 @@ impl Oracle {
         }
     }
 
+    /// A job ends with a worker that may have ended before it had started it, and not for the first time: then the others
+    /// of which that is so have to wait, as if it were there still.
+    pub(super) fn note_last_test(&mut self, now: Mono, id: JobId) {
+        let book = &self.jobs[&id];
+        let Some(holder) = book.holder.filter(|worker| self.gone.contains(worker)) else { return };
+        let may_be_test = book.is_doubtful || (book.running_since.is_none() && book.unstarted > 0);
+        if let Some(worker) = self.workers.get(&holder).filter(|_| may_be_test) {
+            self.programs[worker.program].perhaps_unstarted_at = Some(now);
+        }
+    }
+
     /// What they had is nobody's now.
     pub(super) fn forget_the_dead(&mut self, now: Mono) {
         for worker in &self.gone {
