@@ -2,7 +2,7 @@
 
 use offload_protocol::nouns::OutcomeCode::*;
 use offload_supervisor::core::event::{Event, Key};
-use offload_supervisor::core::ids::JobId;
+use offload_supervisor::core::ids::{JobId, WorkerId};
 use offload_supervisor::core::kept::Owner;
 use offload_supervisor::exit::Exit;
 use std::time::Duration;
@@ -20,14 +20,19 @@ fn abandon(pool: &mut PoolUnderTest, job: JobId) {
     pool.event(Event::Abandoned { job });
 }
 
-/// The worker that has it, or is given it after a pause, ends without having started it.
-fn lose_unstarted(pool: &mut PoolUnderTest, job: JobId) {
-    let worker = loop {
+/// The worker that has it, or is given it after a pause.
+fn worker_with(pool: &mut PoolUnderTest, job: JobId) -> WorkerId {
+    loop {
         match pool.worker_with(job) {
-            Some(worker) => break worker,
+            Some(worker) => return worker,
             None => pool.wait(Duration::from_millis(100)),
         }
-    };
+    }
+}
+
+/// That worker ends without having started it.
+fn lose_unstarted(pool: &mut PoolUnderTest, job: JobId) {
+    let worker = worker_with(pool, job);
     pool.exit(worker, Exit::Signal(11));
 }
 
@@ -73,6 +78,7 @@ fn one_that_no_worker_lives_to_start_costs_no_more_of_them() {
     for _ in 0..5 {
         lose_unstarted(&mut pool, job);
     }
+    worker_with(&mut pool, job);
     abandon(&mut pool, job);
     assert_eq!(pool.outcome(job), None);
     lose_unstarted(&mut pool, job);
