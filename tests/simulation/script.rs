@@ -358,7 +358,7 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
 }
 
 fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usize, is_late: bool) -> Wish {
-    match choices.range(tape, 0, 115) {
+    match choices.range(tape, 0, 112) {
         0..68 => Wish::Submit(request(choices, tape, config)),
         68..82 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         82..83 => Wish::CancelUnknown,
@@ -368,8 +368,8 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
         }
         84..85 => Wish::Measure(choices.range(tape, 1, 20)),
         100..106 => Wish::CollectOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
-        106..111 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
-        113..116 => Wish::AbandonOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        106..109 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        109..111 => Wish::AbandonOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         111..113 => Wish::DropLetterOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
         85..88 => {
             let rising = index as u64 + 1;
