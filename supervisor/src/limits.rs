@@ -86,8 +86,8 @@ pub const LOST_ATTEMPTS_KEPT: usize = 8;
 /// Of so many of them, the last ones, all that the process printed last is kept.
 pub const LAST_LINES_KEPT: usize = 3;
 
-/// Most who can wait for the end of one job.
-pub const LISTENERS_MAX: usize = 1024;
+/// Most who can wait for the end of one job: each connection counts once, however often it asks.
+pub const LISTENERS_MAX: usize = 2048;
 
 /// Clients without jobs that are remembered for what they used ahead of the others.
 pub const RESTING_CLIENTS_MAX: usize = 1024;
@@ -135,8 +135,16 @@ pub const ANSWER_BACKLOG_MAX: usize = 64 << 10;
 /// Longest line of a worker's last words in a list of dead letters, in bytes; each of them has all in `dead show`.
 pub const LISTED_LINE_MAX: usize = 256;
 
-/// Most jobs that one client may wait for beside those that it submitted itself.
-pub const WAITS_MAX: usize = 10_000;
+/// Most waits of all clients together, beside that of each for the jobs which it submitted itself: for jobs of others, for
+/// jobs that were there already under the same key, and repeated ones. One client may have as many as are left free, so
+/// half of all if it is the only one.
+pub const WAITS_MAX: usize = 20_000;
+
+/// So many each client may have in any case.
+pub const WAITS_IN_ANY_CASE: usize = 16;
+
+/// How often one client may wait for one and the same job.
+pub const REPEATED_WAITS_MAX: usize = 16;
 
 /// Most bytes that wait to be written to one client before it is disconnected as too slow, beyond the message that
 /// is under way.
@@ -213,6 +221,9 @@ pub const MEMORY_OF_A_CONNECTION: u64 = 256 << 10;
 /// with (16 KiB).
 pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
 
+/// What one wait costs at the most, from when it is asked for until its answer is written (1 KiB).
+pub const MEMORY_OF_A_WAIT: u64 = 1 << 10;
+
 /// What the memory of the whole process depends on, and its bound.
 ///
 /// | what | how much |
@@ -222,6 +233,7 @@ pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
 /// | dead letters with their inputs | `max_dead_bytes` |
 /// | outputs that came when one of these was full, one a worker each; inputs of jobs that were cancelled on their way to a worker, one a worker | 3 x `workers` x `max_payload` |
 /// | workers, connections, jobs that wait, run or are remembered | [`MEMORY_OF_A_WORKER`], [`MEMORY_OF_A_CONNECTION`], [`MEMORY_OF_A_JOB`] each |
+/// | those who wait for jobs of others: [`WAITS_MAX`] and [`WAITS_IN_ANY_CASE`] for each connection | [`MEMORY_OF_A_WAIT`] each |
 /// | reports of ended jobs | [`HISTORY_BYTES_MAX`] |
 /// | the process itself | [`MEMORY_OF_ITS_OWN`] |
 #[derive(Clone, Copy, Debug)]
@@ -264,6 +276,7 @@ impl Memory {
             + self.workers * (3 * self.max_payload + MEMORY_OF_A_WORKER)
             + self.connections * MEMORY_OF_A_CONNECTION
             + self.jobs * MEMORY_OF_A_JOB
+            + (WAITS_MAX as u64 + self.connections * WAITS_IN_ANY_CASE as u64) * MEMORY_OF_A_WAIT
             + HISTORY_BYTES_MAX
             + MEMORY_OF_ITS_OWN
     }

@@ -22,6 +22,7 @@ mod pace;
 mod patience;
 mod reload;
 mod turns;
+mod waits;
 
 use crate::config::Shown;
 use crate::core::outcome::human;
@@ -42,11 +43,12 @@ use reload::{Asker, Reloads};
 pub use reload::{Configuration, Ignored, Reload};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use waits::AllWaits;
 
 /// How long the last answers may take.
 const PARTING_MAX: Duration = Duration::from_secs(1);
@@ -155,8 +157,9 @@ struct Front {
     is_signalled: bool,
     /// Why it ends, where that is not somebody's wish.
     end: Option<ServerEnd>,
-    /// Who waits for the end.
-    farewells: Vec<(u64, u64)>,
+    /// Who waits for the end, and under which ticket.
+    farewells: BTreeSet<(u64, u64)>,
+    waits: AllWaits,
     hold: Option<Hold>,
 }
 
@@ -215,7 +218,8 @@ impl Server {
                 is_stopping: false,
                 is_signalled: false,
                 end: None,
-                farewells: Vec::new(),
+                farewells: BTreeSet::new(),
+                waits: AllWaits::default(),
             })
         });
         front.borrow_mut().listen(listener)?;

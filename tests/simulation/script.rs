@@ -61,7 +61,7 @@ pub(crate) enum Wish {
     CancelOf(usize),
     /// Somebody waits for the job of this wish.
     AwaitOf(usize),
-    /// Nobody waits for the job of this wish any more, of which something is promised.
+    /// Nobody waits any more for the job of this wish: its client is gone.
     AbandonOf(usize),
     /// Somebody is given the output of the job of this wish.
     CollectOf(usize),
@@ -238,15 +238,8 @@ impl Script {
             CoreConfig { window_max, max_restarts, cancel_grace, ..few_workers(choices, tape, drawn) };
         let share = choices.pick(tape, &[50, 20, 100, 300]);
         let tasks = choices.pick(tape, &[&["echo", "echo", "note", "echo", "sum"][..], &["note"]]);
-        let deadly = choices.pick(
-            tape,
-            &[
-                &[Guilt::Crashes, Guilt::Hangs, Guilt::DiesUnstarted][..],
-                &[Guilt::Crashes],
-                &[Guilt::Hangs],
-                &[Guilt::DiesUnstarted],
-            ],
-        );
+        let all = [Guilt::Crashes, Guilt::Hangs, Guilt::DiesUnstarted];
+        let deadly = choices.pick(tape, &[&all[..], &all[..1], &all[1..2], &all[2..]]);
         let (mut wishes, mut guilt, mut now) = (Vec::new(), BTreeMap::new(), Mono::default());
         for index in 0..choices.pick(tape, &[60, 120, 200]) {
             let is_first = index < FIRST_GOOD;
@@ -267,7 +260,9 @@ impl Script {
         for &index in guilt.keys() {
             if choices.chance(tape, 300) {
                 let at = wishes[index].0 + choices.delay(tape, 20 * MS);
-                wishes.push((at, Wish::CancelOf(index)));
+                let is_abandoned = choices.chance(tape, 500);
+                let wish = if is_abandoned { Wish::AbandonOf(index) } else { Wish::CancelOf(index) };
+                wishes.push((at, wish));
             }
         }
         let readers = BTreeMap::new();
@@ -374,8 +369,8 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
         }
         84..85 => Wish::Measure(choices.range(tape, 1, 20)),
         100..106 => Wish::CollectOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
-        106..111 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
-        113..116 => Wish::AbandonOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        106..109 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        109..111 => Wish::AbandonOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         111..113 => Wish::DropLetterOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
         85..88 => {
             let rising = index as u64 + 1;

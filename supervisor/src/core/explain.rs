@@ -34,6 +34,8 @@ pub struct Explanation {
     pub is_suspect: bool,
     /// Workers in a row that had no other job and ended before they had started it.
     pub unstarted: u32,
+    /// Nobody wants it any more: it is not tried again.
+    pub is_abandoned: bool,
     /// The attempts that were lost.
     pub lost: Vec<LostAttempt>,
     /// How far it is.
@@ -91,6 +93,7 @@ impl Core {
             crashes: (job.crashes, self.attempts_allowed(job)),
             is_suspect: job.is_suspect,
             unstarted: job.unstarted,
+            is_abandoned: job.is_abandoned,
             lost: job.lost.clone(),
             progress: job.progress,
             checkpoint_bytes: job.checkpoint_bytes,

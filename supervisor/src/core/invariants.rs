@@ -147,6 +147,10 @@ impl Core {
         ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
             format!("{id} was lost too often")
         })?;
+        ensure(!job.is_abandoned || job.state.is_with_a_worker(), || {
+            format!("{id} waits, and nobody wants it")
+        })?;
+        ensure(!job.is_abandoned || !self.promises.has(id), || format!("{id} is promised, and abandoned"))?;
         ensure(job.unstarted == 0 || job.is_suspect, || format!("{id} was lost and is no suspect"))
     }
 

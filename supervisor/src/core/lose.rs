@@ -7,7 +7,8 @@
 //!   it ran                          blamed: tried again if it may be, or ended; its client pays for the worker
 //!   it ran, was not the reason      innocent: given back; if it must not run twice, nobody knows what it has done
 //!   it had not been started         innocent: given back, however often that happens
-//!   ... and was the only one        innocent: given back; when it happens again, ever more slowly, and its client pays
+//!   ... and was the only one        innocent: given back; when it happens again, ever more slowly, and its client pays;
+//!                                   when it goes on like this (`probation.rs`), it ends as unavailable
 //! ```
 //!
 //! All of them are suspects from then on and share no worker with others (`settle.rs`), so that the next death, if one of
@@ -17,10 +18,10 @@ use super::action::{Actions, LostAttempt};
 use super::ids::{JobId, Mono, Place, SlotIndex};
 use super::jobs::Job;
 use super::outcome::{self, human};
-use super::probation::UNSTARTED_MAX;
+use super::probation::{LATE_TESTS_MAX, UNSTARTED_MAX};
 use super::sabotage::Bug;
 use super::slots::{Cause, Load, Running, SlotState, Worker};
-use super::{Charge, Core, Ending};
+use super::{Charge, Core, Ending, Phase};
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
@@ -178,7 +179,23 @@ impl Core {
         if was_alone && unstarted >= UNSTARTED_MAX {
             self.keep_back(now, id, end);
         }
+        if self.is_hopeless(id) {
+            let message = format!(
+                "{unstarted} workers in a row ended before they had started it, the last one with {}",
+                end.exit
+            );
+            let error = outcome::error(OutcomeCode::Unavailable, message);
+            return self.finish(now, id, Ending::of(error), actions);
+        }
         self.try_again(id);
+    }
+
+    /// Whether it is time to say that no worker will live to start this job.
+    fn is_hopeless(&self, id: JobId) -> bool {
+        let is_ending = matches!(self.phase, Phase::Draining { .. });
+        let most = if is_ending { 1 } else { LATE_TESTS_MAX };
+        let is_over = self.jobs.get(id).is_some_and(|job| job.late_tests >= most);
+        is_over && !self.sabotage.is(Bug::HopelessTriedForEver)
     }
 
     /// It may be chance that no worker lives to start a job, but each time takes a worker, which others could use. So it
@@ -192,7 +209,12 @@ impl Core {
         // The program of that worker, which may have ceased to offer the task by its end.
         if let Some(place) = end.place {
             let program = self.slots[place.slot].program;
-            self.programs[program].probation.failed(now, id, &self.config, &mut self.rng);
+            let probation = &mut self.programs[program].probation;
+            probation.failed(now, id, &self.config, &mut self.rng);
+            let is_late = probation.is_slowest(&self.config);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.late_tests += u32::from(is_late);
+            }
         }
     }
 

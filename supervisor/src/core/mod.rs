@@ -8,6 +8,7 @@
 //!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
 //!              on_collected, on_awaited, ...        promises.rs   Release
 //!              on_letter_dropped                    letters.rs    ForgetLetter
+//!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
 //!              on_launched, on_spawn_failed         starts.rs     Log
@@ -31,6 +32,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod abandoned;
 pub mod action;
 pub mod clients;
 pub mod config;
@@ -133,6 +135,8 @@ pub struct Core {
     places_changed: bool,
     /// More jobs are to be held back, or let go on, than one event may move.
     has_more_to_move: bool,
+    /// Jobs that wait and that nobody wants: they are ended before anything is given out.
+    unwanted: Vec<JobId>,
     /// Jobs that were cancelled because the supervisor ended.
     cut_short: u64,
     sabotage: Sabotage,
@@ -207,6 +211,7 @@ impl Core {
             last_worker: 0,
             places_changed: true,
             has_more_to_move: false,
+            unwanted: Vec::new(),
             cut_short: 0,
             sabotage: Sabotage::default(),
             config,
@@ -225,8 +230,14 @@ impl Core {
         match event {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
-            Event::Awaited { job } => self.on_awaited(job),
-            Event::Abandoned { job } => self.on_unawaited(job),
+            Event::Awaited { job } => {
+                self.want_again(job);
+                self.on_awaited(job);
+            }
+            Event::Abandoned { job } => {
+                self.on_unawaited(job);
+                self.on_abandoned(job);
+            }
             Event::Collected { job } => self.on_collected(job, actions),
             Event::LetterDropped { job } => self.on_letter_dropped(job),
             Event::Refused => self.tally.reject(),

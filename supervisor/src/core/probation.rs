@@ -2,6 +2,10 @@
 //! as it takes; but each time costs a worker, which others could use, so they are tried one at a time and ever more
 //! slowly. They wait in a queue of their own, behind nobody and before nobody.
 //!
+//! Not for ever: whoever waits for one, be it a client, a batch or a drain, would never be told anything. When so many
+//! tests of a job have failed with the longest pause between them that there is no hope, it ends as unavailable, which
+//! blames nobody. While draining one such test is enough.
+//!
 //! ```text
 //!            one is given to a worker              the worker ends before it has started it
 //!   Open ----------------------------> Testing ------------------------------------------> Closed, ever longer
@@ -17,6 +21,10 @@ use super::rng::Rng;
 
 /// With so many workers in a row that ended before they had started it, and had no other job, a job is on probation.
 pub(super) const UNSTARTED_MAX: u32 = 2;
+
+/// So many tests of one job fail with the longest pause between them before it is given up: by default it has been tried
+/// for a minute and more by then.
+pub(super) const LATE_TESTS_MAX: u32 = 12;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +106,11 @@ impl Probation {
         }
     }
 
+    /// Whether the pauses do not get any longer.
+    pub(super) fn is_slowest(&self, config: &CoreConfig) -> bool {
+        backoff(self.failures, config) >= config.backoff_max
+    }
+
     /// When it opens, if time opens it.
     pub(super) fn opens_at(&self) -> Option<Mono> {
         match self.gate {
@@ -130,6 +143,7 @@ mod tests {
             probation.failed(now, JobId(1), &config, &mut rng);
             let until = probation.opens_at().unwrap_or_default();
             assert!(until - now >= Duration::from_millis(least));
+            assert_eq!(probation.is_slowest(&config), least == 5000);
             probation.open_in_time(now);
             assert!(!probation.is_open());
             now = until;

@@ -44,7 +44,7 @@ impl Core {
         let started = self.running(now, id, attempt);
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
-            job.unstarted = 0;
+            (job.unstarted, job.late_tests) = (0, 0);
             self.programs[self.slots[slot].program].probation.passed(id);
             job.state = JobState::Running { worker, started_at: now };
         }

@@ -56,6 +56,10 @@ bugs! {
     NeverKilled,
     /// A job is given up when some workers have ended before they had started it.
     ReturnsLimited,
+    /// A job that no worker lives to start is tried for as long as anybody lets it.
+    HopelessTriedForEver,
+    /// A job that nobody wants any more is tried again.
+    AbandonedTriedAgain,
     /// A job whose worker has ended is given to workers that have others, or others are given to its worker.
     SuspectsHaveCompany,
     /// A job whose worker has ended lets others in between its steps.

@@ -19,6 +19,7 @@ pub(super) const MOVED_MAX: usize = 64;
 
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
+        self.end_unwanted(now, actions);
         self.expire_waiting(now, actions);
         for program in &mut self.programs {
             program.probation.open_in_time(now);

@@ -181,6 +181,8 @@ impl Core {
             crashes: 0,
             is_suspect: false,
             unstarted: 0,
+            late_tests: 0,
+            is_abandoned: false,
             promise: Promise::default(),
             ran_under: RanUnder::default(),
             ran_before: Duration::ZERO,

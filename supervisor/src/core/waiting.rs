@@ -49,6 +49,7 @@ impl Core {
     /// noticed.
     pub(super) fn enqueue(&mut self, id: JobId) {
         self.expect_no_output(id);
+        self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };
         let Some(task) = self.registry.find(&job.task_name) else { return self.park(id) };
         let expected = self.registry.task(task).expected(job.input_bytes);

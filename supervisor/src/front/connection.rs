@@ -141,8 +141,13 @@ struct Coming {
 #[derive(Debug)]
 enum State {
     Greeting,
-    Open { client: String },
-    Closing,
+    Open {
+        client: String,
+    },
+    /// Requests that were read before may still be handled, and are that client's.
+    Closing {
+        client: String,
+    },
 }
 
 impl Connection {
@@ -166,11 +171,11 @@ impl Connection {
     }
 
     /// What the client calls itself, at most [`LABEL_MAX`](offload_protocol::limits::LABEL_MAX) bytes without
-    /// control characters. Empty unless the connection is open and the client has named itself.
+    /// control characters. Empty until it has introduced itself, and if it has no name.
     pub fn client(&self) -> &str {
         match &self.state {
-            State::Open { client } => client,
-            State::Greeting | State::Closing => "",
+            State::Open { client } | State::Closing { client } => client,
+            State::Greeting => "",
         }
     }
 
@@ -226,7 +231,7 @@ impl Connection {
 
     /// Whether nothing is left to do but to drop it.
     pub fn is_finished(&self) -> bool {
-        matches!(self.state, State::Closing) && self.outbox.is_empty()
+        matches!(self.state, State::Closing { .. }) && self.outbox.is_empty()
     }
 
     /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and hands at most
@@ -243,7 +248,7 @@ impl Connection {
         room: &mut FindRoom<'_>,
         sink: &mut dyn FnMut(Request),
     ) -> Result<Received, ConnectionError> {
-        if matches!(self.state, State::Closing) {
+        if matches!(self.state, State::Closing { .. }) {
             return Ok(Received::Ended);
         }
         let result = self.read_and_hand_over(room, sink);
@@ -259,7 +264,7 @@ impl Connection {
     /// [`EncodeError`] if the message is longer than the wire allows; nothing was appended.
     pub fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         match self.state {
-            State::Closing => Ok(()),
+            State::Closing { .. } => Ok(()),
             State::Greeting | State::Open { .. } => self.outbox.push(message, payload),
         }
     }
@@ -294,7 +299,7 @@ impl Connection {
 
     /// Reads no more, and is finished when what is to be written is written.
     pub fn close_after_flush(&mut self) {
-        self.state = State::Closing;
+        self.state = State::Closing { client: self.client().to_owned() };
     }
 
     /// Drops what is to be written, but for the rest of the message that is under way, and then as
@@ -439,7 +444,7 @@ impl Connection {
 
     fn abandon(&mut self) {
         self.outbox = Outbox::new();
-        self.state = State::Closing;
+        self.close_after_flush();
     }
 }
 

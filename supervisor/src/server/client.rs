@@ -3,6 +3,7 @@
 use super::accept::Standing;
 use super::holdings::Holdings;
 use super::pace::Pace;
+use super::waits::Waits;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, LoopHandle};
 use crate::front::{Connection, Flushed, Request};
@@ -18,12 +19,8 @@ pub(super) struct Client {
     pub(super) connection: Connection,
     watcher: HandleId,
     interest: Interest,
-    /// Jobs whose end this client is to be told, by itself.
-    pub(super) jobs: BTreeSet<JobId>,
-    /// Jobs, its own or not, that it asked to be told about later.
-    pub(super) waits: usize,
-    /// Jobs that it submitted and will be told about, also such as were there already under the same key.
-    pub(super) awaited: usize,
+    /// Jobs of which it is to be told the end.
+    pub(super) waits: Waits,
     /// Requests that are answered later, when something is over.
     pub(super) owed: BTreeSet<u64>,
     /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
@@ -56,9 +53,7 @@ impl Client {
             connection,
             watcher,
             interest: Interest::READ,
-            jobs: BTreeSet::new(),
-            waits: 0,
-            awaited: 0,
+            waits: Waits::default(),
             owed: BTreeSet::new(),
             asked: None,
             has_a_turn: false,
@@ -98,7 +93,7 @@ impl Client {
 
     /// Whether an answer to it is due, now or when something is over.
     pub(super) fn is_awaiting(&self) -> bool {
-        self.asked.is_some() || self.awaited + self.waits > 0 || !self.owed.is_empty()
+        self.asked.is_some() || !self.waits.is_empty() || !self.owed.is_empty()
     }
 
     /// Whether it asks for nothing and waits for nothing.
@@ -211,8 +206,10 @@ impl Client {
         self.connection.close_after_flush();
     }
 
-    pub(super) fn unwatch(self, handle: &LoopHandle) {
+    /// Returns what it still waited for.
+    pub(super) fn unwatch(self, handle: &LoopHandle) -> Waits {
         // Closing a watcher fails only if it is closed.
         let _ = handle.close(self.watcher, |_| ());
+        self.waits
     }
 }

@@ -9,8 +9,6 @@ use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, Readiness};
 use crate::front::{Connection, ConnectionError, Received, Request};
 use crate::job::{Finished, Job};
-use crate::limits::{CONNECTIONS_MAX, WAITS_MAX};
-use crate::supervisor::Listener;
 use bytes::Bytes;
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, MESSAGE_MAX};
 use offload_protocol::messages::{ToClient, View};
@@ -107,20 +105,14 @@ impl Front {
             Request::Cancel { ticket, job } => self.cancel(id, ticket, &job),
             Request::Show { ticket, view } => self.show(id, ticket, view),
             Request::Page { ticket, view, after, limit } => self.show_page(id, ticket, view, &after, limit),
-            Request::Drain { ticket, limit } => {
-                self.remember_farewell(id, ticket);
-                self.drain(limit);
-            }
-            Request::Stop { ticket } => {
-                self.remember_farewell(id, ticket);
-                self.stop();
-            }
+            Request::Drain { ticket, limit } if self.owe_farewell(id, ticket) => self.drain(limit),
+            Request::Stop { ticket } if self.owe_farewell(id, ticket) => self.stop(),
             Request::Explain { ticket, job } => self.explain(id, ticket, &job),
             Request::Dead { ticket, deed, job } => self.dead(id, ticket, deed, &job),
             Request::Reload { ticket } if self.owe(id, ticket) => {
                 self.reload(Asker::Client { id, ticket });
             }
-            Request::Reload { .. } => {}
+            Request::Drain { .. } | Request::Stop { .. } | Request::Reload { .. } => {}
             Request::TooLarge { ticket, length } => {
                 self.hub.borrow_mut().refused();
                 let limit = self.hub.borrow().config().max_payload;
@@ -135,59 +127,24 @@ impl Front {
     }
 
     fn submit(&mut self, id: u64, ticket: u64, job: Job, detach: bool) {
-        let listener = (!detach).then(|| self.listener_for(id, ticket));
-        let submitted = self.hub.borrow_mut().submit(job, detach, listener);
-        match submitted {
-            Ok(submitted) => {
-                let name = self.hub.borrow().name(submitted.job);
-                self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
-                if let Some(client) = self.clients.get_mut(&id).filter(|_| !detach) {
-                    client.awaited += 1;
-                }
-                let is_its_own = !detach && !submitted.is_known;
-                if let Some(client) = self.clients.get_mut(&id).filter(|_| is_its_own) {
-                    client.jobs.insert(submitted.job);
-                }
+        let listener = (!detach).then(|| self.listener_for(id));
+        let submitted = self.hub.borrow_mut().submit(job, detach, listener).map_err(|refused| refused.error);
+        let submitted = submitted.and_then(|submitted| match detach {
+            true => Ok(submitted.job),
+            false => {
+                self.await_submitted(id, ticket, submitted.job, submitted.is_known).map(|()| submitted.job)
             }
-            Err(refused) => self.refuse(id, ticket, &refused.error),
+        });
+        match submitted {
+            Ok(job) => {
+                let name = self.hub.borrow().name(job);
+                self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
+            }
+            Err(error) => self.refuse(id, ticket, &error),
         }
     }
 
-    /// Tells the client how the job ended.
-    fn listener_for(&self, id: u64, ticket: u64) -> Listener {
-        let me = self.me.clone();
-        Listener::that_holds(move |finished, _held, _cx| {
-            Front::with(&me, |front| {
-                let job = front.hub.borrow().find(&finished.report.job);
-                if let (Some(client), Some(job)) = (front.clients.get_mut(&id), job) {
-                    client.jobs.remove(&job);
-                }
-                if let Some(client) = front.clients.get_mut(&id) {
-                    client.awaited -= 1;
-                }
-                front.deliver(id, ticket, finished);
-            });
-        })
-    }
-
-    /// As [`Front::listener_for`], for a client that asked for any job by its name.
-    fn waiter_for(&self, id: u64, ticket: u64) -> Listener {
-        let me = self.me.clone();
-        Listener::that_holds(move |finished, _held, _cx| {
-            Front::with(&me, |front| {
-                if let Some(client) = front.clients.get_mut(&id) {
-                    client.waits -= 1;
-                }
-                let job = front.hub.borrow().find(&finished.report.job);
-                match job {
-                    Some(job) => front.deliver_to_collector(id, ticket, job, finished),
-                    None => front.deliver(id, ticket, finished),
-                }
-            });
-        })
-    }
-
-    fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
+    pub(super) fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
         let Finished { report, output } = finished;
         self.send(id, &ToClient::Finished { ticket, report: presentable(report) }, &output);
         // Whatever is small is counted at the end of the turn.
@@ -196,30 +153,7 @@ impl Front {
         }
     }
 
-    fn wait(&mut self, id: u64, ticket: u64, name: &str) {
-        match self.find(id, ticket, name) {
-            Some(job) if self.hub.borrow().is_live(job) => {
-                let Some(client) = self.clients.get_mut(&id) else { return };
-                if client.waits >= WAITS_MAX {
-                    let message = format!("this client waits for {WAITS_MAX} jobs, which is the limit");
-                    return self.reject(id, ticket, OutcomeCode::Overloaded, &message);
-                }
-                client.waits += 1;
-                let listener = self.waiter_for(id, ticket);
-                let listens = self.hub.borrow_mut().listen(job, listener);
-                if listens.is_err() {
-                    if let Some(client) = self.clients.get_mut(&id) {
-                        client.waits -= 1;
-                    }
-                    self.reject(id, ticket, OutcomeCode::Overloaded, "too many wait for this job");
-                }
-            }
-            Some(_) => self.result(id, ticket, name),
-            None => {}
-        }
-    }
-
-    fn result(&mut self, id: u64, ticket: u64, name: &str) {
+    pub(super) fn result(&mut self, id: u64, ticket: u64, name: &str) {
         let Some(job) = self.find(id, ticket, name) else { return };
         if self.hub.borrow().is_live(job) {
             let message = "the job has not ended; `offload wait` waits for it";
@@ -238,7 +172,7 @@ impl Front {
 
     /// Gives a client the output that it asked for. It is collected when the last byte is written, and not if the client
     /// is gone before.
-    fn deliver_to_collector(&mut self, id: u64, ticket: u64, job: JobId, finished: Finished) {
+    pub(super) fn deliver_to_collector(&mut self, id: u64, ticket: u64, job: JobId, finished: Finished) {
         let unsent = |front: &Front| front.clients.get(&id).map_or(0, |client| client.connection.unsent());
         let before = unsent(self);
         self.deliver(id, ticket, finished);
@@ -258,7 +192,7 @@ impl Front {
     }
 
     /// The job of this name; if there is none, the client is told.
-    fn find(&mut self, id: u64, ticket: u64, name: &str) -> Option<JobId> {
+    pub(super) fn find(&mut self, id: u64, ticket: u64, name: &str) -> Option<JobId> {
         let found = {
             let hub = self.hub.borrow();
             hub.find(name).filter(|job| hub.is_live(*job) || hub.look_up(*job).is_some())
@@ -282,13 +216,6 @@ impl Front {
             View::Status => self.answer(id, ticket, &hub.status(io_pool)),
             View::Tasks => self.answer(id, ticket, &hub.tasks()),
             View::Workers | View::Jobs | View::Dead => self.show_list(id, ticket, view),
-        }
-    }
-
-    /// Remembers whom to tell when all is over; more often than the bound nobody needs to be told.
-    fn remember_farewell(&mut self, id: u64, ticket: u64) {
-        if self.farewells.len() < CONNECTIONS_MAX && self.owe(id, ticket) {
-            self.farewells.push((id, ticket));
         }
     }
 
@@ -339,10 +266,11 @@ impl Front {
         }
     }
 
-    /// Once a turn: some long answers are made, every client with something to write is written to once, and read on where
+    /// Once a turn: some of those who are gone leave their jobs, some long answers are made, every client with something to write is written to once, and read on where
     /// that was put off.
     fn end_turn(&mut self) {
         self.turn_ends = false;
+        self.let_them_leave();
         self.take_turns();
         for id in std::mem::take(&mut self.to_serve) {
             self.serve(id);
@@ -378,21 +306,16 @@ impl Front {
         self.watch_patience(id);
     }
 
-    /// A client is gone. Of the jobs that it submitted and did not detach those that wait are cancelled, unless somebody
-    /// else waits for them or they have a key, by which the client may come back; those that run are let finish.
+    /// A client is gone. Jobs for which nobody else waits are cancelled if they wait, and let finish if they run, unless
+    /// they are detached or have a key, by which the client may come back.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.release_all(&client.holdings);
-        for &job in &client.jobs {
-            let is_unwanted = {
-                let hub = self.hub.borrow();
-                hub.is_waiting(job) && !hub.is_shared(job)
-            };
-            if is_unwanted {
-                self.hub.borrow_mut().cancel(job);
-            }
+        for ticket in &client.owed {
+            self.farewells.remove(&(id, *ticket));
         }
-        client.unwatch(&self.handle);
+        let waits = client.unwatch(&self.handle);
+        self.leave_all(id, waits);
     }
 }
 

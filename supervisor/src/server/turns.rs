@@ -97,6 +97,15 @@ impl Front {
         true
     }
 
+    /// The same for an answer that is given when all is over.
+    pub(super) fn owe_farewell(&mut self, id: u64, ticket: u64) -> bool {
+        let is_owed = self.owe(id, ticket);
+        if is_owed {
+            self.farewells.insert((id, ticket));
+        }
+        is_owed
+    }
+
     /// Takes note that this request is answered.
     pub(super) fn settle(&mut self, id: u64, ticket: u64) {
         if let Some(client) = self.clients.get_mut(&id) {

@@ -66,9 +66,14 @@ impl Hub {
         if job.unstarted > 1 {
             reasons.push(format!(
                 "{} workers in a row ended before they had started it: such jobs are tried one at a time and ever more \
-                 slowly",
+                 slowly, and given up in the end",
                 job.unstarted
             ));
+        }
+        if job.is_abandoned {
+            reasons.push(
+                "its client is gone, and nobody waits for it: it may end, and is not tried again".to_owned(),
+            );
         }
         if job.is_suspect {
             reasons.push(

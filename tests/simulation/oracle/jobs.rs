@@ -10,6 +10,9 @@ use offload_supervisor::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// So many workers, and the first one before them, end before they have started a job until it may be given up.
+const HOPELESS_AFTER: u32 = 12;
+
 /// How a run really ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
@@ -48,6 +51,8 @@ pub(super) struct JobBook {
     pub(super) is_suspect: bool,
     /// Workers in a row that had nothing else and ended before they had started it.
     pub(super) unstarted: u32,
+    /// Nobody wants it any more.
+    pub(super) is_abandoned: bool,
     /// It runs in steps, and its worker promised that it may be lost.
     pub(super) lets_others_in: bool,
     /// It was really run by a process that did not promise that it may be run twice.
@@ -255,6 +260,7 @@ impl Oracle {
             running_since: None,
             is_suspect: false,
             unstarted: 0,
+            is_abandoned: false,
             lets_others_in: false,
             ran_once: false,
             goes_on: false,
@@ -351,6 +357,7 @@ impl Oracle {
         if let (OutcomeCode::Ok, Event::Finished { output_bytes, .. }) = (ended.outcome, event) {
             self.memory.returned(&self.jobs[&id].client, *output_bytes);
         }
+        self.note_last_test(now, id);
         self.live.remove(&id);
         *self.ended.entry(ended.outcome).or_default() += 1;
         self.jobs.entry(id).and_modify(|book| book.outcome = Some(ended.outcome));
@@ -406,6 +413,13 @@ impl Oracle {
         })
     }
 
+    /// Whether so many workers have ended before they had started a job, with the one that has just ended, that it may be
+    /// given up.
+    fn is_hopeless(&self, book: &JobBook) -> bool {
+        let tests = if self.is_draining { 1 } else { HOPELESS_AFTER };
+        book.is_doubtful || (book.running_since.is_none() && book.unstarted > tests - 1)
+    }
+
     /// Whether what really happened allows this outcome at this event.
     fn is_legal(&self, now: Mono, event: &Event, id: JobId, book: &JobBook, ended: &Ended) -> bool {
         let has_run = |of: WorkerId, named: u32, how: Ran| {
@@ -435,7 +449,7 @@ impl Oracle {
                     && (book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped)
             }
             (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
-            (OutcomeCode::Cancelled, _) => self.is_stopping,
+            (OutcomeCode::Cancelled, _) => self.is_stopping || (is_free && book.is_abandoned),
             (OutcomeCode::WorkerCrashed, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;
                 is_its_exit && was_lost && (book.is_doubtful || (book.allowed() == 1 && !is_innocent))
@@ -455,7 +469,8 @@ impl Oracle {
                 is_its_exit && was_lost && is_last && is_for_another
             }
             (OutcomeCode::Unavailable, _) => {
-                is_free && self.programs.iter().any(|program| program.may_refuse(self.least_restarts))
+                let no_worker = self.programs.iter().any(|program| program.may_refuse(self.least_restarts));
+                is_free && (no_worker || (is_its_exit && self.is_hopeless(book)))
             }
             (OutcomeCode::UnknownTask, _) => is_free && self.is_unknown(&book.task),
             (OutcomeCode::BadRequest, _) => is_free,

@@ -90,6 +90,13 @@ impl PromiseBooks {
     }
 }
 
+impl PromiseBooks {
+    /// Whether something was promised of this job.
+    pub(super) fn has(&self, job: JobId) -> bool {
+        self.promises.contains_key(&job)
+    }
+}
+
 impl Oracle {
     /// Whether the key stands for a job already, and for the same.
     pub(super) fn known(&self, request: &JobRequest) -> Option<(JobId, bool)> {

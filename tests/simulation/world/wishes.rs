@@ -19,19 +19,16 @@ impl World {
                 Some(&job) => Event::Cancel { job },
                 None => return Ok(()),
             },
-            Wish::AwaitOf(wish) | Wish::CollectOf(wish) | Wish::DropLetterOf(wish) => {
+            Wish::AwaitOf(wish)
+            | Wish::AbandonOf(wish)
+            | Wish::CollectOf(wish)
+            | Wish::DropLetterOf(wish) => {
                 let Some(&job) = self.job_of.get(&wish) else { return Ok(()) };
                 match self.script.wishes[index].1 {
                     Wish::AwaitOf(_) => Event::Awaited { job },
+                    Wish::AbandonOf(_) => Event::Abandoned { job },
                     Wish::CollectOf(_) => Event::Collected { job },
                     _ => Event::LetterDropped { job },
-                }
-            }
-            Wish::AbandonOf(wish) => {
-                let is_promised = |wish: &Wish| matches!(wish, Wish::Submit(request) if request.keeps_output);
-                match self.job_of.get(&wish).filter(|_| is_promised(&self.script.wishes[wish].1)) {
-                    Some(&job) => Event::Abandoned { job },
-                    None => return Ok(()),
                 }
             }
             Wish::CancelUnknown => Event::Cancel { job: JobId(1 << 40) },

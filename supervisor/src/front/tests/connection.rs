@@ -166,6 +166,7 @@ fn whoever_breaks_the_protocol_is_told_how_and_nothing_more_is_read() {
         let error = pair.receive().unwrap_err();
         assert!(error.contains("protocol violation") && error.contains(how), "{error}");
         assert_eq!(pair.requests, [submitted(1, b"before")]);
+        assert_eq!(pair.connection.client(), "tester", "what came before is handled as that client's");
         pair.peer.say(&frame(&submit(2), b"after"));
         assert_eq!(pair.receive(), Ok(Received::Ended));
         assert_eq!(pair.requests.len(), 1);
