@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop;
-//! who is let in says `server/accept.rs`, who is answered next `server/turns.rs`, who is let go `server/patience.rs`.
+//! who is let in says `server/accept.rs`, who is heard and answered next `server/turns.rs`, who is let go `server/patience.rs`.
 
 mod accept;
 mod address;
@@ -20,6 +20,7 @@ mod descriptors;
 mod holdings;
 mod pace;
 mod patience;
+mod processes;
 mod reload;
 mod turns;
 
@@ -37,15 +38,17 @@ use crate::workers::orphans::{self, Killed};
 use client::Client;
 use descriptors::Descriptors;
 use patience::Patience;
+use processes::Processes;
 use reload::{Asker, Reloads};
 pub use reload::{Configuration, Ignored, Reload};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use turns::Line;
 
 /// How long the last answers may take.
 const PARTING_MAX: Duration = Duration::from_secs(1);
@@ -135,10 +138,11 @@ struct Front {
     programs: Vec<Program>,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
-    /// Clients with something to write, or with requests that are read and not handled.
-    to_serve: Vec<u64>,
-    /// Clients whose next answer may be made.
-    turns: VecDeque<u64>,
+    processes: Processes,
+    /// Clients with something to write, or that have to be looked after otherwise.
+    to_serve: Line,
+    /// Clients that have something to say, or whose next answer may be made.
+    line: Line,
     patience: Patience,
     descriptors: Descriptors,
     turn_ends: bool,
@@ -202,8 +206,9 @@ impl Server {
                 programs,
                 clients: BTreeMap::new(),
                 last_client: 0,
-                to_serve: Vec::new(),
-                turns: VecDeque::new(),
+                processes: Processes::default(),
+                to_serve: Line::default(),
+                line: Line::default(),
                 patience: Patience::default(),
                 descriptors,
                 turn_ends: false,

@@ -1,6 +1,7 @@
 //! The first thing that a peer says, by which a client is told from everything else that may connect to a socket.
 
 use super::connection::{ConnectionError, violation};
+use super::peer::Peer;
 use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameError};
 use offload_protocol::limits::LABEL_MAX;
@@ -38,6 +39,9 @@ pub(super) fn client_named_in(frame: &Frame<'_>) -> Result<String, ConnectionErr
         return Err(violation(format!(
             "a client's name has at most {LABEL_MAX} bytes and no control characters"
         )));
+    }
+    if Peer::may_be_called(client) {
+        return Err(violation(format!("'{client}' is what a client without a name is called")));
     }
     Ok(client.to_owned())
 }

@@ -19,7 +19,7 @@ use super::Front;
 use super::client::Client;
 use super::pace::Verdict;
 use crate::core::ledger::Holding;
-use crate::front::{Connection, Request, Room};
+use crate::front::{Connection, Peer, Request, Room};
 use crate::job::account_name;
 use crate::supervisor::Hub;
 use offload_protocol::limits::READ_CHUNK;
@@ -46,17 +46,17 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    fn account_of(&mut self, connection: &Connection, id: u64) -> Option<Arc<str>> {
+    fn account_of(&mut self, connection: &Connection, peer: Peer) -> Option<Arc<str>> {
         if self.account.is_none() && connection.is_greeted() {
-            self.account = Some(account_name(connection.client(), Some(id)).into());
+            self.account = Some(account_name(connection.client(), Some(peer)).into());
         }
         self.account.clone()
     }
 }
 
-/// What is to be done with a payload that is announced by the client of this name and connection.
-pub(super) fn find_room(hub: &Hub, (name, id): (&str, u64), length: usize, may_wait: bool) -> Room {
-    match hub.room_for(&account_name(name, Some(id)), length as u64) {
+/// What is to be done with a payload that is announced by the client of this name and process.
+pub(super) fn find_room(hub: &Hub, (name, peer): (&str, Peer), length: usize, may_wait: bool) -> Room {
+    match hub.room_for(&account_name(name, Some(peer)), length as u64) {
         Ok(()) => Room::Take,
         Err(_) if may_wait => Room::Wait,
         Err(_) => Room::Refuse,
@@ -75,7 +75,7 @@ impl Front {
         let Some(left) = client.connection.coming().map(|length| length - client.connection.arrived()) else {
             return true;
         };
-        let Some(account) = client.holdings.account_of(&client.connection, id) else { return true };
+        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return true };
         if self.hub.borrow().room_for(&account, left.min(READ_CHUNK) as u64).is_ok() {
             return true;
         }
@@ -104,7 +104,7 @@ impl Front {
     /// Something was read from a client: what has come of a payload is counted.
     pub(super) fn note_what_came(&mut self, id: u64, is_complete: bool) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Client { connection, pace, holdings, .. } = client;
+        let Client { connection, peer, pace, holdings, .. } = client;
         if is_complete {
             pace.delivered();
         }
@@ -112,7 +112,7 @@ impl Front {
             self.last_payload += 1;
             holdings.payload = self.last_payload;
         }
-        let account = holdings.account_of(connection, id);
+        let account = holdings.account_of(connection, *peer);
         let before = std::mem::replace(&mut holdings.arriving, connection.arrived() as u64);
         let (now, waits) = (holdings.arriving, client.waits_for_room());
         if let Some(account) = account {
@@ -127,7 +127,7 @@ impl Front {
     /// What is to be written to a client is counted.
     pub(super) fn count_outputs(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(account) = client.holdings.account_of(&client.connection, id) else { return };
+        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return };
         let now = client.connection.held() as u64;
         let before = std::mem::replace(&mut client.holdings.outgoing, now);
         // It has taken its answers: that was what it had to wait for, unless it is in the middle of a payload.
@@ -168,10 +168,7 @@ impl Front {
         self.awaits_room = false;
         let waits = |(id, client): (&u64, &Client)| client.waits_for_room().then_some(*id);
         let waiting: Vec<u64> = self.clients.iter().filter_map(waits).collect();
-        for id in waiting {
-            self.receive(id);
-            self.mark(id);
-        }
+        waiting.into_iter().for_each(|id| self.line_up(id));
     }
 
     /// The payload that comes in, if one does, is not taken.
@@ -188,7 +185,7 @@ impl Front {
 
     pub(super) fn refuse_input(&mut self, id: u64, ticket: u64, length: usize) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
+        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
         let why = self.hub.borrow().room_for(&account, length as u64).err();
         let error = why.unwrap_or_else(|| ErrorDetail {
             retry_after_ms: Some(100),
@@ -231,7 +228,7 @@ impl Front {
 
     fn cut_off(&mut self, id: u64, why: &str) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
+        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
         client.pace.cut_off();
         client.progressed();
         client.connection.cut_off(why);
@@ -246,7 +243,8 @@ impl Front {
         let Some(client) = self.clients.get(&id) else { return };
         if client.connection.waits_for_room() {
             // It is refused when room for it is looked for the next time, which is now.
-            return self.receive(id);
+            self.receive(id);
+            return;
         }
         self.refuse_payload(id);
     }
