@@ -13,11 +13,12 @@ use offload_supervisor::client::Client;
 use offload_supervisor::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS, PAGE_BYTES_MAX};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tests::harness::{Daemon, PATIENCE, command, run, run_offload, until};
+use tests::harness::{Daemon, PATIENCE, command, offload, private_folder, run, run_offload, until};
 
 /// A client that says what it likes, when it likes.
 struct Raw {
@@ -334,6 +335,42 @@ fn clients_leave_the_descriptors_that_workers_need() {
     let said = daemon.stderr.all().join("\n");
     assert!(!said.contains("no descriptor") && !said.contains("cannot start"), "{said}");
     assert!(said.contains("descriptors are scarce"), "{said}");
+}
+
+/// Either it serves, or it says at once what it lacks: never a supervisor that is ready and lets nobody in.
+#[test]
+fn where_descriptors_are_too_few_for_a_client_the_supervisor_does_not_start() {
+    let folder = private_folder();
+    let (mut served, mut refused) = (0, 0);
+    for limit in [48, 64, 96, 100, 104, 108, 112, 116, 120, 128] {
+        let socket = folder.path().join(format!("{limit}.sock"));
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        let mut serve = Command::new("sh");
+        serve
+            .args(["-c", &script, "sh"])
+            .arg(offload())
+            .args(["serve", "--workers", "1", "--socket"])
+            .arg(&socket);
+        serve.env_remove("OFFLOAD_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut serve = serve.spawn().unwrap();
+        let mut first = String::new();
+        let mut said = BufReader::new(serve.stdout.take().unwrap());
+        said.read_line(&mut first).unwrap();
+        if first.starts_with("ready") {
+            served += 1;
+            let run = |words: &[&str]| run(command(words).env("OFFLOAD_SOCKET", &socket), b"");
+            run(&["submit", "echo", "x"]).ok();
+            run(&["stop"]).ok();
+            serve.wait().unwrap();
+        } else {
+            refused += 1;
+            let ended = serve.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            assert_eq!(ended.status.code(), Some(70), "{said}");
+            assert!(said.contains(&format!("is {limit} and")) && said.contains("ulimit -n"), "{said}");
+        }
+    }
+    assert!(served >= 1 && refused >= 2, "{served} served, {refused} refused");
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub struct Promises {
     held_count: usize,
     /// There may be room that there was not.
     has_more_room: bool,
+    /// When it was over, nobody had collected these.
+    lost: Vec<JobId>,
 }
 
 /// One of them.
@@ -80,6 +82,14 @@ impl Promises {
     /// How much they hold, by owner and in all.
     pub fn kept(&self) -> &Kept {
         &self.kept
+    }
+
+    /// Jobs that have ended and whose results nobody has collected, of those without a key: for a key a result is kept beyond
+    /// that. When it is over these are the lost ones.
+    pub fn uncollected(&self) -> impl Iterator<Item = JobId> {
+        let is_kept = |promise: &Promise| promise.stage != Stage::Open && promise.key.is_none();
+        let kept = self.by_job.iter().filter(move |(_, promise)| is_kept(promise)).map(|(job, _)| *job);
+        self.lost.iter().copied().chain(kept)
     }
 
     /// How much of that is kept of jobs that have ended.
@@ -411,7 +421,8 @@ impl Core {
     /// It is over: nobody can come back for anything.
     pub(super) fn forget_promises(&mut self) {
         self.promises.keys.clear();
-        self.promises = Promises::default();
+        let uncollected = self.promises.uncollected().collect();
+        self.promises = Promises { lost: uncollected, ..Promises::default() };
     }
 
     /// Tells that a key is used again whose time was over.

@@ -5,7 +5,7 @@
 //!     | no                                                                                      ^   ^
 //!     |-- somebody has been idle for GIVE_WAY_AFTER: he is sent away -------------------------'   |
 //!     |                                                                                             |
-//!     |-- fewer than CONTROL_CONNECTIONS beyond the limit ---> Control: may look, cancel, drain     |
+//!     |-- fewer than are kept for that beyond the limit ------> Control: may look, cancel, drain     |
 //!     |                                                          and stop; anything else: ----------'
 //!     |                                                          if there is room by now, or overloaded
 //!     |-- one of those has been there for CONTROL_TURN: the next one has its place
@@ -19,9 +19,10 @@
 
 use super::Front;
 use super::client::Client;
+use super::descriptors::Connections;
 use crate::event_loop::HandleId;
 use crate::front::{AcceptError, Connection, Request};
-use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS, CONTROL_TURN, GIVE_WAY_AFTER};
+use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_TURN, GIVE_WAY_AFTER};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Instant;
 
@@ -72,7 +73,8 @@ impl Front {
         if self.make_room() {
             return self.admit(connection, Standing::Ordinary);
         }
-        if self.clients_of(Standing::Control) < CONTROL_CONNECTIONS || self.send_away_a_controller() {
+        let is_free = self.clients_of(Standing::Control) < self.connections().control;
+        if is_free || self.send_away_a_controller() {
             return self.admit(connection, Standing::Control);
         }
         connection.goodbye(&self.too_many());
@@ -114,8 +116,11 @@ impl Front {
 
     /// How many ordinary clients there may be.
     pub(super) fn room(&self) -> usize {
-        let processes = self.hub.borrow().processes_max();
-        CONNECTIONS_MAX.min(self.descriptors.left_for_clients(processes).saturating_sub(CONTROL_CONNECTIONS))
+        self.connections().clients
+    }
+
+    fn connections(&self) -> Connections {
+        self.descriptors.connections_beside(self.hub.borrow().processes_max())
     }
 
     pub(super) fn warn_of_little_room(&self) {

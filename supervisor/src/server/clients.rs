@@ -313,9 +313,14 @@ impl Front {
     }
 
     pub(super) fn send_farewells(&mut self) {
-        let cancelled = self.hub.borrow().cut_short();
+        let (cancelled, uncollected) = {
+            let hub = self.hub.borrow();
+            (hub.cut_short(), hub.uncollected())
+        };
+        let answer =
+            serde_json::json!({ "state": "stopped", "cancelled": cancelled, "uncollected": uncollected });
         for (id, ticket) in std::mem::take(&mut self.farewells) {
-            self.answer(id, ticket, &serde_json::json!({ "state": "stopped", "cancelled": cancelled }));
+            self.answer(id, ticket, &answer);
         }
     }
 
