@@ -34,12 +34,17 @@ pub(super) fn client_named_in(frame: &Frame<'_>) -> Result<String, ConnectionErr
     if !frame.payload.is_empty() {
         return Err(violation("a payload with the hello"));
     }
-    if client.len() > LABEL_MAX || client.contains(is_unprintable) {
+    if !is_client_name(client) {
         return Err(violation(format!(
             "a client's name has at most {LABEL_MAX} bytes and no control characters"
         )));
     }
     Ok(client.to_owned())
+}
+
+/// Whether a client may call itself so.
+pub fn is_client_name(name: &str) -> bool {
+    name.len() <= LABEL_MAX && !name.contains(is_unprintable)
 }
 
 /// Names stand in tables and logs, where these could forge a line.

@@ -31,6 +31,7 @@ mod standing;
 mod tests;
 
 pub use connection::{Connection, ConnectionError, FindRoom, Flushed, Received, Room};
+pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};
 pub use request::Request;
 pub use standing::{Standing, owner_of};
