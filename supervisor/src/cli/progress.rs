@@ -159,12 +159,13 @@ impl Desk {
 }
 
 fn draw(bar: &ProgressBar, standing: Standing) {
+    // Each of these may draw, so what it is drawn as comes first.
+    if standing.is_all_read && bar.length().is_none() {
+        bar.set_style(style(BAR));
+        bar.set_length(standing.read);
+    }
     bar.set_position(standing.ended);
     bar.set_message(line(standing));
-    if standing.is_all_read && bar.length().is_none() {
-        bar.set_length(standing.read);
-        bar.set_style(style(BAR));
-    }
     bar.tick();
 }
 
