@@ -25,6 +25,7 @@
 //! | `supervisor.rs` | THE HUB: carries events to the core and does what it says |
 //! | [`ComputePool`] | the hub as programs embed it |
 //! | [`Server`] | the hub with a front and signals: the main process |
+//! | [`signals`] | signals that end a process, caught to put things in order first |
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
@@ -41,6 +42,7 @@ mod pool;
 pub mod printer;
 mod public_id;
 mod server;
+pub mod signals;
 mod supervisor;
 mod sys;
 pub mod views;

@@ -108,6 +108,15 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// them, jobs are not taken.
 pub const CONTROL_CONNECTIONS: usize = 16;
 
+/// Most of those that one process has.
+pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
+
+/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only while it has fewer than are left.
+pub const LAST_CONNECTIONS: usize = 64;
+
+/// Requests that are handled in one turn of the loop, of all clients together.
+pub const REQUESTS_PER_TURN: usize = 64;
+
 /// A client that asks for nothing and waits for nothing is disconnected after this long.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -131,6 +140,11 @@ pub const PAGE_ROWS_MAX: usize = 1000;
 
 /// A request with a long answer waits while more bytes than this are to be written to its client.
 pub const ANSWER_BACKLOG_MAX: usize = 64 << 10;
+
+/// While more bytes of answers than this (2 MiB) are held for the connections of one process, none of its requests is read
+/// and none of its long answers is made. So this, and what one connection is told in one turn, is the most
+/// that its answers take, outputs not counted; it is part of `max_bytes`.
+pub const PROCESS_ANSWERS_MAX: usize = 2 << 20;
 
 /// Longest line of a worker's last words in a list of dead letters, in bytes; each of them has all in `dead show`.
 pub const LISTED_LINE_MAX: usize = 256;
@@ -287,6 +301,9 @@ const _: () =
 const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= CONNECTION_BACKLOG_MAX);
+const _: () =
+    assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= PROCESS_ANSWERS_MAX, "one connection is within it");
+const _: () = assert!(LAST_CONNECTIONS + CONTROL_CONNECTIONS < CONNECTIONS_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= HISTORY_JOBS_MAX);
 const _: () = assert!(
     PAYLOAD_MAX_DEFAULT as u64 <= KEPT_BYTES_MAX_DEFAULT / 2,

@@ -200,6 +200,8 @@ pub enum StartError {
     Bind(crate::front::BindError),
     /// The loop refused to watch something.
     Loop(crate::event_loop::LoopError),
+    /// The limit of descriptors leaves no room for a client, as the sentence says.
+    Descriptors(String),
     /// The thread that starts workers could not be started.
     Launcher(std::io::Error),
     /// The threads for blocking work could not be started.
@@ -209,7 +211,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Config(sentence) => formatter.write_str(sentence),
+            StartError::Config(sentence) | StartError::Descriptors(sentence) => formatter.write_str(sentence),
             StartError::Bind(error) => write!(formatter, "{error}"),
             StartError::Loop(error) => write!(formatter, "{error}"),
             StartError::Launcher(error) => {

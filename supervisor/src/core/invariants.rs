@@ -66,7 +66,7 @@ impl Core {
         })?;
         self.letters.check()?;
         if self.phase == super::Phase::Running {
-            self.promises.check_held(self.config.max_kept_bytes)?;
+            self.promises.check_held(self.config.max_kept_bytes, self.has_more_to_move)?;
         }
         self.promises.check(|job| self.jobs.get(job).is_some())
     }

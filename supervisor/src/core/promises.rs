@@ -69,6 +69,8 @@ pub struct Promises {
     waits_for_all: bool,
     /// There may be room that there was not.
     has_more_room: bool,
+    /// When it was over, nobody had collected these.
+    lost: Vec<JobId>,
 }
 
 /// How much of a limit may be taken.
@@ -112,6 +114,14 @@ impl Promises {
     /// How much they hold, by account and in all.
     pub fn kept(&self) -> &Kept {
         &self.kept
+    }
+
+    /// Jobs that have ended and whose results nobody has collected, of those without a key: for a key a result is kept beyond
+    /// that. When it is over these are the lost ones.
+    pub fn uncollected(&self) -> impl Iterator<Item = JobId> {
+        let is_kept = |promise: &Promise| promise.stage != Stage::Open && promise.key.is_none();
+        let kept = self.by_job.iter().filter(move |(_, promise)| is_kept(promise)).map(|(job, _)| *job);
+        self.lost.iter().copied().chain(kept)
     }
 
     /// How much of that is kept of jobs that have ended.
@@ -209,9 +219,10 @@ impl Promises {
         self.kept_of_ended.all().bytes > mark.of(limit)
     }
 
-    /// What is wrong with what is held back under this limit, if anything is: each of these has a reason.
-    pub(super) fn check_held(&self, limit: u64) -> Result<(), String> {
-        let is_over = self.is_over(Mark::Low, limit);
+    /// What is wrong with what is held back under this limit, if anything is: each of these has a reason. While they are
+    /// let go on a few at a time, the last ones are still held.
+    pub(super) fn check_held(&self, limit: u64, is_moving: bool) -> Result<(), String> {
+        let is_over = is_moving || self.is_over(Mark::Low, limit);
         let without =
             self.held.keys().find(|account| !is_over && !self.is_over_its_share(account, Mark::Low, limit));
         let count: usize = self.held.values().map(BTreeSet::len).sum();
@@ -402,7 +413,8 @@ impl Core {
     /// It is over: nobody can come back for anything.
     pub(super) fn forget_promises(&mut self) {
         self.promises.keys.clear();
-        self.promises = Promises::default();
+        let uncollected = self.promises.uncollected().collect();
+        self.promises = Promises { lost: uncollected, ..Promises::default() };
     }
 
     /// Tells that a key is used again whose time was over.

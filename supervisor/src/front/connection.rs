@@ -17,6 +17,7 @@
 //! announced, and its bytes are skipped as they come. Where room may come soon, it is left in the socket until then.
 
 use super::greeting::{client_named_in, what_speaks_like};
+use super::peer::process_of;
 use super::request::{Request, ticket_of};
 use super::{FLUSH_PER_CALL_MAX, REQUESTS_PER_CALL_MAX};
 use bytes::Bytes;
@@ -123,6 +124,7 @@ impl std::error::Error for ConnectionError {}
 #[derive(Debug)]
 pub struct Connection {
     socket: Rc<UnixStream>,
+    process: Option<u32>,
     decoder: FrameDecoder,
     outbox: Outbox,
     payload_max: usize,
@@ -154,6 +156,7 @@ impl Connection {
     /// A connection over a non-blocking socket that takes payloads of up to `payload_max` bytes.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> Connection {
         Connection {
+            process: process_of(&socket),
             socket: Rc::new(socket),
             // The decoder enforces no limit of its own: a payload over ours is answered, not a violation.
             decoder: FrameDecoder::new(usize::MAX),
@@ -168,6 +171,11 @@ impl Connection {
     /// What to watch.
     pub fn socket(&self) -> Rc<UnixStream> {
         Rc::clone(&self.socket)
+    }
+
+    /// The process at the other end, as the kernel knows it; none if it is not to be seen from here.
+    pub fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// What the client calls itself, at most [`LABEL_MAX`](offload_protocol::limits::LABEL_MAX) bytes without

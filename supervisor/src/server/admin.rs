@@ -37,8 +37,9 @@ impl Front {
     }
 
     fn retry_dead(&mut self, id: u64, ticket: u64, job: crate::core::ids::JobId, name: &str) {
-        let client = self.clients.get(&id).map_or("", |client| client.connection.client());
-        let retried = self.hub.borrow_mut().retry_dead_letter(job, (client, id));
+        let Some(client) = self.clients.get(&id) else { return };
+        let asker = (client.connection.client(), client.peer);
+        let retried = self.hub.borrow_mut().retry_dead_letter(job, asker);
         match retried {
             Some(Ok(submitted)) => {
                 let again = self.hub.borrow().name(submitted.job);

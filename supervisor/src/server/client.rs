@@ -6,7 +6,7 @@ use super::pace::Pace;
 use super::waits::Waits;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, LoopHandle};
-use crate::front::{Connection, Flushed, Request};
+use crate::front::{Connection, Flushed, Peer, Request};
 use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
 use bytes::Bytes;
 use offload_protocol::messages::ToClient;
@@ -17,6 +17,8 @@ use std::time::Instant;
 /// See the module's documentation.
 pub(super) struct Client {
     pub(super) connection: Connection,
+    /// Who is at the other end.
+    pub(super) peer: Peer,
     watcher: HandleId,
     interest: Interest,
     /// Jobs of which it is to be told the end.
@@ -25,7 +27,10 @@ pub(super) struct Client {
     pub(super) owed: BTreeSet<u64>,
     /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
     pub(super) asked: Option<Request>,
-    pub(super) has_a_turn: bool,
+    /// It waits for its turn, to be heard or to be answered. Until then it is not watched.
+    pub(super) is_in_line: bool,
+    /// Bytes of answers that are held for it.
+    pub(super) answers: usize,
     pub(super) standing: Standing,
     /// Requests are in the connection's buffer, or it takes no more of them for now.
     pub(super) has_more: bool,
@@ -47,16 +52,18 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(connection: Connection, watcher: HandleId, standing: Standing) -> Client {
+    pub(super) fn new(connection: Connection, peer: Peer, watcher: HandleId, standing: Standing) -> Client {
         let now = Instant::now();
         Client {
             connection,
+            peer,
             watcher,
             interest: Interest::READ,
             waits: Waits::default(),
             owed: BTreeSet::new(),
             asked: None,
-            has_a_turn: false,
+            is_in_line: false,
+            answers: 0,
             standing,
             has_more: false,
             has_ended: false,
@@ -98,7 +105,7 @@ impl Client {
 
     /// Whether it asks for nothing and waits for nothing.
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_awaiting() && self.connection.unsent() == 0 && !self.is_mid_request()
+        !self.is_awaiting() && !self.is_in_line && self.connection.unsent() == 0 && !self.is_mid_request()
     }
 
     /// Whether the rest of something that it has begun to send may come.
@@ -111,9 +118,9 @@ impl Client {
         self.has_ended
     }
 
-    /// Whether there is anything to read that there is room for.
+    /// Whether it is to be read when there is something: not while there is no room for it, or others have their turn.
     pub(super) fn wants_to_be_read(&self) -> bool {
-        self.may_be_read() && !self.waits_for_room()
+        self.may_be_read() && !self.is_in_line && !self.waits_for_room()
     }
 
     /// Whether nothing is read because there is no room for it.

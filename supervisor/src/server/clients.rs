@@ -7,7 +7,7 @@ use super::holdings::find_room;
 use super::reload::Asker;
 use crate::core::ids::JobId;
 use crate::event_loop::{HandleId, Interest, Readiness};
-use crate::front::{Connection, ConnectionError, Received, Request};
+use crate::front::{Connection, ConnectionError, Peer, Received, Request};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, MESSAGE_MAX};
@@ -17,12 +17,11 @@ use serde::Serialize;
 use std::rc::Rc;
 
 impl Front {
-    pub(super) fn admit(&mut self, connection: Connection, standing: Standing) {
-        self.last_client += 1;
-        let id = self.last_client;
+    pub(super) fn admit(&mut self, id: u64, peer: Peer, connection: Connection, standing: Standing) {
         match self.watch_client(id, &connection) {
             Ok(watcher) => {
-                self.clients.insert(id, Client::new(connection, watcher, standing));
+                self.clients.insert(id, Client::new(connection, peer, watcher, standing));
+                self.processes.add(peer, standing);
                 self.watch_patience(id);
             }
             Err(error) => self.hub.borrow().log().warn(format_args!("a client was turned away: {error}")),
@@ -42,22 +41,22 @@ impl Front {
 
     fn on_client(&mut self, id: u64, readiness: Readiness) {
         if readiness.is_readable() {
-            self.receive(id);
+            self.line_up(id);
         }
         self.mark(id);
     }
 
-    /// Reads once and handles what came; what has a long answer waits for its turn.
-    pub(super) fn receive(&mut self, id: u64) {
+    /// Reads once and handles what came; a request with a long answer is put off. Returns how many were handled.
+    pub(super) fn receive(&mut self, id: u64) -> usize {
         if !self.may_go_on(id) {
-            return;
+            return 0;
         }
         let hub = Rc::clone(&self.hub);
-        let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return };
-        let may_wait = client.pace.may_wait();
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return 0 };
+        let (peer, may_wait) = (client.peer, client.pace.may_wait());
         let mut requests = Vec::new();
         let received = client.connection.receive(
-            &mut |name, length| find_room(&hub.borrow(), (name, id), length, may_wait),
+            &mut |name, length| find_room(&hub.borrow(), (name, peer), length, may_wait),
             &mut |request| requests.push(request),
         );
         client.has_more = matches!(received, Ok(Received::More));
@@ -67,7 +66,8 @@ impl Front {
             Ok(Received::Ended) => client.ended(),
             Err(error) => self.note_error(id, &error),
         }
-        self.note_what_came(id, !requests.is_empty());
+        let handled = requests.len();
+        self.note_what_came(id, handled > 0);
         for request in requests {
             match self.clients.get_mut(&id) {
                 Some(client) if request.is_costly() => client.asked = Some(request),
@@ -79,6 +79,7 @@ impl Front {
         if self.clients.get(&id).is_some_and(Client::is_gone) {
             self.drop_client(id);
         }
+        handled
     }
 
     fn note_error(&self, id: u64, error: &ConnectionError) {
@@ -91,13 +92,11 @@ impl Front {
         }
         match request {
             Request::Submit { ticket, task, content, detach, options, payload } => {
-                let client = self
-                    .clients
-                    .get(&id)
-                    .map_or(String::new(), |client| client.connection.client().to_owned());
-                let job = Job::new(task).input(payload).content(content).options(options).client(client);
+                let Some(client) = self.clients.get(&id) else { return };
+                let (name, peer) = (client.connection.client(), Some(client.peer));
+                let job = Job::new(task).input(payload).content(content).options(options).client(name);
                 let has_room = job.input.len() > INLINE_PAYLOAD_MAX;
-                let job = Job { connection: Some(id), has_room, ..job };
+                let job = Job { peer, has_room, ..job };
                 self.submit(id, ticket, job, detach);
             }
             Request::Wait { ticket, job } => self.wait(id, ticket, &job),
@@ -237,16 +236,26 @@ impl Front {
     }
 
     pub(super) fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.send(message, payload);
-            self.mark(id);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let before = client.connection.held();
+        client.send(message, payload);
+        // Outputs have limits of their own.
+        if !matches!(message, ToClient::Finished { .. }) {
+            let more = client.connection.held().saturating_sub(before);
+            self.count_answers(id, more);
         }
+        self.mark(id);
     }
 
     pub(super) fn send_farewells(&mut self) {
-        let cancelled = self.hub.borrow().cut_short();
+        let (cancelled, uncollected) = {
+            let hub = self.hub.borrow();
+            (hub.cut_short(), hub.uncollected())
+        };
+        let answer =
+            serde_json::json!({ "state": "stopped", "cancelled": cancelled, "uncollected": uncollected });
         for (id, ticket) in std::mem::take(&mut self.farewells) {
-            self.answer(id, ticket, &serde_json::json!({ "state": "stopped", "cancelled": cancelled }));
+            self.answer(id, ticket, &answer);
         }
     }
 
@@ -254,7 +263,7 @@ impl Front {
     pub(super) fn mark(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !std::mem::replace(&mut client.is_marked, true) {
-            self.to_serve.push(id);
+            self.to_serve.push(client.peer, id);
         }
         self.end_turn_later();
     }
@@ -266,19 +275,17 @@ impl Front {
         }
     }
 
-    /// Once a turn: some of those who are gone leave their jobs, some long answers are made, every client with something to write is written to once, and read on where
-    /// that was put off.
+    /// Once a turn: some of those who are gone leave their jobs, some clients are heard and answered, and those to whom there
+    /// is something to write are written to.
     fn end_turn(&mut self) {
         self.turn_ends = false;
         self.let_them_leave();
         self.take_turns();
-        for id in std::mem::take(&mut self.to_serve) {
-            self.serve(id);
-        }
+        self.serve_all();
         self.let_go_if_all_are_gone();
     }
 
-    fn serve(&mut self, id: u64) {
+    pub(super) fn serve(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.is_marked = false;
         let has_more_to_write = client.flush();
@@ -291,18 +298,12 @@ impl Front {
             return self.drop_client(id);
         }
         client.set_interest(&self.handle);
-        let has_more_to_read = client.has_more && client.wants_to_be_read();
+        self.count_answers(id, 0);
         self.count_outputs(id);
-        if has_more_to_read {
-            self.receive(id);
-        }
-        if has_more_to_write || has_more_to_read {
+        if has_more_to_write {
             self.mark(id);
         }
         self.give_a_turn(id);
-        if !self.turns.is_empty() {
-            self.end_turn_later();
-        }
         self.watch_patience(id);
     }
 
@@ -310,6 +311,7 @@ impl Front {
     /// they are detached or have a key, by which the client may come back.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
+        self.forget_process_of(id, &client);
         self.release_all(&client.holdings);
         for ticket in &client.owed {
             self.farewells.remove(&(id, *ticket));

@@ -22,7 +22,7 @@ use super::Front;
 use super::client::Client;
 use super::pace::Verdict;
 use crate::core::ledger::Holding;
-use crate::front::{Connection, Request, Room};
+use crate::front::{Connection, Peer, Request, Room};
 use crate::job::account_name;
 use crate::supervisor::Hub;
 use offload_protocol::limits::READ_CHUNK;
@@ -51,9 +51,9 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    fn account_of(&mut self, connection: &Connection, id: u64) -> Option<Arc<str>> {
+    fn account_of(&mut self, connection: &Connection, peer: Peer) -> Option<Arc<str>> {
         if self.account.is_none() && connection.is_greeted() {
-            self.account = Some(account_name(connection.client(), Some(id)).into());
+            self.account = Some(account_name(connection.client(), Some(peer)).into());
         }
         self.account.clone()
     }
@@ -102,9 +102,9 @@ impl RoomLine {
     }
 }
 
-/// What is to be done with a payload that is announced by the client of this name and connection.
-pub(super) fn find_room(hub: &Hub, (name, id): (&str, u64), length: usize, may_wait: bool) -> Room {
-    match hub.has_room(&account_name(name, Some(id)), length as u64) {
+/// What is to be done with a payload that is announced by the client of this name and process.
+pub(super) fn find_room(hub: &Hub, (name, peer): (&str, Peer), length: usize, may_wait: bool) -> Room {
+    match hub.has_room(&account_name(name, Some(peer)), length as u64) {
         true => Room::Take,
         false if may_wait => Room::Wait,
         false => Room::Refuse,
@@ -123,7 +123,7 @@ impl Front {
         let Some(left) = client.connection.coming().map(|length| length - client.connection.arrived()) else {
             return true;
         };
-        let Some(account) = client.holdings.account_of(&client.connection, id) else { return true };
+        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return true };
         if self.hub.borrow().has_room(&account, left.min(READ_CHUNK) as u64) {
             return true;
         }
@@ -152,7 +152,7 @@ impl Front {
     /// Something was read from a client: what has come of a payload is counted.
     pub(super) fn note_what_came(&mut self, id: u64, is_complete: bool) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Client { connection, pace, holdings, .. } = client;
+        let Client { connection, peer, pace, holdings, .. } = client;
         if is_complete {
             pace.delivered();
         }
@@ -160,7 +160,7 @@ impl Front {
             self.last_payload += 1;
             holdings.payload = self.last_payload;
         }
-        let account = holdings.account_of(connection, id);
+        let account = holdings.account_of(connection, *peer);
         let before = std::mem::replace(&mut holdings.arriving, connection.arrived() as u64);
         let (now, waits) = (holdings.arriving, client.waits_for_room());
         if let Some(account) = account {
@@ -175,7 +175,7 @@ impl Front {
     /// What is to be written to a client is counted.
     pub(super) fn count_outputs(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(account) = client.holdings.account_of(&client.connection, id) else { return };
+        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return };
         let now = client.connection.held() as u64;
         let before = std::mem::replace(&mut client.holdings.outgoing, now);
         // It has taken its answers: that was what it had to wait for, unless it is in the middle of a payload.
@@ -253,10 +253,7 @@ impl Front {
                 client.holdings.is_in_line = false;
             }
         }
-        for id in let_in {
-            self.receive(id);
-            self.mark(id);
-        }
+        let_in.into_iter().for_each(|id| self.line_up(id));
     }
 
     /// The payload that comes in, if one does, is not taken.
@@ -273,7 +270,7 @@ impl Front {
 
     pub(super) fn refuse_input(&mut self, id: u64, ticket: u64, length: usize) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
+        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
         let why = self.hub.borrow().room_for(&account, length as u64).err();
         let error = why.unwrap_or_else(|| ErrorDetail {
             retry_after_ms: Some(100),
@@ -317,7 +314,7 @@ impl Front {
 
     fn cut_off(&mut self, id: u64, why: &str) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
+        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
         client.pace.cut_off();
         client.output_at = Instant::now();
         client.cut_off(why);
@@ -332,7 +329,8 @@ impl Front {
         let Some(client) = self.clients.get(&id) else { return };
         if client.connection.waits_for_room() {
             // It is refused when room for it is looked for the next time, which is now.
-            return self.receive(id);
+            self.receive(id);
+            return;
         }
         self.refuse_payload(id);
     }

@@ -117,6 +117,11 @@ impl Hub {
         self.core.slots().len().max(config.workers + config.spares) + HANGING_MAX
     }
 
+    /// Whether a worker has the privilege to look into any process, this one too.
+    pub(crate) fn has_worker_that_can_trace(&self) -> bool {
+        self.crew.has_one_that_can_trace()
+    }
+
     /// As configured.
     pub(crate) fn config(&self) -> &CoreConfig {
         self.core.config()

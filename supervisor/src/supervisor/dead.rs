@@ -7,6 +7,7 @@ use super::{Hub, Refused, Submitted};
 use crate::core::action::{Ended, LetterKept, LostAttempt};
 use crate::core::event::Event;
 use crate::core::ids::JobId;
+use crate::front::Peer;
 use crate::job::Job;
 use crate::limits::LISTED_LINE_MAX;
 use crate::views::{AttemptView, DeadView, UsageView};
@@ -81,11 +82,11 @@ impl Hub {
     }
 
     /// Submits the job again, as a new one whose output is kept, and forgets the letter if that was accepted. It is a job
-    /// of whoever asks for it, by name and connection. None if the letter is not there.
+    /// of whoever asks for it, by name and process. None if the letter is not there.
     pub(crate) fn retry_dead_letter(
         &mut self,
         id: JobId,
-        (client, connection): (&str, u64),
+        (client, peer): (&str, Peer),
     ) -> Option<Result<Submitted, Refused>> {
         let letter = self.dead.letters.get(&id)?;
         if !letter.has_input {
@@ -96,7 +97,7 @@ impl Hub {
             let error = ErrorDetail::new(OutcomeCode::StorageFull, message);
             return Some(Err(Refused { error, listener: None }));
         }
-        let job = Job { connection: Some(connection), ..letter.job.clone().client(client) };
+        let job = Job { peer: Some(peer), ..letter.job.clone().client(client) };
         let submitted = self.submit(job, true, None);
         if submitted.is_ok() {
             self.drop_dead_letter(id);

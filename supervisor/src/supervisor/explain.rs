@@ -30,7 +30,7 @@ impl Hub {
         ExplanationView {
             job: self.name(id),
             task: job.task.to_string(),
-            client: self.orders.get(&id).map_or(String::new(), |order| order.client.clone()),
+            client: self.orders.get(&id).map_or(String::new(), |order| order.account.to_string()),
             state: word(job.state).to_owned(),
             reasons: self.reasons(job),
             age_us: micros(job.age),

@@ -22,8 +22,9 @@ pub(crate) struct Order {
     pub(super) task: String,
     pub(super) content: ContentType,
     pub(super) input: Bytes,
+    /// The name of its client, if it has one.
     pub(super) client: String,
-    /// On whose account its bytes are.
+    /// On whose account its bytes are: the client as it is shown.
     pub(super) account: Arc<str>,
     /// As it was submitted, for whoever wants it done again.
     pub(super) options: SubmitOptions,
@@ -120,7 +121,7 @@ impl Hub {
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
-        let record = Ending { client: order.client, age, lost, bytes };
+        let record = Ending { client: order.account.to_string(), age, lost, bytes };
         self.finished.remember(ended.job, &finished, ended.keep, record);
         self.make_room_for_promises();
         // There may be a thousand of them: they share it until it is their turn.
