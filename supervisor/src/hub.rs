@@ -327,7 +327,7 @@ impl Hub {
 
     fn work_off_inbox(&mut self) {
         self.release_delivered();
-        let held = self.core.ledger().all().total();
+        let releases = self.core.ledger().releases();
         while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
             self.payload = payload;
             let mut actions = std::mem::take(&mut self.actions);
@@ -336,7 +336,7 @@ impl Hub {
             self.actions = actions;
         }
         self.payload = None;
-        if self.core.ledger().all().total() < held {
+        if self.core.ledger().releases() != releases {
             self.on_room.drain(..).for_each(|then| self.handle.set_pending(then));
         }
         self.at_the_end_of_the_turn();

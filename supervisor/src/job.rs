@@ -1,5 +1,6 @@
 //! What a program that embeds this library hands in and gets back.
 
+use crate::front::Peer;
 use bytes::Bytes;
 use offload_core::event::{JobRequest, Key};
 use offload_core::kept::Owner;
@@ -17,8 +18,8 @@ pub struct Job {
     pub(crate) content: ContentType,
     pub(crate) options: SubmitOptions,
     pub(crate) client: String,
-    /// The connection that it came over. Clients without a name are told apart by it.
-    pub(crate) connection: Option<u64>,
+    /// Who sent it. Clients without a name are told apart by it.
+    pub(crate) peer: Option<Peer>,
     /// The input was counted as it came.
     pub(crate) has_room: bool,
 }
@@ -99,7 +100,7 @@ impl Job {
         let key = self.options.idempotency.as_ref();
         JobRequest {
             task: self.task.clone(),
-            client: account_name(client, self.connection),
+            client: account_name(client, self.peer),
             priority: self.options.priority,
             owner: Owner::of(client),
             keeps_output,
@@ -114,11 +115,11 @@ impl Job {
     }
 }
 
-/// Who is charged: a client by its name, one without a name by its connection, and nobody in particular where the
-/// program itself submits.
-pub(crate) fn account_name(client: &str, connection: Option<u64>) -> String {
-    match (cut(client, LABEL_MAX), connection) {
-        ("", Some(number)) => format!("connection {number}"),
+/// Who is charged: a client by its name, one without a name by its process, and nobody in particular where the program
+/// itself submits.
+pub(crate) fn account_name(client: &str, peer: Option<Peer>) -> String {
+    match (cut(client, LABEL_MAX), peer) {
+        ("", Some(peer)) => peer.to_string(),
         (client, _) => client.to_owned(),
     }
 }

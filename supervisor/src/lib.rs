@@ -24,6 +24,7 @@
 //! | `hub.rs` | the hub: carries events to the core and does what it says |
 //! | [`ComputePool`] | the hub as programs embed it |
 //! | [`Server`] | the hub with a front and signals: the main process |
+//! | [`signals`] | signals that end a process, caught to put things in order first |
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
@@ -36,6 +37,7 @@ mod pool;
 pub mod printer;
 mod public_id;
 mod server;
+pub mod signals;
 mod sys;
 pub mod views;
 pub mod workers;

@@ -19,8 +19,8 @@ pub const HISTORY_JOBS_MAX: usize = 10_000;
 /// Bytes of their reports (16 MiB).
 pub const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
-/// Most who can wait for the end of one job.
-pub const LISTENERS_MAX: usize = 1024;
+/// Most who can wait for the end of one job: each connection counts once, however often it asks.
+pub const LISTENERS_MAX: usize = 2048;
 
 /// Most clients connected to the local socket at a time; fewer where descriptors are scarce.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -28,6 +28,15 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// Connections beyond those, for who looks after the supervisor: `status`, `stop`, `drain` and the like are answered on
 /// them, jobs are not taken.
 pub const CONTROL_CONNECTIONS: usize = 16;
+
+/// Most of those that one process has.
+pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
+
+/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only while it has fewer than are left.
+pub const LAST_CONNECTIONS: usize = 64;
+
+/// Requests that are handled in one turn of the loop, of all clients together.
+pub const REQUESTS_PER_TURN: usize = 64;
 
 /// A client that asks for nothing and waits for nothing is disconnected after this long.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -53,11 +62,24 @@ pub const PAGE_ROWS_MAX: usize = 1000;
 /// A request with a long answer waits while more bytes than this are to be written to its client.
 pub const ANSWER_BACKLOG_MAX: usize = 64 << 10;
 
+/// While more bytes of answers than this (2 MiB) are held for the connections of one process, none of its requests is read
+/// and none of its long answers is made. So this, and what one connection is told in one turn, is the most
+/// that its answers take, outputs not counted; it is part of `max_bytes`.
+pub const PROCESS_ANSWERS_MAX: usize = 2 << 20;
+
 /// Longest line of a worker's last words in a list of dead letters, in bytes; each of them has all in `dead show`.
 pub const LISTED_LINE_MAX: usize = 256;
 
-/// Most jobs that one client may wait for beside those that it submitted itself.
-pub const WAITS_MAX: usize = 10_000;
+/// Most waits of all clients together, beside that of each for the jobs which it submitted itself: for jobs of others, for
+/// jobs that were there already under the same key, and repeated ones. One client may have as many as are left free, so
+/// half of all if it is the only one.
+pub const WAITS_MAX: usize = 20_000;
+
+/// So many each client may have in any case.
+pub const WAITS_IN_ANY_CASE: usize = 16;
+
+/// How often one client may wait for one and the same job.
+pub const REPEATED_WAITS_MAX: usize = 16;
 
 /// Most bytes that wait to be written to one client before it is disconnected as too slow, beyond the message that
 /// is under way.
@@ -131,6 +153,9 @@ pub const MEMORY_OF_A_CONNECTION: u64 = 256 << 10;
 /// with (16 KiB).
 pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
 
+/// What one wait costs at the most, from when it is asked for until its answer is written (1 KiB).
+pub const MEMORY_OF_A_WAIT: u64 = 1 << 10;
+
 /// What the memory of the whole process depends on, and its bound.
 ///
 /// | what | how much |
@@ -140,6 +165,7 @@ pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
 /// | dead letters with their inputs | `max_dead_bytes` |
 /// | outputs that came when one of these was full, one a worker each; inputs of jobs that were cancelled on their way to a worker, one a worker | 3 x `workers` x `max_payload` |
 /// | workers, connections, jobs that wait, run or are remembered | [`MEMORY_OF_A_WORKER`], [`MEMORY_OF_A_CONNECTION`], [`MEMORY_OF_A_JOB`] each |
+/// | those who wait for jobs of others: [`WAITS_MAX`] and [`WAITS_IN_ANY_CASE`] for each connection | [`MEMORY_OF_A_WAIT`] each |
 /// | reports of ended jobs | [`HISTORY_BYTES_MAX`] |
 /// | the process itself | [`MEMORY_OF_ITS_OWN`] |
 #[derive(Clone, Copy, Debug)]
@@ -182,6 +208,7 @@ impl Memory {
             + self.workers * (3 * self.max_payload + MEMORY_OF_A_WORKER)
             + self.connections * MEMORY_OF_A_CONNECTION
             + self.jobs * MEMORY_OF_A_JOB
+            + (WAITS_MAX as u64 + self.connections * WAITS_IN_ANY_CASE as u64) * MEMORY_OF_A_WAIT
             + HISTORY_BYTES_MAX
             + MEMORY_OF_ITS_OWN
     }
@@ -189,4 +216,7 @@ impl Memory {
 
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= CONNECTION_BACKLOG_MAX);
+const _: () =
+    assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= PROCESS_ANSWERS_MAX, "one connection is within it");
+const _: () = assert!(LAST_CONNECTIONS + CONTROL_CONNECTIONS < CONNECTIONS_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= HISTORY_JOBS_MAX);

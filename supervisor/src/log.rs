@@ -41,6 +41,24 @@ impl Level {
     }
 }
 
+/// From which level on a line is said, and what it is called then. These are two things: what is in order can matter.
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    said_from: Level,
+    word: &'static str,
+}
+
+impl Weight {
+    /// In order, and worth a line.
+    const NEWS: Weight = Weight { said_from: Level::Normal, word: "info" };
+}
+
+impl From<Level> for Weight {
+    fn from(level: Level) -> Weight {
+        Weight { said_from: level, word: level.word() }
+    }
+}
+
 /// How a line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -52,9 +70,9 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    fn line(self, level: Level, message: &str) -> String {
+    fn line(self, level: &'static str, message: &str) -> String {
         let time = utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-        let (level, message) = (level.word(), one_line(message));
+        let message = one_line(message);
         match self {
             LogFormat::Text => format!("{time} {level} {message}"),
             LogFormat::Json => {
@@ -79,17 +97,17 @@ impl Voice {
     }
 
     /// The line as it is to be written, if it is.
-    fn line(&mut self, kind: Kind, level: Level, text: fmt::Arguments<'_>) -> Option<String> {
-        if level > self.level {
+    fn line(&mut self, kind: Kind, weight: Weight, text: fmt::Arguments<'_>) -> Option<String> {
+        if weight.said_from > self.level {
             return None;
         }
         let text = text.to_string();
         match self.rates.judge(kind, text.len(), self.since.elapsed()) {
             Verdict::LeaveOut => None,
-            Verdict::Write { left_out: 0 } => Some(self.format.line(level, &text)),
+            Verdict::Write { left_out: 0 } => Some(self.format.line(weight.word, &text)),
             Verdict::Write { left_out } => {
                 let text = format!("{text} (and {left_out} more like this)");
-                Some(self.format.line(level, &text))
+                Some(self.format.line(weight.word, &text))
             }
         }
     }
@@ -103,7 +121,7 @@ impl Voice {
                 Kind::Named(name) => format!("{name}: {left_out} more like this"),
                 Kind::Place(place) => format!("{left_out} more lines are left out, said at {place}"),
             };
-            self.format.line(Level::Normal, &text)
+            self.format.line(Level::Normal.word(), &text)
         };
         owed.map(line).collect()
     }
@@ -119,8 +137,9 @@ pub(crate) struct Log {
 impl Log {
     /// A log on standard error.
     pub(crate) fn to_stderr(level: Level, format: LogFormat) -> Log {
-        let tell_lost =
-            move |lost| format.line(Level::Normal, &format!("{lost} lines were lost here: nobody read them"));
+        let tell_lost = move |lost| {
+            format.line(Level::Normal.word(), &format!("{lost} lines were lost here: nobody read them"))
+        };
         Log {
             voice: RefCell::new(Voice::new(level, format)),
             printer: Printer::to_stderr(Box::new(tell_lost)),
@@ -139,6 +158,12 @@ impl Log {
         self.say(Kind::Place(Location::caller()), Level::Normal, line);
     }
 
+    /// Says something that is in order, and that whoever reads the log wants to know all the same.
+    #[track_caller]
+    pub(crate) fn tell(&self, line: fmt::Arguments<'_>) {
+        self.speak(Kind::Place(Location::caller()), Weight::NEWS, line);
+    }
+
     /// Says something ordinary.
     #[track_caller]
     pub(crate) fn info(&self, line: fmt::Arguments<'_>) {
@@ -147,7 +172,16 @@ impl Log {
 
     /// Says something of this kind; `level` is the first at which it is said.
     pub(crate) fn say(&self, kind: Kind, level: Level, line: fmt::Arguments<'_>) {
-        let line = self.voice.borrow_mut().line(kind, level, line);
+        self.speak(kind, level.into(), line);
+    }
+
+    /// Says something in order, of this kind, as [`Log::tell`].
+    pub(crate) fn tell_kind(&self, kind: Kind, line: fmt::Arguments<'_>) {
+        self.speak(kind, Weight::NEWS, line);
+    }
+
+    fn speak(&self, kind: Kind, weight: Weight, line: fmt::Arguments<'_>) {
+        let line = self.voice.borrow_mut().line(kind, weight, line);
         line.into_iter().for_each(|line| self.printer.print(line));
     }
 
@@ -161,10 +195,15 @@ impl Log {
         };
         let (mut voice, lines) = (Voice::new(level, format), self.printer.lines());
         move |line| {
-            let line = voice.line(kind, Level::Normal, line);
+            let line = voice.line(kind, Level::Normal.into(), line);
             // Without room it is lost; the next one will come.
             let _ = line.map(|line| lines.print(line));
         }
+    }
+
+    /// Counts lines of this kind that somebody else has left out already.
+    pub(crate) fn leave_out(&self, kind: Kind, lines: usize) {
+        self.voice.borrow_mut().rates.leave_out(kind, lines as u64);
     }
 
     /// Whether something was left out that is to be told when it is quiet again.
@@ -236,23 +275,23 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_with_a_time_and_a_level_in_both_formats() {
-        let line = LogFormat::Text.line(Level::Normal, "a\nb");
+        let line = LogFormat::Text.line("warn", "a\nb");
         assert!(line.ends_with("Z warn a | b"), "{line}");
         let document: serde_json::Value =
-            serde_json::from_str(&LogFormat::Json.line(Level::Quiet, "a\nb \"c\"")).unwrap();
+            serde_json::from_str(&LogFormat::Json.line("error", "a\nb \"c\"")).unwrap();
         assert_eq!((&document["level"], &document["message"]), (&"error".into(), &"a | b \"c\"".into()));
         assert!(document["time"].as_str().unwrap().ends_with('Z'));
-        let long = LogFormat::Text.line(Level::Normal, &"x".repeat(2 * LOG_LINE_MAX));
+        let long = LogFormat::Text.line("warn", &"x".repeat(2 * LOG_LINE_MAX));
         assert!(long.len() < LOG_LINE_MAX + 64 && long.ends_with("x..."));
     }
 
     #[test]
     fn what_was_left_out_is_told_with_the_next_line_of_its_kind() {
         let mut voice = Voice::new(Level::Normal, LogFormat::Text);
-        let mut say = || voice.line(Kind::Named("x"), Level::Normal, format_args!("line"));
+        let mut say = || voice.line(Kind::Named("x"), Level::Normal.into(), format_args!("line"));
         let written = (0..1000).filter(|_| say().is_some()).count() as u64;
         voice.since -= Duration::from_secs(5);
-        let line = voice.line(Kind::Named("x"), Level::Normal, format_args!("line")).unwrap();
+        let line = voice.line(Kind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
         assert!(line.ends_with(&format!("line (and {} more like this)", 1000 - written)), "{line}");
         assert!(!voice.rates.owe());
     }

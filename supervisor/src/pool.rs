@@ -71,7 +71,7 @@ pub struct PoolConfig {
     pub keep_keys: Duration,
     /// How long a dead letter is kept; 72 hours.
     pub keep_dead_letters: Duration,
-    /// Most bytes of results and keys that are kept; one client may have half of it; 128 MiB.
+    /// Most bytes of results and keys that are kept; one client may have as much as it leaves free; 128 MiB.
     pub max_kept_bytes: u64,
     /// Shares of worker time by the name of the client, 1 to 1000; 1 for all others.
     pub weights: BTreeMap<String, u32>,
@@ -200,6 +200,8 @@ pub enum StartError {
     Bind(crate::front::BindError),
     /// The loop refused to watch something.
     Loop(offload_event_loop::LoopError),
+    /// The limit of descriptors leaves no room for a client, as the sentence says.
+    Descriptors(String),
     /// The thread that starts workers could not be started.
     Launcher(std::io::Error),
     /// The threads for blocking work could not be started.
@@ -209,7 +211,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Config(sentence) => formatter.write_str(sentence),
+            StartError::Config(sentence) | StartError::Descriptors(sentence) => formatter.write_str(sentence),
             StartError::Bind(error) => write!(formatter, "{error}"),
             StartError::Loop(error) => write!(formatter, "{error}"),
             StartError::Launcher(error) => {

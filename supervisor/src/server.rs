@@ -1,15 +1,15 @@
 //! The main process: a pool, the local socket in front of it, and the signals that end it.
 //!
 //! ```text
-//!            TERM, INT, `offload drain`                jobs and workers are gone, or the time for them is up
+//!            a signal, `offload drain`                 jobs and workers are gone, or the time for them is up
 //!  Serving -----------------------------> Draining ------------------------------> Parting: last answers are
-//!     |                                      | TERM, INT again, `offload stop`         written, for a second at most
+//!     |                                      | another signal, `offload stop`           written, for a second at most
 //!     |                                      v                                            |
 //!     '--- `offload stop` ---------------> Stopping ------------------------------->      '--> the loop is let go
 //! ```
 //!
 //! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop;
-//! who is let in says `server/accept.rs`, who is answered next `server/turns.rs`, who is let go `server/patience.rs`.
+//! who is let in says `server/accept.rs`, who is heard and answered next `server/turns.rs`, who is let go `server/patience.rs`.
 
 mod accept;
 mod address;
@@ -20,31 +20,43 @@ mod descriptors;
 mod holdings;
 mod pace;
 mod patience;
+mod processes;
 mod reload;
 mod turns;
+mod waits;
 
 use crate::front::Listener;
 use crate::hub::{Hub, HubRef};
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
+use crate::signals::EndingSignals;
 use crate::views::IoPoolView;
 use crate::workers::Program;
 use crate::workers::orphans::{self, Killed};
 use client::Client;
 use descriptors::Descriptors;
+use holdings::RoomLine;
+use offload_core::config::CoreConfig;
+use offload_core::limits::HANGING_MAX;
 use offload_core::outcome::human;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
-use offload_event_loop::{Context, HandleId, Hold, Interest, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
+use offload_event_loop::{
+    Context, HandleId, Hold, Interest, LoopError, LoopHandle, WATCHDOG_THRESHOLD, Watchdog,
+};
 use patience::Patience;
+use processes::Processes;
 use reload::{Asker, Reloads};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::geteuid;
+use signal_hook::consts::SIGHUP;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use turns::Line;
+use waits::AllWaits;
 
 /// How long the last answers may take.
 const PARTING_MAX: Duration = Duration::from_secs(1);
@@ -134,17 +146,18 @@ struct Front {
     programs: Vec<Program>,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
-    /// Clients with something to write, or with requests that are read and not handled.
-    to_serve: Vec<u64>,
-    /// Clients whose next answer may be made.
-    turns: VecDeque<u64>,
+    processes: Processes,
+    /// Clients with something to write, or that have to be looked after otherwise.
+    to_serve: Line,
+    /// Clients that have something to say, or whose next answer may be made.
+    line: Line,
     patience: Patience,
     descriptors: Descriptors,
     turn_ends: bool,
     /// The payloads that were let in are counted, so that it is known which came first.
     last_payload: u64,
-    /// The hub will say when bytes are released.
-    awaits_room: bool,
+    /// Clients that wait for room.
+    room_line: RoomLine,
     /// In a second it is looked whether clients keep up.
     looks_at_paces: bool,
     is_draining: bool,
@@ -153,8 +166,9 @@ struct Front {
     is_signalled: bool,
     /// Why it ends, where that is not somebody's wish.
     end: Option<ServerEnd>,
-    /// Who waits for the end.
-    farewells: Vec<(u64, u64)>,
+    /// Who waits for the end, and under which ticket.
+    farewells: BTreeSet<(u64, u64)>,
+    waits: AllWaits,
     hold: Option<Hold>,
 }
 
@@ -170,6 +184,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         let handle = cx.handle();
         let descriptors = Descriptors::raise(config.io_threads);
+        descriptors.check(processes_max(&config.pool.core())).map_err(StartError::Descriptors)?;
         let mut listener = Listener::bind(&config.socket)?;
         let log = Log::to_stderr(config.pool.log, config.pool.log_format);
         let generation = found_generation(&mut listener, &log);
@@ -201,24 +216,27 @@ impl Server {
                 programs,
                 clients: BTreeMap::new(),
                 last_client: 0,
-                to_serve: Vec::new(),
-                turns: VecDeque::new(),
+                processes: Processes::default(),
+                to_serve: Line::default(),
+                line: Line::default(),
                 patience: Patience::default(),
                 descriptors,
                 turn_ends: false,
                 last_payload: 0,
-                awaits_room: false,
+                room_line: RoomLine::default(),
                 looks_at_paces: false,
                 is_draining: false,
                 is_stopping: false,
                 is_signalled: false,
                 end: None,
-                farewells: Vec::new(),
+                farewells: BTreeSet::new(),
+                waits: AllWaits::default(),
             })
         });
         front.borrow_mut().listen(listener)?;
         front.borrow_mut().watch_signals()?;
         front.borrow().warn_of_little_room();
+        front.borrow().warn_of_privileges();
         front.borrow_mut().watch_address();
         if config.fail_fast {
             front.borrow_mut().end_if_a_start_fails();
@@ -248,6 +266,11 @@ impl Server {
     }
 }
 
+/// How many processes there may be at a time with this configuration.
+fn processes_max(config: &CoreConfig) -> usize {
+    config.workers + config.spares + HANGING_MAX
+}
+
 /// Gives this supervisor's processes a name by which the next one finds those that outlived it, and ends those that
 /// outlived the ones before. Both names are written down until none of the old ones is left: whatever becomes of this
 /// start, the next one knows them. None without random numbers: then nothing can be known again.
@@ -265,7 +288,8 @@ fn found_generation(listener: &mut Listener, log: &Log) -> Option<String> {
         left.extend((!is_all).then_some(previous));
     }
     if killed > 0 {
-        log.warn(format_args!("{killed} processes that a killed supervisor left behind are ended"));
+        let processes = if killed == 1 { "process" } else { "processes" };
+        log.warn(format_args!("ended {killed} {processes} that a killed supervisor had left behind"));
     }
     left.push(generation.clone());
     write_generations(listener, left, log);
@@ -295,15 +319,37 @@ impl Front {
         Ok(())
     }
 
+    /// Of a process of the same user only such a one is held off by being hidden that has no privileges.
+    fn warn_of_privileges(&self) {
+        if !geteuid().is_root() {
+            return;
+        }
+        let hub = Rc::downgrade(&self.hub);
+        self.hub.borrow_mut().when_ready(Box::new(move |_| {
+            let Some(hub) = hub.upgrade() else { return };
+            if hub.borrow().has_worker_that_can_trace() {
+                hub.borrow().log().warn(format_args!(
+                    "running as root: workers keep CAP_SYS_PTRACE, so their programs can read and change everything of this \
+                     process; run it as an ordinary user"
+                ));
+            }
+        }));
+    }
+
     fn watch_signals(&mut self) -> Result<(), StartError> {
         let me = self.me.clone();
-        let watcher = self.handle.on_signal(&[SIGTERM, SIGINT, SIGHUP], move |_, signal| {
-            Front::with(&me, |front| front.on_signal(signal));
+        let mut signals = EndingSignals::catch().map_err(LoopError::from)?;
+        let readable = signals.descriptor().map_err(LoopError::from)?;
+        let watcher = self.handle.watch(readable, Interest::READ, move |_, _| {
+            for signal in signals.pending() {
+                Front::with(&me, |front| front.on_signal(signal));
+            }
         })?;
         self.signals = Some(watcher);
         Ok(())
     }
 
+    /// One reloads. All others that would end this process ask it to end, as SIGTERM does.
     fn on_signal(&mut self, signal: i32) {
         let limit = self.hub.borrow().config().drain_timeout;
         match signal {
@@ -317,7 +363,7 @@ impl Front {
                 self.hub
                     .borrow()
                     .log()
-                    .warn(format_args!("draining for at most {most}; another signal ends at once"));
+                    .tell(format_args!("draining for at most {most}; another signal ends at once"));
                 self.drain(Some(limit));
             }
         }
@@ -371,6 +417,10 @@ impl Front {
 
     fn log_the_end(&self) {
         let hub = self.hub.borrow();
+        match hub.uncollected() {
+            0 => {}
+            kept => hub.log().warn(format_args!("kept results lost that nobody had collected: {kept}")),
+        }
         match (self.is_stopping, hub.cut_short()) {
             (_, 0) => hub.log().info(format_args!("ended: no job was cancelled")),
             (true, jobs) => {

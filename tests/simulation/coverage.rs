@@ -32,6 +32,7 @@ impl Coverage {
             Event::Stop => (phase(core), "stop"),
             Event::Configure(_) => (phase(core), "configure"),
             Event::Awaited { job } => (job_state(core, *job), "awaited"),
+            Event::Abandoned { job } => (job_state(core, *job), "abandoned"),
             Event::Collected { job } => (job_state(core, *job), "collected"),
             Event::LetterDropped { .. } => (phase(core), "letter_dropped"),
             Event::Cancel { job } => (job_state(core, *job), "cancel"),

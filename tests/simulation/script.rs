@@ -1,6 +1,7 @@
 //! What comes from outside: how the core is configured, and what its clients want of it and when.
 
 use crate::choices::{Choices, Tape};
+use crowds::{crowd, crowd_guilt, few_workers, hoard};
 use offload_core::config::CoreConfig;
 use offload_core::event::{JobRequest, Key};
 use offload_core::ids::{Mono, Ticket, Version};
@@ -9,6 +10,8 @@ use offload_core::queue::HEAD_START;
 use offload_protocol::nouns::{Lane, TaskOffer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+mod crowds;
 
 /// Everything that is decided before the first event.
 #[derive(Clone, Debug)]
@@ -43,8 +46,8 @@ pub(crate) enum Guilt {
 /// Outputs are so short that jobs of one task may still be given to a worker together.
 const OUTPUT_MAX: u64 = 20_000;
 
-/// The clients.
-const CLIENTS: [&str; 3] = ["", "ann", "bob"];
+/// The clients, by their accounts. One of them has no name.
+const CLIENTS: [&str; 4] = ["", "ann", "bob", "connection 1"];
 
 /// Who takes nothing at all is disconnected after this long.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -58,6 +61,8 @@ pub(crate) enum Wish {
     CancelOf(usize),
     /// Somebody waits for the job of this wish.
     AwaitOf(usize),
+    /// Nobody waits any more for the job of this wish: its client is gone.
+    AbandonOf(usize),
     /// Somebody is given the output of the job of this wish.
     CollectOf(usize),
     /// Somebody drops the dead letter of the job of this wish.
@@ -171,15 +176,16 @@ impl Script {
         let is_crowded = choices.chance(tape, 250);
         let mut config = if is_crowded { few_workers(choices, tape, config) } else { config };
         let mut wishes = wishes(choices, tape, &config);
+        let mut guilt = BTreeMap::new();
         if is_crowded {
             crowd(choices, tape, &mut wishes);
+            guilt = crowd_guilt(choices, &wishes);
         }
         if choices.chance(tape, 80) {
             hoard(choices, tape, &mut config, &mut wishes);
         }
         let speeds = [MS, MS, 50 * MS, Duration::from_secs(2), SILENCE_MAX];
         let readers = CLIENTS.map(|client| (client, choices.pick(tape, &speeds))).into();
-        let guilt = BTreeMap::new();
         Script { config, wishes, contention: None, is_crowded, readers, is_mixed: false, guilt }
     }
 
@@ -232,15 +238,8 @@ impl Script {
             CoreConfig { window_max, max_restarts, cancel_grace, ..few_workers(choices, tape, drawn) };
         let share = choices.pick(tape, &[50, 20, 100, 300]);
         let tasks = choices.pick(tape, &[&["echo", "echo", "note", "echo", "sum"][..], &["note"]]);
-        let deadly = choices.pick(
-            tape,
-            &[
-                &[Guilt::Crashes, Guilt::Hangs, Guilt::DiesUnstarted][..],
-                &[Guilt::Crashes],
-                &[Guilt::Hangs],
-                &[Guilt::DiesUnstarted],
-            ],
-        );
+        let all = [Guilt::Crashes, Guilt::Hangs, Guilt::DiesUnstarted];
+        let deadly = choices.pick(tape, &[&all[..], &all[..1], &all[1..2], &all[2..]]);
         let (mut wishes, mut guilt, mut now) = (Vec::new(), BTreeMap::new(), Mono::default());
         for index in 0..choices.pick(tape, &[60, 120, 200]) {
             let is_first = index < FIRST_GOOD;
@@ -261,7 +260,9 @@ impl Script {
         for &index in guilt.keys() {
             if choices.chance(tape, 300) {
                 let at = wishes[index].0 + choices.delay(tape, 20 * MS);
-                wishes.push((at, Wish::CancelOf(index)));
+                let is_abandoned = choices.chance(tape, 500);
+                let wish = if is_abandoned { Wish::AbandonOf(index) } else { Wish::CancelOf(index) };
+                wishes.push((at, wish));
             }
         }
         let readers = BTreeMap::new();
@@ -274,65 +275,6 @@ impl Script {
         let good = wishes
             .filter(|(index, (_, wish))| matches!(wish, Wish::Submit(_)) && !self.guilt.contains_key(index));
         good.map(|(index, _)| Ticket(index as u64)).collect()
-    }
-}
-
-/// So few workers that short jobs have to be run between the steps of long ones.
-fn few_workers(choices: &mut Choices, tape: &mut Tape, drawn: CoreConfig) -> CoreConfig {
-    let CoreConfig { max_jobs, max_bytes, max_payload, run_timeout, hello_timeout, start_timeout, .. } =
-        CoreConfig::default();
-    let CoreConfig { max_attempts, max_jobs_per_client, backoff_min, max_age, .. } = CoreConfig::default();
-    let (workers, programs, short_slots) = (choices.pick(tape, &[1, 2]), 1, Some(0));
-    CoreConfig {
-        workers,
-        programs,
-        short_slots,
-        max_jobs,
-        max_bytes,
-        max_payload,
-        run_timeout,
-        hello_timeout,
-        start_timeout,
-        max_attempts,
-        max_jobs_per_client,
-        backoff_min: backoff_min.min(drawn.backoff_max),
-        max_age,
-        ..drawn
-    }
-}
-
-/// Jobs with steps, and short ones that come while they run. The first ones show that they are short.
-fn crowd(choices: &mut Choices, tape: &mut Tape, wishes: &mut [(Mono, Wish)]) {
-    for (index, (at, wish)) in wishes.iter_mut().enumerate() {
-        let Wish::Submit(request) = wish else { continue };
-        let task = match index {
-            0..6 => "sum",
-            _ => choices.pick(tape, &["climb", "sum", "sum", "stroll", "echo", "charge"]),
-        };
-        request.task = task.to_owned();
-        (request.deadline, request.lane) = (None, None);
-        request.timeout = request.timeout.filter(|_| index % 3 == 0);
-        *at = *at + Duration::from_millis(5 * index as u64);
-    }
-}
-
-/// Most jobs leave results behind, and there is room for a few of them.
-fn hoard(choices: &mut Choices, tape: &mut Tape, config: &mut CoreConfig, wishes: &mut [(Mono, Wish)]) {
-    *config = few_workers(choices, tape, config.clone());
-    config.keep_results = 150 * MS;
-    config.keep_keys = choices.pick(tape, &[100, 200]) * MS;
-    config.max_kept_bytes = choices.pick(tape, &[40 << 10, 20 << 10, 100 << 10]);
-    for (index, (at, wish)) in wishes.iter_mut().enumerate() {
-        *at = *at + MS * index as u32;
-        match wish {
-            Wish::Submit(request) => {
-                request.keeps_output = choices.chance(tape, 900);
-                request.task = choices.pick(tape, &["sum", "sum", "echo", "charge"]).to_owned();
-            }
-            Wish::CancelOf(of) if choices.chance(tape, 500) => *wish = Wish::AwaitOf(*of),
-            Wish::Configure(fresh) => fresh.max_kept_bytes = fresh.max_kept_bytes.max(40 << 10),
-            _ => {}
-        }
     }
 }
 
@@ -396,6 +338,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         short_slots: pick(&[0, 0, 1, 2]).checked_sub(1).filter(|slots| *slots < workers),
         trial_jobs: pick(&[3, 1, 2]) as u32,
         trial_time: pick(&[2000, 50, 300]) as u32 * MS,
+        max_resting: pick(&[1024, 0, 1, 2]),
     }
 }
 
@@ -416,7 +359,7 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
 }
 
 fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usize, is_late: bool) -> Wish {
-    match choices.range(tape, 0, 112) {
+    match choices.range(tape, 0, 115) {
         0..68 => Wish::Submit(request(choices, tape, config)),
         68..82 => Wish::CancelOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         82..83 => Wish::CancelUnknown,
@@ -426,7 +369,8 @@ fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usiz
         }
         84..85 => Wish::Measure(choices.range(tape, 1, 20)),
         100..106 => Wish::CollectOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
-        106..111 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        106..109 => Wish::AwaitOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
+        109..111 => Wish::AbandonOf(index.saturating_sub(choices.range(tape, 1, 8) as usize)),
         111..113 => Wish::DropLetterOf(index.saturating_sub(choices.range(tape, 1, 12) as usize)),
         85..88 => {
             let rising = index as u64 + 1;
@@ -480,7 +424,9 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
         let name = choices.pick(tape, &["a", "b", "c", ""]).to_owned();
         Key { name, digest: choices.pick(tape, &[1, 2]) }
     });
-    let (owner, keeps_output) = (Owner::of(&client), choices.chance(tape, 400));
+    let is_nameless = client.starts_with("connection");
+    let owner = if is_nameless { Owner::Nameless } else { Owner::of(&client) };
+    let keeps_output = choices.chance(tape, 400);
     JobRequest {
         task,
         client,

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod drains;
 mod launches;
 mod stops;
 mod wishes;
@@ -267,6 +268,7 @@ impl World {
         let last_wish = self.script.wishes.iter().map(|(at, _)| *at).max().unwrap_or_default();
         let seconds = self.out.choices.pick(&mut self.tape, &[0, 1, 4, 15]);
         self.go_on_until(last_wish + Duration::from_secs(seconds), |_| false)?;
+        self.drain_the_guilty()?;
         self.calm_down();
         self.converge(World::is_well, "not all is well again")?;
         if self.core.phase() == Phase::Running {

@@ -42,6 +42,80 @@ fn a_payload_over_the_limit_is_refused_and_the_limit_is_said() {
 }
 
 #[test]
+fn a_list_of_files_with_a_pipe_in_it_has_one_failure_and_goes_on() {
+    let folder = private_folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("file"), "x").unwrap();
+    run(std::process::Command::new("mkfifo").arg(path("pipe")), b"").ok();
+    let list = format!("{0}\n{1}\n{0}\n", path("file"), path("pipe"));
+    let ran = run(&mut command(&["map", "echo", "--files"]), list.as_bytes()).code(1);
+    let outcomes: Vec<_> = ran.json_lines().iter().map(|line| line["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["ok", "io_error", "ok"]);
+    let failure = ran.json_lines()[1]["error"]["message"].as_str().unwrap().to_owned();
+    assert!(failure.ends_with("pipe: it is no regular file"), "{failure}");
+}
+
+/// No input is not an empty one.
+#[test]
+fn a_closed_standard_input_cannot_be_read() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    for words in ["run echo -", "map echo", "submit echo -"] {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &format!("exec \"$0\" {words} <&-")]).arg(tests::harness::offload());
+        match words.starts_with("submit") {
+            true => shell.env("OFFLOAD_SOCKET", &daemon.socket),
+            false => shell.env_remove("OFFLOAD_SOCKET"),
+        };
+        let ran = run(&mut shell, b"").code(2);
+        assert!(ran.stderr.contains("cannot read standard input: it is closed"), "{words}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_name_that_no_supervisor_takes_is_a_usage_error() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    for words in [["submit", "--client", "a\nb", "echo"], ["map", "--client", "a\nb", "echo"]] {
+        let ran = daemon.run(&words).code(2);
+        assert!(ran.stderr.contains("a name has no control characters"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn with_json_a_command_line_that_makes_no_sense_is_answered_by_a_document_too() {
+    for words in [
+        &["--json", "run"][..],
+        &["run", "--json", "echo", "--no-such-flag"],
+        &["submit", "--json", "--priority", "99", "echo"],
+        &["frobnicate", "--json"],
+    ] {
+        let ran = run_offload(words).code(2);
+        let error = ran.json()["error"].clone();
+        assert_eq!((&error["code"], &error["exit_code"]), (&"usage".into(), &2.into()), "{words:?}");
+        assert!(!error["message"].as_str().unwrap().contains('\n') && ran.stderr.starts_with("error: "));
+    }
+    assert_eq!(run_offload(&["run"]).code(2).text(), "");
+}
+
+#[test]
+fn an_empty_name_of_a_configuration_says_what_to_do_about_it() {
+    let ran = run(command(&["config", "show"]).env("OFFLOAD_CONFIG", ""), b"").code(2);
+    assert!(ran.stderr.contains("unset OFFLOAD_CONFIG"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_help_names_the_default_place_of_the_socket() {
+    let help = run_offload(&["--help"]).ok().text();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let places = [
+        "$XDG_RUNTIME_DIR/offload/offload.sock",
+        "/run/user/UID/offload/offload.sock",
+        "$HOME/.offload/offload.sock",
+    ];
+    let found: Vec<_> = places.iter().map(|place| help.find(place)).collect();
+    assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{found:?} {help}");
+}
+
+#[test]
 fn a_full_queue_refuses_at_once() {
     let daemon = Daemon::start(&["--workers", "1", "--max-jobs", "2"]);
     daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok();

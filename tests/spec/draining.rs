@@ -45,13 +45,34 @@ fn it_says_so_in_json_too() {
     let mut daemon = Daemon::start(&["--workers", "1"]);
     detach(&daemon, FOR_EVER);
     let drained = daemon.run(&["drain", "--json", "--timeout", "10ms"]).code(1).json();
-    assert_eq!(drained, json!({ "state": "stopped", "cancelled": 1 }));
+    assert_eq!(drained, json!({ "state": "stopped", "cancelled": 1, "uncollected": 0 }));
     assert_eq!(daemon.wait(), 1);
 
     let mut idle = Daemon::start(&["--workers", "1"]);
     let drained: Value = idle.run(&["drain", "--json", "--timeout", "10s"]).ok().json();
     assert_eq!(drained["cancelled"], 0);
     assert_eq!(idle.wait(), 0);
+}
+
+#[test]
+fn results_that_nobody_has_collected_are_counted_when_they_are_lost() {
+    for as_json in [false, true] {
+        let mut daemon = Daemon::start(&["--workers", "1"]);
+        let detach = || daemon.run(&["submit", "--detach", "echo", "x"]).ok().text().trim().to_owned();
+        let jobs = [detach(), detach(), detach()];
+        daemon.run(&["wait", &jobs[2]]).ok();
+        let drained = daemon.run(&["drain", if as_json { "--json" } else { "--verbose" }]).ok();
+        match as_json {
+            true => assert_eq!(drained.json()["uncollected"], 2),
+            false => {
+                let expected = "2 kept results that nobody had collected were lost";
+                assert!(drained.stderr.contains(expected), "{}", drained.stderr);
+            }
+        }
+        assert_eq!(daemon.wait(), 0);
+        let said = daemon.stderr.all();
+        assert!(said.iter().any(|line| line.ends_with("nobody had collected: 2")), "{said:#?}");
+    }
 }
 
 #[test]

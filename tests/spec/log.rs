@@ -45,6 +45,19 @@ fn in_json_every_line_is_a_document_with_both() {
     }
 }
 
+/// What it prints is dropped thousands of lines at a time, and that is told like everything else that is left out.
+#[test]
+fn a_worker_that_prints_without_end_is_told_of_in_few_lines() {
+    let mut serve =
+        tests::harness::command(&["serve", "--fail-fast", "--hello-timeout", "1s", "--worker", "yes"]);
+    let folder = tests::harness::private_folder();
+    let ran = run(serve.arg("--socket").arg(folder.path().join("o.sock")), b"").code(4);
+    let about = ran.stderr.lines().filter(|line| line.contains("like this") || line.contains("are left out"));
+    assert!(about.clone().count() >= 1, "{}", ran.stderr);
+    let once_a_second = ran.took.as_secs() as usize + 3;
+    assert!(about.count() <= once_a_second && !ran.stderr.contains("lines dropped"), "{}", ran.stderr);
+}
+
 /// The number before these words.
 fn number_before(line: &str, words: &str) -> Option<u64> {
     line.split_once(words)?.0.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

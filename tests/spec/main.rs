@@ -29,3 +29,4 @@ mod serve;
 mod start_up;
 mod submit;
 mod the_end;
+mod waiting;

@@ -157,7 +157,8 @@ fn what_nobody_would_get_is_not_even_run() {
 
 /// The path that a message ends with or names before `; `.
 fn saved_at(said: &str) -> &str {
-    let path = said.split(" is in ").nth(1).unwrap_or_else(|| panic!("nothing was saved: {said}"));
+    let place = said.split_once(" is in ").or_else(|| said.split_once(" are in "));
+    let (_, path) = place.unwrap_or_else(|| panic!("nothing was saved: {said}"));
     path.split([';', '\n']).next().expect("a part")
 }
 
@@ -176,6 +177,80 @@ fn a_result_for_which_the_disk_has_no_room_is_saved_where_there_is_some() {
         let ran = Sink::Full.take(words, socket, folder).code(UNWRITTEN);
         let saved = folder.join(saved_at(&ran.stderr));
         assert_eq!(std::fs::read(&saved).expect(&ran.stderr), b"kept", "{words:?}");
+    }
+}
+
+/// Also those behind the one whose write failed, and those that came out of turn.
+#[test]
+fn results_in_json_for_which_there_is_no_room_are_saved_in_one_file() {
+    let daemon = Daemon::start(&["--workers", "2"]);
+    let folder = daemon.folder();
+    std::fs::write(folder.join("list"), "a\nb\nc\n").unwrap();
+    for (words, socket) in [
+        (&["run", "--json", "echo", "a", "b", "c"][..], None),
+        (&["map", "echo", "list"], None),
+        (&["map", "echo", "list"], Some(&*daemon.socket)),
+    ] {
+        let ran = Sink::Full.take(words, socket, folder).code(UNWRITTEN);
+        let saved = std::fs::read_to_string(folder.join(saved_at(&ran.stderr))).expect(&ran.stderr);
+        let results: Vec<Value> = saved.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&results[0]["index"], &results[0]["output"]), (&0.into(), &"a".into()), "{words:?}");
+        let many = format!("{} result", results.len());
+        assert!(ran.stderr.contains(&many), "{}", ran.stderr);
+    }
+}
+
+/// The disk is full, or the size of files is limited: what is written and what is saved are all results, each once.
+#[test]
+fn a_file_that_has_reached_its_limit_and_the_saved_rest_have_every_result_that_there_was() {
+    let folder = private_folder();
+    std::fs::write(folder.path().join("list"), "x\n".repeat(20)).unwrap();
+    let script = "exec prlimit --fsize=4096 \"$0\" map --workers 1 echo list > written";
+    let mut map = Command::new("sh");
+    map.args(["-c", script]).arg(offload()).current_dir(folder.path()).env_remove("OFFLOAD_SOCKET");
+    let ran = run(&mut map, b"").code(UNWRITTEN);
+    assert!(ran.stderr.contains("File too large"), "{}", ran.stderr);
+    let written = std::fs::read_to_string(folder.path().join("written")).unwrap();
+    let saved = std::fs::read_to_string(folder.path().join(saved_at(&ran.stderr))).expect(&ran.stderr);
+    let complete = written.rsplit_once('\n').map_or("", |(lines, _)| lines);
+    let index = |line: &str| serde_json::from_str::<Value>(line).unwrap()["index"].as_u64().unwrap();
+    let indices: Vec<u64> = complete.lines().chain(saved.lines()).map(index).collect();
+    assert!(complete.lines().count() > 1 && saved.lines().count() > 0);
+    assert_eq!(indices, (0..indices.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_result_that_reaches_the_limit_of_file_sizes_is_an_error_that_is_told() {
+    let folder = private_folder();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -f 0; exec \"$0\" run echo x > out"]).arg(offload()).current_dir(folder.path());
+    let ran = run(shell.env_remove("OFFLOAD_SOCKET"), b"").code(UNWRITTEN);
+    assert!(ran.stderr.contains("cannot write to standard output: File too large"), "{}", ran.stderr);
+    // The lock of a supervisor is a file with its process id.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -f 0; exec \"$0\" serve --socket \"$1\""]).arg(offload());
+    let ran = run(shell.arg(folder.path().join("o.sock")), b"");
+    assert!(ran.code == 70 && ran.stderr.contains("File too large"), "{ran:?}");
+}
+
+/// They are typed for what they do.
+#[test]
+fn verbs_with_an_effect_have_it_though_nobody_can_be_told() {
+    for sink in [Sink::Closed, Sink::Full] {
+        let mut daemon = Daemon::start(&["--workers", "1"]);
+        let pid_of_worker = |daemon: &Daemon| daemon.workers()[0]["pid"].as_u64();
+        let job = daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok().text().trim().to_owned();
+        let act = |words: &[&str]| sink.take(words, Some(&daemon.socket), daemon.folder());
+        let ran = act(&["cancel", &job]).code(UNWRITTEN);
+        assert!(ran.stderr.contains("standard output") && ran.stderr.contains("cancelled"), "{}", ran.stderr);
+        daemon.run(&["wait", &job]).code(126);
+        let before = pid_of_worker(&daemon);
+        let ran = act(&["reload"]).code(UNWRITTEN);
+        assert!(ran.stderr.contains("reloaded"), "{}", ran.stderr);
+        assert_ne!(pid_of_worker(&daemon), before);
+        let words = if sink == Sink::Closed { ["stop", "--json"] } else { ["drain", "--json"] };
+        act(&words).code(UNWRITTEN);
+        assert_eq!(daemon.wait(), 0);
     }
 }
 

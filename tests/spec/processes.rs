@@ -107,6 +107,62 @@ fn a_start_that_fails_does_not_forget_what_outlived_the_supervisor_before() {
     next.0.wait().unwrap();
 }
 
+/// A process that changes its user loses the signal that would end it with its supervisor.
+#[test]
+fn a_worker_that_has_become_another_user_is_ended_by_the_next_supervisor() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let folder =
+        tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let worker = copy_for_anybody(folder.path(), "faultworker").display().to_string();
+    let worker = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {worker}");
+    let mut daemon = Daemon::start(&["--workers", "1", "--worker", &worker]);
+    daemon.run(&["submit", "--detach", "act", "spin"]).ok();
+    let worker = pid_of_the_worker_running(&daemon, "act");
+    let _ended = Ended(vec![worker]);
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    assert!(is_alive(worker), "it has ended by itself, so it proves nothing");
+
+    let mut next = daemon.command(&["serve", "--workers", "1"]);
+    let next = next.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut next = Held(next);
+    assert!(wait_for_end(worker, PATIENCE), "process {worker} outlived the next start");
+    let mut said = String::new();
+    BufReader::new(next.0.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("that a killed supervisor had left behind"), "{said}");
+    signal(next.0.id(), Signal::TERM);
+    next.0.wait().unwrap();
+}
+
+/// To root nothing is hidden, and this says so.
+#[test]
+fn a_supervisor_that_runs_as_root_warns_of_what_its_workers_can_do() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: this is not root");
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ours = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
+    if u64::from_str_radix(ours, 16).unwrap() >> 19 & 1 == 0 {
+        return println!("skipped: this root may not trace others");
+    }
+    let is_warning = |line: &str| line.contains("running as root: workers keep CAP_SYS_PTRACE");
+    let daemon = Daemon::start(&["--workers", "2"]);
+    assert_eq!(daemon.workers()[0]["confinement"]["can_trace"], true);
+    assert!(daemon.stderr.find(is_warning, PATIENCE).is_some());
+    daemon.wait_until_whole();
+    assert_eq!(daemon.stderr.all().iter().filter(|line| is_warning(line)).count(), 1);
+    // Who has given the privilege up is warned of nothing.
+    let harmless =
+        format!("setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace {} worker", offload().display());
+    let mut daemon = Daemon::start(&["--workers", "1", "--worker", &harmless]);
+    assert_eq!(daemon.workers()[0]["confinement"]["can_trace"], false);
+    daemon.run(&["stop"]).ok();
+    daemon.wait();
+    assert!(!daemon.stderr.all().iter().any(|line| is_warning(line)));
+}
+
 /// A child that ends with the test.
 struct Held(Child);
 

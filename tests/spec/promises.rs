@@ -1,7 +1,11 @@
 //! What is remembered of a job after its end, and for how long: the real binary beside greedy clients.
 
+use bytes::Bytes;
+use offload_protocol::messages::ToSupervisor;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 use tests::harness::{Daemon, Ran, run, until};
+use tests::raw_client::{Heard, RawClient};
 
 fn detach(daemon: &Daemon, arguments: &[&str]) -> String {
     let ran = daemon.run(&[&["submit", "--detach"], arguments].concat()).ok();
@@ -85,6 +89,46 @@ fn a_client_whose_results_fill_its_share_is_refused_until_it_collects_one_and_ot
     assert_eq!(daemon.run(&["result", &kept[0]]).ok().text(), "0\n");
     submit("now there is room").ok();
     assert_eq!(daemon.run(&["result", &kept[1]]).ok().text(), "1\n", "this one was never in danger");
+}
+
+fn is_kept(daemon: &Daemon, job: &str) -> bool {
+    explain(daemon, job)["reasons"].to_string().contains("its result is kept for another")
+}
+
+#[test]
+fn a_result_is_collected_when_its_last_byte_is_written_and_not_when_somebody_began_to_read_it() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let (file, length) = (daemon.folder().join("large"), 8 << 20);
+    std::fs::write(&file, vec![b'x'; length]).unwrap();
+    let job = detach(&daemon, &["echo", &format!("@{}", file.display())]);
+    wait_until_it_has_ended(&daemon, &job);
+
+    let mut raw = RawClient::connect(&daemon.socket).unwrap();
+    raw.greet("");
+    raw.queue(&ToSupervisor::Result { ticket: 1, job: &job }, &Bytes::new());
+    let (deadline, mut pieces) = (Instant::now() + Duration::from_secs(30), 0);
+    while raw.unsent() > 0 || pieces < 4 {
+        raw.write(usize::MAX).unwrap();
+        pieces += usize::from(matches!(raw.read(deadline), Heard::Messages(_)));
+        assert!(Instant::now() < deadline, "the result does not come");
+    }
+    assert!(is_kept(&daemon, &job), "most of it is not written");
+    drop(raw);
+    assert!(is_kept(&daemon, &job), "who asked for it has hung up");
+
+    assert_eq!(daemon.run(&["result", &job]).ok().stdout.len(), length + 1);
+    until("the end of the promise", || (!is_kept(&daemon, &job)).then_some(()));
+}
+
+#[test]
+fn a_process_without_a_name_whose_results_fill_its_share_leaves_room_for_others_without_a_name() {
+    let daemon = Daemon::start(&["--workers", "1", "--max-kept-bytes", "64KiB"]);
+    let half = "x".repeat(40 << 10);
+    let first = detach(&daemon, &["echo", &half]);
+    wait_until_it_has_ended(&daemon, &first);
+    let second = detach(&daemon, &["echo", "another process"]);
+    wait_until_it_has_ended(&daemon, &second);
+    assert_eq!(pay(&daemon, &[], "bill")["output"], "paid");
 }
 
 #[test]

@@ -4,11 +4,13 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::{ComputePool, EventLoop, Job, Level, PoolConfig, Program};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::cell::RefCell;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use tests::harness::{
-    Daemon, PATIENCE, children_of, command, descriptors_of, offload, signal, until, wait_for_end,
+    Daemon, PATIENCE, children_of, command, descriptors_of, offload, private_folder, signal, until,
+    wait_for_end,
 };
 
 #[test]
@@ -31,7 +33,7 @@ fn whatever_runs_jobs_ends_by_the_signal_that_it_was_sent() {
     std::fs::write(&list, "3600000\n").unwrap();
     let list = list.to_str().unwrap();
     let verbs = [&["submit", sleep[0], sleep[1]][..], &["map", "sleep", list], &["wait", "ID"]];
-    for (number, which) in [(2, Signal::INT), (15, Signal::TERM)] {
+    for which in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::IO] {
         for words in verbs {
             let id = daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok().text().trim().to_owned();
             daemon.worker_running("sleep");
@@ -45,10 +47,64 @@ fn whatever_runs_jobs_ends_by_the_signal_that_it_was_sent() {
             });
             signal(verb.id(), which);
             assert!(wait_for_end(verb.id(), PATIENCE), "{words:?} goes on");
-            assert_eq!(verb.wait().unwrap().signal(), Some(number), "{words:?}");
+            assert_eq!(verb.wait().unwrap().signal(), Some(which.as_raw()), "{words:?}");
             daemon.run(&["cancel", &id]).ok();
             daemon.run(&["wait", &id]).code(126);
         }
+    }
+}
+
+/// As a closed terminal, Ctrl-\\ and others do. The helper is in a session of its own: only an end in good order ends it.
+#[test]
+fn a_run_that_is_ended_by_any_signal_leaves_no_helper_behind() {
+    let folder = private_folder();
+    let worker = folder.path().join("worker");
+    // It has an environment of its own.
+    let helper = "setsid -f sh -c 'echo $$ >> \"$0\"; exec sleep 600' \"$1\" <&- >&- 2>&-";
+    let script = format!("#!/bin/sh\n{helper}\nexec {} worker\n", offload().display());
+    std::fs::write(&worker, script).unwrap();
+    std::fs::set_permissions(&worker, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for which in [Signal::HUP, Signal::QUIT, Signal::ALARM, Signal::XCPU, Signal::USR2] {
+        let helpers = folder.path().join(format!("helpers-{}", which.as_raw()));
+        let words = format!("{} {}", worker.display(), helpers.display());
+        let mut run = command(&["run", "sleep", "3600000", "--worker", &words]);
+        let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let helper: u32 = until("the helper", || {
+            let said = std::fs::read_to_string(&helpers).ok()?;
+            said.strip_suffix('\n')?.lines().next()?.parse().ok()
+        });
+        signal(run.id(), which);
+        let is_over = wait_for_end(run.id(), PATIENCE);
+        let is_left = is_over && !wait_for_end(helper, PATIENCE);
+        signal(helper, Signal::KILL);
+        assert!(is_over && !is_left, "{which:?}: helper {helper} lives on");
+        assert_eq!(run.wait().unwrap().signal(), Some(which.as_raw()));
+    }
+}
+
+/// By `nohup`, or a script that has put it into the background.
+#[test]
+fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
+    let mut run = Command::new("sh");
+    run.args(["-c", "trap '' HUP INT; exec \"$0\" run echo -"]).arg(offload()).env_remove("OFFLOAD_SOCKET");
+    let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("a worker", || Some(children_of(run.id())).filter(|workers| !workers.is_empty()));
+    for which in [Signal::HUP, Signal::INT] {
+        signal(run.id(), which);
+    }
+    drop(run.stdin.take());
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), &*ended.stdout), (Some(0), &b"\n"[..]));
+}
+
+#[test]
+fn a_supervisor_ends_in_good_order_by_every_signal_that_would_end_it() {
+    for which in [Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::ALARM, Signal::XCPU] {
+        let mut daemon = Daemon::start(&["--workers", "1"]);
+        daemon.signal(which);
+        assert_eq!(daemon.wait(), 0, "{which:?}");
+        let said = daemon.stderr.all();
+        assert!(said.iter().any(|line| line.contains(" info draining")), "{said:#?}");
     }
 }
 

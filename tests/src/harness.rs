@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -175,8 +175,27 @@ fn read_all(source: &mut impl Read) -> Vec<u8> {
     bytes
 }
 
+/// What is ignored here, because the tests run behind a terminal's back (`nohup`, `&` in a script), would be ignored by all
+/// that is started here. What is caught, to no effect, is not.
+fn pass_on_default_signals() {
+    static IS_DONE: OnceLock<()> = OnceLock::new();
+    IS_DONE.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))
+            .map_or(0, |digits| u64::from_str_radix(digits.trim(), 16).expect("the kernel writes it so"));
+        for signal in [Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw) {
+            if ignored >> (signal - 1) & 1 == 1 {
+                signal_hook::flag::register(signal, Arc::default()).expect("it can be caught");
+            }
+        }
+    });
+}
+
 /// An `offload` command without a supervisor.
 pub fn command(arguments: &[&str]) -> Command {
+    pass_on_default_signals();
     let mut command = Command::new(offload());
     command.args(arguments).env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1");
     command

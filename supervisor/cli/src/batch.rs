@@ -229,7 +229,7 @@ impl Batch {
             self.taken += 1;
             match input {
                 Input::Literal(_) => self.settle_load(index, input.load(self.limits.payload)),
-                Input::File(_) | Input::Stdin => self.waiting.push_back((index, input)),
+                Input::File(_) | Input::Listed(_) | Input::Stdin => self.waiting.push_back((index, input)),
             }
         }
     }
@@ -307,6 +307,12 @@ impl Batch {
     /// What has been written so far, the write under way included.
     pub(crate) fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// The results that were not handed to `Write`, in the order of their inputs. For the end.
+    pub(crate) fn take_results(&mut self) -> Vec<Numbered> {
+        let results = std::mem::take(&mut self.results).into_iter();
+        results.map(|(index, finished)| Numbered { index, finished }).collect()
     }
 
     /// Whether any of its jobs are with the workers.

@@ -2,7 +2,7 @@
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
-use super::output::print_line;
+use super::output::print_of;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
@@ -23,12 +23,12 @@ impl Cancel {
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = ToSupervisor::Cancel { ticket: 1, job: &self.job };
         let document = globals.connect(NAMELESS)?.ask(&request, Some(CANCEL_TIMEOUT))?;
-        if globals.json {
-            print_line(&document)?;
-            return Ok(OK);
-        }
         let answer: Value = serde_json::from_slice(&document).unwrap_or_default();
-        print_line(format!("{}: {}", self.job, what_became_of_it(&answer)))?;
+        let deed = format!("{}: {}", self.job, what_became_of_it(&answer));
+        match globals.json {
+            true => print_of(&deed, &document)?,
+            false => print_of(&deed, &deed)?,
+        }
         Ok(OK)
     }
 }

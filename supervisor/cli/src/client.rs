@@ -7,10 +7,8 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use offload_supervisor::client::{self, Answer, ClientError, ConnectError};
 use offload_supervisor::front::owner_of;
+use offload_supervisor::signals::EndingSignals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io::Read;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,7 +20,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum Missing {
     /// The time is up.
     Late,
-    /// Ctrl-C, or the signal to terminate: its number.
+    /// Ctrl-C, or another signal to end: its number.
     Interrupted(i32),
     /// The connection is gone, and why.
     Lost(String),
@@ -38,8 +36,8 @@ impl From<ClientError> for Missing {
 pub(crate) struct Client {
     client: client::Client,
     socket: PathBuf,
-    /// Each readable after its signal; none where signals end the process as usual.
-    signals: Vec<(i32, UnixStream)>,
+    /// None where signals end the process as usual.
+    signals: Option<EndingSignals>,
 }
 
 /// Connects as the library does; the failure says what to type next.
@@ -66,7 +64,7 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
 impl Client {
     /// Connects to the supervisor at `socket` as `name`, and exchanges greetings.
     pub(crate) fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
-        Ok(Client { client: connect(socket, name)?, socket: socket.to_owned(), signals: Vec::new() })
+        Ok(Client { client: connect(socket, name)?, socket: socket.to_owned(), signals: None })
     }
 
     /// The longest payload that the supervisor takes, in bytes.
@@ -76,12 +74,8 @@ impl Client {
 
     /// From now on a signal to end is told by [`Client::receive`] instead of ending the process.
     pub(crate) fn catch_signals(&mut self) -> Result<(), Failure> {
-        let refused = |error| Failure::internal("cannot catch signals", error);
-        for signal in [SIGINT, SIGTERM] {
-            let (ours, theirs) = UnixStream::pair().map_err(refused)?;
-            signal_hook::low_level::pipe::register(signal, theirs).map_err(refused)?;
-            self.signals.push((signal, ours));
-        }
+        let signals = EndingSignals::catch();
+        self.signals = Some(signals.map_err(|error| Failure::internal("cannot catch signals", error))?);
         Ok(())
     }
 
@@ -160,22 +154,13 @@ impl Client {
         };
         let write = if self.client.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
         let mut watched = vec![PollFd::new(&self.client, PollFlags::IN | write)];
-        watched.extend(self.signals.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN)));
+        watched.extend(self.signals.iter().map(|signals| PollFd::new(signals, PollFlags::IN)));
         match poll(&mut watched, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Missing::Lost(format!("waiting failed: {error}"))),
         }
-        match watched.iter().skip(1).position(|pipe| !pipe.revents().is_empty()) {
-            Some(which) => Err(self.take_signal(which)),
-            None => Ok(()),
-        }
-    }
-
-    fn take_signal(&mut self, which: usize) -> Missing {
-        let (signal, pipe) = &mut self.signals[which];
-        // One byte for each signal, and the descriptor is readable: this neither waits nor matters if it fails.
-        let _ = pipe.read(&mut [0]);
-        Missing::Interrupted(*signal)
+        let signals = self.signals.iter_mut().flat_map(EndingSignals::pending);
+        signals.take(1).map(Missing::Interrupted).map(Err).next().unwrap_or(Ok(()))
     }
 }
 

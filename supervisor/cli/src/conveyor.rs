@@ -7,6 +7,9 @@
 //!                                       `--- complete, failed, Ctrl-C ---> Target::shut_down ---> the loop stops
 //! ```
 //!
+//! Ctrl-C stands for every signal that would end this process. If a write has failed, the results that are there are
+//! saved when the loop has stopped.
+//!
 //! The loop never waits for a terminal, a pipe or a disk: whatever may wait does so on a thread of the I/O pool. A
 //! second Ctrl-C ends the process at once; its workers see their sockets end and follow.
 
@@ -15,13 +18,14 @@ use super::end_by;
 use super::failure::Failure;
 use super::input::{Input, Payload, Unreadable};
 use super::progress::Progress;
-use super::sink::Sink;
+use super::sink::{Sink, Unwritten};
 use super::source::{Source, Taken};
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
-use offload_event_loop::{Context, EventLoop, LoopHandle};
+use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use offload_supervisor::signals::EndingSignals;
+use signal_hook::consts::SIGHUP;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
@@ -85,11 +89,10 @@ pub(crate) fn convey<T: Target + 'static>(
     let started = Instant::now();
     let interruptible = Rc::new(OnceCell::<Rc<Conveyor>>::new());
     let interrupted = Rc::clone(&interruptible);
-    event_loop
-        .on_signal(&[SIGINT, SIGTERM], move |_, signal| {
-            interrupted.get().into_iter().for_each(|conveyor| conveyor.on_interrupt(signal));
-        })
-        .map_err(|error| Failure::internal("cannot catch signals", error))?;
+    let on_signal = move |signal| {
+        interrupted.get().into_iter().for_each(|conveyor| conveyor.on_interrupt(signal));
+    };
+    watch_signals(event_loop, on_signal).map_err(|error| Failure::internal("cannot catch signals", error))?;
     let target = make_target(event_loop)?;
     let conveyor = Conveyor::start(event_loop, work, target)?;
     let conveyor = interruptible.get_or_init(|| conveyor);
@@ -101,9 +104,17 @@ pub(crate) fn convey<T: Target + 'static>(
             conveyor.sink.borrow_mut().iter_mut().for_each(Sink::finish);
             Ok(Done { tally, took: at - started })
         }
-        Some(End { failure: Some(failure), .. }) => Err(failure),
+        Some(End { failure: Some(failure), .. }) => Err(conveyor.conclude(failure)),
         None => Err(Failure::Internal("the event loop ended before the work did".to_owned())),
     }
+}
+
+fn watch_signals(event_loop: &EventLoop, on_signal: impl Fn(i32) + 'static) -> Result<(), LoopError> {
+    let mut signals = EndingSignals::catch()?;
+    let readable = signals.descriptor()?;
+    let on_readable = move |_: &mut Context, _| signals.pending().into_iter().for_each(&on_signal);
+    event_loop.handle().watch(readable, Interest::READ, on_readable)?;
+    Ok(())
 }
 
 struct Conveyor {
@@ -119,6 +130,10 @@ struct Conveyor {
     /// How long the target has had no room for any of our jobs.
     without_room: Cell<Option<Duration>>,
     is_turning: Cell<bool>,
+    /// The terminal is gone, which is told by several signals: none of them means more than the first.
+    is_hung_up: Cell<bool>,
+    /// Results of a write that failed.
+    unwritten: RefCell<Vec<Numbered>>,
     /// Set when no more is to be done.
     end: RefCell<Option<End>>,
 }
@@ -144,6 +159,8 @@ impl Conveyor {
             progress,
             without_room: Cell::new(Some(Duration::ZERO)),
             is_turning: Cell::new(false),
+            is_hung_up: Cell::new(false),
+            unwritten: RefCell::new(Vec::new()),
             end: RefCell::new(None),
         });
         let first = Rc::clone(&conveyor);
@@ -225,7 +242,11 @@ impl Conveyor {
 
     fn submit(self: &Rc<Self>, index: u64, payload: Payload) {
         let conveyor = Rc::clone(self);
-        let done = move |finished, _: &mut Context| {
+        let done = move |finished: Finished, _: &mut Context| {
+            let is_given_up = conveyor.end.borrow().is_some();
+            if is_given_up && finished.report.outcome == OutcomeCode::Cancelled {
+                return;
+            }
             conveyor.batch.borrow_mut().on_finished(index, finished);
             conveyor.show_progress();
             if conveyor.target.is_lost().is_some() {
@@ -247,10 +268,26 @@ impl Conveyor {
                 conveyor.sink.replace(Some(sink));
                 match written {
                     Ok(()) => conveyor.batch.borrow_mut().on_written(),
-                    Err(failure) => conveyor.end(Some(failure)),
+                    Err(Unwritten { failure, left }) => {
+                        conveyor.unwritten.replace(left);
+                        conveyor.end(Some(failure));
+                    }
                 }
             },
         );
+    }
+
+    /// What there is to say of a failure, when all that could be done is done.
+    fn conclude(&self, failure: Failure) -> Failure {
+        if !matches!(failure, Failure::Unwritten(_) | Failure::ReaderGone) {
+            return failure;
+        }
+        let mut left = self.unwritten.take();
+        left.extend(self.batch.borrow_mut().take_results());
+        match &mut *self.sink.borrow_mut() {
+            Some(sink) => sink.save_what_is_left(Unwritten { failure, left }),
+            None => failure,
+        }
     }
 
     fn pause(self: &Rc<Self>, at_least: Duration, number: u64, why: &str) {
@@ -293,9 +330,14 @@ impl Conveyor {
     }
 
     fn on_interrupt(self: &Rc<Self>, signal: i32) {
+        let is_hangup = signal == SIGHUP;
         if self.end.borrow().is_some() {
-            end_by(signal);
+            match is_hangup || self.is_hung_up.take() {
+                true => return,
+                false => end_by(signal),
+            }
         }
+        self.is_hung_up.set(is_hangup);
         self.progress.say("interrupted: what is not done is cancelled".to_owned());
         self.end(Some(Failure::Interrupted(signal)));
     }

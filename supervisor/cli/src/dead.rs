@@ -1,8 +1,9 @@
 //! `offload dead`: the dead letters, jobs whose every allowed attempt ended its worker.
 
 use super::attempts;
-use super::failure::{Ended, Failure};
+use super::failure::Ended;
 use super::flags::Globals;
+use super::output::done_unseen;
 use super::show::{show_answer, show_list};
 use super::table::Table;
 use super::text;
@@ -55,6 +56,11 @@ enum Verb {
 }
 
 impl Dead {
+    /// Whether it does something to a letter, beside printing.
+    pub(crate) fn has_an_effect(&self) -> bool {
+        matches!(self.verb, Verb::Retry { .. } | Verb::Drop { .. })
+    }
+
     /// Does it.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = |deed, job| ToSupervisor::Dead { ticket: 1, deed, job };
@@ -64,25 +70,17 @@ impl Dead {
                 show_list(globals, View::Dead, most, |letter: &DeadView| letter.job.clone(), list)
             }
             Verb::Show { job } => show_answer(globals, &request(DeadDeed::Show, job), forensics),
-            Verb::Retry { job } => {
-                show_answer(globals, &request(DeadDeed::Retry, job), new_id).map_err(submitted_unseen)
-            }
+            Verb::Retry { job } => show_answer(globals, &request(DeadDeed::Retry, job), new_id)
+                .map_err(|failure| done_unseen(failure, RETRIED)),
             Verb::Drop { job } => {
                 show_answer(globals, &request(DeadDeed::Drop, job), |_: &Value| format!("{job}: dropped\n"))
+                    .map_err(|failure| done_unseen(failure, "the dead letter is dropped"))
             }
         }
     }
 }
 
-/// The job is on its way, whether or not its new id can be printed.
-fn submitted_unseen(failure: Failure) -> Failure {
-    const HINT: &str = "the job was submitted again, `offload jobs` lists it with its new id";
-    match failure {
-        Failure::Unwritten(why) => Failure::Unwritten(format!("{why}; {HINT}")),
-        Failure::ReaderGone => Failure::Unwritten(format!("nobody reads standard output any more; {HINT}")),
-        other => other,
-    }
-}
+const RETRIED: &str = "the job was submitted again, `offload jobs` lists it with its new id";
 
 fn list(letters: &Vec<DeadView>) -> String {
     let mut table = Table::new(&["JOB", "TASK", "#ATTEMPTS", "#DEAD FOR", "#INPUT", "CLIENT", "ERROR"]);

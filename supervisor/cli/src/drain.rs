@@ -2,7 +2,7 @@
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
-use super::output::{print_line, say};
+use super::output::{print_of, say};
 use super::text;
 use crate::configuration::units::parse_duration;
 use clap::Args;
@@ -19,7 +19,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOTES: &str = "\
 Waits as long as the jobs take, unless --timeout says otherwise: then what is not done in time is cancelled, the
-number of these jobs is told (with --json as `cancelled`), and the exit code is 1. `offload stop` does not wait.";
+number of these jobs is told (with --json as `cancelled`), and the exit code is 1. `offload stop` does not wait.
+Results of detached jobs that nobody has collected are lost; their number is told (with --json as `uncollected`).";
 
 /// Shut down gracefully: reject new jobs, finish those that are there, then end
 #[derive(Args, Debug)]
@@ -44,8 +45,16 @@ impl Drain {
         let document = client.ask(&request, NO_LIMIT)?;
         client.wait_for_the_end(END_TIMEOUT);
         let cancelled = cancelled_in(&document);
+        let lost = uncollected_in(&document);
+        if lost > 0 && !globals.quiet && !globals.json {
+            say(&format!(
+                "{} that nobody had collected {} lost",
+                text::count(lost, "kept result"),
+                was(lost)
+            ));
+        }
         match globals.json {
-            true => print_line(&document)?,
+            true => print_of("the supervisor is drained", &document)?,
             false if cancelled > 0 => {
                 say(&format!("drained, but {} not done in time and cancelled", were(cancelled)));
             }
@@ -56,12 +65,24 @@ impl Drain {
     }
 }
 
-/// A supervisor of an older version does not say it.
 fn cancelled_in(document: &[u8]) -> u64 {
+    number_in(document, "cancelled")
+}
+
+fn uncollected_in(document: &[u8]) -> u64 {
+    number_in(document, "uncollected")
+}
+
+/// A supervisor of an older version does not say it.
+fn number_in(document: &[u8], member: &str) -> u64 {
     let document: Option<Value> = serde_json::from_slice(document).ok();
-    document.and_then(|document| document["cancelled"].as_u64()).unwrap_or(0)
+    document.and_then(|document| document[member].as_u64()).unwrap_or(0)
 }
 
 fn were(jobs: u64) -> String {
-    format!("{} {}", text::count(jobs, "job"), if jobs == 1 { "was" } else { "were" })
+    format!("{} {}", text::count(jobs, "job"), was(jobs))
+}
+
+fn was(number: u64) -> &'static str {
+    if number == 1 { "was" } else { "were" }
 }

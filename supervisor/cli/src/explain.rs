@@ -40,10 +40,9 @@ fn render(job: &ExplanationView) -> String {
 fn state_line(job: &ExplanationView) -> String {
     let attempts = match (job.attempts, job.attempts_allowed) {
         (0, _) => "not started yet".to_owned(),
-        (number, Some(allowed)) => {
-            let may = text::count(allowed.into(), "attempt");
-            format!("{}, {may} may end their worker", text::count(number.into(), "start"))
-        }
+        (number, Some(allowed)) if number <= allowed => format!("attempt {number} of {allowed}"),
+        // Attempts that ended because of something else do not count.
+        (number, Some(allowed)) => format!("started {number} times, {allowed} attempts count"),
         (number, None) => text::count(number.into(), "attempt"),
     };
     let line =
@@ -81,7 +80,7 @@ mod tests {
     fn the_state_comes_first_then_the_reasons_then_what_was_lost() {
         let text = render(&explanation());
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "01J: running; task primes, 2 starts, 3 attempts may end their worker, 2.1 s");
+        assert_eq!(lines[0], "01J: running; task primes, attempt 2 of 3, 2.1 s");
         assert_eq!(lines[1], "- worker 7 (slot 0) has run it for 2 s");
         assert_eq!(lines[2], r"- a\u{1b}b");
         assert!(lines[3].starts_with("attempt 1: "), "{text}");

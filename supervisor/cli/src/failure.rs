@@ -22,6 +22,8 @@ pub(crate) const UNWRITTEN: u8 = 74;
 pub(crate) enum Failure {
     /// What was typed or configured makes no sense: 2.
     Usage(String),
+    /// The command line cannot be read, in the words of the parser, which are said already: 2.
+    CommandLine(String),
     /// Nobody answers at the socket: 3.
     NoSupervisor(String),
     /// A job or a request has ended so: the outcome's own code.
@@ -35,7 +37,7 @@ pub(crate) enum Failure {
     },
     /// Another supervisor owns the socket: 75.
     AlreadyRunning(String),
-    /// Ctrl-C, or the signal to terminate. The process ends by that very signal, which shells show as 128 and its number.
+    /// Ctrl-C, a closed terminal, or another signal to end. The process ends by that very signal, which shells show as 128 and its number.
     Interrupted(i32),
     /// Results could not be written where they were to go: 74.
     Unwritten(String),
@@ -50,7 +52,7 @@ impl Failure {
     /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Failure::Usage(_) => USAGE,
+            Failure::Usage(_) | Failure::CommandLine(_) => USAGE,
             Failure::NoSupervisor(_) => 3,
             Failure::Outcome { code, .. } => Failure::code_of(*code),
             Failure::Internal(_) => 70,
@@ -72,7 +74,7 @@ impl Failure {
     /// The line for people, if there is one.
     pub(crate) fn message(&self) -> Option<String> {
         match self {
-            Failure::ReaderGone | Failure::Interrupted(_) => None,
+            Failure::ReaderGone | Failure::Interrupted(_) | Failure::CommandLine(_) => None,
             Failure::Outcome { code, message, .. } => Some(format!("{code}: {message}")),
             Failure::Usage(message)
             | Failure::NoSupervisor(message)
@@ -88,7 +90,7 @@ impl Failure {
             // There is no place for it.
             Failure::Unwritten(_) | Failure::ReaderGone => return None,
             Failure::Outcome { code, .. } => code.as_str(),
-            Failure::Usage(_) => "usage",
+            Failure::Usage(_) | Failure::CommandLine(_) => "usage",
             Failure::NoSupervisor(_) => "no_supervisor",
             Failure::AlreadyRunning(_) => "already_running",
             Failure::Interrupted(_) => "interrupted",
@@ -96,6 +98,7 @@ impl Failure {
         };
         let message = match self {
             Failure::Outcome { message, .. } => message.clone(),
+            Failure::CommandLine(text) => in_one_line(text),
             _ => self.message().unwrap_or_default(),
         };
         let mut error =
@@ -123,6 +126,14 @@ impl Failure {
             _ => Failure::Unwritten(format!("cannot write to {place}: {error}")),
         }
     }
+}
+
+/// What the parser says is wrong, without its layout, the usage and the way to the help.
+fn in_one_line(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let is_about_it = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let lines = text.lines().map(str::trim).take_while(is_about_it).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ").replace(":; ", ": ")
 }
 
 impl From<ConfigError> for Failure {

@@ -9,9 +9,11 @@ use crate::configuration::{
     Layer, Origin, Settings, default_socket, parse_weight, read_environment, read_file, split_words,
 };
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_core::limits::PRIORITY_MAX;
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::SubmitOptions;
+use offload_supervisor::front::is_client_name;
 use offload_supervisor::{Level, PoolConfig, Program};
 use std::collections::BTreeMap;
 use std::env::var_os;
@@ -30,13 +32,14 @@ pub(crate) const WINDOW: u64 = 1024;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    /// Local socket of the supervisor, in a folder of mode 0700 [default: $XDG_RUNTIME_DIR/offload/offload.sock, or
-    /// ~/.offload/offload.sock where there is no such folder] [env: OFFLOAD_SOCKET]
+    /// Local socket of the supervisor, in a folder of mode 0700 [default: $XDG_RUNTIME_DIR/offload/offload.sock if that
+    /// variable is set; else /run/user/UID/offload/offload.sock if the folder /run/user/UID is there; else
+    /// $HOME/.offload/offload.sock] [env: OFFLOAD_SOCKET]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
     /// Configuration file (TOML) [env: OFFLOAD_CONFIG]
-    #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true)]
+    #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true, value_parser = config_path())]
     pub(crate) config: Option<PathBuf>,
 
     /// Print one JSON document (streams: one a line)
@@ -57,7 +60,7 @@ impl Globals {
     pub(crate) fn settings(&self, flags: Layer) -> Result<Settings, Failure> {
         let flags = Layer { socket: self.socket.clone(), ..flags };
         let environment = read_environment(|name| var_os(name))?;
-        let file = match self.config.as_deref().filter(|path| !path.as_os_str().is_empty()) {
+        let file = match self.config.as_deref() {
             Some(path) => read_file(path)?,
             None => Layer::default(),
         };
@@ -366,10 +369,39 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// An empty path comes from a script whose own variable is not set, and no file would be another configuration than the
+/// one that is meant.
+fn config_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|path| match path.is_empty() {
+        false => Ok(PathBuf::from(path)),
+        true => Err(
+            "it is empty: unset OFFLOAD_CONFIG to do without a file, or name the file, there or with --config FILE"
+                .to_owned(),
+        ),
+    })
+}
+
 /// For clap: a name for this client.
 pub(crate) fn parse_client_name(text: &str) -> Result<String, String> {
     match text.len() {
+        1..=LABEL_MAX if !is_client_name(text) => Err("a name has no control characters".to_owned()),
         1..=LABEL_MAX => Ok(text.to_owned()),
         length => Err(format!("a name has 1 to {LABEL_MAX} bytes, this one {length}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the supervisor would take for a breach of the protocol is a matter of what was typed.
+    #[test]
+    fn a_name_that_the_supervisor_would_not_take_is_refused_where_it_is_typed() {
+        for name in ["", "a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(LABEL_MAX + 1)] {
+            assert!(parse_client_name(name).is_err(), "{name:?}");
+        }
+        for name in ["a b", "team/bill", &"x".repeat(LABEL_MAX)] {
+            assert_eq!(parse_client_name(name).as_deref(), Ok(name));
+        }
     }
 }

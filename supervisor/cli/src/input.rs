@@ -4,20 +4,24 @@ use bytes::Bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_protocol::nouns::{ContentType, OutcomeCode};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
-use super::text;
+use super::{sys, text};
 
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// The bytes themselves.
     Literal(Vec<u8>),
-    /// What a file holds.
+    /// What a file holds, of whatever kind: who types a name knows what it is.
     File(PathBuf),
+    /// What a file of a list holds. It must be a regular one: a list is often made by `find`, and to wait for whoever writes
+    /// into a pipe, or to read a device to its end, is not what was meant.
+    Listed(PathBuf),
     /// All of standard input.
     Stdin,
 }
@@ -50,16 +54,12 @@ impl Input {
     pub(crate) fn load(self, max: u64) -> Result<Payload, Unreadable> {
         match self {
             Input::Literal(bytes) => check(bytes, max, "the input"),
-            Input::Stdin => read(io::stdin().lock(), 0, max, "standard input"),
-            Input::File(path) => {
-                let name = text::printable(&path.to_string_lossy()).into_owned();
-                let file = File::open(&path).map_err(|error| unreadable(&name, &error))?;
-                let length = file.metadata().map_err(|error| unreadable(&name, &error))?.len();
-                if length > max {
-                    return Err(too_large(&name, Some(length), max));
-                }
-                read(file, length, max, &name)
+            Input::Stdin => {
+                stdin().map_err(|error| unreadable(STDIN, &error))?;
+                read(io::stdin().lock(), 0, max, STDIN)
             }
+            Input::File(path) => load_file(&path, max, |path| File::open(path)),
+            Input::Listed(path) => load_file(&path, max, open_regular),
         }
     }
 }
@@ -74,6 +74,42 @@ impl From<OsString> for Input {
     }
 }
 
+const STDIN: &str = "standard input";
+
+/// Standard input, if this process was started with one: no input is not an empty one.
+pub(crate) fn stdin() -> io::Result<io::Stdin> {
+    match sys::stdin_was_closed() {
+        true => Err(io::Error::other("it is closed")),
+        false => Ok(io::stdin()),
+    }
+}
+
+fn load_file(
+    path: &Path,
+    max: u64,
+    open: impl FnOnce(&Path) -> io::Result<File>,
+) -> Result<Payload, Unreadable> {
+    let name = text::printable(&path.to_string_lossy()).into_owned();
+    let file = open(path).map_err(|error| unreadable(&name, &error))?;
+    let length = file.metadata().map_err(|error| unreadable(&name, &error))?.len();
+    if length > max {
+        return Err(too_large(&name, Some(length), max));
+    }
+    read(file, length, max, &name)
+}
+
+/// To open something else may wait, or do something. It is looked at before, and again when it is open.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let refuse_others = |metadata: Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no regular file")),
+    };
+    refuse_others(path.metadata()?)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    refuse_others(file.metadata()?)?;
+    Ok(file)
+}
+
 /// One byte more than allowed is read, to tell an input that just fits from one that does not.
 fn read(source: impl Read, expected: u64, max: u64, name: &str) -> Result<Payload, Unreadable> {
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
@@ -82,8 +118,11 @@ fn read(source: impl Read, expected: u64, max: u64, name: &str) -> Result<Payloa
 }
 
 fn check(bytes: Vec<u8>, max: u64, name: &str) -> Result<Payload, Unreadable> {
-    if bytes.len() as u64 > max {
-        return Err(too_large(name, None, max));
+    let length = bytes.len() as u64;
+    if length > max {
+        // Whoever reads something stops at the first byte too many: then it is not known how many there are.
+        let is_all = length > max.saturating_add(1);
+        return Err(too_large(name, Some(length).filter(|_| is_all), max));
     }
     let content = if std::str::from_utf8(&bytes).is_ok() { ContentType::Text } else { ContentType::Bytes };
     Ok(Payload { bytes: bytes.into(), content })
@@ -94,9 +133,11 @@ fn unreadable(name: &str, error: &io::Error) -> Unreadable {
 }
 
 fn too_large(name: &str, length: Option<u64>, max: u64) -> Unreadable {
-    let length = length.map_or_else(|| "more".to_owned(), |length| format!("{length} bytes"));
-    let message =
-        format!("{name} has {length}, the limit is {max} bytes (see --max-payload of serve and run)");
+    let sentence = match length {
+        Some(length) => format!("{name} has {length} bytes, the limit is {max} bytes"),
+        None => format!("{name} has more than {max} bytes, which is the limit"),
+    };
+    let message = format!("{sentence} (see --max-payload of serve and run)");
     Unreadable { code: OutcomeCode::TooLarge, message }
 }
 
@@ -134,6 +175,27 @@ mod tests {
         let refusal = Input::File(path).load(4).unwrap_err();
         assert_eq!(refusal.code, OutcomeCode::TooLarge);
         assert!(refusal.message.contains("5 bytes, the limit is 4 bytes"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn of_a_list_only_regular_files_are_read_and_nothing_else_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, pipe) = (folder.path().join("file"), folder.path().join("pipe"));
+        std::fs::write(&file, "12345").unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(Input::Listed(file).load(5).unwrap().bytes, "12345");
+        for path in [pipe, "/dev/zero".into(), folder.path().to_owned()] {
+            let refusal = Input::Listed(path).load(5).unwrap_err();
+            assert_eq!(refusal.code, OutcomeCode::IoError);
+            assert!(refusal.message.ends_with(": it is no regular file"), "{}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn an_input_that_is_too_large_is_told_with_its_length_where_that_is_known() {
+        let message = |length: usize| Input::Literal(vec![b'x'; length]).load(10).unwrap_err().message;
+        assert!(message(70).contains("has 70 bytes, the limit is 10 bytes"), "{}", message(70));
+        assert!(message(11).contains("has more than 10 bytes, which is the limit"), "{}", message(11));
     }
 
     #[test]

@@ -62,9 +62,10 @@ mod worker_exec;
 mod workers;
 
 use clap::{Parser, Subcommand};
-use failure::{Ended, Failure, OK, USAGE};
+use failure::{Ended, Failure, OK};
 use flags::Globals;
 use offload_supervisor::workers::hide_this_process;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -123,10 +124,11 @@ fn main() -> ExitCode {
             if !matches!(verb, Verb::Worker(_) | Verb::WorkerExec(_)) {
                 // The kernel does not refuse it.
                 let _ = hide_this_process();
+                output::outlive_file_size_limit();
             }
             (run(verb, &globals), globals.json)
         }
-        Err(error) => (tell(&error), false),
+        Err(error) => (tell(&error), is_json_asked_for(std::env::args_os())),
     };
     ended.unwrap_or_else(|failure| {
         if json && let Some(document) = failure.document() {
@@ -143,12 +145,16 @@ fn main() -> ExitCode {
     })
 }
 
+/// Whether `--json` is among the words of a command line that makes no sense otherwise.
+fn is_json_asked_for(words: impl Iterator<Item = OsString>) -> bool {
+    words.skip(1).take_while(|word| word != "--").any(|word| word == "--json")
+}
+
 /// Says what is wrong with the command line, or gives the help or the version that was asked for.
 fn tell(error: &clap::Error) -> Ended {
     if error.use_stderr() {
-        // If nobody listens there, the exit code is left.
         let _ = error.print();
-        return Ok(USAGE.into());
+        return Err(Failure::CommandLine(error.to_string()));
     }
     output::check_stdout()?;
     error.print().map_err(|error| Failure::writing("standard output", &error))?;
@@ -162,25 +168,27 @@ pub(crate) fn end_by(signal: i32) -> ! {
     // The first process of a container is spared the default action of signals.
     if std::process::id() != 1 {
         // If that is refused, the exit code says it.
-        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        sys::end_by_default_action(signal);
     }
     std::process::exit(Failure::Interrupted(signal).exit_code().into())
 }
 
 impl Verb {
-    /// Whether all that it does is in vain without a standard output. Others need none, or find out for themselves.
-    fn is_for_its_output(&self, globals: &Globals) -> bool {
+    /// Whether all that it does is in vain without a standard output. Others need none, find out for themselves, or have
+    /// an effect: that is what they are typed for, and if they cannot say that they had it, they exit with 74.
+    fn is_for_its_output(&self) -> bool {
         match self {
             Verb::Serve(_) | Verb::Worker(_) | Verb::WorkerExec(_) => false,
             Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
-            Verb::Drain(_) | Verb::Stop(_) => globals.json,
+            Verb::Cancel(_) | Verb::Reload(_) | Verb::Drain(_) | Verb::Stop(_) => false,
+            Verb::Dead(dead) => !dead.has_an_effect(),
             _ => true,
         }
     }
 }
 
 fn run(verb: Verb, globals: &Globals) -> Ended {
-    if verb.is_for_its_output(globals) {
+    if verb.is_for_its_output() {
         output::check_stdout()?;
     }
     match verb {

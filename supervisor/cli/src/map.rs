@@ -6,6 +6,7 @@ use super::daemon::Daemon;
 use super::embedded::{Summary, new_event_loop, work};
 use super::failure::{Ended, Failure, OK};
 use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, WINDOW, parse_client_name};
+use super::input::stdin;
 use super::output::expect_a_reader;
 use super::progress::Progress;
 use super::sink::Sink;
@@ -14,7 +15,7 @@ use crate::configuration::Settings;
 use clap::Args;
 use offload_protocol::nouns::OutcomeCode;
 use std::fs::File;
-use std::io::stdin;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -46,7 +47,7 @@ pub(crate) struct Map {
     #[arg(default_value = "-", hide_default_value = true)]
     file: PathBuf,
 
-    /// Treat each line as the path of a file that holds the input
+    /// Treat each line as the path of a regular file that holds the input
     #[arg(long)]
     files: bool,
 
@@ -120,7 +121,11 @@ impl Map {
     fn work(&self, limits: Limits, globals: &Globals) -> Result<Work, Failure> {
         let line = if self.files { Line::Path } else { Line::Input };
         let lines = match self.file.as_os_str() == "-" {
-            true => Lines::new(stdin(), line, limits.payload),
+            true => Lines::new(
+                stdin().map_err(|error| unreadable("standard input", &error))?,
+                line,
+                limits.payload,
+            ),
             false => Lines::new(open(&self.file)?, line, limits.payload),
         };
         let (source, progress) = (Source::Lines(Box::new(lines)), Progress::new(globals.quiet));
@@ -136,7 +141,9 @@ fn exit_code(summary: &Summary, globals: &Globals) -> ExitCode {
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
-    File::open(path).map_err(|error| {
-        Failure::outcome(OutcomeCode::IoError, format!("cannot read {}: {error}", path.display()))
-    })
+    File::open(path).map_err(|error| unreadable(&path.display().to_string(), &error))
+}
+
+fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::outcome(OutcomeCode::IoError, format!("cannot read {name}: {error}"))
 }

@@ -9,6 +9,8 @@
 //!   the file of --output cannot be written         --> 74   be, and it is said what was lost where it cannot --> 74
 //!   a terminal, and the task's output is binary    -->  2   binary after all: the result is saved in a file
 //! ```
+//!
+//! A verb that is typed for its effect has it first, and ends with 74 if it cannot say so ([`print_of`]).
 
 use super::failure::{Ended, Failure, OK};
 use super::flags::Globals;
@@ -18,8 +20,11 @@ use clap::Args;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr, write};
+use signal_hook::consts::SIGXFSZ;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const STDOUT: &str = "standard output";
 
@@ -33,10 +38,51 @@ pub(crate) fn say(message: &str) {
 
 /// Writes results to standard output.
 pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
-    check_stdout()?;
+    print_counted(bytes).map_err(|(_, failure)| failure)
+}
+
+/// Writes results to standard output; if that fails, it is known how many bytes were written before.
+pub(crate) fn print_counted(bytes: &[u8]) -> Result<(), (usize, Failure)> {
+    let failed = |written, error: io::Error| (written, Failure::writing(STDOUT, &error));
+    check_stdout().map_err(|failure| (0, failure))?;
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
-    written.map_err(|error| Failure::writing(STDOUT, &error))
+    stdout.flush().map_err(|error| failed(0, error))?;
+    let mut written = 0;
+    while written < bytes.len() {
+        // Past the buffer of the standard library, which keeps to itself what it has got rid of when a write fails.
+        match retry_on_intr(|| write(&stdout, &bytes[written..])) {
+            Ok(0) => return Err(failed(written, io::ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            // Another process has made it a stream that does not wait.
+            Err(Errno::AGAIN) => {
+                let waited = retry_on_intr(|| poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], None));
+                waited.map_err(|error| failed(written, error.into()))?;
+            }
+            Err(error) => return Err(failed(written, error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Writes a line about something that has been done, whether or not the line can be written.
+pub(crate) fn print_of(deed: &str, line: impl AsRef<[u8]>) -> Result<(), Failure> {
+    print_line(line).map_err(|failure| done_unseen(failure, deed))
+}
+
+/// The deed is done, and that could not be printed.
+pub(crate) fn done_unseen(failure: Failure, deed: &str) -> Failure {
+    match failure {
+        Failure::Unwritten(why) => Failure::Unwritten(format!("{why}; {deed}")),
+        Failure::ReaderGone => Failure::Unwritten(format!("nobody reads standard output any more; {deed}")),
+        other => other,
+    }
+}
+
+/// From now on a file, or a standard output, that has reached the limit of its size (`ulimit -f`) makes a write fail
+/// instead of ending this process without a word. The processes that this one starts have the default action again.
+pub(crate) fn outlive_file_size_limit() {
+    // If that cannot be had, the process ends by the signal as any other does.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// Writes one line of results to standard output.
@@ -47,9 +93,9 @@ pub(crate) fn print_line(line: impl AsRef<[u8]>) -> Result<(), Failure> {
 /// Whether there is a standard output at all.
 pub(crate) fn check_stdout() -> Result<(), Failure> {
     match sys::stdout_was_closed() {
-        true => {
-            Err(Failure::Unwritten("standard output is closed, so nobody would get the result".to_owned()))
-        }
+        true => Err(Failure::Unwritten(
+            "standard output is closed, so nobody gets what would be printed".to_owned(),
+        )),
         false => Ok(()),
     }
 }

@@ -128,14 +128,33 @@ pub(crate) fn save(finished: &Finished) -> io::Result<PathBuf> {
         ContentType::Text => "txt",
         ContentType::Bytes => "bin",
     };
-    let job = if finished.report.job.is_empty() { "result" } else { &finished.report.job };
-    let file_name = format!("offload-{job}.{ending}");
-    let here = Path::new(".").join(&file_name);
-    save_at(&here, &finished.output).or_else(|_| {
-        let elsewhere = std::env::temp_dir().join(file_name);
-        save_at(&elsewhere, &finished.output)
-    })
+    save_as(&finished.report.job, ending, &finished.output)
 }
+
+/// Saves results in a file of their own, as [`save`]; `job` is the id of a job that the file is named for, if it has one.
+pub(crate) fn save_as(job: &str, ending: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let job = if job.is_empty() { "result" } else { job };
+    let first = std::iter::once(format!("offload-{job}.{ending}"));
+    let others = (2..=NAMES_MAX).map(|number| format!("offload-{job}-{number}.{ending}"));
+    let names: Vec<String> = first.chain(others).collect();
+    save_in(Path::new("."), &names, bytes).or_else(|_| save_in(&std::env::temp_dir(), &names, bytes))
+}
+
+/// Under the first of the names that is free: nobody's file is written over.
+fn save_in(folder: &Path, names: &[String], bytes: &[u8]) -> io::Result<PathBuf> {
+    let mut saved = Err(io::ErrorKind::AlreadyExists.into());
+    for name in names {
+        saved = save_at(&folder.join(name), bytes);
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        if !saved.as_ref().is_err_and(is_taken) {
+            break;
+        }
+    }
+    saved
+}
+
+/// Results without the id of a job share a name; so many of them find a free one.
+const NAMES_MAX: usize = 100;
 
 fn save_at(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

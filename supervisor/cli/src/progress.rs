@@ -73,8 +73,9 @@ impl Progress {
     fn start(bar: Option<ProgressBar>) -> Progress {
         let desk = Arc::new(Desk { tray: Mutex::default(), filled: Condvar::new(), cleared: Condvar::new() });
         let of_thread = Arc::clone(&desk);
-        let thread =
-            std::thread::Builder::new().name("offload-talk".to_owned()).spawn(move || of_thread.write(bar));
+        let thread = std::thread::Builder::new()
+            .name("offload-talk".to_owned())
+            .spawn(move || of_thread.write(bar.as_ref()));
         // Without a thread nothing is said, and that is better than to be stopped by it.
         desk.tray().is_cleared = thread.is_err();
         Progress { desk }
@@ -117,17 +118,17 @@ impl Desk {
     }
 
     /// The work of the thread.
-    fn write(&self, bar: Option<ProgressBar>) {
+    fn write(&self, bar: Option<&ProgressBar>) {
         loop {
             let (standing, lines, is_closed) = self.next(bar.is_some());
-            if let (Some(bar), Some(standing)) = (&bar, standing) {
+            if let (Some(bar), Some(standing)) = (bar, standing) {
                 draw(bar, standing);
             }
-            if let Some(bar) = bar.as_ref().filter(|_| is_closed) {
+            if let Some(bar) = bar.filter(|_| is_closed) {
                 bar.finish_and_clear();
             }
             for line in lines {
-                match bar.as_ref().filter(|_| !is_closed) {
+                match bar.filter(|_| !is_closed) {
                     Some(bar) => bar.suspend(|| say(&line)),
                     None => say(&line),
                 }
@@ -158,13 +159,14 @@ impl Desk {
     }
 }
 
+/// What it looks like is set first: each change may be drawn at once.
 fn draw(bar: &ProgressBar, standing: Standing) {
+    if standing.is_all_read && bar.length().is_none() {
+        bar.set_style(style(BAR));
+        bar.set_length(standing.read);
+    }
     bar.set_position(standing.ended);
     bar.set_message(line(standing));
-    if standing.is_all_read && bar.length().is_none() {
-        bar.set_length(standing.read);
-        bar.set_style(style(BAR));
-    }
     bar.tick();
 }
 

@@ -2,7 +2,7 @@
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
-use super::output::{print_line, say};
+use super::output::{print_of, say};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Every worker finishes the job that it has first, and jobs may take their time.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
+
+const RELOADED: &str = "reloaded";
 
 const NOTES: &str = "\
 SIGHUP does the same. Settings that were read and are not in effect, because they need a restart or a flag says
@@ -28,11 +30,11 @@ impl Reload {
         let request = ToSupervisor::Reload { ticket: 1 };
         let document = globals.connect(NAMELESS)?.ask(&request, Some(RELOAD_TIMEOUT))?;
         if globals.json {
-            print_line(&document)?;
-        } else {
-            print_line("reloaded")?;
-            ignored_in(&document).iter().for_each(|line| say(line));
+            print_of(RELOADED, &document)?;
+            return Ok(OK);
         }
+        ignored_in(&document).iter().for_each(|line| say(line));
+        print_of(RELOADED, RELOADED)?;
         Ok(OK)
     }
 }

@@ -1,11 +1,15 @@
 //! Where the results of a batch go: made into lines and written on a thread, because whoever reads them may stop.
+//!
+//! When a write fails there is one way out for the results that are there: JSON Lines go into one file, outputs into a
+//! file each ([`Sink::save_what_is_left`]).
 
 use super::batch::Numbered;
 use super::failure::Failure;
-use super::output::{print, save_unprintable, say, spoils_a_terminal};
-use super::output_file::save;
+use super::output::{print, print_counted, save_unprintable, say, spoils_a_terminal};
+use super::output_file::{save, save_as};
 use super::{render, text};
 use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::Finished;
 
 /// Lines are collected up to this many bytes before they are written.
 const LINES_BYTES: usize = 256 << 10;
@@ -32,6 +36,15 @@ enum Form {
     },
 }
 
+/// A write that failed, and the results that did not get through, in their order.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    /// Why.
+    pub(crate) failure: Failure,
+    /// The first of them may be written in part.
+    pub(crate) left: Vec<Numbered>,
+}
+
 impl Sink {
     /// A JSON document a line, failures included.
     pub(crate) fn json_lines() -> Sink {
@@ -48,11 +61,52 @@ impl Sink {
     }
 
     /// Writes them all, waiting as long as it takes.
-    pub(crate) fn write(&mut self, results: Vec<Numbered>) -> Result<(), Failure> {
+    pub(crate) fn write(&mut self, results: Vec<Numbered>) -> Result<(), Unwritten> {
         match self.form {
-            Form::JsonLines => write_lines(&results),
+            Form::JsonLines => write_lines(results),
             Form::Outputs { is_only_one } => self.write_outputs(results, is_only_one),
         }
+    }
+
+    /// What becomes of results that are there and cannot be written any more: they are saved in files, unless their
+    /// reader chose to leave. Returns what there is to say of it.
+    pub(crate) fn save_what_is_left(&mut self, Unwritten { failure, left }: Unwritten) -> Failure {
+        let why = match failure {
+            Failure::ReaderGone => return self.reader_gone(&left),
+            Failure::Unwritten(why) => why,
+            other => return other,
+        };
+        let lines = match self.form {
+            Form::JsonLines => save_lines(&left).map(|saved| format!("{why}; {saved}")),
+            Form::Outputs { is_only_one } => {
+                left.into_iter().for_each(|result| self.save_output(&result, is_only_one));
+                None
+            }
+        };
+        Failure::Unwritten(format!("{}; what is not done is cancelled", lines.unwrap_or(why)))
+    }
+
+    fn reader_gone(&self, left: &[Numbered]) -> Failure {
+        let first = left.first().map_or(0, |first| first.index);
+        let lost = match self.form {
+            Form::JsonLines => format!(
+                "results from index {first} on are not all written, and what is not done is cancelled"
+            ),
+            Form::Outputs { .. } => format!("the output of input {} and what follows is lost", first + 1),
+        };
+        Failure::Unwritten(format!("nobody reads standard output any more: {lost}"))
+    }
+
+    fn save_output(&mut self, result: &Numbered, is_only_one: bool) {
+        let Numbered { index, finished } = result;
+        if finished.report.outcome != OutcomeCode::Ok {
+            return self.say_failure(&name_of(*index, is_only_one), failure_line(finished));
+        }
+        let job = &finished.report.job;
+        say(&match save(finished) {
+            Ok(path) => format!("input {}: the output of job {job} is in {}", index + 1, path.display()),
+            Err(error) => format!("input {}: the output of job {job} is lost: {error}", index + 1),
+        });
     }
 
     /// Says what was put off.
@@ -63,19 +117,25 @@ impl Sink {
         }
     }
 
-    fn write_outputs(&mut self, results: Vec<Numbered>, is_only_one: bool) -> Result<(), Failure> {
+    fn write_outputs(&mut self, results: Vec<Numbered>, is_only_one: bool) -> Result<(), Unwritten> {
         let mut results = results.into_iter();
         while let Some(result) = results.next() {
-            let Numbered { index, finished } = &result;
-            let name = if is_only_one { String::new() } else { format!("input {}: ", index + 1) };
-            if finished.report.outcome != OutcomeCode::Ok {
-                let line = format!("{}: {}", finished.report.outcome, render::message(&finished.report));
-                self.say_failure(&name, line);
-            } else if spoils_a_terminal(finished) {
-                say(&format!("{name}{}", save_unprintable(finished)?));
-            } else if let Err(failure) = print(&render::plain(finished)) {
-                return Err(keep_what_is_left(failure, std::iter::once(result).chain(results)));
+            if let Err(failure) = self.write_output(&result, is_only_one) {
+                return Err(Unwritten { failure, left: std::iter::once(result).chain(results).collect() });
             }
+        }
+        Ok(())
+    }
+
+    fn write_output(&mut self, result: &Numbered, is_only_one: bool) -> Result<(), Failure> {
+        let Numbered { index, finished } = result;
+        let name = name_of(*index, is_only_one);
+        if finished.report.outcome != OutcomeCode::Ok {
+            self.say_failure(&name, failure_line(finished));
+        } else if spoils_a_terminal(finished) {
+            say(&format!("{name}{}", save_unprintable(finished)?));
+        } else {
+            print(&render::plain(finished))?;
         }
         Ok(())
     }
@@ -91,49 +151,89 @@ impl Sink {
     }
 }
 
-fn write_lines(results: &[Numbered]) -> Result<(), Failure> {
-    let mut lines = Vec::new();
-    let mut first_in_lines = results.first().map_or(0, |first| first.index);
+fn name_of(index: u64, is_only_one: bool) -> String {
+    if is_only_one { String::new() } else { format!("input {}: ", index + 1) }
+}
+
+fn failure_line(finished: &Finished) -> String {
+    format!("{}: {}", finished.report.outcome, render::message(&finished.report))
+}
+
+fn write_lines(mut results: Vec<Numbered>) -> Result<(), Unwritten> {
+    let mut written = 0;
+    while written < results.len() {
+        let (lines, ends) = lines_of(&results[written..], LINES_BYTES);
+        if let Err((bytes, failure)) = print_counted(&lines) {
+            // Of the line in which it broke off, a part is written; it is saved whole.
+            written += ends.partition_point(|end| *end <= bytes);
+            return Err(Unwritten { failure, left: results.split_off(written) });
+        }
+        written += ends.len();
+    }
+    Ok(())
+}
+
+/// Lines of the first results, until they are so many bytes; and where each of them ends.
+fn lines_of(results: &[Numbered], bytes_max: usize) -> (Vec<u8>, Vec<usize>) {
+    let (mut lines, mut ends) = (Vec::new(), Vec::new());
     for Numbered { index, finished } in results {
+        if lines.len() >= bytes_max {
+            break;
+        }
         lines.extend_from_slice(render::json(finished, Some(*index)).as_bytes());
         lines.push(b'\n');
-        if lines.len() >= LINES_BYTES {
-            print(&lines).map_err(|failure| lost_from(first_in_lines, failure))?;
-            lines.clear();
-            first_in_lines = index + 1;
-        }
+        ends.push(lines.len());
     }
-    print(&lines).map_err(|failure| lost_from(first_in_lines, failure))
+    (lines, ends)
 }
 
-fn lost_from(index: u64, failure: Failure) -> Failure {
-    let rest =
-        format!("results from index {index} on are not all written, and what is not done is cancelled");
-    match failure {
-        Failure::ReaderGone => Failure::Unwritten(format!("nobody reads standard output any more: {rest}")),
-        Failure::Unwritten(why) => Failure::Unwritten(format!("{why}: {rest}")),
-        other => other,
-    }
+/// One file has them all. What is said of it; nothing if there are none.
+fn save_lines(left: &[Numbered]) -> Option<String> {
+    let first = left.first()?;
+    let (lines, _) = lines_of(left, usize::MAX);
+    let results = format!("{}, from index {} on,", text::count(left.len() as u64, "result"), first.index);
+    let verb = if left.len() == 1 { "is" } else { "are" };
+    Some(match save_as(&first.finished.report.job, "jsonl", &lines) {
+        Ok(path) => format!("{results} {verb} in {}", path.display()),
+        Err(error) => format!("{results} {verb} lost ({error})"),
+    })
 }
 
-/// Outputs that are there and cannot be written are saved in files, unless their reader chose to leave.
-fn keep_what_is_left(failure: Failure, results: impl Iterator<Item = Numbered>) -> Failure {
-    let mut left = results.filter(|result| result.finished.report.outcome == OutcomeCode::Ok).peekable();
-    let from = left.peek().map_or(0, |first| first.index + 1);
-    let why = match failure {
-        Failure::ReaderGone => {
-            let lost = format!("the output of input {from} and what follows is lost");
-            return Failure::Unwritten(format!("nobody reads standard output any more: {lost}"));
-        }
-        Failure::Unwritten(why) => why,
-        other => return other,
-    };
-    for Numbered { index, finished } in left {
-        let job = &finished.report.job;
-        say(&match save(&finished) {
-            Ok(path) => format!("input {}: the output of job {job} is in {}", index + 1, path.display()),
-            Err(error) => format!("input {}: the output of job {job} is lost: {error}", index + 1),
-        });
+#[cfg(test)]
+mod tests {
+    use super::super::render::refused;
+    use super::*;
+
+    fn results(count: u64) -> Vec<Numbered> {
+        let result = |index| Numbered {
+            index,
+            finished: refused("echo", OutcomeCode::AppError, format!("failure {index}")),
+        };
+        (0..count).map(result).collect()
     }
-    Failure::Unwritten(format!("{why}; what is not done is cancelled"))
+
+    #[test]
+    fn lines_are_put_together_up_to_a_number_of_bytes_and_it_is_known_where_each_ends() {
+        let results = results(3);
+        let (all, ends) = lines_of(&results, usize::MAX);
+        assert_eq!(ends.len(), 3);
+        for (result, end) in results.iter().zip(&ends) {
+            let line = all[..*end].strip_suffix(b"\n").unwrap().rsplit(|byte| *byte == b'\n').next().unwrap();
+            assert_eq!(line, render::json(&result.finished, Some(result.index)).as_bytes());
+        }
+        let (two, two_ends) = lines_of(&results, ends[0] + 1);
+        assert_eq!((two.len(), two_ends.len()), (ends[1], 2));
+    }
+
+    #[test]
+    fn what_nobody_reads_any_more_is_not_saved() {
+        let unwritten = Unwritten { failure: Failure::ReaderGone, left: results(2) };
+        let failure = Sink::json_lines().save_what_is_left(unwritten);
+        assert!(
+            failure
+                .message()
+                .unwrap()
+                .contains("nobody reads standard output any more: results from index 0")
+        );
+    }
 }

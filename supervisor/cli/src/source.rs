@@ -27,7 +27,7 @@ pub(crate) struct Taken {
 pub(crate) enum Line {
     /// The input itself.
     Input,
-    /// The path of a file that holds the input.
+    /// The path of a regular file that holds the input.
     Path,
 }
 
@@ -85,7 +85,7 @@ impl Lines {
         let line = std::mem::take(&mut self.begun);
         match self.line {
             Line::Input => Input::Literal(line),
-            Line::Path => Input::File(OsString::from_vec(line).into()),
+            Line::Path => Input::Listed(OsString::from_vec(line).into()),
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_line_may_be_the_path_of_a_file() {
         let mut lines = Lines::new(&b"a b.txt\n"[..], Line::Path, 100);
-        assert_eq!(lines.take(1).unwrap().inputs, [Input::File("a b.txt".into())]);
+        assert_eq!(lines.take(1).unwrap().inputs, [Input::Listed("a b.txt".into())]);
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
-use super::output::{print_line, say};
+use super::output::{print_of, say};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Stop {
         let document = client.ask(&ToSupervisor::Stop { ticket: 1 }, Some(STOP_TIMEOUT))?;
         client.wait_for_the_end(END_TIMEOUT);
         match globals.json {
-            true => print_line(&document)?,
+            true => print_of("the supervisor is stopped", &document)?,
             false if !globals.quiet => say("stopped"),
             false => {}
         }

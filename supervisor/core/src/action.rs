@@ -133,8 +133,8 @@ pub enum Keep {
     AsCourtesy,
     /// Its report and its output, until it is released.
     Promised,
-    /// Its report, until it is released; for the output there is no room. Only of a job that somebody waited for when
-    /// it was started, and at the end of the supervisor.
+    /// Its report, until it is released; for the output there is no room. Only at the end of the supervisor, when jobs are
+    /// not held back any more.
     WithoutOutput,
 }
 

@@ -19,9 +19,6 @@ pub struct ClientId(pub u64);
 /// A point in virtual time, in nanoseconds.
 pub type VirtualTime = i64;
 
-/// Accounts without any job that are remembered for what their clients used ahead of the others.
-const RESTING_MAX: usize = 1024;
-
 /// One client.
 #[derive(Clone, Debug)]
 pub struct Account {
@@ -44,8 +41,11 @@ pub struct Account {
 pub struct Clients {
     accounts: BTreeMap<ClientId, Account>,
     by_name: BTreeMap<Arc<str>, ClientId>,
-    /// Those without jobs, by what they have used: the least is forgotten first.
+    /// Those without jobs, by what they have used: the least is forgotten first. Whatever changes one of the two goes
+    /// through [`Clients::wake`] and [`Clients::rest`], so that nobody is listed under what he had used before.
     resting: BTreeSet<(VirtualTime, ClientId)>,
+    /// Most of those.
+    resting_max: usize,
     /// Where the one who was served last stood at that time. Never goes back.
     now: VirtualTime,
     last: u64,
@@ -54,13 +54,24 @@ pub struct Clients {
 }
 
 impl Clients {
+    /// None yet. So many are remembered, at the most, for what they used ahead of the others, although they have no jobs.
+    pub fn new(resting_max: usize) -> Clients {
+        Clients { resting_max, ..Clients::default() }
+    }
+
+    /// Another number of them is remembered.
+    pub fn remember_at_most(&mut self, resting_max: usize) {
+        self.resting_max = resting_max;
+        self.forget_some();
+    }
+
     /// The client of this name, for one more job.
     pub fn enter(&mut self, name: &str, weight: u32) -> ClientId {
         let id = self.find_or_add(name);
         let now = self.now;
+        self.wake(id);
         if let Some(account) = self.accounts.get_mut(&id) {
             if account.jobs == 0 {
-                self.resting.remove(&(account.used, id));
                 account.used = account.used.max(now);
             }
             account.weight = weight.max(1);
@@ -93,26 +104,38 @@ impl Clients {
     pub fn leave(&mut self, id: ClientId) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
         account.jobs = account.jobs.saturating_sub(1);
-        if account.jobs > 0 {
-            return;
-        }
-        let (used, name) = (account.used, account.name.clone());
-        // One that is not ahead of the others would begin where they are anyway.
-        if used <= self.now {
-            return self.forget(id, &name);
-        }
-        self.resting.insert((used, id));
-        if self.resting.len() > RESTING_MAX
-            && let Some((_, least)) = self.resting.pop_first()
-            && let Some(name) = self.accounts.get(&least).map(|account| account.name.clone())
-        {
-            self.forget(least, &name);
+        self.rest(id);
+        self.forget_some();
+    }
+
+    /// The account is not listed among those without jobs any more: it has one, or what it has used will change.
+    fn wake(&mut self, id: ClientId) {
+        if let Some(account) = self.accounts.get(&id) {
+            self.resting.remove(&(account.used, id));
         }
     }
 
-    fn forget(&mut self, id: ClientId, name: &str) {
-        self.accounts.remove(&id);
-        self.by_name.remove(name);
+    /// If the account has no jobs it is listed among those, or forgotten.
+    fn rest(&mut self, id: ClientId) {
+        let Some(account) = self.accounts.get(&id).filter(|account| account.jobs == 0) else { return };
+        // One that is not ahead of the others would begin where they are anyway.
+        if account.used <= self.now {
+            return self.forget(id);
+        }
+        self.resting.insert((account.used, id));
+    }
+
+    fn forget_some(&mut self) {
+        while self.resting.len() > self.resting_max {
+            let Some((_, least)) = self.resting.pop_first() else { return };
+            self.forget(least);
+        }
+    }
+
+    fn forget(&mut self, id: ClientId) {
+        if let Some(account) = self.accounts.remove(&id) {
+            self.by_name.remove(&account.name);
+        }
     }
 
     /// It is being served: where it stands is what virtual time has come to.
@@ -122,8 +145,17 @@ impl Clients {
         }
     }
 
-    /// Charges nanoseconds of worker time, or gives some back.
+    /// Charges nanoseconds of worker time, or gives some back, also to a client that has no jobs any more.
     pub fn charge(&mut self, id: ClientId, nanos: i64) {
+        self.wake(id);
+        if let Some(account) = self.accounts.get_mut(&id) {
+            account.used = account.used.saturating_add(nanos / i64::from(account.weight));
+        }
+        self.rest(id);
+    }
+
+    /// The mistake of that name.
+    pub(super) fn charge_where_it_is_listed(&mut self, id: ClientId, nanos: i64) {
         if let Some(account) = self.accounts.get_mut(&id) {
             account.used = account.used.saturating_add(nanos / i64::from(account.weight));
         }
@@ -152,6 +184,11 @@ impl Clients {
         self.accounts.get(&id)
     }
 
+    /// The number of the account of this name.
+    pub fn id_of(&self, name: &str) -> Option<ClientId> {
+        self.by_name.get(name).copied()
+    }
+
     /// The account of this name.
     pub fn find(&self, name: &str) -> Option<&Account> {
         self.accounts.get(self.by_name.get(name)?)
@@ -172,6 +209,33 @@ impl Clients {
         self.waiting
     }
 
+    /// What is wrong with it, if anything is, where clients have these jobs.
+    pub(super) fn check<'a>(
+        &self,
+        jobs: impl Iterator<Item = (ClientId, &'a Arc<str>)>,
+    ) -> Result<(), String> {
+        let mut counts: BTreeMap<ClientId, usize> = BTreeMap::new();
+        for (id, name) in jobs {
+            *counts.entry(id).or_default() += 1;
+            if self.accounts.get(&id).is_none_or(|account| account.name != *name) {
+                return Err(format!("{name} has jobs and no account"));
+            }
+        }
+        let idle = self.accounts.iter().filter(|(_, account)| account.jobs == 0);
+        let idle: BTreeSet<_> = idle.map(|(id, account)| (account.used, *id)).collect();
+        let differs = |(id, account): &(&ClientId, &Account)| {
+            counts.get(id).copied().unwrap_or(0) != account.jobs
+                || self.by_name.get(&account.name) != Some(id)
+        };
+        match self.accounts.iter().find(differs) {
+            Some((_, account)) => Err(format!("{} has other jobs than it is said to have", account.name)),
+            None if idle != self.resting => Err("a client is listed under what it had used before".into()),
+            None if self.by_name.len() != self.accounts.len() => Err("a name has no account".into()),
+            None if idle.len() > self.resting_max => Err("too many clients without jobs".into()),
+            None => Ok(()),
+        }
+    }
+
     /// How many are remembered.
     pub fn len(&self) -> usize {
         self.accounts.len()
@@ -189,7 +253,7 @@ mod tests {
 
     #[test]
     fn rest_is_not_saved_up() {
-        let mut clients = Clients::default();
+        let mut clients = Clients::new(10);
         let busy = clients.enter("busy", 1);
         clients.charge(busy, 1_000_000);
         clients.served(busy);
@@ -199,7 +263,7 @@ mod tests {
 
     #[test]
     fn who_is_ahead_of_the_others_stays_ahead_by_leaving_and_coming_back() {
-        let mut clients = Clients::default();
+        let mut clients = Clients::new(10);
         let greedy = clients.enter("greedy", 1);
         clients.charge(greedy, 5_000);
         clients.leave(greedy);
@@ -209,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_weight_of_two_pays_half() {
-        let mut clients = Clients::default();
+        let mut clients = Clients::new(10);
         let heavy = clients.enter("heavy", 2);
         clients.charge(heavy, 1_000);
         assert_eq!(clients.used(heavy), 500);
@@ -217,12 +281,37 @@ mod tests {
 
     #[test]
     fn clients_that_come_once_and_never_again_do_not_pile_up() {
-        let mut clients = Clients::default();
+        let mut clients = Clients::new(10);
         for number in 0..10_000 {
             let once = clients.enter(&format!("client {number}"), 1);
             clients.charge(once, number);
             clients.leave(once);
         }
-        assert!(clients.len() <= RESTING_MAX, "{}", clients.len());
+        assert_eq!(clients.len(), 10);
+    }
+
+    #[test]
+    fn a_client_with_jobs_is_not_forgotten_because_it_was_given_back_some_of_what_it_had_paid() {
+        let mut clients = Clients::new(1);
+        let team = clients.enter("team", 1);
+        clients.charge(team, 5_000);
+        clients.leave(team);
+        clients.charge(team, -1_000);
+        assert_eq!(clients.enter("team", 1), team);
+        let other = clients.enter("other", 1);
+        clients.charge(other, 9_000);
+        clients.leave(other);
+        assert_eq!(clients.get(team).map(|account| account.used), Some(4_000));
+        assert_eq!(clients.check([(team, &Arc::from("team"))].into_iter()), Ok(()));
+    }
+
+    #[test]
+    fn who_is_given_back_all_that_it_was_ahead_is_forgotten() {
+        let mut clients = Clients::new(1);
+        let team = clients.enter("team", 1);
+        clients.charge(team, 5_000);
+        clients.leave(team);
+        clients.charge(team, -5_000);
+        assert!(clients.is_empty());
     }
 }

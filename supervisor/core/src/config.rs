@@ -3,7 +3,7 @@
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, JOBS_QUEUED_MAX_DEFAULT, KEEP_DEAD_LETTERS_DEFAULT,
     KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT,
-    WEIGHT_MAX, WORKERS_MAX,
+    RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
 };
 use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub struct CoreConfig {
     pub max_jobs_per_client: Option<usize>,
     /// Shares of worker time, by the name of the client; 1 for all others. 1 to [`WEIGHT_MAX`].
     pub weights: BTreeMap<String, u32>,
+    /// Clients without jobs that are remembered for what they used ahead of the others.
+    pub max_resting: usize,
     /// Slots of each program kept for short work while there is some; none: a quarter of them, at least one if there
     /// are two.
     pub short_slots: Option<usize>,
@@ -35,13 +37,13 @@ pub struct CoreConfig {
     pub keep_results: Duration,
     /// How long an idempotency key is known, and the result of its job kept, after the job's end.
     pub keep_keys: Duration,
-    /// Most bytes of results and keys that are kept; one client may have half of it.
+    /// Most bytes of results and keys that are kept; one client may have as much as it leaves free, half if it is alone.
     pub max_kept_bytes: u64,
     /// How long a dead letter is kept.
     pub keep_dead_letters: Duration,
-    /// Most dead letters; one client may have a quarter of them.
+    /// Most dead letters; one client may have as many as it leaves free, half if it is alone.
     pub max_dead_letters: usize,
-    /// Most bytes that dead letters hold; one client may have a quarter of it.
+    /// Most bytes that dead letters hold; one client may have as much as it leaves free.
     pub max_dead_bytes: u64,
     /// Longest run of one attempt, unless the job says otherwise.
     pub run_timeout: Duration,
@@ -99,6 +101,7 @@ impl Default for CoreConfig {
             max_jobs: JOBS_QUEUED_MAX_DEFAULT,
             max_jobs_per_client: None,
             weights: BTreeMap::new(),
+            max_resting: RESTING_CLIENTS_MAX,
             short_slots: None,
             max_bytes: QUEUED_BYTES_MAX_DEFAULT,
             max_payload: PAYLOAD_MAX_DEFAULT as u64,
@@ -140,14 +143,9 @@ impl CoreConfig {
         self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / 10)
     }
 
-    /// Most bytes of results and keys that are kept for one client.
+    /// Most bytes of results and keys that are kept for one client, if no others have any.
     pub fn kept_bytes_of_one(&self) -> u64 {
         self.max_kept_bytes / 2
-    }
-
-    /// Most dead letters of one client, and most bytes that they hold.
-    pub fn dead_letters_of_one(&self) -> (usize, u64) {
-        (self.max_dead_letters.div_ceil(4), self.max_dead_bytes / 4)
     }
 
     /// The share of the client of this name.

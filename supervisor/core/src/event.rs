@@ -29,7 +29,12 @@ pub enum Event {
         /// Which.
         job: JobId,
     },
-    /// Somebody who asked for the output of a job that has ended was given it.
+    /// Nobody waits for the end of a job any more: whoever submitted it is gone, and so are all others who waited.
+    Abandoned {
+        /// Which.
+        job: JobId,
+    },
+    /// Somebody who asked for the output of a job that has ended has been given all of it.
     Collected {
         /// Which.
         job: JobId,
@@ -240,7 +245,7 @@ pub struct JobRequest {
     pub task: String,
     /// Who wants it: jobs of one name share what one client may have.
     pub client: String,
-    /// In whose name something is kept of it beyond its end.
+    /// Whose its key is. What is kept of it beyond its end is on the account of `client`.
     pub owner: Owner,
     /// Nobody is there to take the output: it is kept for whoever asks for it.
     pub keeps_output: bool,

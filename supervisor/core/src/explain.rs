@@ -4,7 +4,6 @@ use super::Core;
 use super::action::LostAttempt;
 use super::ids::{JobId, Mono, Place, ProgramIndex, SlotIndex};
 use super::jobs::{Job, JobState, Progress};
-use super::kept::Owner;
 use super::registry::Class;
 use super::waiting::planned;
 use std::sync::Arc;
@@ -35,6 +34,8 @@ pub struct Explanation {
     pub is_suspect: bool,
     /// Workers in a row that had no other job and ended before they had started it.
     pub unstarted: u32,
+    /// Nobody wants it any more: it is not tried again.
+    pub is_abandoned: bool,
     /// The attempts that were lost.
     pub lost: Vec<LostAttempt>,
     /// How far it is.
@@ -47,8 +48,8 @@ pub struct Explanation {
     pub given_to: Option<Place>,
     /// Of a job that waits.
     pub waiting: Option<Waiting>,
-    /// Of a job that is held back: how much is kept for its owner, and how much may be.
-    pub held: Option<(Owner, u64, u64)>,
+    /// Of a job that is held back: its client's account, how much is kept on that, and how much is free.
+    pub held: Option<(Arc<str>, u64, u64)>,
     /// The job for which its key stood before, until its time was over.
     pub key_before: Option<JobId>,
 }
@@ -83,10 +84,7 @@ impl Core {
         Some(Explanation {
             state: job.state,
             task: job.task_name.clone(),
-            client: self
-                .clients
-                .get(job.client)
-                .map_or_else(|| Arc::from(""), |account| account.name.clone()),
+            client: job.account.clone(),
             priority: job.priority,
             age: now - job.accepted_at,
             class: job.expected.class,
@@ -95,6 +93,7 @@ impl Core {
             crashes: (job.crashes, self.attempts_allowed(job)),
             is_suspect: job.is_suspect,
             unstarted: job.unstarted,
+            is_abandoned: job.is_abandoned,
             lost: job.lost.clone(),
             progress: job.progress,
             checkpoint_bytes: job.checkpoint_bytes,
@@ -110,8 +109,9 @@ impl Core {
             },
             waiting: self.explain_waiting(now, id),
             held: (job.state == JobState::Held).then(|| {
-                let kept = self.promises.kept_of_ended().of(&job.owner).bytes;
-                (job.owner.clone(), kept, self.config.kept_bytes_of_one())
+                let ended = self.promises.kept_of_ended();
+                let free = self.config.max_kept_bytes.saturating_sub(ended.all().bytes);
+                (job.account.clone(), ended.of(&job.account).bytes, free)
             }),
             key_before: job.key_before,
         })
@@ -141,7 +141,7 @@ impl Core {
             kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
             held_back: (!self.may_start(job)).then(|| {
                 let free = self.config.max_bytes.saturating_sub(self.ledger.all().total());
-                (self.ledger.of(&self.name_of(job)).outputs(), free)
+                (self.ledger.of(&job.account).outputs(), free)
             }),
             unavailable: self.unavailable(program).map(|error| error.message),
         })

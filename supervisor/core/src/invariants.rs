@@ -4,6 +4,7 @@ use super::Core;
 use super::ids::{JobId, SlotIndex};
 use super::jobs::{Job, JobState, RanUnder};
 use super::ledger::Holding;
+use super::probation::UNSTARTED_MAX;
 use super::slots::{Role, SlotState};
 use crate::limits::WINDOW_MAX;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,12 +52,11 @@ impl Core {
         ensure(self.jobs.parked_count() == states(|state| *state == JobState::Parked), || {
             "parked differ".into()
         })?;
-        let of_clients: usize = self.clients.active().map(|client| client.jobs).sum();
         let tested = self.programs.iter().filter_map(|program| program.probation.tested());
         ensure(tested.clone().all(|job| self.jobs.get(job).is_some()), || {
             "a job is tested that is no more".into()
         })?;
-        ensure(of_clients == self.jobs.len(), || "clients have other jobs than there are".into())?;
+        self.clients.check(self.jobs.iter().map(|(_, job)| (job.client, &job.account)))?;
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
         let held = self.promises.held_count();
         ensure(held == states(|state| *state == JobState::Held), || "held jobs differ".into())?;
@@ -65,6 +65,9 @@ impl Core {
             "there is a backlog of nothing".into()
         })?;
         self.letters.check()?;
+        if self.phase == super::Phase::Running {
+            self.promises.check_held(self.config.max_kept_bytes, self.has_more_to_move)?;
+        }
         self.promises.check(|job| self.jobs.get(job).is_some())
     }
 
@@ -72,7 +75,7 @@ impl Core {
     fn check_ledger(&self) -> Result<(), String> {
         let mut of_jobs: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
-            let (inputs, expected) = of_jobs.entry(self.name_of(job)).or_default();
+            let (inputs, expected) = of_jobs.entry(job.account.clone()).or_default();
             *inputs += job.held_bytes();
             *expected += job.expected_output;
             let is_out = job.state.is_with_a_worker();
@@ -117,7 +120,11 @@ impl Core {
                 let program = job.task.map(|task| &self.programs[self.program_of(task)]);
                 let is_there = program
                     .is_some_and(|program| program.queue(job.line()).contains(job.client, job.rank(id)));
-                ensure(is_there, || format!("{id} is queued but in no queue"))
+                ensure(is_there, || format!("{id} is queued but in no queue"))?;
+                let listed = program.and_then(|program| program.queue(job.line()).level_of(job.client));
+                ensure(listed == Some(self.ledger.level_of(&job.account)), || {
+                    format!("{id} is listed under outputs that its client does not have: {listed:?}")
+                })
             }
             JobState::Assigned { worker } | JobState::Running { worker, .. } => {
                 let load = self.slot_of(worker).and_then(|slot| self.slots[slot].load());
@@ -131,12 +138,19 @@ impl Core {
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
         let is_assigned = matches!(job.state, JobState::Assigned { .. });
         ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
+        ensure(is_tested || !is_assigned || job.unstarted < UNSTARTED_MAX, || {
+            format!("{id} is tried beside another, or nobody knows that it is")
+        })?;
         // One that was given back with a checkpoint goes on from there, which is not to run twice.
         let goes_on = job.state.is_with_a_worker() || job.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
         ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
             format!("{id} was lost too often")
         })?;
+        ensure(!job.is_abandoned || job.state.is_with_a_worker(), || {
+            format!("{id} waits, and nobody wants it")
+        })?;
+        ensure(!job.is_abandoned || !self.promises.has(id), || format!("{id} is promised, and abandoned"))?;
         ensure(job.unstarted == 0 || job.is_suspect, || format!("{id} was lost and is no suspect"))
     }
 

@@ -9,6 +9,8 @@
 //!    '-- no such task           '-- cancelled, deadline, ...     '-- cancelled, deadline, ...     '--+- finished,
 //!                                                                                            failed, timed out...
 //!
+//!  one that nobody wants any more (`abandoned.rs`) is cancelled where it would wait
+//!
 //!  Queued ---- its turn, but no room for its output ----> Held ---- there is room again ----> Queued
 //! ```
 //!
@@ -22,7 +24,6 @@
 use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
-use super::kept::Owner;
 use super::probation::UNSTARTED_MAX;
 use super::queue::Rank;
 use super::registry::{Class, Promise};
@@ -41,10 +42,10 @@ pub struct Job {
     pub task: Option<TaskIndex>,
     /// Who wants it done.
     pub client: ClientId,
+    /// The client's name: that of the account which its bytes are on, now and when it is forgotten.
+    pub account: Arc<str>,
     /// A larger one is sooner.
     pub priority: i8,
-    /// In whose name something is kept of it beyond its end.
-    pub owner: Owner,
     /// The job for which its key stood before, until its time was over.
     pub key_before: Option<JobId>,
     /// Length of the input.
@@ -79,6 +80,11 @@ pub struct Job {
     pub is_suspect: bool,
     /// Workers in a row that had no other job and ended before they had started it. It costs time, never the job.
     pub unstarted: u32,
+    /// Of those that it was to be seen with whether a worker lives to start it, the ones that ended when the pause between
+    /// them was as long as it gets.
+    pub late_tests: u32,
+    /// Nobody wants it any more: it is not tried again.
+    pub is_abandoned: bool,
     /// What the worker that has it promises of its task.
     pub promise: Promise,
     /// Under which promises it was started.

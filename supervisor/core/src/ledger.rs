@@ -90,6 +90,20 @@ impl Holdings {
     }
 }
 
+/// How much a client has of outputs, rounded up by an eighth at most: so clients that have about as much are alike. The
+/// program that embeds the pool has no share, and no level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Level(Option<u64>);
+
+impl Level {
+    /// Of so many bytes.
+    pub fn of(bytes: u64) -> Level {
+        let digits = u64::BITS - bytes.leading_zeros();
+        let step = 1_u64 << digits.saturating_sub(4);
+        Level(Some(bytes.checked_next_multiple_of(step).unwrap_or(u64::MAX)))
+    }
+}
+
 /// What there is too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Short {
@@ -105,6 +119,8 @@ pub struct Ledger {
     /// Those on which anything is held.
     accounts: BTreeMap<Arc<str>, Holdings>,
     all: Holdings,
+    /// How often there came to be more room, for somebody or for all.
+    releases: u64,
 }
 
 impl Ledger {
@@ -128,10 +144,21 @@ impl Ledger {
     pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) {
         let Some(account) = self.accounts.get_mut(client) else { return };
         let taken = account.take(what, bytes);
+        self.releases += u64::from(taken > 0);
         if account.total() == 0 {
             self.accounts.remove(client);
         }
         self.all.take(what, taken);
+    }
+
+    /// The limit was raised.
+    pub(super) fn has_more_room(&mut self) {
+        self.releases += 1;
+    }
+
+    /// Changes when there is more room than before, for one client or for all: it is worth asking again.
+    pub fn releases(&self) -> u64 {
+        self.releases
     }
 
     /// What is held for a client.
@@ -173,12 +200,17 @@ impl Ledger {
         Err(if bytes > free { Short::OfRoom } else { Short::OfItsShare })
     }
 
-    /// Whether a job that is expected to return so many bytes may be started.
-    pub fn may_start(&self, limit: u64, client: &str, expected: u64) -> bool {
-        let own = self.of(client).outputs();
+    /// How much this client has of outputs, those among them that are expected.
+    pub fn level_of(&self, client: &str) -> Level {
+        if client.is_empty() { Level(None) } else { Level::of(self.of(client).outputs()) }
+    }
+
+    /// Whether a job that is expected to return so many bytes may be started, whose client has so much of outputs.
+    pub fn may_start(&self, limit: u64, level: Level, expected: u64) -> bool {
+        let Level(Some(own)) = level else { return true };
         let free = limit.saturating_sub(self.all.total());
         let is_idle = own == 0 && self.all.outputs() <= limit / IDLE_SHARE;
-        client.is_empty() || is_idle || own.saturating_add(expected.saturating_mul(2)) < free
+        is_idle || own.saturating_add(expected.saturating_mul(2)) < free
     }
 }
 
@@ -222,20 +254,20 @@ mod tests {
     fn inputs_do_not_keep_jobs_from_being_started_and_outputs_do() {
         let mut ledger = Ledger::default();
         fill(&mut ledger, "full");
-        assert!(ledger.may_start(LIMIT, "full", 400));
+        assert!(ledger.may_start(LIMIT, ledger.level_of("full"), 400));
         ledger.hold("full", Holding::Outgoing, 401);
-        assert!(!ledger.may_start(LIMIT, "full", 0));
-        assert!(ledger.may_start(LIMIT, "other", 199), "others go on");
-        assert!(!ledger.may_start(LIMIT, "other", 200));
+        assert!(!ledger.may_start(LIMIT, ledger.level_of("full"), 0));
+        assert!(ledger.may_start(LIMIT, ledger.level_of("other"), 199), "others go on");
+        assert!(!ledger.may_start(LIMIT, ledger.level_of("other"), 200));
     }
 
     #[test]
     fn where_nobody_has_an_output_any_job_may_start() {
         let mut ledger = Ledger::default();
         fill(&mut ledger, "full");
-        assert!(ledger.may_start(LIMIT, "full", 10 * LIMIT));
+        assert!(ledger.may_start(LIMIT, ledger.level_of("full"), 10 * LIMIT));
         ledger.hold("full", Holding::Expected, 10 * LIMIT);
-        assert!(!ledger.may_start(LIMIT, "other", 0), "what is expected is spoken for");
+        assert!(!ledger.may_start(LIMIT, ledger.level_of("other"), 0), "what is expected is spoken for");
     }
 
     #[test]
@@ -250,12 +282,39 @@ mod tests {
     }
 
     #[test]
+    fn it_is_seen_that_there_is_more_room_for_one_although_there_is_less_for_all() {
+        let mut ledger = Ledger::default();
+        ledger.hold("me", Holding::Inputs, 10);
+        let before = ledger.releases();
+        ledger.hold("other", Holding::Inputs, 100);
+        assert_eq!(ledger.releases(), before);
+        ledger.release("me", Holding::Inputs, 10);
+        assert_ne!(ledger.releases(), before);
+        let before = ledger.releases();
+        ledger.release("me", Holding::Inputs, 10);
+        assert_eq!(ledger.releases(), before, "it had nothing any more");
+    }
+
+    #[test]
     fn the_program_itself_may_use_all_there_is() {
         let mut ledger = Ledger::default();
         ledger.hold("", Holding::Inputs, LIMIT - 1);
         assert_eq!(ledger.has_room(LIMIT, "", 1), Ok(()));
         assert_eq!(ledger.has_room(LIMIT, "", 2), Err(Short::OfRoom));
         ledger.hold("", Holding::Outgoing, LIMIT);
-        assert!(ledger.may_start(LIMIT, "", LIMIT));
+        assert!(ledger.may_start(LIMIT, ledger.level_of(""), LIMIT));
+    }
+
+    #[test]
+    fn a_level_is_what_is_held_or_an_eighth_more_at_most() {
+        assert_eq!(Level::default(), Level(None), "without a name there is no level");
+        for bytes in [0, 1, 15, 16, 17, 63, 401, 1 << 20, (60 << 20) + 1, u64::MAX - 1] {
+            let Level(level) = Level::of(bytes);
+            assert!(
+                level.is_some_and(|level| level >= bytes && level - bytes <= bytes / 8),
+                "{bytes}: {level:?}"
+            );
+        }
+        assert_eq!(Level::of(61 << 20), Level::of((60 << 20) + 1));
     }
 }

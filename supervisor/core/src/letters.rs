@@ -2,18 +2,19 @@
 //! wants to know what happened or to try again; here it is decided which are kept, and until when.
 //!
 //! Once a letter is kept it is there until its time is over, or until somebody drops it or has it tried again. No other
-//! letter, of the same client or of another one, takes its place: when a client's part of the letters is full, or all
-//! are, it is the *new* letter that is not kept, and the job's error says so. A job is not refused at the door for that:
+//! letter, of the same client or of another one, takes its place: when a client has as many as it leaves free, or none is
+//! free, it is the *new* letter that is not kept, and the job's error says so. A job is not refused at the door for that:
 //! then one client's bad inputs would stop its good ones. Of a letter whose input finds no room the rest is kept.
 
 use super::Core;
 use super::action::{Action, Actions, Ended, LetterKept, Notice};
 use super::ids::{JobId, Mono};
-use super::kept::{Kept, Owner};
+use super::kept::{Kept, share, whose};
 use super::sabotage::Bug;
 use crate::limits::PROMISE_BYTES;
 use offload_protocol::nouns::OutcomeCode;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// All letters.
 #[derive(Debug, Default)]
@@ -26,13 +27,13 @@ pub struct Letters {
 
 #[derive(Debug)]
 struct Letter {
-    owner: Owner,
+    account: Arc<str>,
     bytes: u64,
     until: Mono,
 }
 
 impl Letters {
-    /// How many there are and how much they hold, by owner and in all.
+    /// How many there are and how much they hold, by account and in all.
     pub fn kept(&self) -> &Kept {
         &self.kept
     }
@@ -53,14 +54,14 @@ impl Letters {
     }
 
     fn insert(&mut self, job: JobId, letter: Letter) {
-        self.kept.hold(&letter.owner, letter.bytes);
+        self.kept.hold(&letter.account, letter.bytes);
         self.ends.insert((letter.until, job));
         self.by_job.insert(job, letter);
     }
 
     fn remove(&mut self, job: JobId) {
         let Some(letter) = self.by_job.remove(&job) else { return };
-        self.kept.release(&letter.owner, letter.bytes);
+        self.kept.release(&letter.account, letter.bytes);
         self.ends.remove(&(letter.until, job));
     }
 
@@ -83,7 +84,7 @@ impl Core {
     pub(super) fn keep_letter(
         &mut self,
         now: Mono,
-        owner: &Owner,
+        account: &Arc<str>,
         input_bytes: u64,
         ended: &mut Ended,
         actions: &mut Actions,
@@ -92,12 +93,10 @@ impl Core {
             return;
         }
         let record = PROMISE_BYTES + ended.text_bytes();
-        let (own, all) = (self.letters.kept.of(owner), self.letters.kept.all());
-        let (config, of_one) = (&self.config, self.config.dead_letters_of_one());
-        let limits = [(own, of_one), (all, (config.max_dead_letters, config.max_dead_bytes))];
-        let fits = |bytes: u64| {
-            limits.iter().all(|(sum, (count, most))| sum.count < *count && sum.bytes + bytes <= *most)
-        };
+        let (own, all) = (self.letters.kept.of(account), self.letters.kept.all());
+        let (most, most_bytes) = (self.config.max_dead_letters as u64, self.config.max_dead_bytes);
+        let has_place = share(own.count as u64, all.count as u64, 1, most).is_ok();
+        let fits = |bytes: u64| has_place && share(own.bytes, all.bytes, bytes, most_bytes).is_ok();
         let letter = match () {
             () if fits(record + input_bytes) => LetterKept::Whole,
             () if fits(record) => LetterKept::WithoutInput,
@@ -117,8 +116,13 @@ impl Core {
         };
         if let (Some(why), Some(error)) = (why, &mut ended.error) {
             error.message.push_str(&format!(
-                "; {why}: there are {} letters of {owner} with {} bytes, the limits are {} and {}, and {} and {} in all",
-                own.count, own.bytes, of_one.0, of_one.1, config.max_dead_letters, config.max_dead_bytes
+                "; {why}: there are {} letters of {} with {} bytes, and {} with {} bytes in all; the limits are {most} \
+                 and {most_bytes}, and of one client as much is kept as it leaves free",
+                own.count,
+                whose(account),
+                own.bytes,
+                all.count,
+                all.bytes
             ));
         }
         if letter == LetterKept::Not {
@@ -128,7 +132,7 @@ impl Core {
         }
         let bytes = record + if letter == LetterKept::Whole { input_bytes } else { 0 };
         let until = now + self.config.keep_dead_letters;
-        self.letters.insert(ended.job, Letter { owner: owner.clone(), bytes, until });
+        self.letters.insert(ended.job, Letter { account: account.clone(), bytes, until });
     }
 
     /// Letters whose time is over are forgotten.

@@ -6,8 +6,9 @@
 //!            event, now                                           actions, in order
 //!   shell --------------> Core::handle ------------------------------------------------> shell
 //!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
-//!              on_collected, on_awaited             promises.rs   Release
+//!              on_collected, on_awaited, ...        promises.rs   Release
 //!              on_letter_dropped                    letters.rs    ForgetLetter
+//!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
 //!              on_launched, on_spawn_failed         starts.rs     Log
@@ -24,17 +25,20 @@
 //! all that may follow from it.
 //!
 //! What is promised here: each accepted job ends exactly once; a job whose task is not idempotent is started at most
-//! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and spare, and a few that hang in the kernel; nothing that a worker
-//! says can make it panic. An event takes time that grows with the logarithm of the number of jobs; one that changes
-//! the workers or what they offer may look at all slots, and at the jobs that wait for a task that is not known.
+//! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
+//! spare, and a few that hang in the kernel; nothing that a worker says can make it panic. An event takes time that
+//! grows with the logarithm of the number of jobs; one that changes the workers or what they offer may look at all
+//! slots, and at the jobs that wait for a task that is not known.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod abandoned;
 pub mod action;
 pub mod clients;
 pub mod config;
 mod drain;
+mod ending;
 pub mod event;
 pub mod exit;
 mod explain;
@@ -72,12 +76,13 @@ mod waiting;
 use action::{Action, Actions, Ended, Keep};
 use clients::Clients;
 use config::CoreConfig;
+use ending::{Charge, Ending};
 use event::Event;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
 use letters::Letters;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
@@ -91,6 +96,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
+use waiting::Looks;
 
 pub use drain::Phase;
 pub use explain::{Explanation, Waiting};
@@ -125,10 +131,15 @@ pub struct Core {
     renewal: Renewal,
     tally: Tally,
     wait_estimates: WaitEstimates,
+    looks: Looks,
     rng: Rng,
     last_worker: u64,
     /// A worker came, went or is on its way out: slots may have to be filled.
     places_changed: bool,
+    /// More jobs are to be held back, or let go on, than one event may move.
+    has_more_to_move: bool,
+    /// Jobs that wait and that nobody wants: they are ended before anything is given out.
+    unwanted: Vec<JobId>,
     /// Jobs that were cancelled because the supervisor ended.
     cut_short: u64,
     sabotage: Sabotage,
@@ -189,7 +200,7 @@ impl Core {
             unlisted: BTreeSet::new(),
             vacant: BTreeSet::new(),
             jobs: Jobs::default(),
-            clients: Clients::default(),
+            clients: Clients::new(config.max_resting),
             promises: Promises::default(),
             letters: Letters::default(),
             ledger: Ledger::default(),
@@ -198,9 +209,12 @@ impl Core {
             renewal: Renewal::new(config.programs),
             tally: Tally::default(),
             wait_estimates: WaitEstimates::default(),
+            looks: Looks::default(),
             rng: Rng::new(config.seed),
             last_worker: 0,
             places_changed: true,
+            has_more_to_move: false,
+            unwanted: Vec::new(),
             cut_short: 0,
             sabotage: Sabotage::default(),
             config,
@@ -219,7 +233,14 @@ impl Core {
         match event {
             Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
-            Event::Awaited { job } => self.on_awaited(job),
+            Event::Awaited { job } => {
+                self.want_again(job);
+                self.on_awaited(job);
+            }
+            Event::Abandoned { job } => {
+                self.on_unawaited(job);
+                self.on_abandoned(job);
+            }
             Event::Collected { job } => self.on_collected(job, actions),
             Event::LetterDropped { job } => self.on_letter_dropped(job),
             Event::Refused => self.tally.reject(),
@@ -285,6 +306,7 @@ impl Core {
             self.trial_ends_at(),
             self.promises.next_end(),
             self.letters.next_end(),
+            self.has_more_to_move.then(Mono::default),
         ];
         others.into_iter().flatten().min()
     }
@@ -293,7 +315,10 @@ impl Core {
     fn finish(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(now, id, job);
-        self.charge(id, ending.run.map_or(ran, |run| run.min(ran)));
+        match ending.charge {
+            Charge::ForTheRun => self.charge(id, ending.run.map_or(ran, |run| run.min(ran))),
+            Charge::Nothing => self.charge(id, Duration::ZERO),
+        }
         if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
             self.dequeue(id);
         }
@@ -304,9 +329,10 @@ impl Core {
         let Some(job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.tally.end(ending.outcome);
-        let (owner, input_bytes, output_bytes) = (job.owner.clone(), job.input_bytes, ending.output_bytes);
+        let (account, input_bytes, output_bytes) =
+            (job.account.clone(), job.input_bytes, ending.output_bytes);
         let mut ended = self.ended(now, id, job, ran, ending);
-        self.keep_letter(now, &owner, input_bytes, &mut ended, actions);
+        self.keep_letter(now, &account, input_bytes, &mut ended, actions);
         ended.keep = self.keep_promise(now, &ended, output_bytes);
         actions.push(Action::Finish(Box::new(ended)));
         actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
@@ -393,26 +419,6 @@ impl Core {
         let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
         let refuse = restarts.is_refusing() && !has_worker();
         refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
-    }
-}
-
-/// How a job ends, as the part of the core that ends it knows.
-struct Ending {
-    outcome: OutcomeCode,
-    error: Option<ErrorDetail>,
-    /// By the worker's clock, if it said.
-    run: Option<Duration>,
-    /// Where it ran, if its worker is gone already.
-    place: Option<Place>,
-    usage: Usage,
-    output_bytes: u64,
-}
-
-impl Ending {
-    /// With the error's own code as the outcome.
-    fn of(error: ErrorDetail) -> Ending {
-        let (outcome, usage) = (error.code, Usage::default());
-        Ending { outcome, error: Some(error), run: None, place: None, usage, output_bytes: 0 }
     }
 }
 

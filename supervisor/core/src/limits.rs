@@ -50,7 +50,7 @@ pub const HANGING_MAX: usize = 2;
 pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 
 /// Most bytes of results and idempotency keys that are kept as promised, unless configured otherwise (128 MiB). One
-/// client may have half of it.
+/// client may have as much as it leaves free, half if it is alone.
 pub const KEPT_BYTES_MAX_DEFAULT: u64 = 128 << 20;
 
 /// What one promise costs beside its output and its texts: its report, its key, and their places in tables.
@@ -72,10 +72,13 @@ pub const LOST_ATTEMPTS_KEPT: usize = 8;
 /// Of so many of them, the last ones, all that the process printed last is kept.
 pub const LAST_LINES_KEPT: usize = 3;
 
-/// Most dead letters that are kept. One client may have a quarter of them.
+/// Clients without jobs that are remembered for what they used ahead of the others.
+pub const RESTING_CLIENTS_MAX: usize = 1024;
+
+/// Most dead letters that are kept. One client may have as many as it leaves free, half if it is alone.
 pub const DEAD_LETTERS_MAX: usize = 1000;
 
-/// Most bytes that dead letters hold, their inputs among them (64 MiB). One client may have a quarter of it.
+/// Most bytes that dead letters hold, their inputs among them (64 MiB). One client may have as much as it leaves free.
 pub const DEAD_BYTES_MAX: u64 = 64 << 20;
 
 /// How long a dead letter is kept unless configured otherwise: over a weekend.

@@ -7,7 +7,8 @@
 //!   it ran                          blamed: tried again if it may be, or ended; its client pays for the worker
 //!   it ran, was not the reason      innocent: given back; if it must not run twice, nobody knows what it has done
 //!   it had not been started         innocent: given back, however often that happens
-//!   ... and was the only one        innocent: given back; when it happens again, ever more slowly, and its client pays
+//!   ... and was the only one        innocent: given back; when it happens again, ever more slowly, and its client pays;
+//!                                   when it goes on like this (`probation.rs`), it ends as unavailable
 //! ```
 //!
 //! All of them are suspects from then on and share no worker with others (`settle.rs`), so that the next death, if one of
@@ -17,10 +18,10 @@ use super::action::{Actions, LostAttempt};
 use super::ids::{JobId, Mono, Place, SlotIndex};
 use super::jobs::Job;
 use super::outcome::{self, human};
-use super::probation::UNSTARTED_MAX;
+use super::probation::{LATE_TESTS_MAX, UNSTARTED_MAX};
 use super::sabotage::Bug;
-use super::slots::{Cause, Load, Running, Worker};
-use super::{Core, Ending};
+use super::slots::{Cause, Load, Running, SlotState, Worker};
+use super::{Charge, Core, Ending, Phase};
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
@@ -124,7 +125,8 @@ impl Core {
         let id = running.job;
         let (code, what) = end.told(self.config.hang_timeout);
         let lost = end.attempt(code, what, running.attempt, running.ran(now), is_blamed);
-        // Who is innocent pays nothing for what is lost.
+        // Who is innocent pays nothing for what is lost, whether it is tried again or ends.
+        let charge = if is_blamed { Charge::ForTheRun } else { Charge::Nothing };
         self.charge(id, if is_blamed { running.ran(now) } else { Duration::ZERO });
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.crashes += u32::from(is_blamed);
@@ -155,6 +157,7 @@ impl Core {
             place: end.place,
             usage: used(end.usage),
             output_bytes: 0,
+            charge,
         };
         self.finish(now, id, ending, actions);
     }
@@ -176,7 +179,23 @@ impl Core {
         if was_alone && unstarted >= UNSTARTED_MAX {
             self.keep_back(now, id, end);
         }
+        if self.is_hopeless(id) {
+            let message = format!(
+                "{unstarted} workers in a row ended before they had started it, the last one with {}",
+                end.exit
+            );
+            let error = outcome::error(OutcomeCode::Unavailable, message);
+            return self.finish(now, id, Ending::of(error), actions);
+        }
         self.try_again(id);
+    }
+
+    /// Whether it is time to say that no worker will live to start this job.
+    fn is_hopeless(&self, id: JobId) -> bool {
+        let is_ending = matches!(self.phase, Phase::Draining { .. });
+        let most = if is_ending { 1 } else { LATE_TESTS_MAX };
+        let is_over = self.jobs.get(id).is_some_and(|job| job.late_tests >= most);
+        is_over && !self.sabotage.is(Bug::HopelessTriedForEver)
     }
 
     /// It may be chance that no worker lives to start a job, but each time takes a worker, which others could use. So it
@@ -190,7 +209,12 @@ impl Core {
         // The program of that worker, which may have ceased to offer the task by its end.
         if let Some(place) = end.place {
             let program = self.slots[place.slot].program;
-            self.programs[program].probation.failed(now, &self.config, &mut self.rng);
+            let probation = &mut self.programs[program].probation;
+            probation.failed(now, id, &self.config, &mut self.rng);
+            let is_late = probation.is_slowest(&self.config);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.late_tests += u32::from(is_late);
+            }
         }
     }
 
@@ -204,14 +228,18 @@ impl Core {
         }
     }
 
-    /// The time of the attempt that runs is up: it is lost, and its job is the reason.
+    /// The time of an attempt is up: it is lost, and its job is the reason if it was the one that ran.
     pub(super) fn lose_to_time(&mut self, now: Mono, slot: SlotIndex, id: JobId, what: String) {
-        let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };
-        let was = self.slots[slot].ready_worker();
+        let Some(load) = self.slots[slot].load() else { return };
+        let Some(&started) = load.started(id) else { return };
+        let is_for_another =
+            matches!(self.slots[slot].state, SlotState::Leaving { cause: Cause::JobEnded, .. });
+        let is_blamed = load.running_job() == Some(id) && !is_for_another;
+        let was = self.slots[slot].worker_mut().copied();
         let place = was.and_then(|worker| self.place(worker.id));
         // How the process ends is not known yet, and says nothing about the job.
         let end = End { cause: None, exit: Exit::Unknown, place, was, last_lines: Vec::new(), usage: None };
-        let lost = end.attempt(OutcomeCode::Timeout, what, running.attempt, running.ran(now), true);
+        let lost = end.attempt(OutcomeCode::Timeout, what, started.attempt, started.ran(now), is_blamed);
         if let Some(job) = self.jobs.get_mut(id).filter(|_| !self.sabotage.is(Bug::TimeoutNamesNoAttempt)) {
             remember(job, lost);
         }

@@ -2,6 +2,10 @@
 //! as it takes; but each time costs a worker, which others could use, so they are tried one at a time and ever more
 //! slowly. They wait in a queue of their own, behind nobody and before nobody.
 //!
+//! Not for ever: whoever waits for one, be it a client, a batch or a drain, would never be told anything. When so many
+//! tests of a job have failed with the longest pause between them that there is no hope, it ends as unavailable, which
+//! blames nobody. While draining one such test is enough.
+//!
 //! ```text
 //!            one is given to a worker              the worker ends before it has started it
 //!   Open ----------------------------> Testing ------------------------------------------> Closed, ever longer
@@ -18,6 +22,10 @@ use super::rng::Rng;
 /// With so many workers in a row that ended before they had started it, and had no other job, a job is on probation.
 pub(super) const UNSTARTED_MAX: u32 = 2;
 
+/// So many tests of one job fail with the longest pause between them before it is given up: by default it has been tried
+/// for a minute and more by then.
+pub(super) const LATE_TESTS_MAX: u32 = 12;
+
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probation {
@@ -32,6 +40,8 @@ enum Gate {
     Open,
     Testing {
         job: JobId,
+        /// Another one has failed meanwhile: until then no more are tried, unless this one is started.
+        pause: Option<Mono>,
     },
     Closed {
         until: Mono,
@@ -47,7 +57,7 @@ impl Probation {
     /// The job that is being tried, if one is.
     pub(super) fn tested(&self) -> Option<JobId> {
         match self.gate {
-            Gate::Testing { job } => Some(job),
+            Gate::Testing { job, .. } => Some(job),
             Gate::Open | Gate::Closed { .. } => None,
         }
     }
@@ -59,7 +69,7 @@ impl Probation {
 
     /// This job is given to a worker.
     pub(super) fn test(&mut self, job: JobId) {
-        self.gate = Gate::Testing { job };
+        self.gate = Gate::Testing { job, pause: None };
     }
 
     /// It was started.
@@ -70,9 +80,11 @@ impl Probation {
     }
 
     /// It is not wanted any more.
-    pub(super) fn gone(&mut self, job: JobId) {
-        if self.is_testing(job) {
-            self.gate = Gate::Open;
+    pub(super) fn gone(&mut self, gone: JobId) {
+        if let Gate::Testing { job, pause } = self.gate
+            && job == gone
+        {
+            self.gate = pause.map_or(Gate::Open, |until| Gate::Closed { until });
         }
     }
 
@@ -83,11 +95,20 @@ impl Probation {
         }
     }
 
-    /// A worker that had nothing but such a job has ended.
-    pub(super) fn failed(&mut self, now: Mono, config: &CoreConfig, rng: &mut Rng) {
+    /// A worker that had nothing but this job, which is such a one now, has ended.
+    pub(super) fn failed(&mut self, now: Mono, failed: JobId, config: &CoreConfig, rng: &mut Rng) {
         self.failures = self.failures.saturating_add(1);
         let until = now + rng.stretched_time(backoff(self.failures, config));
-        self.gate = Gate::Closed { until };
+        match &mut self.gate {
+            // The test of another one goes on.
+            Gate::Testing { job, pause } if *job != failed => *pause = Some(until),
+            gate => *gate = Gate::Closed { until },
+        }
+    }
+
+    /// Whether the pauses do not get any longer.
+    pub(super) fn is_slowest(&self, config: &CoreConfig) -> bool {
+        backoff(self.failures, config) >= config.backoff_max
     }
 
     /// When it opens, if time opens it.
@@ -119,9 +140,10 @@ mod tests {
         for least in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
             probation.test(JobId(1));
             assert!(!probation.is_open());
-            probation.failed(now, &config, &mut rng);
+            probation.failed(now, JobId(1), &config, &mut rng);
             let until = probation.opens_at().unwrap_or_default();
             assert!(until - now >= Duration::from_millis(least));
+            assert_eq!(probation.is_slowest(&config), least == 5000);
             probation.open_in_time(now);
             assert!(!probation.is_open());
             now = until;
@@ -133,5 +155,17 @@ mod tests {
         assert!(probation.is_testing(JobId(2)), "that is another job");
         probation.passed(JobId(2));
         assert!(probation.is_open() && probation.failures == 0);
+    }
+    #[test]
+    fn a_test_goes_on_while_another_job_fails() {
+        let (config, mut rng) = (CoreConfig::default(), Rng::new(1));
+        let mut probation = Probation::default();
+        probation.test(JobId(1));
+        probation.failed(Mono::default(), JobId(2), &config, &mut rng);
+        assert!(probation.is_testing(JobId(1)));
+        probation.open_in_time(Mono::default() + Duration::from_secs(60));
+        assert!(!probation.is_open(), "one at a time");
+        probation.gone(JobId(1));
+        assert!(!probation.is_open() && probation.opens_at().is_some(), "the other one has to wait");
     }
 }

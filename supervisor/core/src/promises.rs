@@ -7,29 +7,39 @@
 //!     |      or detached               |                           |
 //!     |                                costs PROMISE_BYTES         |  costs its texts and its output as well
 //!     '- refused: what is kept for its                             |
-//!        owner, or in all, is at its limit                         '- has no key, and is collected --> a courtesy
+//!        client, or in all, is at its limit                        '- has no key, and is collected --> a courtesy
 //! ```
 //!
-//! A promise ends in one of these ways and in no other. What other jobs do, its owner's or those of others, never ends
-//! one: when there is no room for another promise, the *new* job is refused, with the time at which there will be
-//! room. Lengths of outputs are known only at the end, so a job whose output is to be kept is not *started* while its
-//! owner's share, or the whole, is full (it is held back); what is kept can be over its limit by
-//! the outputs of the jobs that workers had at that moment, and by nothing else.
+//! A promise ends in one of these ways and in no other. What other jobs do, those of the same client or of others, never
+//! ends one: when there is no room for another promise, the *new* job is refused, with the time at which there will be
+//! room. A client may have as much kept as it leaves free (`kept.rs`). Lengths of outputs are known only at the end, so
+//! a job whose output is to be kept is not *started* while its client's share, or the whole, is full (it is held back);
+//! what is kept can be over its limit by the outputs of the jobs that workers had at that moment, and by nothing else.
+//!
+//! Who has jobs that are held back starts no younger ones either until those go on: for both the mark is a little lower,
+//! and below it all go on, the oldest first.
+//!
+//! A job that somebody waits for is soon collected: it is started although its client's share is full, and only the
+//! limit of all holds it back. What becomes of its output does not depend on whether the waiter is there in the end:
+//! it is kept until somebody has been given all of it.
 //!
 //! A courtesy is everything else that the shell remembers of jobs that have ended. It has bounds of its own, is
 //! forgotten when they are reached, and the core knows nothing of it.
 
+mod held;
+
 use super::action::{Action, Actions, Ended, Keep, Notice, Released};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex};
-use super::jobs::JobState;
-use super::kept::{Kept, Owner};
+use super::kept::{Kept, share, whose};
 use super::keys::{KeyName, Keys, Known};
+use super::ledger::Short;
 use super::sabotage::Bug;
 use super::{Core, Phase};
 use crate::limits::PROMISE_BYTES;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Jobs that were held back go on when this part of the limit is free again: one in so many.
@@ -48,23 +58,47 @@ pub struct Promises {
     kept_of_ended: Kept,
     /// When the time of each that is kept is over.
     ends: BTreeSet<(Mono, JobId)>,
-    /// The same by owner.
-    ends_of: BTreeSet<(Owner, Mono, JobId)>,
-    /// Jobs that are held back until there is room for their outputs.
-    held: BTreeMap<Owner, BTreeSet<JobId>>,
+    /// The same by account.
+    ends_of: BTreeSet<(Arc<str>, Mono, JobId)>,
+    /// Jobs that are held back until there is room for their outputs on their account, and among all.
+    held: BTreeMap<Arc<str>, BTreeSet<JobId>>,
+    /// Jobs that are held back until there is room among all: somebody waits for them.
+    held_awaited: BTreeSet<JobId>,
     held_count: usize,
+    /// Some are held back for want of room among all and for nothing else.
+    waits_for_all: bool,
     /// There may be room that there was not.
     has_more_room: bool,
+    /// When it was over, nobody had collected these.
+    lost: Vec<JobId>,
+}
+
+/// How much of a limit may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// All of it.
+    High,
+    /// A little less: jobs are held back, and go on below this.
+    Low,
+}
+
+impl Mark {
+    fn of(self, limit: u64) -> u64 {
+        match self {
+            Mark::High => limit,
+            Mark::Low => limit - limit / ROOM_AGAIN,
+        }
+    }
 }
 
 /// One of them.
 #[derive(Debug)]
 pub struct Promise {
-    owner: Owner,
+    account: Arc<str>,
     key: Option<KeyName>,
     bytes: u64,
-    /// Somebody waits for the end of the job and there is no key: nothing will have to be kept.
-    is_taken_at_once: bool,
+    /// Somebody waits for the end of the job and there is no key: nothing will have to be kept for long.
+    is_awaited: bool,
     stage: Stage,
 }
 
@@ -77,9 +111,17 @@ enum Stage {
 }
 
 impl Promises {
-    /// How much they hold, by owner and in all.
+    /// How much they hold, by account and in all.
     pub fn kept(&self) -> &Kept {
         &self.kept
+    }
+
+    /// Jobs that have ended and whose results nobody has collected, of those without a key: for a key a result is kept beyond
+    /// that. When it is over these are the lost ones.
+    pub fn uncollected(&self) -> impl Iterator<Item = JobId> {
+        let is_kept = |promise: &Promise| promise.stage != Stage::Open && promise.key.is_none();
+        let kept = self.by_job.iter().filter(move |(_, promise)| is_kept(promise)).map(|(job, _)| *job);
+        self.lost.iter().copied().chain(kept)
     }
 
     /// How much of that is kept of jobs that have ended.
@@ -118,32 +160,32 @@ impl Promises {
 
     fn keep(&mut self, job: JobId, bytes: u64, until: Mono) {
         let Some(promise) = self.by_job.get_mut(&job) else { return };
-        self.kept.release(&promise.owner, promise.bytes);
+        self.kept.release(&promise.account, promise.bytes);
         promise.bytes = bytes;
         promise.stage = Stage::Kept { until };
-        self.kept.hold(&promise.owner, bytes);
-        self.kept_of_ended.hold(&promise.owner, bytes);
+        self.kept.hold(&promise.account, bytes);
+        self.kept_of_ended.hold(&promise.account, bytes);
         self.ends.insert((until, job));
-        self.ends_of.insert((promise.owner.clone(), until, job));
+        self.ends_of.insert((promise.account.clone(), until, job));
     }
 
     fn end(&mut self, job: JobId) {
         let Some(promise) = self.by_job.remove(&job) else { return };
-        self.kept.release(&promise.owner, promise.bytes);
+        self.kept.release(&promise.account, promise.bytes);
         self.has_more_room = true;
         if let Stage::Kept { until } = promise.stage {
-            self.kept_of_ended.release(&promise.owner, promise.bytes);
+            self.kept_of_ended.release(&promise.account, promise.bytes);
             self.ends.remove(&(until, job));
-            self.ends_of.remove(&(promise.owner, until, job));
+            self.ends_of.remove(&(promise.account, until, job));
         }
         if let Some(key) = promise.key {
             self.keys.expire(&key);
         }
     }
 
-    /// When so many bytes will be free, of this owner's or of all; the last time that was looked at if it takes longer,
+    /// When so many bytes will be free, of this account's or of all; the last time that was looked at if it takes longer,
     /// none if nothing will be.
-    fn free_at(&self, owner: Option<&Owner>, bytes: u64) -> Option<Mono> {
+    fn free_at(&self, account: Option<&str>, bytes: u64) -> Option<Mono> {
         let mut freed = 0;
         let mut last = None;
         let mut is_enough = |(when, job): (Mono, JobId)| {
@@ -151,25 +193,49 @@ impl Promises {
             last = Some(when);
             freed >= bytes
         };
-        match owner {
+        match account {
             None => {
                 let _ = self.ends.iter().take(ENDS_LOOKED_AT).copied().any(&mut is_enough);
             }
-            Some(owner) => {
-                let from = (owner.clone(), Mono::default(), JobId(0));
-                let own = self.ends_of.range(from..).take_while(|(whose, _, _)| whose == owner);
+            Some(account) => {
+                let from = (Arc::from(account), Mono::default(), JobId(0));
+                let own = self.ends_of.range(from..).take_while(|(whose, _, _)| **whose == *account);
                 let _ = own.take(ENDS_LOOKED_AT).map(|(_, when, job)| (*when, *job)).any(&mut is_enough);
             }
         }
         last
     }
 
-    /// Whether what is kept of an owner's ended jobs, or of all, is over its limit. It will be less when some of it is
-    /// collected, or its time is over. What is only reserved for jobs that have not ended does not count: for that no job
-    /// could wait.
-    fn is_over(&self, owner: &Owner, (of_one, of_all): (u64, u64)) -> bool {
+    /// Whether what is kept of an account's ended jobs is over its share. It will be less when some of it is collected,
+    /// or its time is over. What is only reserved for jobs that have not ended does not count: for that no job could
+    /// wait.
+    fn is_over_its_share(&self, account: &str, mark: Mark, limit: u64) -> bool {
         let ended = &self.kept_of_ended;
-        ended.of(owner).bytes > of_one || ended.all().bytes > of_all
+        ended.of(account).bytes > mark.of(limit.saturating_sub(ended.all().bytes))
+    }
+
+    /// The same of all that is kept.
+    fn is_over(&self, mark: Mark, limit: u64) -> bool {
+        self.kept_of_ended.all().bytes > mark.of(limit)
+    }
+
+    /// What is wrong with what is held back under this limit, if anything is: each of these has a reason. While they are
+    /// let go on a few at a time, the last ones are still held.
+    pub(super) fn check_held(&self, limit: u64, is_moving: bool) -> Result<(), String> {
+        let is_over = is_moving || self.is_over(Mark::Low, limit);
+        let without =
+            self.held.keys().find(|account| !is_over && !self.is_over_its_share(account, Mark::Low, limit));
+        let count: usize = self.held.values().map(BTreeSet::len).sum();
+        match without {
+            Some(account) => Err(format!("jobs of {account} are held back, and there is room")),
+            None if !is_over && !self.held_awaited.is_empty() => {
+                Err("a job that somebody waits for is held back".into())
+            }
+            None if count + self.held_awaited.len() != self.held_count => {
+                Err("held jobs do not add up".into())
+            }
+            None => Ok(()),
+        }
     }
 
     /// What is wrong with the sums, if anything is.
@@ -177,17 +243,17 @@ impl Promises {
         let mut again = Kept::default();
         let mut ended = Kept::default();
         for promise in self.by_job.values() {
-            again.hold(&promise.owner, promise.bytes);
+            again.hold(&promise.account, promise.bytes);
             if promise.stage != Stage::Open {
-                ended.hold(&promise.owner, promise.bytes);
+                ended.hold(&promise.account, promise.bytes);
             }
         }
         for promise in self.by_job.values() {
-            let owner = &promise.owner;
-            let is_right =
-                again.of(owner) == self.kept.of(owner) && ended.of(owner) == self.kept_of_ended.of(owner);
+            let account = &promise.account;
+            let is_right = again.of(account) == self.kept.of(account)
+                && ended.of(account) == self.kept_of_ended.of(account);
             if !is_right {
-                return Err(format!("what is kept for {} does not add up", promise.owner));
+                return Err(format!("what is kept for {account} does not add up"));
             }
         }
         let open = self.by_job.iter().filter(|(_, promise)| promise.stage == Stage::Open);
@@ -198,7 +264,7 @@ impl Promises {
             ("kept things", again.all().count as u64, self.kept.all().count as u64),
             ("kept bytes of ended jobs", ended.all().bytes, self.kept_of_ended.all().bytes),
             ("ends", (self.by_job.len() - open.count()) as u64, self.ends.len() as u64),
-            ("ends by owner", self.ends.len() as u64, self.ends_of.len() as u64),
+            ("ends by account", self.ends.len() as u64, self.ends_of.len() as u64),
             ("keys", keyed as u64, self.keys.len() as u64),
         ];
         match (lost, figures.into_iter().find(|(_, here, there)| here != there)) {
@@ -228,7 +294,7 @@ impl Core {
         self.promises.keys.find(&request.owner, key, &request.task)
     }
 
-    /// Whether there is room for one more promise, among those of its owner and among all.
+    /// Whether there is room for one more promise, in its client's share and among all.
     pub(super) fn check_promises(
         &self,
         now: Mono,
@@ -238,19 +304,32 @@ impl Core {
         if !request.is_to_be_kept() || self.sabotage.is(Bug::PromisesUnbounded) {
             return Ok(());
         }
-        let owner = &request.owner;
-        let own = (self.promises.kept.of(owner).bytes, self.config.kept_bytes_of_one());
-        let all = (self.promises.kept.all().bytes, self.config.max_kept_bytes);
-        let (code, whose, who, (kept, limit)) = match (is_full(own), is_full(all)) {
-            (true, _) => (OutcomeCode::Quota, Some(owner), owner.to_string(), own),
-            (false, true) => (OutcomeCode::Overloaded, None, "all clients".to_owned(), all),
-            (false, false) => return Ok(()),
+        let account = &*request.client;
+        let (own, all) = (self.promises.kept.of(account).bytes, self.promises.kept.all().bytes);
+        let limit = self.config.max_kept_bytes;
+        let Err(short) = share(own, all, PROMISE_BYTES, limit) else { return Ok(()) };
+        let lacking = (own + all + 2 * PROMISE_BYTES).saturating_sub(limit);
+        let (code, whose_ends, lacking, state) = match short {
+            Short::OfItsShare => {
+                let free = limit.saturating_sub(all);
+                let state = format!(
+                    "{} hold {own} bytes, {free} of {limit} are free, and one client may keep as much as it leaves \
+                     free",
+                    whose(account)
+                );
+                // What is collected of its own is less for it, and more that is free.
+                (OutcomeCode::Quota, Some(account), lacking.div_ceil(2), state)
+            }
+            Short::OfRoom => {
+                let state = format!("all clients hold {all} bytes, the limit is {limit}");
+                (OutcomeCode::Overloaded, None, lacking, state)
+            }
         };
-        let free_at = self.promises.free_at(whose, kept + PROMISE_BYTES - limit);
+        let free_at = self.promises.free_at(whose_ends, lacking);
         let wait = free_at.map_or_else(|| self.retry_after(program), |when| when - now);
         let message = format!(
-            "results and idempotency keys that are kept for {who} hold {kept} bytes, the limit is {limit}; a result \
-             is kept until it is collected, or its time is over"
+            "results and idempotency keys that are kept for {state}; a result is kept until it is collected, or its \
+             time is over"
         );
         Err(super::submit::full(code, &message, wait))
     }
@@ -261,17 +340,11 @@ impl Core {
         if !request.is_to_be_kept() {
             return None;
         }
-        let owner = &request.owner;
+        let (owner, account) = (&request.owner, Arc::from(&*request.client));
         let used = request.key.as_ref().map(|key| self.promises.keys.insert(owner, key, &request.task, id));
         let (key, before) = used.map_or((None, None), |(key, before)| (Some(key), before));
-        let promise = Promise {
-            owner: owner.clone(),
-            key,
-            bytes: PROMISE_BYTES,
-            is_taken_at_once: false,
-            stage: Stage::Open,
-        };
-        self.promises.kept.hold(owner, PROMISE_BYTES);
+        self.promises.kept.hold(&account, PROMISE_BYTES);
+        let promise = Promise { account, key, bytes: PROMISE_BYTES, is_awaited: false, stage: Stage::Open };
         self.promises.by_job.insert(id, promise);
         before
     }
@@ -281,14 +354,15 @@ impl Core {
         let id = ended.job;
         let Some(promise) = self.promises.by_job.get(&id) else { return Keep::AsCourtesy };
         let bytes = PROMISE_BYTES + ended.text_bytes() + output_bytes;
-        let more = bytes - promise.bytes;
-        // None is started that there may be no room for, but for those that somebody takes at once, and at the end.
-        let is_taken = promise.is_taken_at_once && !self.sabotage.is(Bug::AwaitedKeptWithoutRoom);
-        let had_room = self.phase == Phase::Running && !is_taken;
-        let has_room = had_room || self.has_room_for(&promise.owner, more);
+        // None is started that there is no room for, except at the end. Whether anybody waits for it at this moment says
+        // nothing: he may go away before he has been given it.
+        let is_kept = self.phase == Phase::Running && !self.sabotage.is(Bug::OutputGivenUp)
+            || self.has_room_for(&promise.account, bytes - promise.bytes);
         let time = self.time_to_keep(self.promises.is_keyed(id));
-        let (bytes, keep) =
-            if has_room { (bytes, Keep::Promised) } else { (PROMISE_BYTES, Keep::WithoutOutput) };
+        let (bytes, keep) = match is_kept {
+            true => (bytes, Keep::Promised),
+            false => (bytes - output_bytes, Keep::WithoutOutput),
+        };
         self.promises.keep(id, bytes, now + time);
         if self.sabotage.is(Bug::KeysEvictedByNumber) && self.promises.ends.len() > 4 {
             let first = self.promises.ends.first().map(|(_, job)| *job);
@@ -306,10 +380,9 @@ impl Core {
         if is_keyed { self.config.keep_keys.max(results) } else { results }
     }
 
-    fn has_room_for(&self, owner: &Owner, more: u64) -> bool {
+    fn has_room_for(&self, account: &str, more: u64) -> bool {
         let kept = &self.promises.kept;
-        kept.of(owner).bytes + more <= self.config.kept_bytes_of_one()
-            && kept.all().bytes + more <= self.config.max_kept_bytes
+        share(kept.of(account).bytes, kept.all().bytes, more, self.config.max_kept_bytes).is_ok()
     }
 
     /// Promises whose time is over end.
@@ -323,84 +396,13 @@ impl Core {
         }
     }
 
-    /// Somebody was given the output of a job. If that was all that was promised, the promise is kept.
+    /// Somebody was given all of the output of a job. If that was all that was promised, the promise is kept.
     pub(super) fn on_collected(&mut self, job: JobId, actions: &mut Actions) {
         let is_due = self.promises.kept_until(job).is_some() && !self.promises.is_keyed(job);
         if is_due && !self.sabotage.is(Bug::CollectedStillKept) {
             self.promises.end(job);
             actions.push(Action::Release { job, why: Released::Collected });
         }
-    }
-
-    /// Somebody waits for a job: unless it has a key its output will be taken, so there need not be room for it.
-    pub(super) fn on_awaited(&mut self, job: JobId) {
-        let Some(promise) = self.promises.by_job.get_mut(&job) else { return };
-        promise.is_taken_at_once = promise.key.is_none();
-        if promise.is_taken_at_once && self.release_held(job) {
-            self.wait_again(job);
-        }
-    }
-
-    /// It is this job's turn: true if it cannot be started because there is no room for an output that is to be kept.
-    /// Then it waits until there is.
-    pub(super) fn hold_back(&mut self, id: JobId) -> bool {
-        let Some(promise) = self.promises.by_job.get(&id) else { return false };
-        let owner = promise.owner.clone();
-        let limits = (self.config.kept_bytes_of_one(), self.config.max_kept_bytes);
-        if promise.is_taken_at_once || self.has_room(&owner, limits) {
-            return false;
-        }
-        self.dequeue(id);
-        let Some(job) = self.jobs.get_mut(id) else { return false };
-        job.state = JobState::Held;
-        // It waits on, and counts among those that its client has waiting.
-        self.clients.waits(job.client, Duration::ZERO);
-        self.promises.held.entry(owner).or_default().insert(id);
-        self.promises.held_count += 1;
-        true
-    }
-
-    /// Whether an owner's job whose output is to be kept may be started.
-    fn has_room(&self, owner: &Owner, limits: (u64, u64)) -> bool {
-        self.phase != Phase::Running
-            || self.sabotage.is(Bug::NoRoomIgnored)
-            || !self.promises.is_over(owner, limits)
-    }
-
-    /// Jobs that were held back wait for their turn again if there is room. There has to be a little more of it than
-    /// is needed for one job, so that thousands of jobs are not moved there and back for each one that is run.
-    pub(super) fn let_go_on(&mut self) {
-        if !std::mem::take(&mut self.promises.has_more_room) || self.sabotage.is(Bug::HeldForEver) {
-            return;
-        }
-        let less = |limit: u64| limit - limit / ROOM_AGAIN;
-        let limits = (less(self.config.kept_bytes_of_one()), less(self.config.max_kept_bytes));
-        let with_room = self.promises.held.iter().filter(|(owner, _)| self.has_room(owner, limits));
-        let free: Vec<JobId> = with_room.flat_map(|(_, jobs)| jobs.iter().copied()).collect();
-        for id in free {
-            self.release_held(id);
-            self.wait_again(id);
-        }
-    }
-
-    /// A job that was held back waits for its turn again. Meanwhile it may have become clear that nobody can do it.
-    fn wait_again(&mut self, id: JobId) {
-        self.enqueue(id);
-        self.places_changed = true;
-    }
-
-    /// A job is not held back any more; the caller says where it goes. False if it was not.
-    pub(super) fn release_held(&mut self, id: JobId) -> bool {
-        let Some(job) = self.jobs.get(id).filter(|job| job.state == JobState::Held) else { return false };
-        self.clients.waits_no_more(job.client, Duration::ZERO);
-        if let Some(jobs) = self.promises.held.get_mut(&job.owner) {
-            jobs.remove(&id);
-            if jobs.is_empty() {
-                self.promises.held.remove(&job.owner);
-            }
-        }
-        self.promises.held_count -= 1;
-        true
     }
 
     /// Limits or the phase have changed.
@@ -411,18 +413,14 @@ impl Core {
     /// It is over: nobody can come back for anything.
     pub(super) fn forget_promises(&mut self) {
         self.promises.keys.clear();
-        self.promises = Promises::default();
+        let uncollected = self.promises.uncollected().collect();
+        self.promises = Promises { lost: uncollected, ..Promises::default() };
     }
 
     /// Tells that a key is used again whose time was over.
     pub(super) fn note_expired_key(&self, job: JobId, before: Option<JobId>, actions: &mut Actions) {
         actions.extend(before.map(|before| Action::Log(Notice::KeyUsedAgain { job, before })));
     }
-}
-
-/// Whether one more promise is over the limit.
-fn is_full((kept, limit): (u64, u64)) -> bool {
-    kept + PROMISE_BYTES > limit
 }
 
 impl Ended {

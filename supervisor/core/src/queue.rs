@@ -5,12 +5,18 @@
 //!        order: (used - head start of its first job, client)      rank: accepted_at - priority x AGEING
 //! ```
 //!
-//! Both orders are kept in trees, so every operation is logarithmic. Priorities age by themselves: a level is worth a
+//! Both orders are kept in trees, so every operation is logarithmic. Clients may be kept from starting their jobs by what
+//! they hold in memory, and there may be thousands of those; but whether a job may start is the same for all jobs of a
+//! [`Kind`]. So each kind has an order of its own, and who looks for the first job that may start looks at the first one
+//! of each kind, and not at all who may not.
+//!
+//! Priorities age by themselves: a level is worth a
 //! fixed time of waiting, so each job is overtaken only by those that came less than `priority x AGEING` later, and a
 //! priority of one client is worth a fixed amount of service against the others, which it pays back. Nobody starves.
 
 use super::clients::{ClientId, VirtualTime};
-use super::ids::{JobId, Mono};
+use super::ids::{JobId, Mono, TaskIndex};
+use super::ledger::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -54,72 +60,111 @@ impl Next {
     }
 }
 
+/// What a job may be started or not by, as far as memory is concerned: its output depends on the first two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    /// Its task.
+    pub task: TaskIndex,
+    /// The size of its input, in powers of sixteen.
+    pub size: u32,
+    /// What its client has of outputs.
+    pub level: Level,
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct FairQueue {
     by_client: BTreeMap<ClientId, Waiting>,
-    order: BTreeSet<(VirtualTime, Rank, ClientId)>,
+    /// Each client once, under the kind of its first job. No order is empty.
+    by_kind: BTreeMap<Kind, Order>,
     len: usize,
 }
+
+type Order = BTreeSet<(VirtualTime, Rank, ClientId)>;
 
 /// The jobs of one client; there is at least one.
 #[derive(Debug)]
 struct Waiting {
-    jobs: BTreeSet<Rank>,
+    /// The task and the size of the input of each.
+    jobs: BTreeMap<Rank, (TaskIndex, u32)>,
     /// What the client has used.
     used: VirtualTime,
-    /// Where it stands in the order.
-    listed: (VirtualTime, Rank),
+    /// What it has of outputs.
+    level: Level,
+    /// Where it stands in the order of its kind.
+    listed: (Kind, VirtualTime, Rank),
 }
 
 impl FairQueue {
-    /// Adds a job of a client that has used so much.
-    pub fn insert(&mut self, client: ClientId, used: VirtualTime, rank: Rank) {
-        let fresh = || Waiting { jobs: BTreeSet::new(), used, listed: (used, rank) };
+    /// Adds a job of this kind, of a client that has used so much.
+    pub fn insert(&mut self, client: ClientId, used: VirtualTime, rank: Rank, kind: Kind) {
+        let level = kind.level;
+        let fresh = || Waiting { jobs: BTreeMap::new(), used, level, listed: (kind, used, rank) };
         let waiting = self.by_client.entry(client).or_insert_with(fresh);
-        self.len += usize::from(waiting.jobs.insert(rank));
-        self.list(client, used);
+        self.len += usize::from(waiting.jobs.insert(rank, (kind.task, kind.size)).is_none());
+        (waiting.used, waiting.level) = (used, level);
+        self.list(client);
     }
 
     /// Takes a job out. True if it was there.
     pub fn remove(&mut self, client: ClientId, rank: Rank) -> bool {
         let Some(waiting) = self.by_client.get_mut(&client) else { return false };
-        let was_there = waiting.jobs.remove(&rank);
+        let was_there = waiting.jobs.remove(&rank).is_some();
         self.len -= usize::from(was_there);
-        let used = waiting.used;
-        self.list(client, used);
+        self.list(client);
         was_there
     }
 
     /// A client has used more, or less, than was known. Nothing happens if none of its jobs waits here.
     pub fn set_used(&mut self, client: ClientId, used: VirtualTime) {
-        if self.by_client.contains_key(&client) {
-            self.list(client, used);
+        if let Some(waiting) = self.by_client.get_mut(&client) {
+            waiting.used = used;
+            self.list(client);
         }
     }
 
-    /// Brings the place of a client in the order in line with its jobs.
-    fn list(&mut self, client: ClientId, used: VirtualTime) {
+    /// A client has more of outputs, or less. Nothing happens if none of its jobs waits here.
+    pub fn set_level(&mut self, client: ClientId, level: Level) {
+        if let Some(waiting) = self.by_client.get_mut(&client).filter(|waiting| waiting.level != level) {
+            waiting.level = level;
+            self.list(client);
+        }
+    }
+
+    /// What this client is taken to have of outputs, if any of its jobs waits here.
+    pub fn level_of(&self, client: ClientId) -> Option<Level> {
+        self.by_client.get(&client).map(|waiting| waiting.listed.0.level)
+    }
+
+    /// Brings the place of a client in the orders in line with its jobs.
+    fn list(&mut self, client: ClientId) {
         let Some(waiting) = self.by_client.get_mut(&client) else { return };
-        let (at, rank) = waiting.listed;
-        self.order.remove(&(at, rank, client));
-        let Some(&first) = waiting.jobs.first() else {
+        let (kind, at, rank) = waiting.listed;
+        if let Some(order) = self.by_kind.get_mut(&kind) {
+            order.remove(&(at, rank, client));
+            if order.is_empty() {
+                self.by_kind.remove(&kind);
+            }
+        }
+        let Some((&first, &(task, size))) = waiting.jobs.first_key_value() else {
             self.by_client.remove(&client);
             return;
         };
-        waiting.used = used;
-        waiting.listed = (used.saturating_sub(first.head_start()), first);
-        self.order.insert((waiting.listed.0, first, client));
+        let kind = Kind { task, size, level: waiting.level };
+        waiting.listed = (kind, waiting.used.saturating_sub(first.head_start()), first);
+        self.by_kind.entry(kind).or_default().insert((waiting.listed.1, first, client));
     }
 
     /// The job that is next.
     pub fn first(&self) -> Option<Next> {
-        self.order.first().map(|&(at, rank, _)| Next { at, rank })
+        self.first_of(|_| true)
     }
 
-    /// The first job of each client, in the order in which they are served.
-    pub fn in_order(&self) -> impl Iterator<Item = Next> + '_ {
-        self.order.iter().map(|&(at, rank, _)| Next { at, rank })
+    /// The job that is next among those of the kinds of which this is true. Takes time in proportion to the kinds.
+    pub fn first_of(&self, is_it: impl Fn(Kind) -> bool) -> Option<Next> {
+        let orders = self.by_kind.iter().filter(|(kind, _)| is_it(**kind));
+        let firsts = orders.filter_map(|(_, order)| order.first());
+        firsts.min().map(|&(at, rank, _)| Next { at, rank })
     }
 
     /// How many wait.
@@ -134,7 +179,7 @@ impl FairQueue {
 
     /// Whether this job waits here.
     pub fn contains(&self, client: ClientId, rank: Rank) -> bool {
-        self.by_client.get(&client).is_some_and(|waiting| waiting.jobs.contains(&rank))
+        self.by_client.get(&client).is_some_and(|waiting| waiting.jobs.contains_key(&rank))
     }
 
     /// Jobs of the same client that are served before this one. Takes time in proportion to them.
@@ -144,12 +189,12 @@ impl FairQueue {
 
     /// All of them, when it is not a queue any more.
     pub fn into_jobs(self) -> impl Iterator<Item = JobId> {
-        self.by_client.into_values().flat_map(|waiting| waiting.jobs).map(|rank| rank.job)
+        self.by_client.into_values().flat_map(|waiting| waiting.jobs.into_keys()).map(|rank| rank.job)
     }
 
     /// All of them, in no order that means anything.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.by_client.values().flat_map(|waiting| waiting.jobs.iter().map(|rank| rank.job))
+        self.by_client.values().flat_map(|waiting| waiting.jobs.keys().map(|rank| rank.job))
     }
 }
 
@@ -179,7 +224,7 @@ mod tests {
     fn the_older_job_of_a_client_is_first_unless_a_priority_says_otherwise() {
         let ranks = [rank(0, 0, 1), rank(1, 0, 2), rank(2, 1, 3)];
         let mut queue = FairQueue::default();
-        ranks.iter().for_each(|rank| queue.insert(A, 0, *rank));
+        ranks.iter().for_each(|rank| queue.insert(A, 0, *rank, Kind::default()));
         assert_eq!(drained(queue, &[A; 3], &ranks), [3, 1, 2]);
     }
 
@@ -187,15 +232,15 @@ mod tests {
     fn a_priority_overtakes_only_jobs_that_have_not_waited_long() {
         let ranks = [rank(0, 0, 1), rank(1001, 1, 2), rank(1002, 0, 3)];
         let mut queue = FairQueue::default();
-        ranks.iter().for_each(|rank| queue.insert(A, 0, *rank));
+        ranks.iter().for_each(|rank| queue.insert(A, 0, *rank, Kind::default()));
         assert_eq!(drained(queue, &[A; 3], &ranks), [1, 2, 3]);
     }
 
     #[test]
     fn the_client_that_has_used_least_is_first_whatever_the_age_of_its_jobs() {
         let mut queue = FairQueue::default();
-        queue.insert(A, 100, rank(0, 0, 1));
-        queue.insert(B, 50, rank(9, 0, 2));
+        queue.insert(A, 100, rank(0, 0, 1), Kind::default());
+        queue.insert(B, 50, rank(9, 0, 2), Kind::default());
         assert_eq!(queue.first().map(Next::job), Some(JobId(2)));
         queue.set_used(B, 101);
         assert_eq!(queue.first().map(Next::job), Some(JobId(1)));
@@ -205,8 +250,8 @@ mod tests {
     fn a_priority_is_worth_a_head_start_against_other_clients() {
         let start = HEAD_START.as_nanos() as i64;
         let mut queue = FairQueue::default();
-        queue.insert(A, 0, rank(0, 0, 1));
-        queue.insert(B, start - 1, rank(0, 1, 2));
+        queue.insert(A, 0, rank(0, 0, 1), Kind::default());
+        queue.insert(B, start - 1, rank(0, 1, 2), Kind::default());
         assert_eq!(queue.first().map(Next::job), Some(JobId(2)));
         queue.set_used(B, start + 1);
         assert_eq!(queue.first().map(Next::job), Some(JobId(1)));
@@ -215,9 +260,45 @@ mod tests {
     #[test]
     fn an_empty_queue_holds_nothing() {
         let mut queue = FairQueue::default();
-        queue.insert(A, 0, rank(0, 0, 1));
+        queue.insert(A, 0, rank(0, 0, 1), Kind::default());
         assert!(!queue.remove(A, rank(0, 0, 2)) && !queue.remove(B, rank(0, 0, 1)));
         assert!(queue.remove(A, rank(0, 0, 1)) && queue.is_empty() && queue.first().is_none());
-        assert!(queue.by_client.is_empty() && queue.order.is_empty());
+        assert!(queue.by_client.is_empty() && queue.by_kind.is_empty());
+    }
+
+    #[test]
+    fn of_thousands_that_may_not_start_only_one_of_each_kind_is_looked_at() {
+        let mut queue = FairQueue::default();
+        let kind = |task| Kind { task, ..Kind::default() };
+        for client in 1..=10_000 {
+            queue.insert(ClientId(client), 0, rank(client, 0, client), kind(usize::from(client % 2 == 0)));
+        }
+        let (looks, may_start) = (std::cell::Cell::new(0), std::cell::Cell::new(7));
+        let first = || {
+            queue.first_of(|kind| {
+                looks.set(looks.get() + 1);
+                kind.task == may_start.get()
+            })
+        };
+        assert_eq!((first(), looks.take()), (None, 2));
+        may_start.set(1);
+        assert_eq!((first().map(Next::job), looks.take()), (Some(JobId(2)), 2));
+    }
+
+    #[test]
+    fn a_client_is_found_under_what_its_first_job_is_and_what_it_holds_now() {
+        let mut queue = FairQueue::default();
+        let held = Level::of(500);
+        let is_held = |kind: Kind| kind.level == held;
+        let large = Kind { size: 4, ..Kind::default() };
+        queue.insert(A, 0, rank(0, 0, 1), Kind::default());
+        queue.insert(A, 0, rank(1, 0, 2), large);
+        assert_eq!(queue.first_of(|kind| kind == large), None, "that is not its first one");
+        queue.remove(A, rank(0, 0, 1));
+        assert_eq!(queue.first_of(|kind| kind == large).map(Next::job), Some(JobId(2)));
+        queue.set_level(A, held);
+        assert_eq!(queue.first_of(is_held).map(Next::job), Some(JobId(2)));
+        queue.set_level(A, Level::default());
+        assert_eq!(queue.first_of(is_held), None);
     }
 }

@@ -94,7 +94,12 @@ impl Task {
 
     /// What a run with an input of so many bytes is likely to return: nothing, if nothing is known.
     pub fn likely_output(&self, input_bytes: u64) -> u64 {
-        self.outputs.get(&size_of(input_bytes)).copied().unwrap_or(0)
+        self.likely_output_of(size_of(input_bytes))
+    }
+
+    /// The same, for an input of this size.
+    pub fn likely_output_of(&self, size: u32) -> u64 {
+        self.outputs.get(&size).copied().unwrap_or(0)
     }
 
     /// Takes an output into account. A long one counts in full, so that one surprise ends the batching.
@@ -125,7 +130,7 @@ impl Task {
 }
 
 /// Inputs within a factor of sixteen are taken to cost alike, so there are at most 17 sizes.
-fn size_of(input_bytes: u64) -> u32 {
+pub(super) fn size_of(input_bytes: u64) -> u32 {
     (u64::BITS - input_bytes.leading_zeros()).div_ceil(4)
 }
 

@@ -403,8 +403,12 @@ impl Core {
     /// or those that are too many go when they have no jobs.
     pub(super) fn on_configure(&mut self, config: CoreConfig) {
         let workers = config.workers.max(self.config.programs);
+        if config.max_bytes > self.config.max_bytes {
+            self.ledger.has_more_room();
+        }
         self.config =
             CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
+        self.clients.remember_at_most(self.config.max_resting);
         self.look_for_room_again();
         self.make_places();
         self.renewal.is_active = true;

@@ -2,21 +2,22 @@
 //! are in [`ledger`](super::ledger).
 
 use super::Core;
-use super::ids::{JobId, ProgramIndex};
+use super::ids::{JobId, ProgramIndex, TaskIndex};
 use super::jobs::Job;
 use super::ledger::{Holding, Holdings, Short};
-use super::queue::Next;
+use super::queue::{Kind, Next};
+use super::registry::size_of;
 use super::sabotage::Bug;
 use super::submit::full;
 use super::waiting::Line;
 use crate::limits::STALL_TIMEOUT;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
-use std::sync::Arc;
 
 impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
         if is_the_shells(what) {
             self.ledger.hold(client, what, bytes);
+            self.note_level(client);
         }
     }
 
@@ -24,10 +25,17 @@ impl Core {
         let is_forgotten = what == Holding::Outgoing && self.sabotage.is(Bug::OutputNeverReleased);
         if is_the_shells(what) && !is_forgotten {
             self.ledger.release(client, what, bytes);
+            self.note_level(client);
         }
     }
 
-    /// Whether an input of so many bytes may come in for this client.
+    /// Whether an input of so many bytes may come in for this client: for those who ask again and again.
+    pub fn takes_in(&self, client: &str, bytes: u64) -> bool {
+        let is_ignored = |short| short == Short::OfItsShare && self.sabotage.is(Bug::ShareIgnoredAtTheDoor);
+        self.ledger.has_room(self.config.max_bytes, client, bytes).map_or_else(is_ignored, |()| true)
+    }
+
+    /// The same.
     ///
     /// # Errors
     /// Why not, and when it is worth asking again.
@@ -69,31 +77,51 @@ impl Core {
     }
 
     /// The first job of each queue that may start, as far as memory is concerned, in the order in which they are served.
-    /// Takes time in proportion to the clients that may not start theirs.
+    /// Takes time in proportion to the kinds of jobs, however many clients may not start theirs.
     pub(super) fn heads_to_start(&self, program: ProgramIndex) -> impl Iterator<Item = (Next, Line)> {
-        self.programs[program].heads(|job| self.jobs.get(job).is_some_and(|job| self.may_start(job)))
+        self.programs[program].heads(|kind| {
+            self.looks.count();
+            self.may_start_kind(kind)
+        })
     }
 
     /// Whether the outputs of the job's client are within its share, with its own.
     pub(super) fn may_start(&self, job: &Job) -> bool {
-        let limit = self.config.max_bytes;
-        self.ledger.may_start(limit, &self.name_of(job), self.likely_output(job))
+        job.task.is_none_or(|task| self.may_start_kind(self.kind_of(job, task)))
+    }
+
+    fn may_start_kind(&self, kind: Kind) -> bool {
+        let expected = self.registry.task(kind.task).likely_output_of(kind.size);
+        self.ledger.may_start(self.config.max_bytes, kind.level, expected)
             || self.sabotage.is(Bug::ShareIgnoredAtTheStart)
+    }
+
+    /// How the job of this task is listed now among those that wait.
+    pub(super) fn kind_of(&self, job: &Job, task: TaskIndex) -> Kind {
+        Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&job.account) }
+    }
+
+    /// What a client has of outputs may have changed: its jobs that wait are listed by that.
+    fn note_level(&mut self, client: &str) {
+        let Some(id) = self.clients.id_of(client).filter(|_| !self.sabotage.is(Bug::LevelForgotten)) else {
+            return;
+        };
+        let level = self.ledger.level_of(client);
+        for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
+            queue.set_level(id, level);
+        }
     }
 
     fn likely_output(&self, job: &Job) -> u64 {
         job.task.map_or(0, |task| self.registry.task(task).likely_output(job.input_bytes))
     }
 
-    pub(super) fn name_of(&self, job: &Job) -> Arc<str> {
-        self.clients.get(job.client).map_or_else(|| Arc::from(""), |account| account.name.clone())
-    }
-
     /// A job is given to a worker: room for what it is likely to return is set aside.
     pub(super) fn expect_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, expected) = (self.name_of(job), self.likely_output(job));
+        let (client, expected) = (job.account.clone(), self.likely_output(job));
         self.ledger.hold(&client, Holding::Expected, expected);
+        self.note_level(&client);
         if let Some(job) = self.jobs.get_mut(id) {
             job.expected_output = expected;
         }
@@ -106,7 +134,9 @@ impl Core {
         if expected > 0
             && let Some(job) = self.jobs.get(id)
         {
-            self.ledger.release(&self.name_of(job), Holding::Expected, expected);
+            let client = job.account.clone();
+            self.ledger.release(&client, Holding::Expected, expected);
+            self.note_level(&client);
         }
     }
 
@@ -116,12 +146,14 @@ impl Core {
         let Some(job) = self.jobs.get(id).filter(|_| !self.sabotage.is(Bug::OutputNotCounted)) else {
             return;
         };
-        self.ledger.hold(&self.name_of(job), Holding::Outgoing, bytes);
+        let client = job.account.clone();
+        self.ledger.hold(&client, Holding::Outgoing, bytes);
+        self.note_level(&client);
     }
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, before) = (self.name_of(job), job.checkpoint_bytes);
+        let (client, before) = (job.account.clone(), job.checkpoint_bytes);
         self.ledger.release(&client, Holding::Inputs, before);
         self.ledger.hold(&client, Holding::Inputs, bytes);
         self.jobs.set_checkpoint(id, bytes);
@@ -131,7 +163,7 @@ impl Core {
     pub(super) fn settle_account(&mut self, id: JobId) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
-        self.ledger.release(&self.name_of(job), Holding::Inputs, job.held_bytes());
+        self.ledger.release(&job.account, Holding::Inputs, job.held_bytes());
     }
 }
 

@@ -6,7 +6,7 @@ use super::jobs::JobState;
 use super::outcome::{self, human};
 use super::sabotage::Bug;
 use super::slots::{Cause, Going, Load, Retire, Running, SlotState};
-use super::{Core, Ending, Phase};
+use super::{Charge, Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, Usage, cut};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Core {
         let started = self.running(now, id, attempt);
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
-            job.unstarted = 0;
+            (job.unstarted, job.late_tests) = (0, 0);
             self.programs[self.slots[slot].program].probation.passed(id);
             job.state = JobState::Running { worker, started_at: now };
         }
@@ -126,7 +126,8 @@ impl Core {
         self.learn(slot, id, run.min(running.ran(now)), output);
         let output_bytes = output.unwrap_or(0);
         self.hold_output(id, output_bytes);
-        let ending = Ending { outcome, error, run: Some(run), place: None, usage, output_bytes };
+        let (run, charge) = (Some(run), Charge::ForTheRun);
+        let ending = Ending { outcome, error, run, place: None, usage, output_bytes, charge };
         self.finish(now, id, ending, actions);
         self.take_next(now, slot, id);
         if is_wanted {

@@ -56,6 +56,10 @@ bugs! {
     NeverKilled,
     /// A job is given up when some workers have ended before they had started it.
     ReturnsLimited,
+    /// A job that no worker lives to start is tried for as long as anybody lets it.
+    HopelessTriedForEver,
+    /// A job that nobody wants any more is tried again.
+    AbandonedTriedAgain,
     /// A job whose worker has ended is given to workers that have others, or others are given to its worker.
     SuspectsHaveCompany,
     /// A job whose worker has ended lets others in between its steps.
@@ -100,8 +104,10 @@ bugs! {
     PromisesUnbounded,
     /// An output that was collected counts as if it had not been.
     CollectedStillKept,
-    /// The output of a job that somebody waits for is kept even where there is no room for it.
-    AwaitedKeptWithoutRoom,
+    /// The output of a job that was started when there was room is given up when there is none left.
+    OutputGivenUp,
+    /// Somebody who waited for a job and went away counts as if he waited.
+    WaiterNeverLeaves,
     /// Jobs whose outputs there is no room for are run.
     NoRoomIgnored,
     /// A job that was held back until there is room stays back.
@@ -132,6 +138,8 @@ bugs! {
     SurplusRefilled,
     /// Clients pay nothing.
     ChargeForgotten,
+    /// A client without jobs stays listed under what it had used before.
+    RestingNotMoved,
     /// A start that had to wait has no time left for its hello.
     LaunchUnnoticed,
     /// A start that fails when it was given up is waited for.
@@ -144,6 +152,8 @@ bugs! {
     OutputNeverReleased,
     /// A client may send as much as there is room for.
     ShareIgnoredAtTheDoor,
+    /// What a client has of outputs counts as it was when its job began to wait.
+    LevelForgotten,
     /// A client that does not read its outputs gets more of them.
     ShareIgnoredAtTheStart,
 }

@@ -14,8 +14,12 @@ use crate::limits::SHORT_MEMORY;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use offload_protocol::nouns::OutcomeCode;
 
+/// So many jobs are held back, or let go on, in one event (`promises.rs`); the others follow at once, in others.
+pub(super) const MOVED_MAX: usize = 64;
+
 impl Core {
     pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
+        self.end_unwanted(now, actions);
         self.expire_waiting(now, actions);
         for program in &mut self.programs {
             program.probation.open_in_time(now);
@@ -24,6 +28,7 @@ impl Core {
             }
         }
         self.relist();
+        self.has_more_to_move = false;
         self.let_go_on();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
@@ -97,8 +102,14 @@ impl Core {
     fn give_out(&mut self, now: Mono, actions: &mut Actions) {
         for program in 0..self.programs.len() {
             self.bring_in_spare(program);
+            let mut held_back = 0;
             while let Some((job, slot)) = self.next_match(now, program) {
+                if held_back == MOVED_MAX {
+                    self.has_more_to_move = true;
+                    break;
+                }
                 if self.hold_back(job) {
+                    held_back += 1;
                     continue;
                 }
                 self.assign(now, job, slot, actions);
@@ -111,6 +122,9 @@ impl Core {
     /// The job that is next and a slot for it. If there is none for it, the first job of another queue may still find
     /// one.
     fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
+        if !self.programs[program].has_openings() {
+            return None;
+        }
         let mut company = Company::Tiny;
         for (next, line) in self.heads_to_start(program) {
             if !self.is_line_open(program, line) {

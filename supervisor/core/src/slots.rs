@@ -141,10 +141,12 @@ pub enum SlotState {
         was: Option<Worker>,
         /// Its jobs that are not decided yet.
         load: Load,
-        /// Why.
+        /// Why: the first reason that there was, whatever it does afterwards.
         cause: Cause,
         /// How far.
         going: Going,
+        /// What it says counts. One that broke a rule is not listened to any more.
+        is_heard: bool,
     },
 }
 
@@ -304,6 +306,11 @@ impl Load {
     }
 
     /// The attempt at a job that has been started.
+    pub(super) fn started(&self, job: JobId) -> Option<&Running> {
+        self.running.iter().chain(&self.suspended).find(|running| running.job == job)
+    }
+
+    /// The same.
     pub(super) fn started_mut(&mut self, job: JobId) -> Option<&mut Running> {
         self.running.iter_mut().chain(&mut self.suspended).find(|running| running.job == job)
     }
@@ -318,7 +325,7 @@ impl Load {
 
     /// Whether the job has been started.
     pub fn is_started(&self, job: JobId) -> bool {
-        self.running.iter().chain(&self.suspended).any(|running| running.job == job)
+        self.started(job).is_some()
     }
 }
 
@@ -466,9 +473,9 @@ impl Slot {
         }
     }
 
-    /// Whether what the worker here says counts. One that broke a rule is not listened to any more.
+    /// Whether what the worker here says counts.
     pub fn is_trusted(&self) -> bool {
-        !matches!(&self.state, SlotState::Leaving { cause: Cause::Violation(_) | Cause::Unfit(_), .. })
+        !matches!(&self.state, SlotState::Leaving { is_heard: false, .. })
     }
 
     /// One word for tables.

@@ -162,8 +162,8 @@ impl Core {
             task_name,
             task: None,
             client,
+            account: Arc::from(&*request.client),
             priority: request.priority,
-            owner: request.owner.clone(),
             key_before: None,
             input_bytes: request.input_bytes,
             expected_output: 0,
@@ -181,6 +181,8 @@ impl Core {
             crashes: 0,
             is_suspect: false,
             unstarted: 0,
+            late_tests: 0,
+            is_abandoned: false,
             promise: Promise::default(),
             ran_under: RanUnder::default(),
             ran_before: Duration::ZERO,
@@ -236,11 +238,12 @@ impl Core {
         self.finish(now, id, ending, actions);
         actions.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
-        let patience = now + self.config.cancel_grace;
+        let grace = self.config.cancel_grace;
         let started = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id));
         if let Some(running) = started {
             running.paid = paid;
-            running.finish_by = running.finish_by.min(patience);
+            // The clocks of one that is suspended stand still: it has that moment when it goes on.
+            running.finish_by = running.finish_by.min(running.suspended_at.unwrap_or(now) + grace);
             running.progress_by = None;
         }
     }
@@ -287,7 +290,13 @@ impl Core {
             }
             let waited = human(now - job.accepted_at);
             let message = match job.state {
-                JobState::Running { .. } => format!("the deadline passed while it ran, after {waited}"),
+                JobState::Running { worker, .. } => {
+                    let message = format!("the deadline passed while it ran, after {waited}");
+                    if let Some(slot) = self.slot_of(worker) {
+                        self.lose_to_time(now, slot, id, message.clone());
+                    }
+                    message
+                }
                 _ => format!("the deadline passed before it was started, after {waited}"),
             };
             self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);

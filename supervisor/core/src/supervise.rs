@@ -241,13 +241,15 @@ impl Core {
             actions.push(Action::Log(Notice::WorkerKilled { worker: place.worker, slot, why }));
         }
         actions.extend(how.map(|how| Action::Kill { worker: place.worker, how }));
-        self.slots[slot].state = SlotState::Leaving { place, version, was, load, cause, going };
+        let is_heard = !matches!(cause, Cause::Violation(_) | Cause::Unfit(_));
+        self.slots[slot].state = SlotState::Leaving { place, version, was, load, cause, going, is_heard };
         self.slots[slot].retire = None;
         self.places_changed = true;
     }
 
     /// A worker sent what is no message. Of one on its way out nothing counts from now on that it says, or did not say;
-    /// that what it says comes out of turn is no such thing there: the answer to a job that was withdrawn does.
+    /// that what it says comes out of turn is no such thing there: the answer to a job that was withdrawn does. Why it
+    /// has to go is what it was: the jobs that it still has are not to blame for the end of another.
     pub(super) fn on_nonsense(
         &mut self,
         now: Mono,
@@ -260,8 +262,8 @@ impl Core {
         if !self.slots[slot].is_trusted() {
             return;
         }
-        if let SlotState::Leaving { cause, going, .. } = &mut self.slot_mut(slot).state {
-            *cause = Cause::Violation(message);
+        if let SlotState::Leaving { going, is_heard, .. } = &mut self.slot_mut(slot).state {
+            *is_heard = false;
             *going = Going::Killed { reap_by };
             return actions.push(Action::Kill { worker, how: Kill::Kill });
         }
@@ -275,7 +277,8 @@ impl Core {
         // At the end nobody waits for them.
         let is_ending = self.phase == super::Phase::Stopping;
         let is_filled = self.hanging.len() < HANGING_MAX || is_ending;
-        let SlotState::Leaving { place, version, was, load, cause, going } = &mut self.slot_mut(slot).state
+        let SlotState::Leaving { place, version, was, load, cause, going, .. } =
+            &mut self.slot_mut(slot).state
         else {
             return;
         };

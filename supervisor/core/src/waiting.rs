@@ -4,12 +4,14 @@ use super::Core;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex};
 use super::jobs::{Expected, Job, JobState};
-use super::queue::{FairQueue, Next};
+use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
 use super::sabotage::Bug;
 use super::slots::Load;
 use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
+use std::cell::Cell;
+use std::fmt;
 use std::time::Duration;
 
 /// How well waits were foretold.
@@ -21,11 +23,33 @@ pub struct WaitEstimates {
     pub checked: u64,
 }
 
+/// How often somebody has looked whether jobs of a kind may start, for tests. It is no part of the state.
+#[derive(Clone, Default)]
+pub(super) struct Looks(Cell<u64>);
+
+impl Looks {
+    pub(super) fn count(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+impl fmt::Debug for Looks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Looks")
+    }
+}
+
 impl Core {
+    /// How often it was looked whether jobs that wait may start: what the work for an event grows with.
+    pub fn looks(&self) -> u64 {
+        self.looks.0.get()
+    }
+
     /// Puts a job into the queue where its task's program finds it; if nobody offers its task, to where that is
     /// noticed.
     pub(super) fn enqueue(&mut self, id: JobId) {
         self.expect_no_output(id);
+        self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };
         let Some(task) = self.registry.find(&job.task_name) else { return self.park(id) };
         let expected = self.registry.task(task).expected(job.input_bytes);
@@ -34,12 +58,13 @@ impl Core {
         job.state = JobState::Queued;
         job.expected = expected;
         let (client, rank, line) = (job.client, job.rank(id), job.line());
+        let Some(kind) = self.jobs.get(id).map(|job| self.kind_of(job, task)) else { return };
         self.jobs.unpark(id);
         self.clients.waits(client, planned(expected));
         let used = self.clients.used(client);
         let program = &mut self.programs[self.registry.task(task).program];
         program.backlog += planned(expected);
-        program.queue_mut(line).insert(client, used, rank);
+        program.queue_mut(line).insert(client, used, rank, kind);
     }
 
     fn park(&mut self, id: JobId) {
@@ -106,7 +131,10 @@ impl Core {
     }
 
     fn charge_client(&mut self, client: ClientId, nanos: i64) {
-        self.clients.charge(client, nanos);
+        match self.sabotage.is(Bug::RestingNotMoved) {
+            true => self.clients.charge_where_it_is_listed(client, nanos),
+            false => self.clients.charge(client, nanos),
+        }
         let used = self.clients.used(client);
         for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
             queue.set_used(client, used);
@@ -251,14 +279,19 @@ impl super::Program {
         ]
     }
 
+    /// Whether any worker could be given a job.
+    pub(super) fn has_openings(&self) -> bool {
+        !(self.open.is_empty() && self.open_reserved.is_empty() && self.between_steps.is_empty())
+    }
+
     /// Whether jobs wait that no worker has lived to start.
     pub(super) fn has_some_on_probation(&self) -> bool {
         !self.short_on_probation.is_empty() || !self.long_on_probation.is_empty()
     }
 
-    /// The first job of each queue of which this is true, in the order in which they are served.
-    pub(super) fn heads(&self, is_it: impl Fn(JobId) -> bool) -> impl Iterator<Item = (Next, Line)> {
-        let first = |line| self.queue(line).in_order().find(|next| is_it(next.job()));
+    /// The first job of each queue of those kinds of which this is true, in the order in which they are served.
+    pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> impl Iterator<Item = (Next, Line)> {
+        let first = |line| self.queue(line).first_of(&is_it);
         let mut heads = Line::ALL.map(|line| Some((first(line)?, line)));
         heads.sort_unstable_by_key(|head| head.map(|(next, _)| next));
         heads.into_iter().flatten()

@@ -17,6 +17,7 @@
 //! announced, and its bytes are skipped as they come. Where room may come soon, it is left in the socket until then.
 
 use super::greeting::{client_named_in, what_speaks_like};
+use super::peer::process_of;
 use super::request::{Request, ticket_of};
 use super::{FLUSH_PER_CALL_MAX, REQUESTS_PER_CALL_MAX};
 use bytes::Bytes;
@@ -123,6 +124,7 @@ impl std::error::Error for ConnectionError {}
 #[derive(Debug)]
 pub struct Connection {
     socket: Rc<UnixStream>,
+    process: Option<u32>,
     decoder: FrameDecoder,
     outbox: Outbox,
     payload_max: usize,
@@ -141,14 +143,20 @@ struct Coming {
 #[derive(Debug)]
 enum State {
     Greeting,
-    Open { client: String },
-    Closing,
+    Open {
+        client: String,
+    },
+    /// Requests that were read before may still be handled, and are that client's.
+    Closing {
+        client: String,
+    },
 }
 
 impl Connection {
     /// A connection over a non-blocking socket that takes payloads of up to `payload_max` bytes.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> Connection {
         Connection {
+            process: process_of(&socket),
             socket: Rc::new(socket),
             // The decoder enforces no limit of its own: a payload over ours is answered, not a violation.
             decoder: FrameDecoder::new(usize::MAX),
@@ -165,12 +173,17 @@ impl Connection {
         Rc::clone(&self.socket)
     }
 
+    /// The process at the other end, as the kernel knows it; none if it is not to be seen from here.
+    pub fn process(&self) -> Option<u32> {
+        self.process
+    }
+
     /// What the client calls itself, at most [`LABEL_MAX`](offload_protocol::limits::LABEL_MAX) bytes without
-    /// control characters. Empty unless the connection is open and the client has named itself.
+    /// control characters. Empty until it has introduced itself, and if it has no name.
     pub fn client(&self) -> &str {
         match &self.state {
-            State::Open { client } => client,
-            State::Greeting | State::Closing => "",
+            State::Open { client } | State::Closing { client } => client,
+            State::Greeting => "",
         }
     }
 
@@ -200,6 +213,12 @@ impl Connection {
         self.waits_for_room
     }
 
+    /// Length of the payload that it waits for room for, if it does.
+    pub fn announced(&self) -> Option<usize> {
+        let announced = self.decoder.announced().filter(|_| self.waits_for_room)?;
+        Some(announced.payload_length)
+    }
+
     /// Takes no more of the payload that is on its way in, and lets go of what has come. Returns the request that is
     /// refused by that; none if nothing is on its way.
     pub fn give_up_payload(&mut self) -> Option<Request> {
@@ -220,7 +239,7 @@ impl Connection {
 
     /// Whether nothing is left to do but to drop it.
     pub fn is_finished(&self) -> bool {
-        matches!(self.state, State::Closing) && self.outbox.is_empty()
+        matches!(self.state, State::Closing { .. }) && self.outbox.is_empty()
     }
 
     /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and hands at most
@@ -237,7 +256,7 @@ impl Connection {
         room: &mut FindRoom<'_>,
         sink: &mut dyn FnMut(Request),
     ) -> Result<Received, ConnectionError> {
-        if matches!(self.state, State::Closing) {
+        if matches!(self.state, State::Closing { .. }) {
             return Ok(Received::Ended);
         }
         let result = self.read_and_hand_over(room, sink);
@@ -253,7 +272,7 @@ impl Connection {
     /// [`EncodeError`] if the message is longer than the wire allows; nothing was appended.
     pub fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         match self.state {
-            State::Closing => Ok(()),
+            State::Closing { .. } => Ok(()),
             State::Greeting | State::Open { .. } => self.outbox.push(message, payload),
         }
     }
@@ -288,14 +307,16 @@ impl Connection {
 
     /// Reads no more, and is finished when what is to be written is written.
     pub fn close_after_flush(&mut self) {
-        self.state = State::Closing;
+        self.state = State::Closing { client: self.client().to_owned() };
     }
 
     /// Drops what is to be written, but for the rest of the message that is under way, and then as
-    /// [`Connection::goodbye`]: for a client that does not take its answers.
-    pub fn cut_off(&mut self, reason: &str) {
+    /// [`Connection::goodbye`]: for a client that does not take its answers. Returns how many bytes that rest has.
+    pub fn cut_off(&mut self, reason: &str) -> usize {
         self.outbox.cut();
+        let rest = self.outbox.len();
         self.goodbye(reason);
+        rest
     }
 
     /// Tells the client why, then as [`Connection::close_after_flush`]. A long reason is cut.
@@ -431,7 +452,7 @@ impl Connection {
 
     fn abandon(&mut self) {
         self.outbox = Outbox::new();
-        self.state = State::Closing;
+        self.close_after_flush();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The first thing that a peer says, by which a client is told from everything else that may connect to a socket.
 
 use super::connection::{ConnectionError, violation};
+use super::peer::Peer;
 use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameError};
 use offload_protocol::limits::LABEL_MAX;
@@ -34,12 +35,20 @@ pub(super) fn client_named_in(frame: &Frame<'_>) -> Result<String, ConnectionErr
     if !frame.payload.is_empty() {
         return Err(violation("a payload with the hello"));
     }
-    if client.len() > LABEL_MAX || client.contains(is_unprintable) {
+    if !is_client_name(client) {
         return Err(violation(format!(
             "a client's name has at most {LABEL_MAX} bytes and no control characters"
         )));
     }
+    if Peer::may_be_called(client) {
+        return Err(violation(format!("'{client}' is what a client without a name is called")));
+    }
     Ok(client.to_owned())
+}
+
+/// Whether a client may call itself so.
+pub fn is_client_name(name: &str) -> bool {
+    name.len() <= LABEL_MAX && !name.contains(is_unprintable)
 }
 
 /// Names stand in tables and logs, where these could forge a line.

@@ -31,15 +31,17 @@ mod standing;
 mod tests;
 
 pub use connection::{Connection, ConnectionError, FindRoom, Flushed, Received, Room};
+pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};
+pub use peer::Peer;
 pub use request::Request;
 pub use standing::{Standing, owner_of};
 
 /// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
 pub const SOCKET_PATH_MAX: usize = 107;
 
-/// Requests that one call of [`Connection::receive`] hands over at the most.
-pub const REQUESTS_PER_CALL_MAX: usize = 64;
+/// Requests that one call of [`Connection::receive`] hands over at the most: what one turn of one client is.
+pub const REQUESTS_PER_CALL_MAX: usize = 16;
 
 /// Bytes that one call of [`Connection::flush`] writes at the most (1 MiB).
 pub const FLUSH_PER_CALL_MAX: usize = 1 << 20;

@@ -183,6 +183,8 @@ impl Request {
             Request::Submit { .. }
             | Request::Wait { .. }
             | Request::Result { .. }
+            // It submits a job.
+            | Request::Dead { deed: DeadDeed::Retry, .. }
             | Request::TooLarge { .. }
             | Request::NoRoom { .. } => false,
             Request::Cancel { .. }
@@ -191,7 +193,7 @@ impl Request {
             | Request::Drain { .. }
             | Request::Stop { .. }
             | Request::Explain { .. }
-            | Request::Dead { .. }
+            | Request::Dead { deed: DeadDeed::Drop | DeadDeed::Show, .. }
             | Request::Reload { .. } => true,
         }
     }

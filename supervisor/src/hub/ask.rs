@@ -33,17 +33,17 @@ impl Hub {
         self.orders.contains_key(&job)
     }
 
-    /// Whether the job has not ended and no worker has it.
-    pub(crate) fn is_waiting(&self, job: JobId) -> bool {
-        self.core.jobs().get(job).is_some_and(|job| !job.state.is_with_a_worker())
-    }
-
-    /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once.
+    /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once. A connection
+    /// that listens to the job already is told once.
     ///
     /// # Errors
     /// The listener, if there is nothing to tell it.
     pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
         if let Some(order) = self.orders.get_mut(&job) {
+            let connection = listener.connection();
+            if connection.is_some() && order.listeners.iter().any(|other| other.connection() == connection) {
+                return Ok(());
+            }
             if order.listeners.len() >= LISTENERS_MAX {
                 return Err(listener);
             }
@@ -61,11 +61,14 @@ impl Hub {
         }
     }
 
-    /// Whether somebody else may want the job: it was submitted under a key, or others wait for it as well.
-    pub(crate) fn is_shared(&self, job: JobId) -> bool {
-        self.orders
-            .get(&job)
-            .is_some_and(|order| order.options.idempotency.is_some() || order.listeners.len() > 1)
+    /// A connection does not wait for a job any more: the one place where somebody leaves who waited.
+    pub(crate) fn leave(&mut self, job: JobId, connection: u64) {
+        let Some(order) = self.orders.get_mut(&job) else { return };
+        let before = order.listeners.len();
+        order.listeners.retain(|listener| listener.connection() != Some(connection));
+        if before > 0 && order.listeners.is_empty() {
+            self.tell(Event::Abandoned { job });
+        }
     }
 
     /// The process id of a worker that lives, or has just ended.
@@ -83,7 +86,7 @@ impl Hub {
         self.finished.record(job)
     }
 
-    /// Somebody who asked for the output of a job was given it.
+    /// Somebody who asked for the output of a job has been given all of it.
     pub(crate) fn collected(&mut self, job: JobId) {
         if self.core.promises().kept_until(job).is_some() {
             self.tell(Event::Collected { job });
@@ -113,6 +116,11 @@ impl Hub {
     pub(crate) fn processes_max(&self) -> usize {
         let config = self.core.config();
         self.core.slots().len().max(config.workers + config.spares) + HANGING_MAX
+    }
+
+    /// Whether a worker has the privilege to look into any process, this one too.
+    pub(crate) fn has_worker_that_can_trace(&self) -> bool {
+        self.crew.has_one_that_can_trace()
     }
 
     /// As configured.

@@ -76,6 +76,11 @@ impl Crew {
         }
     }
 
+    /// Whether one of those that are ready has the privilege to look into any process.
+    pub(super) fn has_one_that_can_trace(&self) -> bool {
+        self.members.values().any(|member| member.confinement.as_ref().is_some_and(|seen| seen.can_trace))
+    }
+
     pub(super) fn confinement(&self, worker: WorkerId) -> Option<Confinement> {
         self.members.get(&worker)?.confinement.clone()
     }

@@ -4,6 +4,7 @@
 
 use super::orders::{Order, micros};
 use super::{Hub, Refused, Submitted};
+use crate::front::Peer;
 use crate::job::Job;
 use crate::limits::LISTED_LINE_MAX;
 use crate::views::{AttemptView, DeadView, UsageView};
@@ -80,9 +81,13 @@ impl Hub {
         was_there
     }
 
-    /// Submits the job again, as a new one whose output is kept, and forgets the letter if that was accepted. None if
-    /// it is not there.
-    pub(crate) fn retry_dead_letter(&mut self, id: JobId) -> Option<Result<Submitted, Refused>> {
+    /// Submits the job again, as a new one whose output is kept, and forgets the letter if that was accepted. It is a job
+    /// of whoever asks for it, by name and process. None if the letter is not there.
+    pub(crate) fn retry_dead_letter(
+        &mut self,
+        id: JobId,
+        (client, peer): (&str, Peer),
+    ) -> Option<Result<Submitted, Refused>> {
         let letter = self.dead.letters.get(&id)?;
         if !letter.has_input {
             let message = format!(
@@ -92,7 +97,7 @@ impl Hub {
             let error = ErrorDetail::new(OutcomeCode::StorageFull, message);
             return Some(Err(Refused { error, listener: None }));
         }
-        let job = letter.job.clone();
+        let job = Job { peer: Some(peer), ..letter.job.clone().client(client) };
         let submitted = self.submit(job, true, None);
         if submitted.is_ok() {
             self.drop_dead_letter(id);

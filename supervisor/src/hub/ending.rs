@@ -3,6 +3,8 @@
 use super::{Hub, Then};
 use offload_core::Phase;
 use offload_core::event::Event;
+use offload_core::ids::JobId;
+use offload_protocol::nouns::OutcomeCode;
 use std::time::Duration;
 
 impl Hub {
@@ -20,6 +22,15 @@ impl Hub {
     /// Jobs that were cancelled because they were not done when all ended.
     pub(crate) fn cut_short(&self) -> u64 {
         self.core.cut_short()
+    }
+
+    /// Kept results that nobody has collected, but for those of jobs that were cancelled, which have none. They are lost
+    /// when this process ends.
+    pub(crate) fn uncollected(&self) -> usize {
+        let has_result = |job: &JobId| {
+            self.finished.record(*job).is_some_and(|record| record.report.outcome != OutcomeCode::Cancelled)
+        };
+        self.core.promises().uncollected().filter(has_result).count()
     }
 
     /// Cancels the jobs that are there and ends the workers; `then` is called after that.

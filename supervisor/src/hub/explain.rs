@@ -6,10 +6,11 @@ use super::orders::micros;
 use crate::views::ExplanationView;
 use offload_core::ids::JobId;
 use offload_core::jobs::JobState;
-use offload_core::kept::Owner;
+use offload_core::kept::whose;
 use offload_core::outcome::human;
 use offload_core::registry::Class;
 use offload_core::{Explanation, Waiting};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A forecast is never so exact that less should be said.
@@ -29,7 +30,7 @@ impl Hub {
         ExplanationView {
             job: self.name(id),
             task: job.task.to_string(),
-            client: self.orders.get(&id).map_or(String::new(), |order| order.client.clone()),
+            client: self.orders.get(&id).map_or(String::new(), |order| order.account.to_string()),
             state: word(job.state).to_owned(),
             reasons: self.reasons(job),
             age_us: micros(job.age),
@@ -65,9 +66,14 @@ impl Hub {
         if job.unstarted > 1 {
             reasons.push(format!(
                 "{} workers in a row ended before they had started it: such jobs are tried one at a time and ever more \
-                 slowly",
+                 slowly, and given up in the end",
                 job.unstarted
             ));
+        }
+        if job.is_abandoned {
+            reasons.push(
+                "its client is gone, and nobody waits for it: it may end, and is not tried again".to_owned(),
+            );
         }
         if job.is_suspect {
             reasons.push(
@@ -136,11 +142,12 @@ fn class(class: Class) -> &'static str {
     }
 }
 
-fn why_held((owner, kept, limit): &(Owner, u64, u64)) -> String {
+fn why_held((account, kept, free): &(Arc<str>, u64, u64)) -> String {
     format!(
-        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {owner} \
-         hold {kept} bytes, the limit is {limit}, and twice that for all; it goes on when results are collected, when \
-         their time is over, or when somebody waits for it"
+        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {} hold \
+         {kept} bytes, {free} bytes are free, and one client may keep as much as it leaves free; it goes on when \
+         results are collected, when their time is over, or, if anything is free, when somebody waits for it",
+        whose(account)
     )
 }
 

@@ -11,6 +11,10 @@
 //!          by GAP_MIN or more: that is taken out of the core's time
 //! ```
 //!
+//! Catching up has an end, or on a machine that is always late no limit would ever be applied: a limit that is due is put
+//! off by CATCH_UP_MAX in all, however often this process is late. Only a gap of GAP_MIN or more begins another excuse
+//! for it, and all of them together put it off by CATCH_UP_IN_ALL, in the core's time.
+//!
 //! Reading first holds for a gap of any length, and for none: an answer that came in time counts, however late this
 //! process is with reading it. Catching up is for what takes two: an output that is half here, an input that is half
 //! there, a worker that was stopped together with this process. While jobs are on their way a wait is cut into parts,
@@ -29,8 +33,11 @@ const LATE_MIN: Duration = Duration::from_millis(100);
 /// From this length on a gap is no time that anybody was worked for: it is in no limit and in no receipt.
 const GAP_MIN: Duration = Duration::from_secs(1);
 
-/// The longest time that all others get to catch up after a gap.
+/// The longest time that all others get to catch up after a gap, and after all that are shorter than [`GAP_MIN`].
 const CATCH_UP_MAX: Duration = Duration::from_secs(1);
+
+/// The longest time by which a limit is put off in all, in the core's time, although one gap follows another.
+const CATCH_UP_IN_ALL: Duration = Duration::from_secs(5);
 
 /// While jobs or starts are under way, a wait is cut into parts of this length.
 const WAIT_PART: Duration = Duration::from_millis(250);
@@ -40,10 +47,13 @@ pub(super) struct OwnTime {
     started: Instant,
     /// How long this process did not run although it had to, in all.
     gaps: Cell<Duration>,
-    /// Until then no limit is applied.
-    catch_up_until: Cell<Mono>,
+    /// Until then others catch up after short gaps, and after long ones.
+    after_short: Cell<Mono>,
+    after_long: Cell<Mono>,
     /// When the hub's timer is due.
     due: Cell<Option<Mono>>,
+    /// What was said to be the time last.
+    said: Cell<Mono>,
 }
 
 impl OwnTime {
@@ -51,8 +61,10 @@ impl OwnTime {
         OwnTime {
             started: Instant::now(),
             gaps: Cell::default(),
-            catch_up_until: Cell::default(),
+            after_short: Cell::default(),
+            after_long: Cell::default(),
             due: Cell::default(),
+            said: Cell::default(),
         }
     }
 
@@ -67,6 +79,13 @@ impl OwnTime {
     }
 
     fn at(&self, elapsed: Duration) -> Mono {
+        let now = self.without_gaps(elapsed);
+        debug_assert!(self.said.get() <= now, "time goes back");
+        self.said.set(now);
+        now
+    }
+
+    fn without_gaps(&self, elapsed: Duration) -> Mono {
         let now = Mono::default() + elapsed.saturating_sub(self.gaps.get());
         let Some(due) = self.due.get() else { return now };
         let late = now - due;
@@ -75,15 +94,22 @@ impl OwnTime {
         }
         // It is noticed once.
         self.due.set(None);
-        let gap = if late < GAP_MIN { Duration::ZERO } else { late };
-        self.gaps.set(self.gaps.get() + gap);
-        let now = if gap.is_zero() { now } else { due };
-        self.catch_up_until.set(now + late.min(CATCH_UP_MAX));
-        now
+        if late < GAP_MIN {
+            self.after_short.set(now + late);
+            return now;
+        }
+        // A little of that time may have been given out already, and time never goes back.
+        let stood_still_at = due.max(self.said.get());
+        self.gaps.set(self.gaps.get() + (now - stood_still_at));
+        self.after_long.set(stood_still_at + CATCH_UP_MAX);
+        stood_still_at
     }
 
-    fn is_catching_up(&self, now: Mono) -> bool {
-        now < self.catch_up_until.get()
+    /// When a limit that is due then may be applied.
+    fn applies_at(&self, due: Mono) -> Mono {
+        let after_short = self.after_short.get().min(due + CATCH_UP_MAX);
+        let after_long = self.after_long.get().min(due + CATCH_UP_IN_ALL);
+        due.max(after_short).max(after_long)
     }
 }
 
@@ -103,8 +129,10 @@ impl Hub {
         if let Some((_, timer)) = self.wake.take() {
             self.handle.clear(timer);
         }
+        // Without a timer nothing can be late.
+        self.time.due.set(None);
         self.wake = deadline.map(|deadline| {
-            let at = deadline.max(self.time.catch_up_until.get());
+            let at = self.time.applies_at(deadline);
             let is_busy = !self.orders.is_empty() || !self.launches.is_empty();
             let due = if is_busy { at.min(now + WAIT_PART) } else { at };
             self.time.due.set(Some(due));
@@ -120,7 +148,7 @@ impl Hub {
         let now = self.now();
         self.time.due.set(None);
         let Some((deadline, _)) = self.wake.take() else { return };
-        if now < deadline || self.time.is_catching_up(now) {
+        if now < self.time.applies_at(deadline) {
             return self.set_timer();
         }
         self.read_all();
@@ -183,14 +211,15 @@ mod tests {
         let time = time_with_a_wait_until(at(1000));
         assert_eq!(time.at(900 * MS), at(900));
         assert_eq!(time.at(1099 * MS), at(1099));
-        assert!(!time.is_catching_up(at(1099)));
+        assert_eq!(time.applies_at(at(1000)), at(1000));
     }
 
     #[test]
     fn after_a_short_gap_others_may_catch_up_for_as_long_as_it_was() {
         let time = time_with_a_wait_until(at(1000));
         assert_eq!(time.at(1300 * MS), at(1300));
-        assert!(time.is_catching_up(at(1599)) && !time.is_catching_up(at(1600)));
+        assert_eq!(time.applies_at(at(1000)), at(1600));
+        assert_eq!(time.applies_at(at(1700)), at(1700), "that is not due before they have caught up");
     }
 
     #[test]
@@ -204,6 +233,45 @@ mod tests {
     fn nobody_needs_an_hour_to_catch_up() {
         let time = time_with_a_wait_until(at(1000));
         assert_eq!(time.at(3_600_000 * MS), at(1000));
-        assert!(time.is_catching_up(at(1999)) && !time.is_catching_up(at(2000)));
+        assert_eq!(time.applies_at(at(1000)), at(2000));
+    }
+
+    #[test]
+    fn time_does_not_go_back_when_a_gap_is_noticed_late() {
+        let time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.at(1099 * MS), at(1099), "it may be work that holds the timer up");
+        assert_eq!(time.at(4000 * MS), at(1099), "and then it was a gap");
+        assert_eq!(time.at(4001 * MS), at(1100));
+    }
+
+    /// Waits for what is due at `limit` on a machine where each wait takes so much longer than it should, as the hub
+    /// does while a job runs. Returns the core's time at which the limit is applied.
+    fn applied_at(limit: Mono, late: Duration) -> Option<Mono> {
+        let time = OwnTime::new();
+        let mut elapsed = Duration::ZERO;
+        (0..1000).find_map(|_| {
+            let now = time.at(elapsed);
+            time.due.set(None);
+            if now >= time.applies_at(limit) {
+                return Some(now);
+            }
+            let due = time.applies_at(limit).min(now + WAIT_PART);
+            time.due.set(Some(due));
+            elapsed += (due - now) + late;
+            None
+        })
+    }
+
+    #[test]
+    fn a_limit_is_applied_however_late_this_process_always_is() {
+        for late in [0, 99, 100, 101, 300, 500, 900, 999] {
+            let applied = applied_at(at(1000), late * MS).expect("it is applied");
+            let most = at(1000) + CATCH_UP_MAX + late * MS;
+            assert!(at(1000) <= applied && applied <= most, "late by {late} ms: {applied:?}");
+        }
+        for late in [1000, 1500, 60_000] {
+            let applied = applied_at(at(1000), late * MS).expect("it is applied");
+            assert!(applied <= at(1000) + CATCH_UP_IN_ALL, "late by {late} ms: {applied:?}");
+        }
     }
 }

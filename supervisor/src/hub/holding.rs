@@ -67,6 +67,11 @@ impl Hub {
     }
 
     /// Whether an input of so many bytes may come in for this client.
+    pub(crate) fn has_room(&self, client: &str, bytes: u64) -> bool {
+        self.core.takes_in(client, bytes)
+    }
+
+    /// The same.
     ///
     /// # Errors
     /// Why not, and when it is worth asking again.
@@ -77,6 +82,11 @@ impl Hub {
     /// Whether so much is held that there is room for nothing.
     pub(crate) fn is_full(&self) -> bool {
         self.core.ledger().all().in_memory() >= self.core.config().max_bytes
+    }
+
+    /// How many bytes are free.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.core.config().max_bytes.saturating_sub(self.core.ledger().all().total())
     }
 
     /// Calls `then` once, when bytes have been released.

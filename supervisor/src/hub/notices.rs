@@ -94,6 +94,7 @@ impl Hub {
             Notice::WorkerKilled { slot, .. } if self.core.slots()[*slot].is_starting() => {
                 self.log.say(kind, Level::Verbose, format_args!("{line}"));
             }
+            Notice::TrialPassed { .. } => self.log.tell_kind(kind, format_args!("{line}")),
             Notice::Degraded { .. } => self.log.say(kind, Level::Quiet, format_args!("{line}")),
             _ if is_repeated => self.log.say(kind, Level::Verbose, format_args!("{line}")),
             _ => self.log.say(kind, Level::Normal, format_args!("{line}")),
@@ -112,10 +113,8 @@ impl Hub {
             let is_new = starting.is_none_or(|program| self.rows.say(program, line));
             self.log_line(is_in_a_row && !is_new, format_args!("{tag} {line}"));
         }
-        if captured.dropped > 0 {
-            let line = format_args!("{tag} ({} lines dropped, it prints too fast)", captured.dropped);
-            self.log_line(is_in_a_row, line);
-        }
+        // What was dropped for printing too fast is told with what the log itself leaves out of such lines.
+        self.log.leave_out(Kind::Output, captured.dropped);
     }
 
     fn log_line(&self, is_repeated: bool, line: Arguments<'_>) {

@@ -13,6 +13,7 @@ use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ pub(crate) struct Order {
     pub(super) task: String,
     pub(super) content: ContentType,
     pub(super) input: Bytes,
+    /// The name of its client, if it has one.
     pub(super) client: String,
-    /// On whose account its bytes are.
+    /// On whose account its bytes are: the client as it is shown.
     pub(super) account: Arc<str>,
     /// As it was submitted, for whoever wants it done again.
     pub(super) options: SubmitOptions,
@@ -40,6 +42,8 @@ type Call = Box<dyn FnOnce(Finished, Undelivered, &mut Context)>;
 pub(crate) struct Listener {
     /// Where it was registered, so that a slow one can be named.
     site: &'static Location<'static>,
+    /// Over which connection it tells somebody; none if it is part of this program.
+    connection: Option<u64>,
     call: Call,
 }
 
@@ -47,16 +51,26 @@ impl Listener {
     /// One that is part of this program: what it does with the output is its own affair.
     #[track_caller]
     pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Listener {
-        Listener::that_holds(move |finished, held, cx| {
+        let call = move |finished, held, cx: &mut Context| {
             drop(held);
             call(finished, cx);
-        })
+        };
+        Listener { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
-    /// One that holds the output for somebody: it is on the account of the job's client until the other is dropped.
+    /// One that tells somebody over this connection. It holds the output: that is on the account of the job's client
+    /// until the other is dropped.
     #[track_caller]
-    pub(crate) fn that_holds(call: impl FnOnce(Finished, Undelivered, &mut Context) + 'static) -> Listener {
-        Listener { site: Location::caller(), call: Box::new(call) }
+    pub(crate) fn of_connection(
+        id: u64,
+        call: impl FnOnce(Finished, Undelivered, &mut Context) + 'static,
+    ) -> Listener {
+        Listener { site: Location::caller(), connection: Some(id), call: Box::new(call) }
+    }
+
+    /// Over which connection it tells somebody.
+    pub(super) fn connection(&self) -> Option<u64> {
+        self.connection
     }
 
     /// Tells it. Only the loop does this, never the hub: it may come back and submit more.
@@ -107,12 +121,16 @@ impl Hub {
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
-        let record = Ending { client: order.client, age, lost, bytes };
+        let record = Ending { client: order.account.to_string(), age, lost, bytes };
         self.finished.remember(ended.job, &finished, ended.keep, record);
         self.make_room_for_promises();
+        // There may be a thousand of them: they share it until it is their turn.
+        let finished = Rc::new(finished);
         for listener in order.listeners {
-            let (finished, held) = (finished.clone(), held.clone());
-            self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
+            let (finished, held) = (Rc::clone(&finished), held.clone());
+            self.handle.set_pending_at(listener.site(), move |cx| {
+                listener.call(Rc::unwrap_or_clone(finished), held, cx);
+            });
         }
     }
 

@@ -51,8 +51,7 @@ impl Hub {
 
     pub(super) fn swept(&mut self, swept: Swept) {
         if swept.killed > 0 {
-            self.log
-                .warn(format_args!("{} processes that ended workers left behind are ended", swept.killed));
+            self.log.warn(format_args!("ended {}", left_behind(swept.killed)));
         }
         let is_wanted_again = self.sweeps.end();
         if is_wanted_again {
@@ -73,6 +72,13 @@ impl Hub {
         if self.sweeps.is_ours_to_do {
             self.launcher.sweep_at_the_end();
         }
+    }
+}
+
+fn left_behind(processes: usize) -> String {
+    match processes {
+        1 => "1 process that a dead worker had left behind".to_owned(),
+        more => format!("{more} processes that dead workers had left behind"),
     }
 }
 

@@ -217,7 +217,7 @@ impl Hub {
         JobView {
             job: self.name(id),
             task: job.task_name.to_string(),
-            client: self.orders.get(&id).map_or(String::new(), |order| order.client.clone()),
+            client: self.orders.get(&id).map_or(String::new(), |order| order.account.to_string()),
             state: if worker.is_some() { "running" } else { "queued" }.to_owned(),
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),

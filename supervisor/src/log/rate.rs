@@ -2,8 +2,8 @@
 //! know, and the rest is a number.
 //!
 //! Each kind of line has a bucket: so many at once, then one a second, of all workers and clients together. What a
-//! worker prints has buckets of its own, for lines and for bytes. What is left out is counted and told, at the latest a
-//! moment after it has become quiet.
+//! worker prints has buckets of its own, for lines and for bytes. What is left out is counted and told: with the next
+//! line of its kind or, when it has become quiet, in a line of its own; once a second for each kind at the most.
 
 use crate::limits::{
     LOG_LINES_AT_ONCE, LOG_LINES_PER_SECOND, OUTPUT_BYTES_AT_ONCE, OUTPUT_LINES_AT_ONCE,
@@ -50,6 +50,20 @@ struct Entry {
     lines: Bucket,
     bytes: Bucket,
     left_out: u64,
+    /// When it was last told how many were left out.
+    told_at: Option<Duration>,
+}
+
+impl Entry {
+    /// How many were left out since it was last told, if it may be told now. Then it is.
+    fn tell(&mut self, now: Duration) -> u64 {
+        let may_be_told = self.told_at.is_none_or(|told_at| now.saturating_sub(told_at) >= SECOND);
+        if self.left_out == 0 || !may_be_told {
+            return 0;
+        }
+        self.told_at = Some(now);
+        std::mem::take(&mut self.left_out)
+    }
 }
 
 /// See the module's documentation. Times are since any one moment.
@@ -108,7 +122,14 @@ impl Rates {
         }
         entry.lines.take(now, price.line);
         entry.bytes.take(now, of_bytes);
-        Verdict::Write { left_out: std::mem::take(&mut entry.left_out) }
+        Verdict::Write { left_out: entry.tell(now) }
+    }
+
+    /// Counts lines that are left out without having been judged.
+    pub(super) fn leave_out(&mut self, kind: Kind, lines: u64) {
+        if lines > 0 {
+            self.0.entry(kind).or_default().left_out += lines;
+        }
     }
 
     /// Whether something was left out that was not told yet.
@@ -121,9 +142,14 @@ impl Rates {
         let mut owed = Vec::new();
         for (&kind, entry) in &mut self.0 {
             let price = price(kind);
-            if entry.left_out > 0 && (is_end || entry.lines.fits(now, price.line, price.lines_at_once)) {
+            let left_out = match is_end {
+                true => std::mem::take(&mut entry.left_out),
+                false if entry.lines.fits(now, price.line, price.lines_at_once) => entry.tell(now),
+                false => 0,
+            };
+            if left_out > 0 {
                 entry.lines.take(now, price.line);
-                owed.push((kind, std::mem::take(&mut entry.left_out)));
+                owed.push((kind, left_out));
             }
         }
         owed
@@ -181,6 +207,30 @@ mod tests {
         told += rates.settle(seconds(0), true).iter().map(|(_, left_out)| left_out).sum::<u64>();
         assert_eq!(told, lines);
         assert!(!rates.owe());
+    }
+
+    /// A worker that prints as fast as it can has its lines dropped thousands at a time.
+    #[test]
+    fn what_was_left_out_is_told_once_a_second_at_the_most() {
+        let mut rates = Rates::default();
+        let (mut told, mut notices) = (0, 0);
+        for millisecond in 0..3500 {
+            let now = Duration::from_millis(millisecond);
+            rates.leave_out(Kind::Output, 8192);
+            let with_a_line = match rates.judge(Kind::Output, 2, now) {
+                Verdict::Write { left_out } => left_out,
+                Verdict::LeaveOut => {
+                    told += 1;
+                    0
+                }
+            };
+            let alone = rates.settle(now, false).iter().map(|(_, left_out)| left_out).sum::<u64>();
+            notices += u64::from(with_a_line > 0) + u64::from(alone > 0);
+            told += with_a_line + alone;
+        }
+        assert_eq!(notices, 4, "at the start and once in each of three seconds");
+        let rest: u64 = rates.settle(seconds(4), true).iter().map(|(_, left_out)| left_out).sum();
+        assert!(told + rest >= 3500 * 8192 && !rates.owe());
     }
 
     #[test]

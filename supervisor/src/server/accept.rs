@@ -1,11 +1,11 @@
 //! Who is let in.
 //!
 //! ```text
-//!   room for one more? ---- yes ------------------------------------------------------------> Ordinary
+//!   room for one more of this process? ---- yes ------------------------------------------> Ordinary
 //!     | no                                                                                      ^   ^
 //!     |-- somebody has been idle for GIVE_WAY_AFTER: he is sent away -------------------------'   |
 //!     |                                                                                             |
-//!     |-- fewer than CONTROL_CONNECTIONS beyond the limit ---> Control: may look, cancel, drain     |
+//!     |-- room beyond the limit for one more of it ----------> Control: may look, cancel, drain     |
 //!     |                                                          and stop; anything else: ----------'
 //!     |                                                          if there is room by now, or overloaded
 //!     |-- one of those has been there for CONTROL_TURN: the next one has its place
@@ -14,19 +14,23 @@
 //! ```
 //!
 //! How much room there is: `CONNECTIONS_MAX`, or as many descriptors as the supervision of workers leaves
-//! (`descriptors.rs`). So clients, however many, neither keep a dead worker from being replaced nor lock out those who
+//! (`descriptors.rs`). How it is shared out says `processes.rs`; nobody gives way to a process that has more connections
+//! than his own. So clients, however many, neither keep a dead worker from being replaced nor lock out those who
 //! look after the supervisor.
 
 use super::Front;
 use super::client::Client;
-use crate::front::{AcceptError, Connection, Request};
-use crate::limits::{ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS, CONTROL_TURN, GIVE_WAY_AFTER};
+use super::descriptors::Connections;
+use crate::front::{AcceptError, Connection, Peer, Request};
+use crate::limits::{
+    ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS_OF_ONE, CONTROL_TURN, GIVE_WAY_AFTER,
+};
 use offload_event_loop::HandleId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Instant;
 
 /// Clients that are let in at a time, in one turn.
-const ACCEPTS_PER_TURN: usize = 64;
+const ACCEPTS_PER_TURN: usize = 16;
 
 /// What a connection may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,42 +73,53 @@ impl Front {
     }
 
     fn let_in(&mut self, mut connection: Connection) {
-        if self.make_room() {
-            return self.admit(connection, Standing::Ordinary);
+        self.last_client += 1;
+        let id = self.last_client;
+        let peer = connection.process().map_or(Peer::Connection(id), Peer::Process);
+        let own = self.processes.connections(peer);
+        if self.make_room(peer, own) {
+            return self.admit(id, peer, connection, Standing::Ordinary);
         }
-        if self.clients_of(Standing::Control) < CONTROL_CONNECTIONS || self.send_away_a_controller() {
-            return self.admit(connection, Standing::Control);
+        let is_free = self.processes.has_room_beyond(peer, self.connections().control);
+        if is_free || self.send_away_a_controller(peer, own) {
+            return self.admit(id, peer, connection, Standing::Control);
         }
-        connection.goodbye(&self.too_many());
+        connection.goodbye(&self.too_many(own));
         // It is told if that takes no waiting.
         let _ = connection.flush();
     }
 
-    /// Whether there is room for one more ordinary client; if need be one that is idle gives way.
-    fn make_room(&mut self) -> bool {
-        let room = self.room();
-        if self.clients.len() < room || self.clients_of(Standing::Ordinary) < room {
+    /// Whether there is room for one more ordinary client of a process that has so many; if need be one that is idle gives
+    /// way: of those who may, one of the process with most connections, and of these the one that is idle longest.
+    fn make_room(&mut self, peer: Peer, own: usize) -> bool {
+        if self.processes.has_room(own, self.room()) {
             return true;
         }
         let now = Instant::now();
         let gives_way = |client: &Client| {
             let is_silent = !client.connection.is_greeted() || client.is_idle();
-            is_silent && now.saturating_duration_since(client.progress_at) >= GIVE_WAY_AFTER
+            let is_long = now.saturating_duration_since(client.progress_at()) >= GIVE_WAY_AFTER;
+            is_silent && is_long && self.processes.gives_way_to(client.peer, (peer, own))
         };
         let idle = self.clients.iter().filter(|(_, client)| client.standing == Standing::Ordinary);
-        let longest =
-            idle.filter(|(_, client)| gives_way(client)).min_by_key(|(_, client)| client.progress_at);
-        let Some(id) = longest.map(|(id, _)| *id) else { return false };
+        let first = idle.filter(|(_, client)| gives_way(client)).min_by_key(|(_, client)| {
+            (std::cmp::Reverse(self.processes.connections(client.peer)), client.progress_at())
+        });
+        let Some(id) = first.map(|(id, _)| *id) else { return false };
         self.send_away(id, "others need the room, and it asked for nothing");
         true
     }
 
     /// Whoever has looked after the supervisor for a while gives way to the next one, unless it is promised an answer.
-    fn send_away_a_controller(&mut self) -> bool {
+    fn send_away_a_controller(&mut self, peer: Peer, own: usize) -> bool {
+        if own >= CONTROL_CONNECTIONS_OF_ONE {
+            return false;
+        }
         let now = Instant::now();
         let is_done = |client: &Client| {
-            let age = now.saturating_duration_since(client.since);
-            client.standing == Standing::Control && client.owed.is_empty() && age >= CONTROL_TURN
+            let is_long = now.saturating_duration_since(client.since) >= CONTROL_TURN;
+            let is_free = client.standing == Standing::Control && client.owed.is_empty() && is_long;
+            is_free && self.processes.gives_way_to(client.peer, (peer, own))
         };
         let done = self.clients.iter().filter(|(_, client)| is_done(client));
         let Some(id) = done.min_by_key(|(_, client)| client.since).map(|(id, _)| *id) else { return false };
@@ -114,8 +129,11 @@ impl Front {
 
     /// How many ordinary clients there may be.
     pub(super) fn room(&self) -> usize {
-        let processes = self.hub.borrow().processes_max();
-        CONNECTIONS_MAX.min(self.descriptors.left_for_clients(processes).saturating_sub(CONTROL_CONNECTIONS))
+        self.connections().clients
+    }
+
+    fn connections(&self) -> Connections {
+        self.descriptors.connections_beside(self.hub.borrow().processes_max())
     }
 
     pub(super) fn warn_of_little_room(&self) {
@@ -127,25 +145,30 @@ impl Front {
         }
     }
 
-    fn clients_of(&self, standing: Standing) -> usize {
-        self.clients.values().filter(|client| client.standing == standing).count()
-    }
-
-    fn too_many(&self) -> String {
-        format!("{} clients are connected, which is the limit", self.room())
+    fn too_many(&self, own: usize) -> String {
+        let room = self.room();
+        match own {
+            0 => format!("{room} clients may be connected, and no room is left"),
+            _ => format!(
+                "{room} clients may be connected; the last of them are not for this process, which has {own} already"
+            ),
+        }
     }
 
     /// Whether the client may ask for this. One beyond the limit becomes a client like any other once there is room.
     pub(super) fn may_ask(&mut self, id: u64, request: &Request) -> bool {
-        let is_beyond = self.clients.get(&id).is_some_and(|client| client.standing == Standing::Control);
-        if !is_beyond || request.is_control() {
+        let Some(client) = self.clients.get(&id) else { return true };
+        if client.standing == Standing::Ordinary || request.is_control() {
             return true;
         }
-        if !self.make_room() {
+        let peer = client.peer;
+        if !self.make_room(peer, self.processes.connections(peer) - 1) {
             return false;
         }
         if let Some(client) = self.clients.get_mut(&id) {
             client.standing = Standing::Ordinary;
+            self.processes.remove(peer, Standing::Control);
+            self.processes.add(peer, Standing::Ordinary);
         }
         true
     }
@@ -154,7 +177,9 @@ impl Front {
         if matches!(request, Request::Submit { .. } | Request::TooLarge { .. } | Request::NoRoom { .. }) {
             self.hub.borrow_mut().refused();
         }
-        let message = format!("{}; only requests to look after the supervisor are answered", self.too_many());
+        let own = self.clients.get(&id).map_or(0, |client| self.processes.connections(client.peer) - 1);
+        let message =
+            format!("{}; only requests to look after the supervisor are answered", self.too_many(own));
         let after = u64::try_from(GIVE_WAY_AFTER.as_millis()).unwrap_or(u64::MAX);
         let error = ErrorDetail {
             retry_after_ms: Some(after),

@@ -37,7 +37,9 @@ impl Front {
     }
 
     fn retry_dead(&mut self, id: u64, ticket: u64, job: offload_core::ids::JobId, name: &str) {
-        let retried = self.hub.borrow_mut().retry_dead_letter(job);
+        let Some(client) = self.clients.get(&id) else { return };
+        let asker = (client.connection.client(), client.peer);
+        let retried = self.hub.borrow_mut().retry_dead_letter(job, asker);
         match retried {
             Some(Ok(submitted)) => {
                 let again = self.hub.borrow().name(submitted.job);

@@ -3,72 +3,86 @@
 use super::accept::Standing;
 use super::holdings::Holdings;
 use super::pace::Pace;
-use crate::front::{Connection, Flushed, Request};
+use super::waits::Waits;
+use crate::front::{Connection, Flushed, Peer, Request};
 use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_event_loop::{HandleId, Interest, LoopHandle};
 use offload_protocol::messages::ToClient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// See the module's documentation.
 pub(super) struct Client {
     pub(super) connection: Connection,
+    /// Who is at the other end.
+    pub(super) peer: Peer,
     watcher: HandleId,
     interest: Interest,
-    /// Jobs whose end this client is to be told, by itself.
-    pub(super) jobs: BTreeSet<JobId>,
-    /// Jobs, its own or not, that it asked to be told about later.
-    pub(super) waits: usize,
-    /// Jobs that it submitted and will be told about, also such as were there already under the same key.
-    pub(super) awaited: usize,
+    /// Jobs of which it is to be told the end.
+    pub(super) waits: Waits,
     /// Requests that are answered later, when something is over.
     pub(super) owed: BTreeSet<u64>,
     /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
     pub(super) asked: Option<Request>,
-    pub(super) has_a_turn: bool,
+    /// It waits for its turn, to be heard or to be answered. Until then it is not watched.
+    pub(super) is_in_line: bool,
+    /// Bytes of answers that are held for it.
+    pub(super) answers: usize,
     pub(super) standing: Standing,
     /// Requests are in the connection's buffer, or it takes no more of them for now.
     pub(super) has_more: bool,
     has_ended: bool,
     pub(super) is_marked: bool,
     pub(super) since: Instant,
-    /// When bytes last went in or out.
-    pub(super) progress_at: Instant,
+    /// When bytes last came in, or began to be waited for.
+    pub(super) input_at: Instant,
+    /// When bytes last went out, or began to wait for that.
+    pub(super) output_at: Instant,
     /// Whether it keeps up.
     pub(super) pace: Pace,
+    /// Bytes that were written to it.
+    written: u64,
+    /// Jobs whose outputs it has asked for, each with what has to be written until it has all of it.
+    collecting: VecDeque<(u64, JobId)>,
     /// What this process holds for it.
     pub(super) holdings: Holdings,
 }
 
 impl Client {
-    pub(super) fn new(connection: Connection, watcher: HandleId, standing: Standing) -> Client {
+    pub(super) fn new(connection: Connection, peer: Peer, watcher: HandleId, standing: Standing) -> Client {
         let now = Instant::now();
         Client {
             connection,
+            peer,
             watcher,
             interest: Interest::READ,
-            jobs: BTreeSet::new(),
-            waits: 0,
-            awaited: 0,
+            waits: Waits::default(),
             owed: BTreeSet::new(),
             asked: None,
-            has_a_turn: false,
+            is_in_line: false,
+            answers: 0,
             standing,
             has_more: false,
             has_ended: false,
             is_marked: false,
             since: now,
-            progress_at: now,
+            input_at: now,
+            output_at: now,
             pace: Pace::default(),
+            written: 0,
+            collecting: VecDeque::new(),
             holdings: Holdings::default(),
         }
     }
 
     /// Appends a message. A message that cannot travel is our own mistake; its text is cut where it is made.
     pub(super) fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) {
+        if self.connection.unsent() == 0 {
+            self.output_at = Instant::now();
+        }
         self.connection
             .send(message, payload)
             .expect("texts are cut so that every message fits into a header");
@@ -86,12 +100,12 @@ impl Client {
 
     /// Whether an answer to it is due, now or when something is over.
     pub(super) fn is_awaiting(&self) -> bool {
-        self.asked.is_some() || self.awaited + self.waits > 0 || !self.owed.is_empty()
+        self.asked.is_some() || !self.waits.is_empty() || !self.owed.is_empty()
     }
 
     /// Whether it asks for nothing and waits for nothing.
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_awaiting() && self.connection.unsent() == 0 && !self.is_mid_request()
+        !self.is_awaiting() && !self.is_in_line && self.connection.unsent() == 0 && !self.is_mid_request()
     }
 
     /// Whether the rest of something that it has begun to send may come.
@@ -104,9 +118,9 @@ impl Client {
         self.has_ended
     }
 
-    /// Whether there is anything to read that there is room for.
+    /// Whether it is to be read when there is something: not while there is no room for it, or others have their turn.
     pub(super) fn wants_to_be_read(&self) -> bool {
-        self.may_be_read() && !self.waits_for_room()
+        self.may_be_read() && !self.is_in_line && !self.waits_for_room()
     }
 
     /// Whether nothing is read because there is no room for it.
@@ -130,8 +144,14 @@ impl Client {
         matches!(polled, Ok(1)) && watched[0].revents().contains(PollFlags::HUP)
     }
 
-    pub(super) fn progressed(&mut self) {
-        self.progress_at = Instant::now();
+    /// Bytes came in, or what was on its way in is not taken.
+    pub(super) fn sent_something(&mut self) {
+        self.input_at = Instant::now();
+    }
+
+    /// When bytes last came in or went out.
+    pub(super) fn progress_at(&self) -> Instant {
+        self.input_at.max(self.output_at)
     }
 
     /// Writes once. True if there is more that could be written at once.
@@ -140,16 +160,43 @@ impl Client {
         let flushed = self.connection.flush();
         let after = self.connection.unsent();
         if after != before {
-            self.progressed();
+            self.output_at = Instant::now();
             self.pace.took(before.saturating_sub(after));
+        }
+        match &flushed {
+            Ok(_) => self.written += before.saturating_sub(after) as u64,
+            // What was to be written is dropped.
+            Err(_) => self.collecting.clear(),
         }
         // A socket that fails has finished the connection, which is looked at next.
         matches!(flushed, Ok(Flushed::More))
     }
 
+    /// The last message that it was sent is the output of this job: it is collected when that is written.
+    pub(super) fn collects(&mut self, job: JobId) {
+        self.collecting.push_back((self.written + self.connection.unsent() as u64, job));
+    }
+
+    /// Jobs whose outputs it has been given by now, to the last byte. They are named once.
+    pub(super) fn collected(&mut self) -> Vec<JobId> {
+        let written = self.collecting.iter().take_while(|(at, _)| *at <= self.written).count();
+        self.collecting.drain(..written).map(|(_, job)| job).collect()
+    }
+
+    /// It is told why it is parted from. What it has not taken is dropped, but for the message that is under way.
+    pub(super) fn cut_off(&mut self, why: &str) {
+        let last = self.written + self.connection.cut_off(why) as u64;
+        self.collecting.retain(|(at, _)| *at <= last);
+    }
+
     /// Looks for what can go on.
     pub(super) fn set_interest(&mut self, handle: &LoopHandle) {
         let wants_read = self.wants_to_be_read();
+        let was_read = self.interest == Interest::READ || self.interest == Interest::READ | Interest::WRITE;
+        if wants_read && !was_read {
+            // While it was not read it could not make any progress.
+            self.sent_something();
+        }
         let wants_write = self.connection.unsent() > 0;
         let interest = match (wants_read, wants_write) {
             (true, true) => Interest::READ | Interest::WRITE,
@@ -166,8 +213,10 @@ impl Client {
         self.connection.close_after_flush();
     }
 
-    pub(super) fn unwatch(self, handle: &LoopHandle) {
+    /// Returns what it still waited for.
+    pub(super) fn unwatch(self, handle: &LoopHandle) -> Waits {
         // Closing a watcher fails only if it is closed.
         let _ = handle.close(self.watcher, |_| ());
+        self.waits
     }
 }

@@ -5,10 +5,8 @@ use super::accept::Standing;
 use super::client::Client;
 use super::holdings::find_room;
 use super::reload::Asker;
-use crate::front::{Connection, ConnectionError, Received, Request};
-use crate::hub::Listener;
+use crate::front::{Connection, ConnectionError, Peer, Received, Request};
 use crate::job::{Finished, Job};
-use crate::limits::{CONNECTIONS_MAX, WAITS_MAX};
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_event_loop::{HandleId, Interest, Readiness};
@@ -19,12 +17,11 @@ use serde::Serialize;
 use std::rc::Rc;
 
 impl Front {
-    pub(super) fn admit(&mut self, connection: Connection, standing: Standing) {
-        self.last_client += 1;
-        let id = self.last_client;
+    pub(super) fn admit(&mut self, id: u64, peer: Peer, connection: Connection, standing: Standing) {
         match self.watch_client(id, &connection) {
             Ok(watcher) => {
-                self.clients.insert(id, Client::new(connection, watcher, standing));
+                self.clients.insert(id, Client::new(connection, peer, watcher, standing));
+                self.processes.add(peer, standing);
                 self.watch_patience(id);
             }
             Err(error) => self.hub.borrow().log().warn(format_args!("a client was turned away: {error}")),
@@ -44,32 +41,33 @@ impl Front {
 
     fn on_client(&mut self, id: u64, readiness: Readiness) {
         if readiness.is_readable() {
-            self.receive(id);
+            self.line_up(id);
         }
         self.mark(id);
     }
 
-    /// Reads once and handles what came; what has a long answer waits for its turn.
-    pub(super) fn receive(&mut self, id: u64) {
+    /// Reads once and handles what came; a request with a long answer is put off. Returns how many were handled.
+    pub(super) fn receive(&mut self, id: u64) -> usize {
         if !self.may_go_on(id) {
-            return;
+            return 0;
         }
         let hub = Rc::clone(&self.hub);
-        let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return };
-        let may_wait = client.pace.may_wait();
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return 0 };
+        let (peer, may_wait) = (client.peer, client.pace.may_wait());
         let mut requests = Vec::new();
         let received = client.connection.receive(
-            &mut |name, length| find_room(&hub.borrow(), (name, id), length, may_wait),
+            &mut |name, length| find_room(&hub.borrow(), (name, peer), length, may_wait),
             &mut |request| requests.push(request),
         );
         client.has_more = matches!(received, Ok(Received::More));
         match received {
-            Ok(Received::Messages | Received::More | Received::NoRoom) => client.progressed(),
+            Ok(Received::Messages | Received::More | Received::NoRoom) => client.sent_something(),
             Ok(Received::WouldBlock) => {}
             Ok(Received::Ended) => client.ended(),
             Err(error) => self.note_error(id, &error),
         }
-        self.note_what_came(id, !requests.is_empty());
+        let handled = requests.len();
+        self.note_what_came(id, handled > 0);
         for request in requests {
             match self.clients.get_mut(&id) {
                 Some(client) if request.is_costly() => client.asked = Some(request),
@@ -81,6 +79,7 @@ impl Front {
         if self.clients.get(&id).is_some_and(Client::is_gone) {
             self.drop_client(id);
         }
+        handled
     }
 
     fn note_error(&self, id: u64, error: &ConnectionError) {
@@ -93,13 +92,11 @@ impl Front {
         }
         match request {
             Request::Submit { ticket, task, content, detach, options, payload } => {
-                let client = self
-                    .clients
-                    .get(&id)
-                    .map_or(String::new(), |client| client.connection.client().to_owned());
-                let job = Job::new(task).input(payload).content(content).options(options).client(client);
+                let Some(client) = self.clients.get(&id) else { return };
+                let (name, peer) = (client.connection.client(), Some(client.peer));
+                let job = Job::new(task).input(payload).content(content).options(options).client(name);
                 let has_room = job.input.len() > INLINE_PAYLOAD_MAX;
-                let job = Job { connection: Some(id), has_room, ..job };
+                let job = Job { peer, has_room, ..job };
                 self.submit(id, ticket, job, detach);
             }
             Request::Wait { ticket, job } => self.wait(id, ticket, &job),
@@ -107,20 +104,14 @@ impl Front {
             Request::Cancel { ticket, job } => self.cancel(id, ticket, &job),
             Request::Show { ticket, view } => self.show(id, ticket, view),
             Request::Page { ticket, view, after, limit } => self.show_page(id, ticket, view, &after, limit),
-            Request::Drain { ticket, limit } => {
-                self.remember_farewell(id, ticket);
-                self.drain(limit);
-            }
-            Request::Stop { ticket } => {
-                self.remember_farewell(id, ticket);
-                self.stop();
-            }
+            Request::Drain { ticket, limit } if self.owe_farewell(id, ticket) => self.drain(limit),
+            Request::Stop { ticket } if self.owe_farewell(id, ticket) => self.stop(),
             Request::Explain { ticket, job } => self.explain(id, ticket, &job),
             Request::Dead { ticket, deed, job } => self.dead(id, ticket, deed, &job),
             Request::Reload { ticket } if self.owe(id, ticket) => {
                 self.reload(Asker::Client { id, ticket });
             }
-            Request::Reload { .. } => {}
+            Request::Drain { .. } | Request::Stop { .. } | Request::Reload { .. } => {}
             Request::TooLarge { ticket, length } => {
                 self.hub.borrow_mut().refused();
                 let limit = self.hub.borrow().config().max_payload;
@@ -135,59 +126,24 @@ impl Front {
     }
 
     fn submit(&mut self, id: u64, ticket: u64, job: Job, detach: bool) {
-        let listener = (!detach).then(|| self.listener_for(id, ticket));
-        let submitted = self.hub.borrow_mut().submit(job, detach, listener);
-        match submitted {
-            Ok(submitted) => {
-                let name = self.hub.borrow().name(submitted.job);
-                self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
-                if let Some(client) = self.clients.get_mut(&id).filter(|_| !detach) {
-                    client.awaited += 1;
-                }
-                let is_its_own = !detach && !submitted.is_known;
-                if let Some(client) = self.clients.get_mut(&id).filter(|_| is_its_own) {
-                    client.jobs.insert(submitted.job);
-                }
+        let listener = (!detach).then(|| self.listener_for(id));
+        let submitted = self.hub.borrow_mut().submit(job, detach, listener).map_err(|refused| refused.error);
+        let submitted = submitted.and_then(|submitted| match detach {
+            true => Ok(submitted.job),
+            false => {
+                self.await_submitted(id, ticket, submitted.job, submitted.is_known).map(|()| submitted.job)
             }
-            Err(refused) => self.refuse(id, ticket, &refused.error),
+        });
+        match submitted {
+            Ok(job) => {
+                let name = self.hub.borrow().name(job);
+                self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
+            }
+            Err(error) => self.refuse(id, ticket, &error),
         }
     }
 
-    /// Tells the client how the job ended.
-    fn listener_for(&self, id: u64, ticket: u64) -> Listener {
-        let me = self.me.clone();
-        Listener::that_holds(move |finished, _held, _cx| {
-            Front::with(&me, |front| {
-                let job = front.hub.borrow().find(&finished.report.job);
-                if let (Some(client), Some(job)) = (front.clients.get_mut(&id), job) {
-                    client.jobs.remove(&job);
-                }
-                if let Some(client) = front.clients.get_mut(&id) {
-                    client.awaited -= 1;
-                }
-                front.deliver(id, ticket, finished);
-            });
-        })
-    }
-
-    /// As [`Front::listener_for`], for a client that asked for any job by its name.
-    fn waiter_for(&self, id: u64, ticket: u64) -> Listener {
-        let me = self.me.clone();
-        Listener::that_holds(move |finished, _held, _cx| {
-            Front::with(&me, |front| {
-                if let Some(client) = front.clients.get_mut(&id) {
-                    client.waits -= 1;
-                }
-                let job = front.hub.borrow().find(&finished.report.job);
-                match job {
-                    Some(job) => front.deliver_to_collector(id, ticket, job, finished),
-                    None => front.deliver(id, ticket, finished),
-                }
-            });
-        })
-    }
-
-    fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
+    pub(super) fn deliver(&mut self, id: u64, ticket: u64, finished: Finished) {
         let Finished { report, output } = finished;
         self.send(id, &ToClient::Finished { ticket, report: presentable(report) }, &output);
         // Whatever is small is counted at the end of the turn.
@@ -196,30 +152,7 @@ impl Front {
         }
     }
 
-    fn wait(&mut self, id: u64, ticket: u64, name: &str) {
-        match self.find(id, ticket, name) {
-            Some(job) if self.hub.borrow().is_live(job) => {
-                let Some(client) = self.clients.get_mut(&id) else { return };
-                if client.waits >= WAITS_MAX {
-                    let message = format!("this client waits for {WAITS_MAX} jobs, which is the limit");
-                    return self.reject(id, ticket, OutcomeCode::Overloaded, &message);
-                }
-                client.waits += 1;
-                let listener = self.waiter_for(id, ticket);
-                let listens = self.hub.borrow_mut().listen(job, listener);
-                if listens.is_err() {
-                    if let Some(client) = self.clients.get_mut(&id) {
-                        client.waits -= 1;
-                    }
-                    self.reject(id, ticket, OutcomeCode::Overloaded, "too many wait for this job");
-                }
-            }
-            Some(_) => self.result(id, ticket, name),
-            None => {}
-        }
-    }
-
-    fn result(&mut self, id: u64, ticket: u64, name: &str) {
+    pub(super) fn result(&mut self, id: u64, ticket: u64, name: &str) {
         let Some(job) = self.find(id, ticket, name) else { return };
         if self.hub.borrow().is_live(job) {
             let message = "the job has not ended; `offload wait` waits for it";
@@ -236,11 +169,15 @@ impl Front {
         }
     }
 
-    /// Gives a client the output that it asked for. With that it is collected, if the client is there.
-    fn deliver_to_collector(&mut self, id: u64, ticket: u64, job: JobId, finished: Finished) {
+    /// Gives a client the output that it asked for. It is collected when the last byte is written, and not if the client
+    /// is gone before.
+    pub(super) fn deliver_to_collector(&mut self, id: u64, ticket: u64, job: JobId, finished: Finished) {
+        let unsent = |front: &Front| front.clients.get(&id).map_or(0, |client| client.connection.unsent());
+        let before = unsent(self);
         self.deliver(id, ticket, finished);
-        if self.clients.contains_key(&id) {
-            self.hub.borrow_mut().collected(job);
+        let is_sent = unsent(self) > before;
+        if let Some(client) = self.clients.get_mut(&id).filter(|_| is_sent) {
+            client.collects(job);
         }
     }
 
@@ -254,7 +191,7 @@ impl Front {
     }
 
     /// The job of this name; if there is none, the client is told.
-    fn find(&mut self, id: u64, ticket: u64, name: &str) -> Option<JobId> {
+    pub(super) fn find(&mut self, id: u64, ticket: u64, name: &str) -> Option<JobId> {
         let found = {
             let hub = self.hub.borrow();
             hub.find(name).filter(|job| hub.is_live(*job) || hub.look_up(*job).is_some())
@@ -281,13 +218,6 @@ impl Front {
         }
     }
 
-    /// Remembers whom to tell when all is over; more often than the bound nobody needs to be told.
-    fn remember_farewell(&mut self, id: u64, ticket: u64) {
-        if self.farewells.len() < CONNECTIONS_MAX && self.owe(id, ticket) {
-            self.farewells.push((id, ticket));
-        }
-    }
-
     pub(super) fn answer(&mut self, id: u64, ticket: u64, document: &impl Serialize) {
         let bytes = serde_json::to_vec(document).expect("views have string keys and no numbers out of range");
         self.answer_json(id, ticket, bytes);
@@ -306,16 +236,26 @@ impl Front {
     }
 
     pub(super) fn send(&mut self, id: u64, message: &ToClient<'_>, payload: &Bytes) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.send(message, payload);
-            self.mark(id);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let before = client.connection.held();
+        client.send(message, payload);
+        // Outputs have limits of their own.
+        if !matches!(message, ToClient::Finished { .. }) {
+            let more = client.connection.held().saturating_sub(before);
+            self.count_answers(id, more);
         }
+        self.mark(id);
     }
 
     pub(super) fn send_farewells(&mut self) {
-        let cancelled = self.hub.borrow().cut_short();
+        let (cancelled, uncollected) = {
+            let hub = self.hub.borrow();
+            (hub.cut_short(), hub.uncollected())
+        };
+        let answer =
+            serde_json::json!({ "state": "stopped", "cancelled": cancelled, "uncollected": uncollected });
         for (id, ticket) in std::mem::take(&mut self.farewells) {
-            self.answer(id, ticket, &serde_json::json!({ "state": "stopped", "cancelled": cancelled }));
+            self.answer(id, ticket, &answer);
         }
     }
 
@@ -323,7 +263,7 @@ impl Front {
     pub(super) fn mark(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !std::mem::replace(&mut client.is_marked, true) {
-            self.to_serve.push(id);
+            self.to_serve.push(client.peer, id);
         }
         self.end_turn_later();
     }
@@ -335,57 +275,49 @@ impl Front {
         }
     }
 
-    /// Once a turn: some long answers are made, every client with something to write is written to once, and read on where
-    /// that was put off.
+    /// Once a turn: some of those who are gone leave their jobs, some clients are heard and answered, and those to whom there
+    /// is something to write are written to.
     fn end_turn(&mut self) {
         self.turn_ends = false;
+        self.let_them_leave();
         self.take_turns();
-        for id in std::mem::take(&mut self.to_serve) {
-            self.serve(id);
-        }
+        self.serve_all();
         self.let_go_if_all_are_gone();
     }
 
-    fn serve(&mut self, id: u64) {
+    pub(super) fn serve(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.is_marked = false;
         let has_more_to_write = client.flush();
+        for job in client.collected() {
+            self.hub.borrow_mut().collected(job);
+        }
         // One that sends no more is let go when it has all that it asked for.
         let is_done = client.has_ended() && client.is_idle();
         if client.connection.is_finished() || is_done {
             return self.drop_client(id);
         }
         client.set_interest(&self.handle);
-        let has_more_to_read = client.has_more && client.wants_to_be_read();
+        self.count_answers(id, 0);
         self.count_outputs(id);
-        if has_more_to_read {
-            self.receive(id);
-        }
-        if has_more_to_write || has_more_to_read {
+        if has_more_to_write {
             self.mark(id);
         }
         self.give_a_turn(id);
-        if !self.turns.is_empty() {
-            self.end_turn_later();
-        }
         self.watch_patience(id);
     }
 
-    /// A client is gone. Of the jobs that it submitted and did not detach those that wait are cancelled, unless somebody
-    /// else waits for them or they have a key, by which the client may come back; those that run are let finish.
+    /// A client is gone. Jobs for which nobody else waits are cancelled if they wait, and let finish if they run, unless
+    /// they are detached or have a key, by which the client may come back.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
+        self.forget_process_of(id, &client);
         self.release_all(&client.holdings);
-        for &job in &client.jobs {
-            let is_unwanted = {
-                let hub = self.hub.borrow();
-                hub.is_waiting(job) && !hub.is_shared(job)
-            };
-            if is_unwanted {
-                self.hub.borrow_mut().cancel(job);
-            }
+        for ticket in &client.owed {
+            self.farewells.remove(&(id, *ticket));
         }
-        client.unwatch(&self.handle);
+        let waits = client.unwatch(&self.handle);
+        self.leave_all(id, waits);
     }
 }
 

@@ -4,9 +4,12 @@
 //!   the limit of this process (the soft one is raised to the hard one)
 //!     - what is open at the start, and OWN: the loop, the socket, the log, threads, files that are read for a moment
 //!     - PER_PROCESS for each process that there may be, and LAUNCH for those that are just being started
-//!     = what is left for clients
+//!     = what is left for connections: clients, and those that are kept for control verbs
 //! ```
+//!
+//! A supervisor to which nobody could connect is not started.
 
+use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// For this process itself: about 20 are open all the time.
@@ -44,10 +47,55 @@ impl Descriptors {
         Descriptors { limit: limit.unwrap_or(usize::MAX), open, threads }
     }
 
-    /// How many clients there may be beside so many processes.
-    pub(super) fn left_for_clients(self, processes: usize) -> usize {
-        let supervision = self.open + OWN + LAUNCH + PER_THREAD * self.threads + PER_PROCESS * processes;
-        self.limit.saturating_sub(supervision)
+    /// How many connections there may be beside so many processes.
+    pub(super) fn connections_beside(self, processes: usize) -> Connections {
+        Connections::share(self.limit.saturating_sub(self.for_supervision(processes)))
+    }
+
+    /// Makes sure that there is room for a client and for somebody who looks after the supervisor.
+    ///
+    /// # Errors
+    /// The limit that is needed, in a sentence.
+    pub(super) fn check(self, processes: usize) -> Result<(), String> {
+        if self.connections_beside(processes).are_enough() {
+            return Ok(());
+        }
+        let least = self.for_supervision(processes) + CONNECTIONS_MIN;
+        let good = self.for_supervision(processes) + CONTROL_CONNECTIONS + CONNECTIONS_MAX;
+        Err(format!(
+            "the limit of open files is {} and leaves no room for a client: {least} are needed for up to {processes} worker \
+             processes and one client, {good} for {CONNECTIONS_MAX} clients; raise the hard limit (ulimit -n {good}) or start \
+             fewer workers (--workers)",
+            self.limit
+        ))
+    }
+
+    fn for_supervision(self, processes: usize) -> usize {
+        self.open + OWN + LAUNCH + PER_THREAD * self.threads + PER_PROCESS * processes
+    }
+}
+
+/// One client, and one connection beyond it for control verbs.
+const CONNECTIONS_MIN: usize = 2;
+
+/// What descriptors are left for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Connections {
+    /// Clients.
+    pub(super) clients: usize,
+    /// Connections beyond these that are kept for control verbs.
+    pub(super) control: usize,
+}
+
+impl Connections {
+    /// Where they are few, each side gets half.
+    fn share(descriptors: usize) -> Connections {
+        let control = CONTROL_CONNECTIONS.min(descriptors / 2);
+        Connections { clients: CONNECTIONS_MAX.min(descriptors - control), control }
+    }
+
+    fn are_enough(self) -> bool {
+        self.clients > 0 && self.control > 0
     }
 }
 
@@ -55,12 +103,33 @@ impl Descriptors {
 mod tests {
     use super::*;
 
+    const DESCRIPTORS: Descriptors = Descriptors { limit: 256, open: 3, threads: 4 };
+    const SUPERVISION: usize = 3 + OWN + LAUNCH + 8 + 20;
+
+    fn with_limit(limit: usize) -> Descriptors {
+        Descriptors { limit, ..DESCRIPTORS }
+    }
+
     #[test]
     fn clients_get_what_supervision_leaves() {
-        let descriptors = Descriptors { limit: 256, open: 3, threads: 4 };
-        assert_eq!(descriptors.left_for_clients(5), 256 - 3 - 48 - 16 - 8 - 20);
-        assert_eq!(descriptors.left_for_clients(1000), 0);
-        let unlimited = Descriptors { limit: usize::MAX, ..descriptors };
-        assert_eq!(unlimited.left_for_clients(5), usize::MAX - 95);
+        let connections = |limit: usize| with_limit(limit).connections_beside(5);
+        let control = CONTROL_CONNECTIONS;
+        assert_eq!(connections(256), Connections { clients: 256 - SUPERVISION - control, control });
+        assert_eq!(connections(usize::MAX), Connections { clients: CONNECTIONS_MAX, control });
+        assert_eq!(connections(SUPERVISION + 5), Connections { clients: 3, control: 2 });
+        assert_eq!(connections(0), Connections { clients: 0, control: 0 });
+    }
+
+    #[test]
+    fn without_room_for_one_client_and_one_controller_the_limit_that_is_needed_is_named() {
+        for limit in 0..SUPERVISION + CONNECTIONS_MIN {
+            let why = with_limit(limit).check(5).unwrap_err();
+            let needed =
+                format!("is {limit} and leaves no room for a client: {} are needed", SUPERVISION + 2);
+            assert!(why.contains(&needed) && why.contains("ulimit -n"), "{why}");
+        }
+        for limit in [SUPERVISION + CONNECTIONS_MIN, 1024, usize::MAX] {
+            assert_eq!(with_limit(limit).check(5), Ok(()));
+        }
     }
 }

@@ -14,18 +14,22 @@
 //!
 //! What is announced and has not come takes nobody's room, so whoever announces much and sends little holds nothing up.
 //! And since only one payload can wait in its middle, and that not for ever, two halves never wait for each other.
+//!
+//! Those who wait stand in a line. When bytes are released, and once a second, they are let in from its front, as many as
+//! there is room for all of together; the others are not even looked at if there is too little room for any of them.
 
 use super::Front;
 use super::client::Client;
 use super::pace::Verdict;
-use crate::front::{Connection, Request, Room};
+use crate::front::{Connection, Peer, Request, Room};
 use crate::hub::Hub;
 use crate::job::account_name;
 use offload_core::ledger::Holding;
 use offload_protocol::limits::READ_CHUNK;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often clients are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -43,23 +47,67 @@ pub(super) struct Holdings {
     payload: u64,
     /// In the middle of a payload nothing more is read, for want of room.
     pub(super) is_paused: bool,
+    is_in_line: bool,
 }
 
 impl Holdings {
-    fn account_of(&mut self, connection: &Connection, id: u64) -> Option<Arc<str>> {
+    fn account_of(&mut self, connection: &Connection, peer: Peer) -> Option<Arc<str>> {
         if self.account.is_none() && connection.is_greeted() {
-            self.account = Some(account_name(connection.client(), Some(id)).into());
+            self.account = Some(account_name(connection.client(), Some(peer)).into());
         }
         self.account.clone()
     }
 }
 
-/// What is to be done with a payload that is announced by the client of this name and connection.
-pub(super) fn find_room(hub: &Hub, (name, id): (&str, u64), length: usize, may_wait: bool) -> Room {
-    match hub.room_for(&account_name(name, Some(id)), length as u64) {
-        Ok(()) => Room::Take,
-        Err(_) if may_wait => Room::Wait,
-        Err(_) => Room::Refuse,
+/// Clients that wait for room, who came first first.
+#[derive(Debug, Default)]
+pub(super) struct RoomLine {
+    ids: VecDeque<u64>,
+    /// None of them needs less.
+    least: u64,
+    /// The hub will say when bytes are released.
+    is_listening: bool,
+}
+
+/// What one of those who wait in line needs.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    bytes: u64,
+    /// It is within its share.
+    has_room: bool,
+}
+
+impl RoomLine {
+    fn join(&mut self, id: u64, bytes: u64) {
+        self.least = if self.ids.is_empty() { bytes } else { self.least.min(bytes) };
+        self.ids.push_back(id);
+    }
+
+    /// Takes out, in order, those who wait no more and as many as so many bytes are enough for.
+    fn let_in(&mut self, mut free: u64, need: impl Fn(u64) -> Option<Need>) -> Vec<u64> {
+        if free < self.least {
+            return Vec::new();
+        }
+        let mut out = Vec::new();
+        for id in std::mem::take(&mut self.ids) {
+            match need(id) {
+                Some(need) if need.bytes > free || !need.has_room => self.join(id, need.bytes),
+                need => {
+                    free -= need.map_or(0, |need| need.bytes);
+                    out.push(id);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// What is to be done with a payload that is announced by the client of this name and process.
+pub(super) fn find_room(hub: &Hub, (name, peer): (&str, Peer), length: usize, may_wait: bool) -> Room {
+    match hub.has_room(&account_name(name, Some(peer)), length as u64) {
+        true => Room::Take,
+        false if may_wait => Room::Wait,
+        false => Room::Refuse,
     }
 }
 
@@ -75,8 +123,8 @@ impl Front {
         let Some(left) = client.connection.coming().map(|length| length - client.connection.arrived()) else {
             return true;
         };
-        let Some(account) = client.holdings.account_of(&client.connection, id) else { return true };
-        if self.hub.borrow().room_for(&account, left.min(READ_CHUNK) as u64).is_ok() {
+        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return true };
+        if self.hub.borrow().has_room(&account, left.min(READ_CHUNK) as u64) {
             return true;
         }
         let mine = client.holdings.payload;
@@ -96,7 +144,7 @@ impl Front {
         if let Some(client) = self.clients.get_mut(&id) {
             client.holdings.is_paused = true;
         }
-        self.await_room();
+        self.await_room(id);
         self.mark(id);
         false
     }
@@ -104,7 +152,7 @@ impl Front {
     /// Something was read from a client: what has come of a payload is counted.
     pub(super) fn note_what_came(&mut self, id: u64, is_complete: bool) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Client { connection, pace, holdings, .. } = client;
+        let Client { connection, peer, pace, holdings, .. } = client;
         if is_complete {
             pace.delivered();
         }
@@ -112,7 +160,7 @@ impl Front {
             self.last_payload += 1;
             holdings.payload = self.last_payload;
         }
-        let account = holdings.account_of(connection, id);
+        let account = holdings.account_of(connection, *peer);
         let before = std::mem::replace(&mut holdings.arriving, connection.arrived() as u64);
         let (now, waits) = (holdings.arriving, client.waits_for_room());
         if let Some(account) = account {
@@ -120,14 +168,14 @@ impl Front {
         }
         self.watch_pace(id);
         if waits {
-            self.await_room();
+            self.await_room(id);
         }
     }
 
     /// What is to be written to a client is counted.
     pub(super) fn count_outputs(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(account) = client.holdings.account_of(&client.connection, id) else { return };
+        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return };
         let now = client.connection.held() as u64;
         let before = std::mem::replace(&mut client.holdings.outgoing, now);
         // It has taken its answers: that was what it had to wait for, unless it is in the middle of a payload.
@@ -156,22 +204,56 @@ impl Front {
         }
     }
 
-    /// Has those who wait for room looked after when there may be some.
-    fn await_room(&mut self) {
-        if !std::mem::replace(&mut self.awaits_room, true) {
+    /// Has the client stand in line, and looked after when there may be room.
+    fn await_room(&mut self, id: u64) {
+        let Some(need) = self.need_of(id) else { return };
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match std::mem::replace(&mut client.holdings.is_in_line, true) {
+            // It may need less than when it joined.
+            true => self.room_line.least = self.room_line.least.min(need.bytes),
+            false => self.room_line.join(id, need.bytes),
+        }
+        self.listen_for_room();
+    }
+
+    fn listen_for_room(&mut self) {
+        if !self.room_line.ids.is_empty() && !std::mem::replace(&mut self.room_line.is_listening, true) {
             let me = self.me.clone();
-            self.hub.borrow_mut().when_room(Box::new(move |_| Front::with(&me, Front::look_for_room)));
+            self.hub.borrow_mut().when_room(Box::new(move |_| {
+                Front::with(&me, |front| {
+                    front.room_line.is_listening = false;
+                    front.look_for_room();
+                });
+            }));
         }
     }
 
+    /// What a client needs that waits for room; nothing if it does not.
+    fn need_of(&self, id: u64) -> Option<Need> {
+        let client = self.clients.get(&id).filter(|client| client.waits_for_room())?;
+        let (connection, hub) = (&client.connection, self.hub.borrow());
+        let bytes = match (connection.announced(), connection.coming()) {
+            (Some(length), _) => length,
+            (None, Some(length)) => (length - connection.arrived()).min(READ_CHUNK),
+            // Whoever has not taken its answers waits until there is any room at all.
+            (None, None) => return Some(Need { bytes: 0, has_room: !hub.is_full() }),
+        };
+        let account = client.holdings.account.as_deref().unwrap_or_default();
+        Some(Need { bytes: bytes as u64, has_room: hub.has_room(account, bytes as u64) })
+    }
+
     fn look_for_room(&mut self) {
-        self.awaits_room = false;
-        let waits = |(id, client): (&u64, &Client)| client.waits_for_room().then_some(*id);
-        let waiting: Vec<u64> = self.clients.iter().filter_map(waits).collect();
-        for id in waiting {
-            self.receive(id);
-            self.mark(id);
+        let free = self.hub.borrow().free_bytes();
+        let mut line = std::mem::take(&mut self.room_line);
+        let let_in = line.let_in(free, |id| self.need_of(id));
+        self.room_line = line;
+        self.listen_for_room();
+        for &id in &let_in {
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.holdings.is_in_line = false;
+            }
         }
+        let_in.into_iter().for_each(|id| self.line_up(id));
     }
 
     /// The payload that comes in, if one does, is not taken.
@@ -179,7 +261,7 @@ impl Front {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(Request::NoRoom { ticket, length }) = client.connection.give_up_payload() else { return };
         client.holdings.is_paused = false;
-        client.progressed();
+        client.sent_something();
         self.note_what_came(id, true);
         self.hub.borrow_mut().refused();
         self.refuse_input(id, ticket, length);
@@ -188,7 +270,7 @@ impl Front {
 
     pub(super) fn refuse_input(&mut self, id: u64, ticket: u64, length: usize) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
+        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
         let why = self.hub.borrow().room_for(&account, length as u64).err();
         let error = why.unwrap_or_else(|| ErrorDetail {
             retry_after_ms: Some(100),
@@ -213,6 +295,7 @@ impl Front {
     /// Looks whether clients keep up, for as long as there are any that need not.
     fn look_at_paces(&mut self) {
         self.looks_at_paces = false;
+        self.look_for_room();
         let look = |(id, client): (&u64, &mut Client)| {
             let waits = client.waits_for_room();
             (*id, client.pace.look(&client.connection, waits))
@@ -231,10 +314,10 @@ impl Front {
 
     fn cut_off(&mut self, id: u64, why: &str) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, id).unwrap_or_default();
+        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
         client.pace.cut_off();
-        client.progressed();
-        client.connection.cut_off(why);
+        client.output_at = Instant::now();
+        client.cut_off(why);
         self.count_outputs(id);
         let name = account.escape_debug();
         self.hub.borrow().log().warn(format_args!("client {id} ({name}) is disconnected: {why}"));
@@ -246,8 +329,51 @@ impl Front {
         let Some(client) = self.clients.get(&id) else { return };
         if client.connection.waits_for_room() {
             // It is refused when room for it is looked for the next time, which is now.
-            return self.receive(id);
+            self.receive(id);
+            return;
         }
         self.refuse_payload(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A line of a thousand, each of which needs a hundred bytes.
+    fn line() -> RoomLine {
+        let mut line = RoomLine::default();
+        (0..1000).for_each(|id| line.join(id, 100));
+        line
+    }
+
+    #[test]
+    fn nobody_is_looked_at_who_cannot_be_let_in_and_as_many_are_let_in_as_there_is_room_for_together() {
+        let (mut line, looks) = (line(), Cell::new(0));
+        let need = |_| {
+            looks.set(looks.get() + 1);
+            Some(Need { bytes: 100, has_room: true })
+        };
+        assert_eq!((line.let_in(99, need), looks.get()), (Vec::new(), 0));
+        assert_eq!(line.let_in(350, need), [0, 1, 2]);
+        assert_eq!(line.let_in(100, need), [3]);
+        assert_eq!(line.let_in(u64::MAX, need).len(), 996);
+    }
+
+    #[test]
+    fn who_is_over_its_share_or_needs_too_much_holds_nobody_up_and_keeps_its_place() {
+        let mut line = line();
+        let need = |id| {
+            let bytes = if id == 1 { 1000 } else { 100 };
+            Some(Need { bytes, has_room: id != 0 })
+        };
+        assert_eq!(line.let_in(200, need), [2, 3]);
+        assert_eq!(line.ids.iter().take(3).copied().collect::<Vec<_>>(), [0, 1, 4]);
+        assert_eq!(
+            line.let_in(u64::MAX, |id| (id > 1).then_some(Need { bytes: 1, has_room: id > 5 })).len(),
+            996
+        );
+        assert_eq!(line.ids, [4, 5]);
     }
 }

@@ -13,7 +13,12 @@
 //! One timer serves all clients: it is set to the earliest of these times, and whoever makes progress meanwhile is only
 //! found to be early when it fires. Before a client is let go, what it sent is read; and each limit is looked at twice,
 //! the second time after [`LAST_CHANCE`]. If this process was late for a look, it did not run, and everybody gets
-//! another last chance: so no client pays for a gap of ours, however long.
+//! another last chance: so no client pays for a gap of ours, however long. If it is late again for the look after that,
+//! only a gap of [`GAP_MIN`] gives one more, and [`EXCUSES_MAX`] in a row are all there are: who is over its limit is let
+//! go, however late this process always is.
+//!
+//! Bytes that come in and bytes that go out have a clock each: who does not take its answers is not excused by asking for
+//! more.
 
 use super::Front;
 use super::accept::Standing;
@@ -29,6 +34,12 @@ const LAST_CHANCE: Duration = Duration::from_secs(1);
 /// A look that is late by so much was late because this process did not run.
 const LATE_MIN: Duration = Duration::from_millis(100);
 
+/// From this length on a delay is a gap of its own, even after another one.
+const GAP_MIN: Duration = Duration::from_secs(1);
+
+/// So many gaps in a row are excused.
+const EXCUSES_MAX: u32 = 5;
+
 /// How often clients that only wait for answers are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -36,7 +47,31 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Patience {
     look: Option<(Instant, TimerId)>,
-    excused_until: Option<Instant>,
+    excuse: Excuse,
+}
+
+/// Until when nobody is let go, because this process did not run.
+#[derive(Debug, Default)]
+struct Excuse {
+    until: Option<Instant>,
+    /// Gaps in a row.
+    gaps: u32,
+}
+
+impl Excuse {
+    /// A look that was due then takes place now.
+    fn looks(&mut self, due: Instant, now: Instant) {
+        let late = now.saturating_duration_since(due);
+        let is_excuse = match self.gaps {
+            0 => late >= LATE_MIN,
+            gaps => late >= GAP_MIN && gaps < EXCUSES_MAX,
+        };
+        if is_excuse {
+            (self.until, self.gaps) = (Some(now + LAST_CHANCE), self.gaps + 1);
+        } else if self.until.is_some_and(|until| until <= now) {
+            *self = Excuse::default();
+        }
+    }
 }
 
 /// What a client is given time for.
@@ -72,15 +107,16 @@ impl Client {
         // Who does not take much is somebody else's business.
         let takes = self.connection.unsent() > 0 && !self.pace.is_watched(&self.connection);
         let owes_bytes = self.is_mid_request() && self.wants_to_be_read();
-        if owes_bytes || takes {
-            return Some((Limit::Message, self.progress_at + STALL_TIMEOUT));
+        let stalled = [takes.then_some(self.output_at), owes_bytes.then_some(self.input_at)];
+        if let Some(since) = stalled.into_iter().flatten().min() {
+            return Some((Limit::Message, since + STALL_TIMEOUT));
         }
         if self.is_idle() {
             let longest = match self.standing {
                 Standing::Ordinary => IDLE_TIMEOUT,
                 Standing::Control => CONTROL_IDLE_TIMEOUT,
             };
-            return Some((Limit::Idle, self.progress_at + longest));
+            return Some((Limit::Idle, self.progress_at() + longest));
         }
         self.has_ended().then(|| (Limit::Presence, now + LOOK_EVERY))
     }
@@ -97,7 +133,7 @@ impl Front {
     }
 
     fn look_at(&mut self, when: Instant) {
-        let when = self.patience.excused_until.map_or(when, |until| until.max(when));
+        let when = self.patience.excuse.until.map_or(when, |until| until.max(when));
         if let Some((due, timer)) = self.patience.look {
             if due <= when {
                 return;
@@ -114,12 +150,7 @@ impl Front {
     fn look_at_clients(&mut self) {
         let Some((due, _)) = self.patience.look.take() else { return };
         let now = Instant::now();
-        let late = now.saturating_duration_since(due);
-        if late >= LATE_MIN {
-            self.patience.excused_until = Some(now + LAST_CHANCE);
-        } else if self.patience.excused_until.is_some_and(|until| until <= now) {
-            self.patience.excused_until = None;
-        }
+        self.patience.excuse.looks(due, now);
         let all: Vec<u64> = self.clients.keys().copied().collect();
         for id in all {
             self.look_at_client(id, now);
@@ -128,7 +159,7 @@ impl Front {
 
     fn look_at_client(&mut self, id: u64, now: Instant) {
         let is_over = |client: &Client| client.limit(now).is_some_and(|(_, end)| end <= now);
-        if self.clients.get(&id).is_some_and(is_over) && self.patience.excused_until.is_none() {
+        if self.clients.get(&id).is_some_and(is_over) && self.patience.excuse.until.is_none() {
             // What it sent in time counts, whether it is read by now or not.
             self.receive(id);
         }
@@ -137,7 +168,7 @@ impl Front {
             return self.drop_client(id);
         }
         let Some((limit, end)) = client.limit(now) else { return };
-        if end > now || self.patience.excused_until.is_some() {
+        if end > now || self.patience.excuse.until.is_some() {
             return self.look_at(next_look(now, end));
         }
         match limit {
@@ -168,5 +199,41 @@ fn next_look(now: Instant, end: Instant) -> Instant {
     match end.checked_sub(LAST_CHANCE) {
         Some(last_chance) if now < last_chance => last_chance,
         _ => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks at somebody whose limit is over, on a machine where each look takes place so much later than it should.
+    /// Returns how long that one is excused.
+    fn excused_for(late: Duration) -> Option<Duration> {
+        let (mut excuse, began) = (Excuse::default(), Instant::now());
+        let mut due = began;
+        (0..100).find_map(|_| {
+            let now = due + late;
+            excuse.looks(due, now);
+            due = excuse.until.unwrap_or(now);
+            excuse.until.is_none().then(|| now - began)
+        })
+    }
+
+    #[test]
+    fn nobody_is_excused_for_ever_however_late_this_process_always_is() {
+        let ms = Duration::from_millis;
+        assert_eq!(excused_for(ms(99)), Some(ms(99)));
+        assert_eq!(excused_for(ms(100)), Some(LAST_CHANCE + ms(200)));
+        assert_eq!(excused_for(ms(999)), Some(LAST_CHANCE + ms(1998)));
+        assert_eq!(excused_for(ms(1000)), Some(EXCUSES_MAX * LAST_CHANCE + ms(6000)));
+    }
+
+    #[test]
+    fn a_gap_in_the_middle_of_an_excuse_is_another_one() {
+        let (mut excuse, began) = (Excuse::default(), Instant::now());
+        excuse.looks(began, began + LATE_MIN);
+        let due = excuse.until.unwrap_or(began);
+        excuse.looks(due, due + 60 * GAP_MIN);
+        assert_eq!(excuse.until, Some(due + 60 * GAP_MIN + LAST_CHANCE));
     }
 }

@@ -11,7 +11,7 @@
 //! So however often it is asked for, one reading and one replacing are under way, and at most one of each waits. Whoever
 //! asks is answered by a reading that began after they asked.
 
-use super::Front;
+use super::{Front, processes_max};
 use crate::pool::PoolConfig;
 use crate::workers::Program;
 use offload_core::config::CoreConfig;
@@ -134,6 +134,7 @@ impl Front {
     fn check(&self, config: &PoolConfig) -> Result<CoreConfig, String> {
         let core = config.core();
         core.validate()?;
+        self.descriptors.check(processes_max(&core))?;
         let (is, was) = (config.programs.len(), self.programs.len());
         if is != was {
             return Err(format!("there were {was} worker programs and would be {is}: that needs a restart"));
@@ -205,7 +206,7 @@ impl Front {
         if let Some(why) = failure {
             return hub.log().error(format_args!("reload: the old configuration stays: {why}"));
         }
-        hub.log().warn(format_args!("reloaded: the configuration was read again, the workers are replaced"));
+        hub.log().tell(format_args!("reloaded: the configuration was read again, the workers are replaced"));
         for Ignored { setting, in_effect, configured, why } in ignored {
             hub.log().warn(format_args!(
                 "reload: {setting} = {configured} is ignored, {in_effect} stays in effect: {why}"

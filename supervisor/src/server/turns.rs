@@ -1,61 +1,233 @@
-//! Long answers are made one after another: of each client one at a time, in the order in which the clients asked, and
-//! in one turn of the loop for no longer than [`TIME_PER_TURN`]. So whoever asks much waits longer himself and holds
-//! up nobody else, and what is made for him is bounded: the next answer is not begun before he has taken the last ones.
+//! Clients take turns in being heard and answered: process after process, and within a process connection after
+//! connection. So whoever has many connections, or asks much, waits longer himself and holds up nobody else.
 //!
 //! ```text
-//!            a request with a long answer was read
-//!   Reading --------------------------------------> Asked: nothing more is read of this client
-//!      ^                                              |  enough of what was said before is written
-//!      |                                              v
-//!      '------- its answer is made <--------------- in the row of those who have a turn
+//!               there is something to read of it,
+//!               or its long answer may be made
+//!   Watched -----------------------------------------> in line: not watched
+//!      ^                                                  |  its turn: at most REQUESTS_PER_CALL_MAX requests are read and
+//!      |                                                  |  handled, or the one is answered that was put off
+//!      '-- nothing more is there <------------------------'--> more is there: in line again, behind the others
 //! ```
+//!
+//! One turn of the loop has an allowance of requests and of time for all of them; whatever was asked and however it was
+//! answered counts. The others wait in line for the next turn of the loop, and cost nothing meanwhile.
+//!
+//! A long answer is made only when its connection has taken most of what it was told before. A process for which
+//! [`PROCESS_ANSWERS_MAX`](crate::limits::PROCESS_ANSWERS_MAX) bytes of answers are held has no turn at all until it has
+//! taken some.
 
 use super::Front;
-use crate::limits::LATE_ANSWERS_MAX;
+use super::client::Client;
+use crate::front::{Peer, REQUESTS_PER_CALL_MAX};
+use crate::limits::{LATE_ANSWERS_MAX, REQUESTS_PER_TURN};
 use bytes::Bytes;
 use offload_protocol::messages::{ToClient, View};
 use offload_protocol::nouns::OutcomeCode;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Once this is over no other long answer is begun in a turn.
+/// Once this is over nobody else is heard in a turn of the loop; the same for writing.
 const TIME_PER_TURN: Duration = Duration::from_millis(1);
 
-impl Front {
-    /// Has the client wait for its turn, if it has asked for something and has taken what it was told before.
-    pub(super) fn give_a_turn(&mut self, id: u64) {
-        let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_answered()) else {
-            return;
-        };
-        if !std::mem::replace(&mut client.has_a_turn, true) {
-            self.turns.push_back(id);
+const _: () =
+    assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
+
+/// Connections that wait for something, in the order of their turns.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// Those that have a connection in line and are not held back, each once.
+    processes: VecDeque<Peer>,
+    /// Those that are passed over.
+    held_back: BTreeSet<Peer>,
+    /// Of all processes that are in one of the two.
+    connections: BTreeMap<Peer, VecDeque<u64>>,
+    length: usize,
+}
+
+impl Line {
+    /// A connection that is not in line comes in, behind the others of its process.
+    pub(super) fn push(&mut self, peer: Peer, id: u64) {
+        let processes = &mut self.processes;
+        let own = self.connections.entry(peer).or_insert_with(|| {
+            processes.push_back(peer);
+            VecDeque::new()
+        });
+        own.push_back(id);
+        self.length += 1;
+    }
+
+    /// The next one. Its process comes last from now on, and is passed over from now on if it has to be held back.
+    pub(super) fn pop(&mut self, is_held_back: impl Fn(Peer) -> bool) -> Option<u64> {
+        while let Some(peer) = self.processes.pop_front() {
+            if is_held_back(peer) {
+                self.held_back.insert(peer);
+                continue;
+            }
+            let own = self.connections.get_mut(&peer)?;
+            let id = own.pop_front()?;
+            self.length -= 1;
+            match own.is_empty() {
+                true => drop(self.connections.remove(&peer)),
+                false => self.processes.push_back(peer),
+            }
+            return Some(id);
+        }
+        None
+    }
+
+    /// A process is passed over no more. Returns whether it was.
+    pub(super) fn let_on(&mut self, peer: Peer) -> bool {
+        let was_held_back = self.held_back.remove(&peer);
+        if was_held_back {
+            self.processes.push_back(peer);
+        }
+        was_held_back
+    }
+
+    /// A connection is gone, and its process with the last one in line: nobody has a turn that is nobody's.
+    pub(super) fn remove(&mut self, peer: Peer, id: u64) {
+        let Some(own) = self.connections.get_mut(&peer) else { return };
+        let before = own.len();
+        own.retain(|&other| other != id);
+        self.length -= before - own.len();
+        if own.is_empty() {
+            self.connections.remove(&peer);
+            self.held_back.remove(&peer);
+            self.processes.retain(|&other| other != peer);
         }
     }
 
-    /// Answers those who have a turn, for a while.
+    /// How many are in line.
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether somebody has a turn.
+    pub(super) fn is_due(&self) -> bool {
+        !self.processes.is_empty()
+    }
+}
+
+/// What may be done in one turn of the loop.
+struct Allowance {
+    began: Instant,
+    requests: usize,
+}
+
+impl Allowance {
+    fn of_a_turn() -> Allowance {
+        Allowance { began: Instant::now(), requests: REQUESTS_PER_TURN }
+    }
+
+    /// Whatever is done is one request at least.
+    fn spend(&mut self, requests: usize) {
+        self.requests = self.requests.saturating_sub(requests.max(1));
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.requests == 0 || self.began.elapsed() >= TIME_PER_TURN
+    }
+}
+
+impl Front {
+    /// Has the client wait for its turn.
+    pub(super) fn line_up(&mut self, id: u64) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if !std::mem::replace(&mut client.is_in_line, true) {
+            self.line.push(client.peer, id);
+        }
+        self.end_turn_later();
+    }
+
+    /// The same if it has asked for something and has taken what it was told before, or has said more than was handled.
+    pub(super) fn give_a_turn(&mut self, id: u64) {
+        let is_due =
+            |client: &Client| client.may_be_answered() || (client.has_more && client.wants_to_be_read());
+        if self.clients.get(&id).is_some_and(is_due) {
+            self.line_up(id);
+        }
+    }
+
+    /// Hears and answers those who have a turn, for a while.
     pub(super) fn take_turns(&mut self) {
-        let began = Instant::now();
-        for _ in 0..self.turns.len() {
-            let Some(id) = self.turns.pop_front() else { break };
-            self.answer_next(id);
-            if began.elapsed() >= TIME_PER_TURN {
-                break;
-            }
+        let mut allowance = Allowance::of_a_turn();
+        while !allowance.is_used_up() {
+            let processes = &self.processes;
+            let Some(id) = self.line.pop(|peer| processes.has_to_read(peer)) else { break };
+            allowance.spend(self.take_turn(id));
         }
-        if !self.turns.is_empty() {
-            self.end_turn_later();
+    }
+
+    /// One turn of one client; returns how many requests were handled.
+    fn take_turn(&mut self, id: u64) -> usize {
+        let Some(client) = self.clients.get_mut(&id) else { return 0 };
+        client.is_in_line = false;
+        let mut handled = 0;
+        if client.asked.is_none() {
+            handled = self.receive(id);
         }
+        self.answer_next(id);
+        self.give_a_turn(id);
+        self.mark(id);
+        handled
     }
 
     fn answer_next(&mut self, id: u64) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        client.has_a_turn = false;
         // Something else may have been said to it meanwhile: then it gets another turn when that is written.
-        if client.may_be_answered()
+        if let Some(client) = self.clients.get_mut(&id)
+            && client.may_be_answered()
             && let Some(request) = client.asked.take()
         {
             self.handle_request(id, request);
         }
-        self.mark(id);
+    }
+
+    /// Writes to those to whom there is something to write, for a while, and looks after them otherwise.
+    pub(super) fn serve_all(&mut self) {
+        let began = Instant::now();
+        for _ in 0..self.to_serve.len() {
+            let Some(id) = self.to_serve.pop(|_| false) else { break };
+            self.serve(id);
+            if began.elapsed() >= TIME_PER_TURN {
+                break;
+            }
+        }
+        if self.line.is_due() || self.to_serve.is_due() {
+            self.end_turn_later();
+        }
+    }
+
+    /// How much of what is held for a client are answers has changed.
+    pub(super) fn count_answers(&mut self, id: u64, more: usize) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let before = client.answers;
+        // Which bytes were written is not known, but there are not more of them than all that is held.
+        client.answers = (before + more).min(client.connection.held());
+        self.processes.change_answers(client.peer, before, client.answers);
+        let peer = client.peer;
+        self.let_on(peer);
+    }
+
+    /// Whoever has taken enough of its answers has its turn again.
+    pub(super) fn let_on(&mut self, peer: Peer) {
+        if !self.processes.has_to_read(peer) && self.line.let_on(peer) {
+            self.end_turn_later();
+        }
+    }
+
+    /// A client is gone.
+    pub(super) fn forget_process_of(&mut self, id: u64, client: &Client) {
+        let peer = client.peer;
+        if client.is_in_line {
+            self.line.remove(peer, id);
+        }
+        if client.is_marked {
+            self.to_serve.remove(peer, id);
+        }
+        self.processes.change_answers(peer, client.answers, 0);
+        self.processes.remove(peer, client.standing);
+        self.let_on(peer);
     }
 
     /// Some rows of a list.
@@ -97,10 +269,104 @@ impl Front {
         true
     }
 
+    /// The same for an answer that is given when all is over.
+    pub(super) fn owe_farewell(&mut self, id: u64, ticket: u64) -> bool {
+        let is_owed = self.owe(id, ticket);
+        if is_owed {
+            self.farewells.insert((id, ticket));
+        }
+        is_owed
+    }
+
     /// Takes note that this request is answered.
     pub(super) fn settle(&mut self, id: u64, ticket: u64) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.owed.remove(&ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOG: Peer = Peer::Process(1);
+    const POLITE: Peer = Peer::Process(2);
+    const ITS_CONNECTION: u64 = 1_000_000;
+
+    fn ready(_: Peer) -> bool {
+        false
+    }
+
+    /// How many requests of a process with so many connections, each of which has always more to say, are handled before
+    /// somebody is heard who comes when they are all in line; and how many turns of the loop that takes.
+    fn requests_before(connections: u64) -> (usize, usize) {
+        let mut line = Line::default();
+        (0..connections).for_each(|id| line.push(HOG, id));
+        line.push(POLITE, ITS_CONNECTION);
+        let (mut handled, mut turns) = (0, 1);
+        let mut left = REQUESTS_PER_TURN;
+        while let Some(id) = line.pop(ready) {
+            if id == ITS_CONNECTION {
+                break;
+            }
+            handled += REQUESTS_PER_CALL_MAX;
+            line.push(HOG, id);
+            left = left.saturating_sub(REQUESTS_PER_CALL_MAX);
+            if left == 0 {
+                (turns, left) = (turns + 1, REQUESTS_PER_TURN);
+            }
+        }
+        (handled, turns)
+    }
+
+    #[test]
+    fn however_many_connections_a_process_has_another_waits_for_one_of_them_only() {
+        for connections in [1, 150, 900] {
+            assert_eq!(requests_before(connections), (REQUESTS_PER_CALL_MAX, 1), "{connections} connections");
+        }
+    }
+
+    #[test]
+    fn the_connections_of_a_process_take_turns() {
+        let mut line = Line::default();
+        for id in 0..3 {
+            line.push(HOG, id);
+        }
+        let mut order = Vec::new();
+        for _ in 0..7 {
+            let id = line.pop(ready).unwrap();
+            order.push(id);
+            line.push(HOG, id);
+        }
+        assert_eq!(order, [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn who_is_held_back_is_passed_over_until_it_is_let_on() {
+        let mut line = Line::default();
+        line.push(HOG, 1);
+        line.push(POLITE, 2);
+        assert_eq!(line.pop(|peer| peer == HOG), Some(2));
+        line.push(HOG, 3);
+        assert!(!line.is_due() && line.pop(ready).is_none());
+        line.remove(HOG, 1);
+        assert!(line.let_on(HOG) && !line.let_on(HOG) && line.is_due());
+        assert_eq!((line.pop(ready), line.pop(ready)), (Some(3), None));
+    }
+
+    #[test]
+    fn a_process_whose_connections_are_gone_holds_nobody_up() {
+        let mut line = Line::default();
+        line.push(HOG, 0);
+        line.remove(HOG, 0);
+        assert!(!line.is_due(), "or the loop would go around for nobody");
+        line.push(HOG, 1);
+        line.push(POLITE, 2);
+        line.remove(HOG, 1);
+        assert_eq!((line.pop(ready), line.pop(ready)), (Some(2), None));
+        line.push(HOG, 3);
+        assert_eq!((line.pop(ready), line.pop(ready)), (Some(3), None));
+        assert!(line.connections.is_empty() && line.processes.is_empty() && line.len() == 0);
     }
 }

@@ -36,6 +36,9 @@ pub struct Confinement {
     pub file_mode_mask: u32,
     /// The cores that it may run on, in the kernel's words: "0-3,7".
     pub cores: String,
+    /// Whether it has CAP_SYS_PTRACE, with which it can read and change every process: workers of root do, unless their
+    /// program gives it up.
+    pub can_trace: bool,
     /// The mode of system call filters: 0 for none, 2 for a program that looks at each call.
     pub seccomp: u32,
 }
@@ -104,8 +107,16 @@ fn parse(status: &str, limits: &str, stat: &str, oom_score_adj: &str) -> Option<
         memory_limit: hard_limit(limits, "Max address space")?,
         file_mode_mask: u32::from_str_radix(status_field(status, "Umask")?, 8).ok()?,
         cores: status_field(status, "Cpus_allowed_list")?.to_owned(),
+        can_trace: can_trace(status_field(status, "CapEff")?)?,
         seccomp: status_field(status, "Seccomp")?.parse().ok()?,
     })
+}
+
+/// "000001ffffffffff": a bit for each capability (linux/capability.h).
+fn can_trace(capabilities: &str) -> Option<bool> {
+    const CAP_SYS_PTRACE: u32 = 19;
+    let capabilities = u64::from_str_radix(capabilities, 16).ok()?;
+    Some(capabilities >> CAP_SYS_PTRACE & 1 == 1)
 }
 
 /// "Umask:\t0022".
@@ -137,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
     use std::process::{Child, Command, Stdio};
 
-    const STATUS: &str = "Name:\tsh\nUmask:\t0077\nState:\tS (sleeping)\nNoNewPrivs:\t1\nSeccomp:\t0\n\
+    const STATUS: &str = "Name:\tsh\nUmask:\t0077\nState:\tS (sleeping)\nCapEff:\t00000000a80425fb\nNoNewPrivs:\t1\nSeccomp:\t0\n\
         Cpus_allowed:\t3\nCpus_allowed_list:\t0-1\n";
     const LIMITS: &str = "\
 Limit                     Soft Limit           Hard Limit           Units     
@@ -168,6 +179,7 @@ Max address space         1073741824           2147483648           bytes
             memory_limit: Some(2 << 30),
             file_mode_mask: 0o077,
             cores: "0-1".to_owned(),
+            can_trace: false,
             seccomp: 0,
         };
         assert_eq!(confined(), expected);
@@ -187,6 +199,15 @@ Max address space         1073741824           2147483648           bytes
         }
         let unwished = Confinement { nice: 0, oom_score_adj: 0, file_mode_mask: 0, ..confined() };
         assert_eq!(unwished.tier(), Some(0));
+    }
+
+    #[test]
+    fn who_can_trace_others_is_known_by_a_capability() {
+        for (capabilities, expected) in
+            [("0", Some(false)), ("80000", Some(true)), ("000001ffffffffff", Some(true)), ("x", None)]
+        {
+            assert_eq!(can_trace(capabilities), expected, "{capabilities}");
+        }
     }
 
     #[test]

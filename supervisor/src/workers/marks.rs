@@ -116,24 +116,37 @@ mod tests {
         }
     }
 
+    fn in_time(condition: impl Fn() -> bool) -> bool {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !condition() {
+            if std::time::Instant::now() > deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    fn seen_in_time(pid: u32) -> Option<Mark> {
+        in_time(|| Mark::of_process(pid).is_some());
+        Mark::of_process(pid)
+    }
+
     #[test]
     fn the_mark_is_seen_in_the_environment_and_stays_in_the_limit_when_that_is_gone() {
         let mark = marks().of_worker(12);
         let variable =
             |command: &mut Command| command.env(MARK_VARIABLE, mark.number().to_string()).spawn().unwrap();
         let by_environment = variable(Command::new("sleep").arg("600"));
-        assert_eq!(Mark::of_process(by_environment.id()), Some(mark));
+        // A process that was started now is itself before the kernel shows its environment.
+        assert_eq!(seen_in_time(by_environment.id()), Some(mark));
         let limit = format!("--locks={0}:{0}", mark.number());
         let mut command = Command::new("prlimit");
         command.args([&limit, "env", "-i", "/bin/sleep", "600"]).stdout(std::process::Stdio::piped());
         let by_limit = command.spawn().unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        let is_there = || fs::read_to_string(format!("/proc/{}/comm", by_limit.id())).unwrap() == "sleep\n";
-        while !is_there() {
-            assert!(std::time::Instant::now() < deadline, "it does not become what it is to be");
-            std::thread::yield_now();
-        }
-        assert_eq!(Mark::of_process(by_limit.id()), Some(mark));
+        let is_sleep = || fs::read_to_string(format!("/proc/{}/comm", by_limit.id())).unwrap() == "sleep\n";
+        assert!(in_time(is_sleep), "it does not become what it is to be");
+        assert_eq!(seen_in_time(by_limit.id()), Some(mark));
         [by_environment, by_limit].into_iter().for_each(end);
     }
 

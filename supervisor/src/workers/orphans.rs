@@ -2,12 +2,14 @@
 //! lost the parent-death signal at their fork, and there is no subreaper any more. The next supervisor finds them by
 //! the mark of the generation that every worker passes on without knowing it, or by the generation's name in the
 //! environment. `marks.rs` says who is not found.
+//!
+//! Whose user a process is does not matter: a worker that changes its user loses the parent-death signal by it, so it
+//! is the one that needs to be found most. Whoever may not be killed by us is refused to us by the kernel.
 
-use super::confinement::status_field;
 use super::marks::{Mark, Marks};
 use super::wait::wait_for;
 use rustix::event::PollFlags;
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -42,8 +44,8 @@ pub struct Killed {
     pub is_all: bool,
 }
 
-/// Kills all processes of this user that bear `generation`, but not this one, and waits until they are gone, for at
-/// most 4 seconds. None bears a name that is no generation's.
+/// Kills all processes that bear `generation` and that this one may kill, of whatever user, but not this one, and
+/// waits until they are gone, for at most 4 seconds. None bears a name that is no generation's.
 ///
 /// For the start of a supervisor, before it has a loop: it looks at every process of the system and waits.
 pub fn kill_generation(generation: &str) -> Killed {
@@ -87,7 +89,7 @@ fn kill_all_with(signs: &Signs) -> Vec<OwnedFd> {
 /// The descriptor comes first: if the process ends and the number goes to another one before its signs are read, the
 /// signal goes to the one that has ended, and nowhere.
 fn kill_if_with(pid: u32, signs: &Signs) -> Option<OwnedFd> {
-    if pid == std::process::id() || !belongs_to_us(pid) {
+    if pid == std::process::id() {
         return None;
     }
     let pidfd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
@@ -95,13 +97,6 @@ fn kill_if_with(pid: u32, signs: &Signs) -> Option<OwnedFd> {
     let has_ended = || wait_for(&pidfd, PollFlags::IN, Duration::ZERO);
     let is_found = signs.are_of(pid) && !has_ended();
     (is_found && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
-}
-
-/// Hidden processes belong to root, for those who look: the user in the status is who it really is.
-fn belongs_to_us(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let real = status_field(&status, "Uid").and_then(|users| users.split_whitespace().next()?.parse().ok());
-    real == Some(geteuid().as_raw())
 }
 
 /// Empty for a process that is ending.
@@ -192,6 +187,26 @@ mod tests {
         let mut said = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
         assert_eq!(kill_generation(&generation).count, 1);
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+    }
+
+    /// The kernel takes the parent-death signal from a process that changes its user.
+    #[test]
+    fn who_has_become_another_user_is_found_too() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can become another user, and kill one");
+            return;
+        }
+        let generation = new_generation().unwrap();
+        let mark = Marks::of(&generation).unwrap().of_worker(3).number();
+        let script = format!(
+            "exec prlimit --locks={mark}:{mark} setpriv --reuid 65534 --regid 65534 --clear-groups \
+             env -i /bin/sh -c 'echo ready; exec sleep 600'"
+        );
+        let mut child = start("", &script);
+        let mut said = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(kill_generation(&generation), Killed { count: 1, is_all: true });
         assert_eq!(child.wait().unwrap().signal(), Some(9));
     }
 

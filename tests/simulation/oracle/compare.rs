@@ -21,7 +21,7 @@ impl Oracle {
         self.compare_shares(now)?;
         self.compare_books(core)?;
         self.compare_memory(core)?;
-        self.compare_promises(core)?;
+        self.compare_promises(event, actions, core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
         // A tick may have brought about something that is due at once, but not again and again.
@@ -60,6 +60,9 @@ impl Oracle {
             // What a worker has may have been answered in time, until all that came is told and the tick follows.
             let is_certain = book.holder.is_none() || matches!(event, Event::Tick);
             demand(!is_certain || !book.is_late(now), "O2", || format!("{id} lives on after its deadline"))?;
+            demand(book.holder.is_some() || !book.is_abandoned, "O19", || {
+                format!("{id} waits, and nobody wants it")
+            })?;
             let is_held = core.jobs().get(*id).map(|job| job.state.is_with_a_worker());
             demand(is_held == Some(book.holder.is_some()), "O1", || format!("{id} is not with {book:?}"))?;
             let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);

@@ -5,10 +5,13 @@ use crate::script::FakeTask;
 use offload_core::action::Ended;
 use offload_core::event::{Event, JobRequest};
 use offload_core::ids::{JobId, Mono, Ticket, WorkerId};
-use offload_core::kept::Owner;
 use offload_core::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// So many workers, and the first one before them, end before they have started a job until it may be given up.
+const HOPELESS_AFTER: u32 = 12;
 
 /// How a run really ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +30,6 @@ pub(super) struct JobBook {
     /// Length of its checkpoint.
     pub(super) checkpoint: u64,
     pub(super) client: String,
-    pub(super) owner: Owner,
     pub(super) deadline: Option<Mono>,
     timeout: Duration,
     /// Most attempts, if the submitter said so, and otherwise, if it may be run again.
@@ -49,6 +51,8 @@ pub(super) struct JobBook {
     pub(super) is_suspect: bool,
     /// Workers in a row that had nothing else and ended before they had started it.
     pub(super) unstarted: u32,
+    /// Nobody wants it any more.
+    pub(super) is_abandoned: bool,
     /// It runs in steps, and its worker promised that it may be lost.
     pub(super) lets_others_in: bool,
     /// It was really run by a process that did not promise that it may be run twice.
@@ -65,8 +69,8 @@ pub(super) struct JobBook {
     pub(super) heard_at: Mono,
     /// How often it was given back in the middle, as was wanted.
     pub(super) yields: u32,
-    /// How often a worker ended while it ran there and was not suspended.
-    pub(super) crashes: u32,
+    /// The numbers of the attempts whose workers ended while it ran there, was not suspended, and was the reason.
+    blamed: BTreeSet<u32>,
     /// A worker that breaks rules had it: what was said of it since is not known to be true.
     pub(super) is_doubtful: bool,
     outcome: Option<OutcomeCode>,
@@ -116,7 +120,7 @@ impl JobBook {
     pub(super) fn lose(&mut self, jobs: usize, is_because_of_another: bool) {
         let has_started = self.running_since.is_some();
         let is_innocent = self.suspended_since.is_some() || is_because_of_another;
-        self.crashes += u32::from(has_started && !is_innocent);
+        self.blamed.extend((has_started && !is_innocent).then_some(self.starts));
         self.innocent_losses += u32::from(has_started && is_innocent);
         self.unstarted += u32::from(!has_started && jobs == 1);
         self.is_suspect = true;
@@ -242,7 +246,6 @@ impl Oracle {
             bytes: request.input_bytes,
             checkpoint: 0,
             client: request.client,
-            owner: request.owner,
             deadline: request.deadline.map(|deadline| now + deadline),
             timeout: request.timeout.unwrap_or(self.config.run_timeout),
             asked: request.attempts,
@@ -257,6 +260,7 @@ impl Oracle {
             running_since: None,
             is_suspect: false,
             unstarted: 0,
+            is_abandoned: false,
             lets_others_in: false,
             ran_once: false,
             goes_on: false,
@@ -265,7 +269,7 @@ impl Oracle {
             stood_still: Duration::ZERO,
             heard_at: now,
             yields: 0,
-            crashes: 0,
+            blamed: BTreeSet::new(),
             is_doubtful: false,
             outcome: None,
         }
@@ -353,6 +357,7 @@ impl Oracle {
         if let (OutcomeCode::Ok, Event::Finished { output_bytes, .. }) = (ended.outcome, event) {
             self.memory.returned(&self.jobs[&id].client, *output_bytes);
         }
+        self.note_last_test(now, id);
         self.live.remove(&id);
         *self.ended.entry(ended.outcome).or_default() += 1;
         self.jobs.entry(id).and_modify(|book| book.outcome = Some(ended.outcome));
@@ -373,13 +378,46 @@ impl Oracle {
         demand(!is_blamed || (ended.attempts > 0 && is_named), "O15", || {
             format!("{} is blamed for no attempt: {ended:?}", ended.job)
         })?;
+        // Whatever ended its time: the limit of its runs, or its deadline. If its worker has ended, that is what it has lost.
+        let runs =
+            book.running_since.is_some() && book.holder.is_some_and(|worker| !self.gone.contains(&worker));
+        let ran_out = ended.outcome == OutcomeCode::Timeout && runs;
+        let names_it =
+            named.is_some_and(|lost| (lost.attempt, lost.code) == (ended.attempts, OutcomeCode::Timeout));
+        demand(!ran_out || book.is_doubtful || names_it, "O15", || {
+            format!("{} ran when its time was up, and that names no attempt: {ended:?}", ended.job)
+        })?;
         let ran = book.running_since.is_some() && book.suspended_since.is_none();
         let was_there = named.and_then(|lost| lost.place).map(|place| place.worker) == book.holder;
         demand(!is_blamed || book.is_doubtful || (ran && was_there), "O15", || {
             format!("{} is blamed and did not run there: {ended:?}\n{book:?}", ended.job)
         })?;
         let unstarted = ended.lost.iter().find(|lost| lost.is_blamed && lost.attempt == 0);
-        demand(unstarted.is_none(), "O15", || format!("{} is blamed unstarted: {unstarted:?}", ended.job))
+        demand(unstarted.is_none(), "O15", || format!("{} is blamed unstarted: {unstarted:?}", ended.job))?;
+        self.judge_lost(ended, book)
+    }
+
+    /// Only the job that ran is blamed for the end of a worker, and not if that was for another one. One that was
+    /// suspended is innocent. So it is told of each attempt that was lost, whatever the outcome.
+    fn judge_lost(&self, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
+        let holder = book.holder.and_then(|worker| self.workers.get(&worker));
+        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job);
+        let is_guilty = |attempt: u32| match book.running_since.is_some() && attempt == book.starts {
+            true => book.suspended_since.is_none() && !is_for_another,
+            false => book.blamed.contains(&attempt),
+        };
+        let mut started = ended.lost.iter().filter(|lost| lost.attempt > 0);
+        let wrong = started.find(|lost| lost.is_blamed != is_guilty(lost.attempt));
+        demand(book.is_doubtful || wrong.is_none(), "O15", || {
+            format!("{}, to be blamed for {:?}, has lost {wrong:?}\n{book:?}", ended.job, book.blamed)
+        })
+    }
+
+    /// Whether so many workers have ended before they had started a job, with the one that has just ended, that it may be
+    /// given up.
+    fn is_hopeless(&self, book: &JobBook) -> bool {
+        let tests = if self.is_draining { 1 } else { HOPELESS_AFTER };
+        book.is_doubtful || (book.running_since.is_none() && book.unstarted > tests - 1)
     }
 
     /// Whether what really happened allows this outcome at this event.
@@ -411,7 +449,7 @@ impl Oracle {
                     && (book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped)
             }
             (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
-            (OutcomeCode::Cancelled, _) => self.is_stopping,
+            (OutcomeCode::Cancelled, _) => self.is_stopping || (is_free && book.is_abandoned),
             (OutcomeCode::WorkerCrashed, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;
                 is_its_exit && was_lost && (book.is_doubtful || (book.allowed() == 1 && !is_innocent))
@@ -422,7 +460,7 @@ impl Oracle {
             }
             (OutcomeCode::Poison, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;
-                let is_blamed = !is_innocent && book.crashes + 1 >= book.allowed();
+                let is_blamed = !is_innocent && book.blamed.len() + 1 >= book.allowed() as usize;
                 let is_often = ended.attempts >= book.allowed() && is_blamed && book.allowed() > 1;
                 is_its_exit && was_lost && (is_often || book.is_doubtful)
             }
@@ -431,7 +469,8 @@ impl Oracle {
                 is_its_exit && was_lost && is_last && is_for_another
             }
             (OutcomeCode::Unavailable, _) => {
-                is_free && self.programs.iter().any(|program| program.may_refuse(self.least_restarts))
+                let no_worker = self.programs.iter().any(|program| program.may_refuse(self.least_restarts));
+                is_free && (no_worker || (is_its_exit && self.is_hopeless(book)))
             }
             (OutcomeCode::UnknownTask, _) => is_free && self.is_unknown(&book.task),
             (OutcomeCode::BadRequest, _) => is_free,

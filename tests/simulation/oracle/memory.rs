@@ -99,9 +99,11 @@ impl Oracle {
         client.is_empty() || is_idle || own + 2 * output < free
     }
 
-    /// Whether nothing in the ledger keeps this job from being started.
+    /// Whether nothing in the ledger keeps this job from being started. What a client holds is rounded up there.
     pub(super) fn must_start(&self, id: JobId) -> bool {
-        self.may_start(&self.jobs[&id].client, &self.memory.expected, self.memory.longest)
+        let client = &self.jobs[&id].client;
+        let own = of(&self.memory.outgoing, client) + of(&self.memory.expected, client);
+        self.may_start(client, &self.memory.expected, self.memory.longest + own.div_ceil(16))
     }
 
     pub(super) fn judge_start(&self, id: JobId) -> Result<(), Failure> {

@@ -19,8 +19,10 @@
 //! | O16 | what is held is on the account of whoever it is held for; nobody is let in or started beyond his share |
 //! | O17 | a key, a result that nobody has taken and a dead letter are there until their time is over, and no longer |
 //! | O18 | each reload is answered once, when all have the version that they should; nobody is harmed by it |
+//! | O19 | what nobody wants does not wait; what no worker lives to start is given up after so many tests, or by a drain |
 //! | O15 | nobody is accused of what he has not done, and who has done it is ended: an outcome that blames names an attempt |
-//! |     | of that very job, which ran on that worker when it ended; after a death its jobs are with no others |
+//! |     | of that very job, which ran on that worker when it ended; of the attempts that were lost those are blamed that |
+//! |     | ran, and not those that were suspended, whatever the outcome; after a death its jobs are with no others |
 
 mod compare;
 mod jobs;

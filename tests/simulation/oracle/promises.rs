@@ -19,10 +19,13 @@ pub(super) struct PromiseBooks {
     /// What has to be released by this event, and has not been.
     due: BTreeSet<JobId>,
     letters_due: BTreeSet<JobId>,
+    /// Jobs that were held back after the event before.
+    held: BTreeSet<JobId>,
 }
 
 #[derive(Debug)]
 struct PromiseBook {
+    client: String,
     owner: Owner,
     key: Option<Key>,
     task: String,
@@ -30,14 +33,25 @@ struct PromiseBook {
     /// Once the job has ended.
     until: Option<Mono>,
     /// Somebody waits for it, and there is no key.
-    is_taken_at_once: bool,
+    is_awaited: bool,
 }
 
 #[derive(Debug)]
 struct LetterBook {
-    owner: Owner,
+    client: String,
     bytes: u64,
     until: Mono,
+}
+
+/// Whether somebody who has so much may have so much more, where there is so much in all: as much as is left free then,
+/// or anything where there is nothing.
+fn fits((own, all): (u64, u64), more: u64, limit: u64) -> bool {
+    all + more <= limit && (all == 0 || own + more <= limit - all - more)
+}
+
+/// A limit, less one part in so many.
+fn part(limit: u64, less: u64) -> u64 {
+    limit - limit.checked_div(less).unwrap_or(0)
 }
 
 fn sum_of(bytes: impl Iterator<Item = u64>) -> Sum {
@@ -45,8 +59,15 @@ fn sum_of(bytes: impl Iterator<Item = u64>) -> Sum {
 }
 
 impl PromiseBooks {
-    fn kept_for(&self, owner: &Owner) -> Sum {
-        sum_of(self.promises.values().filter(|book| book.owner == *owner).map(|book| book.bytes))
+    fn kept_for(&self, client: &str) -> Sum {
+        sum_of(self.promises.values().filter(|book| book.client == client).map(|book| book.bytes))
+    }
+
+    /// The same of jobs that have ended.
+    fn kept_of_ended(&self, client: Option<&str>) -> u64 {
+        let ended = self.promises.values().filter(|book| book.until.is_some());
+        let whose = ended.filter(|book| client.is_none_or(|client| book.client == client));
+        whose.map(|book| book.bytes).sum()
     }
 
     fn kept(&self) -> Sum {
@@ -69,6 +90,13 @@ impl PromiseBooks {
     }
 }
 
+impl PromiseBooks {
+    /// Whether something was promised of this job.
+    pub(super) fn has(&self, job: JobId) -> bool {
+        self.promises.contains_key(&job)
+    }
+}
+
 impl Oracle {
     /// Whether the key stands for a job already, and for the same.
     pub(super) fn known(&self, request: &JobRequest) -> Option<(JobId, bool)> {
@@ -80,14 +108,16 @@ impl Oracle {
         Some((*id, book.key.as_ref() == Some(key) && book.task == request.task))
     }
 
-    /// Whether another promise has no room among those of its owner, and among all; none if none is asked for.
+    /// Whether another promise has no room in its client's share, or among all; neither if none is asked for.
     pub(super) fn is_full_of_promises(&self, request: &JobRequest) -> (bool, bool) {
         if request.key.is_none() && !request.keeps_output {
             return (false, false);
         }
-        let (own, all) = (self.promises.kept_for(&request.owner).bytes, self.promises.kept().bytes);
-        let config = &self.config;
-        (own + PROMISE_BYTES > config.max_kept_bytes / 2, all + PROMISE_BYTES > config.max_kept_bytes)
+        let (own, all) = (self.promises.kept_for(&request.client).bytes, self.promises.kept().bytes);
+        let limit = self.config.max_kept_bytes;
+        let has_room_for_others = fits((0, all), PROMISE_BYTES, limit);
+        let is_full = !fits((own, all), PROMISE_BYTES, limit);
+        (is_full && has_room_for_others, is_full && !has_room_for_others)
     }
 
     pub(super) fn promise(&mut self, id: JobId, request: &JobRequest) {
@@ -95,12 +125,13 @@ impl Oracle {
             return;
         }
         let book = PromiseBook {
+            client: request.client.clone(),
             owner: request.owner.clone(),
             key: request.key.clone(),
             task: request.task.clone(),
             bytes: PROMISE_BYTES,
             until: None,
-            is_taken_at_once: false,
+            is_awaited: false,
         };
         self.promises.promises.insert(id, book);
     }
@@ -120,7 +151,12 @@ impl Oracle {
             }
             Event::Awaited { job } => {
                 if let Some(book) = books.promises.get_mut(job) {
-                    book.is_taken_at_once = book.key.is_none();
+                    book.is_awaited = book.key.is_none();
+                }
+            }
+            Event::Abandoned { job } => {
+                if let Some(book) = books.promises.get_mut(job) {
+                    book.is_awaited = false;
                 }
             }
             Event::LetterDropped { job } if !books.letters_due.contains(job) => {
@@ -159,8 +195,8 @@ impl Oracle {
         let id = ended.job;
         let is_ending = self.is_ending();
         let kept = self.promises.kept().bytes;
-        let owner = self.promises.promises.get(&id).map(|book| book.owner.clone()).unwrap_or_default();
-        let own = self.promises.kept_for(&owner).bytes;
+        let client = self.promises.promises.get(&id).map(|book| book.client.clone()).unwrap_or_default();
+        let own = self.promises.kept_for(&client).bytes;
         let output = match event {
             Event::Finished { output_bytes, job, .. } if *job == id && ended.outcome == OutcomeCode::Ok => {
                 *output_bytes
@@ -177,14 +213,13 @@ impl Oracle {
             if book.key.is_some() { config.keep_keys.max(config.keep_results) } else { config.keep_results };
         book.until = Some(now + time);
         let more = ended.text_bytes() + output;
-        let lacks_room = own + more > config.max_kept_bytes / 2 || kept + more > config.max_kept_bytes;
-        if ended.keep == Keep::Promised {
-            book.bytes = PROMISE_BYTES + more;
-        }
+        let lacks_room = !fits((own, kept), more, config.max_kept_bytes);
+        let output = if ended.keep == Keep::Promised { output } else { 0 };
+        book.bytes = PROMISE_BYTES + ended.text_bytes() + output;
         let is_kept = match ended.keep {
             Keep::AsCourtesy => false,
-            Keep::Promised => !(book.is_taken_at_once && lacks_room),
-            Keep::WithoutOutput => (book.is_taken_at_once || is_ending) && lacks_room,
+            Keep::Promised => true,
+            Keep::WithoutOutput => is_ending && lacks_room,
         };
         demand(is_kept, "O17", || format!("{id} is not kept as was promised: {:?}", ended.keep))
     }
@@ -196,21 +231,17 @@ impl Oracle {
             return demand(ended.outcome != OutcomeCode::Poison, "O17", || format!("no letter of {id}"));
         };
         let book = &self.jobs[&id];
-        let (owner, input) = (book.owner.clone(), book.bytes);
+        let (client, input) = (book.client.clone(), book.bytes);
         let message = ended.error.as_ref().map_or("", |error| &error.message);
         let added = message.find("; it").map_or(0, |at| message.len() - at) as u64;
         let record = PROMISE_BYTES + ended.text_bytes() - added;
         let all = sum_of(self.promises.letters.values().map(|book| book.bytes));
-        let of_owner = self.promises.letters.values().filter(|book| book.owner == owner);
-        let own = sum_of(of_owner.map(|book| book.bytes));
-        let (count, bytes) = (self.config.max_dead_letters, self.config.max_dead_bytes);
-        let fits = |more: u64| {
-            own.count < count.div_ceil(4)
-                && own.bytes + more <= bytes / 4
-                && all.count < count
-                && all.bytes + more <= bytes
-        };
-        let expected = match (fits(record + input), fits(record)) {
+        let of_client = self.promises.letters.values().filter(|book| book.client == client);
+        let own = sum_of(of_client.map(|book| book.bytes));
+        let (count, bytes) = (self.config.max_dead_letters as u64, self.config.max_dead_bytes);
+        let has_place = fits((own.count as u64, all.count as u64), 1, count);
+        let has_room = |more: u64| has_place && fits((own.bytes, all.bytes), more, bytes);
+        let expected = match (has_room(record + input), has_room(record)) {
             (true, _) => LetterKept::Whole,
             (false, true) => LetterKept::WithoutInput,
             (false, false) => LetterKept::Not,
@@ -218,7 +249,7 @@ impl Oracle {
         let until = now + self.config.keep_dead_letters;
         if letter != LetterKept::Not {
             let bytes = record + if letter == LetterKept::Whole { input } else { 0 };
-            self.promises.letters.insert(id, LetterBook { owner, bytes, until });
+            self.promises.letters.insert(id, LetterBook { client, bytes, until });
         }
         demand(letter == expected, "O17", || {
             format!("the letter of {id} is kept: {letter:?}, not {expected:?}")
@@ -231,21 +262,60 @@ impl Oracle {
         demand(!is_over, "O16", || format!("{id} is given out and there is no room for its output"))
     }
 
-    /// Whether the job's output is to be kept, and what is kept is over its limit less one part in so many.
+    /// Whether the job's output is to be kept, and what is kept is over its limits less one part in so many.
     fn is_over_its_room(&self, id: JobId, less: u64) -> bool {
-        let books = &self.promises;
-        let Some(book) = books.promises.get(&id).filter(|book| !book.is_taken_at_once) else { return false };
-        let part = |limit: u64| limit - limit.checked_div(less).unwrap_or(0);
-        let kept_of_ended = |of: Option<&Owner>| {
-            let ended = books.promises.values().filter(|book| book.until.is_some());
-            let whose = ended.filter(|book| of.is_none_or(|owner| book.owner == *owner));
-            whose.map(|book| book.bytes).sum::<u64>()
-        };
-        let most = self.config.max_kept_bytes;
-        kept_of_ended(Some(&book.owner)) > part(most / 2) || kept_of_ended(None) > part(most)
+        self.is_over_its_share(id, less) || self.is_over_all(id, less)
     }
 
-    pub(super) fn compare_promises(&self, core: &Core) -> Result<(), Failure> {
+    fn is_over_its_share(&self, id: JobId, less: u64) -> bool {
+        let Some(book) = self.promises.promises.get(&id).filter(|book| !book.is_awaited) else {
+            return false;
+        };
+        let all = self.promises.kept_of_ended(None);
+        let free = self.config.max_kept_bytes.saturating_sub(all);
+        self.promises.kept_of_ended(Some(&book.client)) > part(free, less)
+    }
+
+    fn is_over_all(&self, id: JobId, less: u64) -> bool {
+        let is_kept = self.promises.promises.contains_key(&id);
+        is_kept && self.promises.kept_of_ended(None) > part(self.config.max_kept_bytes, less)
+    }
+
+    /// Who has jobs that were held back before this event and after it, for want of room in his share, has started none
+    /// that is kept as well, unless something was released or the limits have changed: then there may have been room
+    /// meanwhile.
+    fn demand_none_was_passed(
+        &mut self,
+        event: &Event,
+        actions: &[Action],
+        core: &Core,
+    ) -> Result<(), Failure> {
+        let held = |id: &JobId| core.jobs().get(*id).is_some_and(|job| job.state == JobState::Held);
+        let held: BTreeSet<JobId> = self.live.iter().copied().filter(held).collect();
+        let before = std::mem::replace(&mut self.promises.held, held);
+        let was_released = actions.iter().any(|action| matches!(action, Action::Release { .. }));
+        if was_released || matches!(event, Event::Configure(_)) || self.is_ending() {
+            return Ok(());
+        }
+        let waits: Vec<JobId> = self.promises.held.intersection(&before).copied().collect();
+        for action in actions {
+            let Action::Run { job, .. } = action else { continue };
+            let Some(book) = self.promises.promises.get(job) else { continue };
+            let is_passed =
+                |id: &&JobId| self.promises.promises.get(*id).is_some_and(|held| held.client == book.client);
+            let passed = waits.iter().find(is_passed).filter(|_| self.is_over_its_share(*job, 8));
+            demand(passed.is_none(), "O9", || format!("{job} has passed {passed:?}, which is held back"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn compare_promises(
+        &mut self,
+        event: &Event,
+        actions: &[Action],
+        core: &Core,
+    ) -> Result<(), Failure> {
+        self.demand_none_was_passed(event, actions, core)?;
         let books = &self.promises;
         demand(books.due.is_empty(), "O17", || format!("kept beyond its time: {:?}", books.due))?;
         demand(books.letters_due.is_empty(), "O17", || "letters are kept beyond their time".to_owned())?;
@@ -255,8 +325,8 @@ impl Oracle {
             demand(core.promises().kept_until(*job) == book.until, "O17", || {
                 format!("{job} is kept until {:?}: {book:?}", core.promises().kept_until(*job))
             })?;
-            let (here, there) = (books.kept_for(&book.owner), core.promises().kept().of(&book.owner));
-            demand(here == there, "O17", || format!("{here:?} of {}, not {there:?}", book.owner))?;
+            let (here, there) = (books.kept_for(&book.client), core.promises().kept().of(&book.client));
+            demand(here == there, "O17", || format!("{here:?} of {}, not {there:?}", book.client))?;
         }
         let (here, there) =
             (sum_of(books.letters.values().map(|book| book.bytes)), core.letters().kept().all());

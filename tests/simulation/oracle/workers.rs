@@ -152,6 +152,16 @@ impl Oracle {
             Event::Cancel { job } if self.live.contains(job) => {
                 return Duty::End(*job, OutcomeCode::Cancelled);
             }
+            Event::Abandoned { job } if !self.promises.has(*job) && self.live.contains(job) => {
+                let book = self.jobs.get_mut(job).expect("it lives");
+                book.is_abandoned = true;
+                if book.holder.is_none() {
+                    return Duty::End(*job, OutcomeCode::Cancelled);
+                }
+            }
+            Event::Awaited { job } => {
+                self.jobs.entry(*job).and_modify(|book| book.is_abandoned = false);
+            }
             Event::Hello { worker, tasks } => return self.hello(now, *worker, tasks, is_honest),
             Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),
             Event::Finished { worker, job, .. } => {
@@ -165,6 +175,7 @@ impl Oracle {
                 return self.ran(now, *worker, *job, is_honest, code);
             }
             Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
+            Event::Violation { worker, .. } if self.sends_nonsense_at_its_end(*worker) => {}
             Event::Violation { worker, .. } | Event::Unfit { worker, .. } => return self.lied(*worker),
             Event::Closed { worker } => {
                 if let Some(book) = self.workers.get_mut(worker) {
@@ -207,7 +218,7 @@ impl Oracle {
             }
             Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
             Event::Held { .. } | Event::Released { .. } => {}
-            Event::Awaited { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
+            Event::Abandoned { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
         }
         Duty::Nothing
     }
@@ -357,6 +368,13 @@ impl Oracle {
         self.lied(worker)
     }
 
+    /// What is no message says nothing that could be false: where a worker is ended for one job already, all that is known
+    /// of the others stays known.
+    fn sends_nonsense_at_its_end(&mut self, worker: WorkerId) -> bool {
+        let book = self.workers.get_mut(&worker).filter(|book| book.is_ended_for_a_job && book.is_leaving);
+        book.map(|book| book.is_liar = true).is_some()
+    }
+
     /// A worker has said what no honest one says: from now on its jobs are in doubt, and it must go unless it goes.
     fn lied(&mut self, worker: WorkerId) -> Duty {
         let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
@@ -422,6 +440,17 @@ impl Oracle {
                 let is_done = |action: &Action| matches!(action, Action::Kill { worker, how: Kill::Kill } if *worker == id);
                 demand(actions.iter().any(is_done), "O15", || format!("{id} broke a rule and goes on"))
             }
+        }
+    }
+
+    /// A job ends with a worker that may have ended before it had started it, and not for the first time: then the others
+    /// of which that is so have to wait, as if it were there still.
+    pub(super) fn note_last_test(&mut self, now: Mono, id: JobId) {
+        let book = &self.jobs[&id];
+        let Some(holder) = book.holder.filter(|worker| self.gone.contains(worker)) else { return };
+        let may_be_test = book.is_doubtful || (book.running_since.is_none() && book.unstarted > 0);
+        if let Some(worker) = self.workers.get(&holder).filter(|_| may_be_test) {
+            self.programs[worker.program].perhaps_unstarted_at = Some(now);
         }
     }
 

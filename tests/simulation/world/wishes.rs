@@ -19,10 +19,14 @@ impl World {
                 Some(&job) => Event::Cancel { job },
                 None => return Ok(()),
             },
-            Wish::AwaitOf(wish) | Wish::CollectOf(wish) | Wish::DropLetterOf(wish) => {
+            Wish::AwaitOf(wish)
+            | Wish::AbandonOf(wish)
+            | Wish::CollectOf(wish)
+            | Wish::DropLetterOf(wish) => {
                 let Some(&job) = self.job_of.get(&wish) else { return Ok(()) };
                 match self.script.wishes[index].1 {
                     Wish::AwaitOf(_) => Event::Awaited { job },
+                    Wish::AbandonOf(_) => Event::Abandoned { job },
                     Wish::CollectOf(_) => Event::Collected { job },
                     _ => Event::LetterDropped { job },
                 }

@@ -1,10 +1,10 @@
 //! Orders of events that are rare and were once wrong.
 
 use offload_core::config::CoreConfig;
-use offload_core::event::Event;
+use offload_core::event::{Event, JobRequest};
 use offload_core::exit::Exit;
 use offload_core::ids::WorkerId;
-use offload_protocol::nouns::{Lane, OutcomeCode::*, TaskOffer};
+use offload_protocol::nouns::{FailureKind, Lane, OutcomeCode::*, TaskOffer, Usage};
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start, offers};
 
@@ -66,6 +66,28 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
     pool.exit(worker, Exit::Signal(9));
     assert_eq!(pool.outcome(third), Some(Indeterminate), "it ran, and has done nothing wrong");
     assert!(pool.ended[&third].lost.iter().all(|lost| !lost.is_blamed));
+}
+
+#[test]
+fn who_loses_a_run_because_of_another_job_does_not_pay_for_it_even_if_the_job_ends_so() {
+    let mut pool = PoolUnderTest::slots(1);
+    pool.workers_ignore_term();
+    let warm_up = pool.submit("charge");
+    pool.start(warm_up);
+    pool.finish_after(warm_up, Duration::from_micros(3));
+    let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
+    let by = |request: &mut JobRequest| request.client = "innocent".to_owned();
+    let [second, _] = [0; 2].map(|_| pool.submit_with("charge", by));
+    let used = |pool: &PoolUnderTest| pool.core.clients().find("innocent").map(|account| account.used);
+    let before = used(&pool).unwrap();
+    let worker = pool.start(first);
+    pool.wait(Duration::from_millis(2));
+    pool.start(second);
+    pool.wait(Duration::from_millis(100));
+    pool.exit(worker, Exit::Signal(9));
+    assert_eq!(pool.outcome(second), Some(Indeterminate));
+    let paid = Duration::from_nanos((used(&pool).unwrap() - before).max(0) as u64);
+    assert!(paid < Duration::from_millis(50), "{paid:?}");
 }
 
 #[test]
@@ -210,4 +232,35 @@ fn draining_has_an_end_even_if_a_job_has_none() {
     assert_eq!(pool.core.cut_short(), 1);
     pool.wait(pool.core.config().kill_grace);
     assert!(pool.is_over);
+}
+
+/// `team` is given back what it had paid for a worker that lives on, and is charged anew.
+#[test]
+fn a_client_with_jobs_is_never_forgotten_whatever_others_come_and_go() {
+    let config = CoreConfig { workers: 1, spares: 0, max_resting: 4, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    let by = |client: &str, request: &mut JobRequest| request.client = client.to_owned();
+    let first = pool.submit_with("charge", |request| by("team", request));
+    let worker = pool.start(first);
+    pool.event(Event::Cancel { job: first });
+    pool.wait(Duration::from_millis(20));
+    pool.event(Event::Failed {
+        worker,
+        job: first,
+        attempt: 1,
+        run: Duration::from_millis(20),
+        kind: FailureKind::AppError,
+        message: "cancelled".to_owned(),
+        usage: Usage::default(),
+    });
+    pool.workers.get_mut(&worker).unwrap().given.clear();
+    let second = pool.submit_with("charge", |request| by("team", request));
+    pool.start(second);
+    for number in 0..20 {
+        let once = pool.submit_with("charge", |request| by(&format!("once {number}"), request));
+        pool.event(Event::Cancel { job: once });
+    }
+    pool.finish(second);
+    assert_eq!(pool.core.ledger().of("").total(), 0);
+    assert_eq!(pool.core.ledger().of("team").total(), 10, "the output, until it is taken");
 }

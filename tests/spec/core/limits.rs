@@ -223,3 +223,15 @@ fn a_deadline_does_not_overtake_answers_that_came_in_time() {
     pool.event(Event::Tick);
     assert_eq!(jobs.map(|job| pool.outcome(job)), [Some(Ok); 2]);
 }
+
+#[test]
+fn who_waits_for_room_is_told_when_the_limit_is_raised() {
+    let mut pool = PoolUnderTest::slots(1);
+    let larger = 2 * pool.core.config().max_bytes;
+    for (max_bytes, is_told) in [(larger, true), (larger, false)] {
+        let before = pool.core.ledger().releases();
+        let config = CoreConfig { max_bytes, ..pool.core.config().clone() };
+        pool.event(Event::Configure(Box::new(config)));
+        assert_eq!(pool.core.ledger().releases() != before, is_told);
+    }
+}

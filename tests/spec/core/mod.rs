@@ -1,5 +1,6 @@
 //! The pure core, driven by hand.
 
+mod abandoned;
 mod blame;
 mod corners;
 mod limits;

@@ -1,10 +1,13 @@
 //! Who is next, and which slot is for whom.
 
+use offload_core::action::Action;
 use offload_core::config::CoreConfig;
-use offload_core::event::{Event, Key};
-use offload_core::ids::JobId;
+use offload_core::event::{Event, JobRequest, Key};
+use offload_core::ids::{JobId, Ticket};
+use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};
 
@@ -309,4 +312,37 @@ fn what_is_said_of_a_wait_counts_what_is_left_of_the_jobs_that_run() {
     assert!(near(foretold(&pool, first), 3000), "{:?}", foretold(&pool, first));
     let other = pool.submit("charge");
     assert!(foretold(&pool, other).is_some(), "what comes before it is known");
+}
+
+/// Thousands of clients may not start their jobs, because another one does not read its outputs. That costs them time, and
+/// the supervisor nothing: how often it looks whether one may start does not grow with their number.
+#[test]
+fn clients_that_may_not_start_their_jobs_are_not_looked_at_one_by_one() {
+    const CLIENTS: u64 = 10_000;
+    let mut pool = slots(2, |config| (config.max_bytes, config.max_payload) = (8 << 20, 8 << 20));
+    let first = pool.submit("sum");
+    pool.start(first);
+    pool.finish_with(first, MS, 1 << 20);
+    let outgoing = |client: &str, bytes| (Arc::from(client), Holding::Outgoing, bytes);
+    let (client, what, bytes) = outgoing("hog", 6 << 20);
+    pool.event(Event::Held { client, what, bytes });
+    let mut actions = Vec::new();
+    let mut looks = |pool: &mut PoolUnderTest, event: Event| {
+        let before = pool.core.looks();
+        pool.core.handle(pool.now, event, &mut actions);
+        let runs = |action: &Action| matches!(action, Action::Run { .. });
+        (pool.core.looks() - before, actions.drain(..).filter(runs).count())
+    };
+    for number in 0..CLIENTS {
+        let (client, task) = (format!("client {number}"), "sum".to_owned());
+        let request = JobRequest { client, task, input_bytes: 10, ..JobRequest::default() };
+        let (looks, runs) = looks(&mut pool, Event::Submit { ticket: Ticket(number + 10), request });
+        assert!(looks < 10 && runs == 0, "{looks} looks for one more of {number}, {runs} runs");
+    }
+    assert_eq!(pool.core.waiting_and_running(), (CLIENTS as usize, 0));
+    assert!(looks(&mut pool, Event::Refused).0 < 10);
+    let (client, what, bytes) = outgoing("hog", 6 << 20);
+    let (looks, runs) = looks(&mut pool, Event::Released { client, what, bytes });
+    assert!(looks < 20 && runs > 0, "{looks} looks when there is room again, {runs} runs");
+    assert_eq!(pool.core.check(), Result::Ok(()));
 }

@@ -1,6 +1,6 @@
 //! Jobs that are done in steps: others between them, checkpoints, and giving a place up.
 
-use offload_core::action::Action;
+use offload_core::action::{Action, Kill};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::exit::Exit;
@@ -237,4 +237,65 @@ fn a_job_that_asks_for_one_attempt_lets_nothing_in() {
     pool.start(long);
     let short = pool.submit("sum");
     assert_eq!(pool.worker_with(short), None, "if it ended the worker, the other one would be lost");
+}
+
+#[test]
+fn a_job_is_not_blamed_for_what_its_worker_does_when_that_is_ended_because_of_another() {
+    let mut pool = pool();
+    pool.workers_ignore_term();
+    let (long, worker) = started(&mut pool, "climb");
+    let short = pool.submit_with("sum", |request| request.timeout = Some(2 * MS));
+    pool.start(short);
+    pool.wait(3 * MS);
+    assert_eq!(pool.outcome(short), Some(Timeout));
+    pool.event(Event::Violation { worker, message: "not a frame".to_owned() });
+    assert!(!pool.workers.contains_key(&worker), "it is not waited for any more");
+    pool.start(long);
+    pool.finish(long);
+    assert_eq!(pool.outcome(long), Some(Ok));
+    assert_eq!(pool.ended[&long].lost.len(), 1);
+    assert!(!pool.ended[&long].lost[0].is_blamed);
+}
+
+#[test]
+fn a_deadline_that_passes_while_a_job_runs_names_the_attempt() {
+    let mut pool = pool();
+    let late = pool.submit_with("charge", |request| request.deadline = Some(SECOND));
+    pool.start(late);
+    pool.wait(2 * SECOND);
+    let ended = &pool.ended[&late];
+    let lost: Vec<_> = ended.lost.iter().map(|lost| (lost.attempt, lost.code, lost.is_blamed)).collect();
+    assert_eq!((ended.outcome, lost), (Timeout, vec![(1, Timeout, true)]));
+    assert_eq!(ended.lost[0].place, ended.place);
+}
+
+#[test]
+fn a_deadline_that_passes_while_a_job_is_suspended_names_the_attempt_and_blames_it_for_nothing() {
+    let mut pool = pool();
+    let late = pool.submit_with("climb", |request| request.deadline = Some(SECOND));
+    pool.start(late);
+    let short = pool.submit("sum");
+    pool.start(short);
+    pool.wait(2 * SECOND);
+    let ended = &pool.ended[&late];
+    let lost: Vec<_> = ended.lost.iter().map(|lost| (lost.attempt, lost.code, lost.is_blamed)).collect();
+    assert_eq!((ended.outcome, lost), (Timeout, vec![(1, Timeout, false)]));
+}
+
+#[test]
+fn a_job_that_is_cancelled_while_it_is_suspended_has_a_moment_to_end_when_it_goes_on() {
+    let mut pool = pool();
+    pool.workers_ignore_term();
+    let (long, worker) = started(&mut pool, "climb");
+    let short = pool.submit("sum");
+    pool.start(short);
+    pool.wait(5 * SECOND);
+    pool.event(Event::Cancel { job: long });
+    pool.wait(SECOND);
+    pool.finish(short);
+    let grace = pool.core.config().cancel_grace;
+    pool.wait(grace - MS);
+    assert!(pool.workers[&worker].signals.is_empty());
+    pool.wait(2 * MS);
+    assert_eq!(pool.workers[&worker].signals, [Kill::Term]);
 }

@@ -6,9 +6,12 @@
 //! chaos --crowd [--jobs 1000000] [--seed N] [--workers 2] [--report FILE]
 //! chaos --storm [--for 60s] [--workers 2] [--report FILE]
 //! chaos --soak [--jobs 1000000] [--workers 2] [--report FILE]
+//! chaos --flood SOCKET [--connections 150] [--wait JOB]
 //! ```
 //!
 //! `--crowd` kills nobody: it mixes clients of every kind, and looks whose jobs were blamed.
+//!
+//! `--flood` is one of that crowd, in a process of its own, until its standard input ends.
 //!
 //! `--stops` says how many of a hundred workers are stopped for good instead of killed; `--never-refuse` keeps the
 //! supervisor from taking starts that were killed for a reason to refuse jobs; `--guilty` says how many of a thousand
@@ -23,6 +26,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 use tests::chaos::crowd::Crowd;
+use tests::chaos::flood::flood;
 use tests::chaos::run::Chaos;
 use tests::chaos::soak::Soak;
 use tests::chaos::storm::Storm;
@@ -35,6 +39,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(socket) = &arguments.flood {
+        flood(socket, arguments.connections, arguments.wait.as_deref());
+        return ExitCode::SUCCESS;
+    }
     let verdict = arguments.run();
     println!("{}", verdict.summary);
     verdict.violations.iter().for_each(|violation| println!("VIOLATED: {violation}"));
@@ -68,6 +76,10 @@ struct Arguments {
     mode: Mode,
     chaos: Chaos,
     jobs: u64,
+    /// The socket that is flooded, over so many connections, or held while they wait for a job.
+    flood: Option<PathBuf>,
+    connections: usize,
+    wait: Option<String>,
     report: Option<PathBuf>,
     is_strict: bool,
 }
@@ -75,8 +87,16 @@ struct Arguments {
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         let chaos = Chaos::lasting(Duration::from_secs(60));
-        let mut arguments =
-            Arguments { mode: Mode::Chaos, chaos, jobs: 1_000_000, report: None, is_strict: false };
+        let mut arguments = Arguments {
+            mode: Mode::Chaos,
+            chaos,
+            jobs: 1_000_000,
+            flood: None,
+            connections: 150,
+            wait: None,
+            report: None,
+            is_strict: false,
+        };
         while let Some(flag) = words.next() {
             match flag.as_str() {
                 "--crowd" => arguments.mode = Mode::Crowd,
@@ -103,6 +123,9 @@ impl Arguments {
             "--clients" => self.chaos.clients = number(value)?,
             "--workers" => self.chaos.workers = number(value)?,
             "--jobs" => self.jobs = number(value)?,
+            "--flood" => self.flood = Some(value.into()),
+            "--connections" => self.connections = number(value)?,
+            "--wait" => self.wait = Some(value.to_owned()),
             "--report" => self.report = Some(value.into()),
             _ => return Err("there is no such flag".to_owned()),
         }

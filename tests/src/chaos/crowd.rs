@@ -7,6 +7,7 @@
 //!   guilty     jobs that end their worker        --->  each has the outcome that it asked for, and an attempt
 //!   slow       large outputs, read at a drip     --->  disconnected with a reason, or everything right
 //!   rude       half messages, half-closed, gone  --->  nobody else notices
+//!   flood      refused requests over many connections of a process of its own  --->  nobody else notices
 //!   stopper    SIGSTOP, a moment, SIGCONT        --->  nobody is late or dropped because of it
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! (unless it lets others in between its steps) tried again is a violation. [`super::run`] kills from outside.
 
 use super::client::{self, Ledger, Work};
+use super::flood::Flood;
 use super::guilty::{self, Judgement};
 use super::process::{Holdings, peak_resident_bytes};
 use super::rude::{self, RudeDeeds};
@@ -24,12 +26,15 @@ use offload_core::limits::DEAD_LETTERS_MAX;
 use offload_supervisor::limits::Memory;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// The longest time for which the supervisor is stopped.
 const STOP_MAX: Duration = Duration::from_millis(1500);
+/// How long the flood lasts: it costs the machine a core.
+const FLOOD_LENGTH: Duration = Duration::from_secs(10);
 /// From one stop to the next, on average.
 const STOP_EVERY: Duration = Duration::from_secs(3);
 
@@ -50,6 +55,8 @@ pub struct Crowd {
     pub slow: usize,
     /// Clients that behave badly in other ways.
     pub rude: usize,
+    /// Connections of one process that is refused whatever it says, as fast as it can ask.
+    pub flood: usize,
     /// Whether the supervisor itself is stopped now and then.
     pub stops: bool,
 }
@@ -57,7 +64,7 @@ pub struct Crowd {
 impl Crowd {
     /// A crowd that a machine with two cores can hold, with so many jobs for the polite ones.
     pub fn of(jobs: u64) -> Crowd {
-        Crowd { seed: 1, jobs, workers: 2, polite: 8, guilty: 4, slow: 3, rude: 3, stops: true }
+        Crowd { seed: 1, jobs, workers: 2, polite: 8, guilty: 4, slow: 3, rude: 3, flood: 150, stops: true }
     }
 
     /// Lets them in, until the polite clients have all their answers.
@@ -93,6 +100,8 @@ impl Crowd {
         let (is_over, work) = (AtomicBool::new(false), Work::of(self.jobs));
         std::thread::scope(|scope| {
             let is_over = &is_over;
+            let flood =
+                (self.flood > 0).then(|| scope.spawn(|| flood_for_a_while(socket, self.flood, is_over)));
             let stopper = self.stops.then(|| scope.spawn(|| stop_now_and_then(daemon, seed, is_over)));
             let guilty =
                 spawn(scope, self.guilty, move |number| guilty::serve(socket, number, seed, is_over));
@@ -107,10 +116,18 @@ impl Crowd {
                 guilty: join(guilty).fold(Judgement::default(), Judgement::and),
                 slow: join(slow).fold(SlowReading::default(), SlowReading::and),
                 rude: join(rude).fold(RudeDeeds::default(), RudeDeeds::and),
+                refused: join(flood).sum(),
                 stops: join(stopper).sum(),
             }
         })
     }
+}
+
+/// Returns how many requests were refused.
+fn flood_for_a_while(socket: &Path, connections: usize, is_over: &AtomicBool) -> u64 {
+    let flood = Flood::start(socket, connections, None);
+    wait(FLOOD_LENGTH, is_over);
+    flood.end()
 }
 
 /// One thread for each of so many clients of a kind.
@@ -135,6 +152,8 @@ struct Met {
     guilty: Judgement,
     slow: SlowReading,
     rude: RudeDeeds,
+    /// Requests of the flood.
+    refused: u64,
     /// How often the supervisor was stopped.
     stops: u64,
 }
@@ -200,6 +219,7 @@ impl Told {
             (self.met.polite.is_clean(), format!("the polite clients' books: {:?}", self.met.polite)),
             (self.met.guilty.is_just(), format!("the guilty clients' books: {:?}", self.met.guilty)),
             (self.met.guilty.asked > 0, "nobody was guilty".to_owned()),
+            (self.crowd.flood == 0 || self.met.refused > 0, "the flood was not answered at all".to_owned()),
             (self.met.slow.wrong == 0, format!("slow readers: {:?}", self.met.slow)),
             (self.status["ledger"]["balanced"] == true, format!("the supervisor's books: {counts}")),
             (
@@ -217,7 +237,7 @@ impl Told {
         format!(
             "crowd: {submitted} innocent jobs in {:.1} s (seed {}), {attempts} attempts, longest {longest:.1?}\n\
              lost {lost}, doubled {doubled}, wrong {wrong}, stuck {stuck}, tried again {}\n\
-             guilty: {:?}\nslow: {:?}\nrude: {:?}\nthe supervisor was stopped {} times\n\
+             guilty: {:?}\nslow: {:?}\nrude: {:?}\nrefused: {} requests of a flood\nthe supervisor was stopped {} times\n\
              memory: {:.1} MiB at its peak, bound {:.1} MiB\nbefore {:?}\nafter  {:?}",
             self.took.as_secs_f64(),
             self.crowd.seed,
@@ -225,6 +245,7 @@ impl Told {
             self.met.guilty,
             self.met.slow,
             self.met.rude,
+            self.met.refused,
             self.met.stops,
             mebibytes(self.peak),
             mebibytes(memory_bound(&self.crowd)),
@@ -240,7 +261,7 @@ impl Told {
             "seed": self.crowd.seed, "jobs": ledger.submitted, "attempts": ledger.attempts, "lost": ledger.lost,
             "doubled": ledger.doubled, "wrong": ledger.wrong, "stuck": ledger.stuck,
             "guilty": self.met.guilty.asked, "unjust": self.met.guilty.unjust, "slow": self.met.slow.jobs,
-            "slow_disconnected": self.met.slow.goodbyes, "stops": self.met.stops, "peak_bytes": self.peak,
+            "slow_disconnected": self.met.slow.goodbyes, "refused": self.met.refused, "stops": self.met.stops, "peak_bytes": self.peak,
             "bound_bytes": memory_bound(&self.crowd), "seconds": self.took.as_secs_f64(),
             "violations": self.violations(),
         })
@@ -249,10 +270,10 @@ impl Told {
 
 /// The most that the whole process may take, with the limits that it is started with here.
 fn memory_bound(crowd: &Crowd) -> u64 {
-    let Crowd { workers, polite, guilty, slow, rude, .. } = *crowd;
+    let Crowd { workers, polite, guilty, slow, rude, flood, .. } = *crowd;
     let clients = polite + guilty + slow + rude;
     // Each has at most so many jobs under way.
     let jobs = clients * 40 + DEAD_LETTERS_MAX;
-    let defaults = Memory::of_defaults(workers as u64 + 1, clients as u64 + 2, jobs as u64);
+    let defaults = Memory::of_defaults(workers as u64 + 1, (clients + flood) as u64 + 2, jobs as u64);
     Memory { max_bytes: MAX_BYTES, max_payload: MAX_PAYLOAD, ..defaults }.most()
 }

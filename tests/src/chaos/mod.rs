@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod crowd;
+pub mod flood;
 pub mod guilty;
 pub mod jobs;
 pub mod killer;

@@ -1,7 +1,7 @@
 //! One connection over a socket pair: greeting, requests, refusals, garbage.
 
 use super::*;
-use crate::front::{FLUSH_PER_CALL_MAX, Flushed, REQUESTS_PER_CALL_MAX};
+use crate::front::{FLUSH_PER_CALL_MAX, Flushed, Peer, REQUESTS_PER_CALL_MAX};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LABEL_MAX, MESSAGE_MAX};
 use offload_protocol::nouns::OutcomeCode;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -138,6 +138,24 @@ fn a_name_that_could_forge_a_line_or_is_too_long_is_refused() {
 }
 
 #[test]
+fn nobody_may_call_itself_what_a_client_without_a_name_is_called() {
+    for peer in [Peer::Process(4242), Peer::Connection(7)] {
+        let mut pair = Pair::new(PAYLOAD_MAX);
+        pair.peer.say(&hello(VERSION_MAJOR, &peer.to_string()));
+        assert!(pair.receive().unwrap_err().contains("without a name"));
+        assert!(pair.end().starts_with("Goodbye"));
+    }
+    for name in ["process", "process x", "the process 7", "connection-7", "Process 7"] {
+        assert!(!Peer::may_be_called(name), "{name}");
+    }
+}
+
+#[test]
+fn the_process_at_the_other_end_is_known() {
+    assert_eq!(Pair::new(PAYLOAD_MAX).connection.process(), Some(std::process::id()));
+}
+
+#[test]
 fn half_a_hello_is_told_from_silence_and_from_a_greeting() {
     let mut pair = Pair::new(PAYLOAD_MAX);
     pair.peer.say(&hello(VERSION_MAJOR, "cut off")[..20]);
@@ -166,6 +184,7 @@ fn whoever_breaks_the_protocol_is_told_how_and_nothing_more_is_read() {
         let error = pair.receive().unwrap_err();
         assert!(error.contains("protocol violation") && error.contains(how), "{error}");
         assert_eq!(pair.requests, [submitted(1, b"before")]);
+        assert_eq!(pair.connection.client(), "tester", "what came before is handled as that client's");
         pair.peer.say(&frame(&submit(2), b"after"));
         assert_eq!(pair.receive(), Ok(Received::Ended));
         assert_eq!(pair.requests.len(), 1);

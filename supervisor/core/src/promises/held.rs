@@ -1,0 +1,115 @@
+//! Jobs whose outputs are to be kept, and that are held back until there is room for these.
+
+use super::Mark;
+use crate::ids::JobId;
+use crate::jobs::JobState;
+use crate::sabotage::Bug;
+use crate::settle::MOVED_MAX;
+use crate::{Core, Phase};
+use std::time::Duration;
+
+impl Core {
+    /// Somebody waits for a job: unless it has a key its output will soon be collected.
+    pub(crate) fn on_awaited(&mut self, job: JobId) {
+        let Some(promise) = self.promises.by_job.get_mut(&job).filter(|promise| promise.key.is_none()) else {
+            return;
+        };
+        if !std::mem::replace(&mut promise.is_awaited, true) && self.release_held(job) {
+            self.wait_again(job);
+        }
+    }
+
+    /// Nobody waits for it any more. If it is held back, it is seen again on whose account.
+    pub(crate) fn on_unawaited(&mut self, job: JobId) {
+        let was_awaited = self.promises.by_job.get_mut(&job).is_some_and(|promise| {
+            std::mem::replace(&mut promise.is_awaited, self.sabotage.is(Bug::WaiterNeverLeaves))
+        });
+        if was_awaited && self.release_held(job) {
+            self.wait_again(job);
+        }
+    }
+
+    /// It is this job's turn: true if it cannot be started because there is no room for an output that is to be kept.
+    /// Then it waits until there is.
+    pub(crate) fn hold_back(&mut self, id: JobId) -> bool {
+        if self.is_never_held_back() {
+            return false;
+        }
+        let Some(promise) = self.promises.by_job.get(&id) else { return false };
+        let (account, is_awaited) = (promise.account.clone(), promise.is_awaited);
+        let limit = self.config.max_kept_bytes;
+        // Else younger jobs would fill what is free between the marks, again and again.
+        let mark_if = |waits| if waits { Mark::Low } else { Mark::High };
+        let waits_for_its_share = self.promises.held.contains_key(&account);
+        let (own, all) = (mark_if(waits_for_its_share), mark_if(self.promises.waits_for_all));
+        let is_over_its_share = !is_awaited && self.promises.is_over_its_share(&account, own, limit);
+        if !is_over_its_share && !self.promises.is_over(all, limit) {
+            return false;
+        }
+        self.dequeue(id);
+        let Some(job) = self.jobs.get_mut(id) else { return false };
+        job.state = JobState::Held;
+        // It waits on, and counts among those that its client has waiting.
+        self.clients.waits(job.client, Duration::ZERO);
+        self.promises.waits_for_all |= !is_over_its_share;
+        match is_awaited {
+            true => self.promises.held_awaited.insert(id),
+            false => self.promises.held.entry(account).or_default().insert(id),
+        };
+        self.promises.held_count += 1;
+        true
+    }
+
+    fn is_never_held_back(&self) -> bool {
+        self.phase != Phase::Running || self.sabotage.is(Bug::NoRoomIgnored)
+    }
+
+    /// Jobs that were held back wait for their turn again if there is room. There has to be a little more of it than
+    /// is needed for one job, so that thousands of jobs are not moved there and back for each one that is run.
+    pub(crate) fn let_go_on(&mut self) {
+        if !std::mem::take(&mut self.promises.has_more_room) || self.sabotage.is(Bug::HeldForEver) {
+            return;
+        }
+        let (promises, limit) = (&self.promises, self.config.max_kept_bytes);
+        let is_free = self.is_never_held_back();
+        let has_room = |account: &str| is_free || !promises.is_over_its_share(account, Mark::Low, limit);
+        let with_room = promises.held.iter().filter(|(account, _)| has_room(account));
+        let of_accounts = with_room.flat_map(|(_, jobs)| jobs.iter().copied());
+        let free = of_accounts.chain(promises.held_awaited.iter().copied());
+        let free: Vec<JobId> = free.take(MOVED_MAX + 1).collect();
+        // Those that lack nothing but room among all wait for that, and nobody else may take it.
+        self.promises.waits_for_all = !is_free && !free.is_empty() && promises.is_over(Mark::Low, limit);
+        if self.promises.waits_for_all {
+            return;
+        }
+        self.has_more_to_move |= free.len() > MOVED_MAX;
+        self.promises.has_more_room |= self.has_more_to_move;
+        for id in free.into_iter().take(MOVED_MAX) {
+            self.release_held(id);
+            self.wait_again(id);
+        }
+    }
+
+    /// A job that was held back waits for its turn again. Meanwhile it may have become clear that nobody can do it.
+    fn wait_again(&mut self, id: JobId) {
+        self.enqueue(id);
+        self.places_changed = true;
+    }
+
+    /// A job is not held back any more; the caller says where it goes. False if it was not.
+    pub(crate) fn release_held(&mut self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(id).filter(|job| job.state == JobState::Held) else { return false };
+        self.clients.waits_no_more(job.client, Duration::ZERO);
+        self.promises.held_awaited.remove(&id);
+        if let Some(jobs) = self.promises.held.get_mut(&job.account) {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                self.promises.held.remove(&job.account);
+            }
+        }
+        // If it was the last one that waited for this room, others may have it.
+        self.promises.has_more_room = true;
+        self.promises.held_count -= 1;
+        true
+    }
+}

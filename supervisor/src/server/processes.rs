@@ -1,0 +1,175 @@
+//! What the connections of one process have together, and how many more it may have.
+//!
+//! ```text
+//!   ordinary connections   |------------ free for everybody -----------|-- LAST_CONNECTIONS --|
+//!   beyond them                                                          |-- CONTROL_CONNECTIONS --|
+//! ```
+//!
+//! While there is room nobody is limited. The last ones are shared out like memory ([`core::ledger`]): a process gets
+//! one more only while it has fewer than are left. So one process with a thousand connections gets none of them, one that
+//! takes all it can get has half of them, and one that has nothing yet always finds some. Of those beyond the limit one
+//! process has at most [`CONTROL_CONNECTIONS_OF_ONE`].
+//!
+//! A process is what it is whatever its clients call themselves: names can be chosen.
+//!
+//! [`core::ledger`]: offload_core::ledger
+
+use super::accept::Standing;
+use crate::front::Peer;
+use crate::limits::{CONTROL_CONNECTIONS_OF_ONE, LAST_CONNECTIONS, PROCESS_ANSWERS_MAX};
+use std::collections::BTreeMap;
+
+/// What one has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Has {
+    ordinary: usize,
+    control: usize,
+    /// Bytes of answers that are held for it.
+    answers: usize,
+}
+
+impl Has {
+    fn of(&mut self, standing: Standing) -> &mut usize {
+        match standing {
+            Standing::Ordinary => &mut self.ordinary,
+            Standing::Control => &mut self.control,
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    each: BTreeMap<Peer, Has>,
+    all: Has,
+}
+
+impl Processes {
+    /// One more connection.
+    pub(super) fn add(&mut self, peer: Peer, standing: Standing) {
+        *self.each.entry(peer).or_default().of(standing) += 1;
+        *self.all.of(standing) += 1;
+    }
+
+    /// One connection less.
+    pub(super) fn remove(&mut self, peer: Peer, standing: Standing) {
+        *self.all.of(standing) -= 1;
+        let Some(has) = self.each.get_mut(&peer) else { return };
+        *has.of(standing) -= 1;
+        if *has == Has::default() {
+            self.each.remove(&peer);
+        }
+    }
+
+    /// How many connections it has.
+    pub(super) fn connections(&self, peer: Peer) -> usize {
+        self.each.get(&peer).map_or(0, |has| has.ordinary + has.control)
+    }
+
+    /// Whether somebody who has so many already may have one more ordinary one, where there is room for so many.
+    pub(super) fn has_room(&self, own: usize, room: usize) -> bool {
+        let free = room.saturating_sub(self.all.ordinary);
+        free > LAST_CONNECTIONS.min(room / 4) || own < free
+    }
+
+    /// Whether it may have one more of those beyond the limit, of which there are so many.
+    pub(super) fn has_room_beyond(&self, peer: Peer, reserve: usize) -> bool {
+        let free = reserve.saturating_sub(self.all.control);
+        self.connections(peer) < free.min(CONTROL_CONNECTIONS_OF_ONE)
+    }
+
+    /// Whether a connection of one may end so that the other, which has so many, can have one more: not if that would
+    /// leave the one with fewer than the other gets.
+    pub(super) fn gives_way_to(&self, one: Peer, (other, own): (Peer, usize)) -> bool {
+        one == other || self.connections(one) > own
+    }
+
+    /// Answers that are held for it have become more, or fewer.
+    pub(super) fn change_answers(&mut self, peer: Peer, before: usize, now: usize) {
+        if let Some(has) = self.each.get_mut(&peer) {
+            has.answers = (has.answers + now).saturating_sub(before);
+        }
+    }
+
+    /// Whether it has to take some of its answers before it gets others.
+    pub(super) fn has_to_read(&self, peer: Peer) -> bool {
+        self.each.get(&peer).is_some_and(|has| has.answers > PROCESS_ANSWERS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::CONTROL_CONNECTIONS;
+
+    const ROOM: usize = 256;
+    const HOG: Peer = Peer::Process(1);
+
+    /// Takes all that it can get; returns how many of each kind it has then.
+    fn take_all(processes: &mut Processes, peer: Peer) -> (usize, usize) {
+        loop {
+            let standing = match processes.has_room(processes.connections(peer), ROOM) {
+                true => Standing::Ordinary,
+                false if processes.has_room_beyond(peer, CONTROL_CONNECTIONS) => Standing::Control,
+                false => break,
+            };
+            processes.add(peer, standing);
+        }
+        let has = processes.each.get(&peer).copied().unwrap_or_default();
+        (has.ordinary, has.control)
+    }
+
+    #[test]
+    fn who_has_many_connections_gets_none_of_the_last_ones() {
+        let mut processes = Processes::default();
+        assert_eq!(take_all(&mut processes, HOG), (ROOM - LAST_CONNECTIONS, 0));
+    }
+
+    #[test]
+    fn who_comes_late_gets_in_however_many_others_take_all_that_they_can() {
+        let mut processes = Processes::default();
+        take_all(&mut processes, HOG);
+        let ordinary = [(32, 0), (16, 0), (8, 0), (4, 0)];
+        // Who has few of those gets some beyond the limit; when the ordinary ones are gone, these are shared out alike.
+        let beyond = [(2, 2), (1, 3), (1, 3), (0, 4), (0, 2), (0, 1)];
+        for (number, expected) in (2..).zip(ordinary.into_iter().chain(beyond)) {
+            assert_eq!(take_all(&mut processes, Peer::Process(number)), expected, "process {number}");
+        }
+        assert!(processes.has_room_beyond(Peer::Process(100), CONTROL_CONNECTIONS));
+        assert!(!processes.has_room_beyond(HOG, CONTROL_CONNECTIONS));
+    }
+
+    #[test]
+    fn nobody_gives_way_to_a_process_that_has_more_than_its_own() {
+        let mut processes = Processes::default();
+        take_all(&mut processes, HOG);
+        let (polite, newcomer) = (Peer::Process(2), Peer::Process(3));
+        processes.add(polite, Standing::Ordinary);
+        let own = processes.connections(HOG);
+        assert!(!processes.gives_way_to(polite, (HOG, own)));
+        assert!(processes.gives_way_to(HOG, (HOG, own)), "its own make room for it");
+        assert!(processes.gives_way_to(HOG, (newcomer, 0)) && processes.gives_way_to(polite, (newcomer, 0)));
+    }
+
+    #[test]
+    fn a_process_has_to_read_once_much_is_held_for_all_of_its_connections() {
+        let mut processes = Processes::default();
+        for _ in 0..100 {
+            processes.add(HOG, Standing::Ordinary);
+            processes.change_answers(HOG, 0, PROCESS_ANSWERS_MAX / 100 + 1);
+        }
+        assert!(processes.has_to_read(HOG) && !processes.has_to_read(Peer::Process(2)));
+        processes.change_answers(HOG, PROCESS_ANSWERS_MAX / 100 + 1, 0);
+        assert!(!processes.has_to_read(HOG));
+    }
+
+    #[test]
+    fn a_process_without_connections_is_forgotten() {
+        let mut processes = Processes::default();
+        processes.add(HOG, Standing::Ordinary);
+        processes.add(HOG, Standing::Control);
+        processes.remove(HOG, Standing::Ordinary);
+        processes.remove(HOG, Standing::Control);
+        assert!(processes.each.is_empty() && processes.all == Has::default());
+    }
+}

@@ -1,0 +1,26 @@
+//! An end in good order while there still are jobs that do wrong.
+
+use super::World;
+use crate::oracle::Failure;
+use offload_core::Phase;
+use offload_core::event::Event;
+use std::time::Duration;
+
+/// Each of a hundred jobs may take the longest pause and more.
+const PATIENCE_WITH_ALL: Duration = Duration::from_secs(3600);
+
+impl World {
+    /// That no worker lives to start some jobs is no reason for a drain without a limit not to end.
+    pub(super) fn drain_the_guilty(&mut self) -> Result<(), Failure> {
+        let is_chosen = self.script.is_mixed && self.out.choices.chance(&mut self.tape, 300);
+        if !is_chosen || !self.out.plan.is_none() || self.core.phase() != Phase::Running {
+            return Ok(());
+        }
+        self.tell(Event::Drain { limit: None }, true)?;
+        self.go_on_until(self.out.now + PATIENCE_WITH_ALL, |world| world.core.phase() == Phase::Over)?;
+        match self.core.phase() {
+            Phase::Over => Ok(()),
+            _ => Err(Failure { rule: "O19", what: format!("a drain does not end: {:#?}", self.core) }),
+        }
+    }
+}
