@@ -8,7 +8,7 @@ use offload_supervisor::core::Core;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::JobId;
 use offload_supervisor::core::ledger::Holding;
-use offload_supervisor::limits::IDLE_SHARE;
+use offload_supervisor::limits::{IDLE_SHARE, little};
 use std::collections::BTreeMap;
 
 /// What clients hold beside the inputs of their jobs.
@@ -84,6 +84,9 @@ impl Oracle {
         let own = self.inputs_of(client) + arriving + of(&self.memory.outgoing, client) + expected;
         let all = self.in_memory() + all_expected;
         let limit = self.config.max_bytes;
+        if !client.is_empty() && own + bytes <= little(limit) {
+            return true;
+        }
         let Some(free) = limit.checked_sub(all + bytes) else { return false };
         let is_idle = own == arriving && all - arriving <= limit / IDLE_SHARE;
         client.is_empty() || is_idle || own + bytes <= free
@@ -96,7 +99,7 @@ impl Oracle {
         let limit = self.config.max_bytes;
         let free = limit.saturating_sub(self.in_memory() + sum(expected));
         let is_idle = own == 0 && outputs <= limit / IDLE_SHARE;
-        client.is_empty() || is_idle || own + 2 * output < free
+        client.is_empty() || is_idle || own + output <= little(limit) || own + 2 * output < free
     }
 
     /// Whether nothing in the ledger keeps this job from being started. What a client holds is rounded up there.
