@@ -16,7 +16,7 @@ pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 /// One part in so many of the bytes that may be held counts as nearly nothing: an input or output of any size passes.
 pub const IDLE_SHARE: u64 = 16;
 
-/// So much of inputs, and of outputs that are expected, may be held for a client however much others hold (4 KiB, and at
+/// So much of inputs may be held for a client however much others hold (4 KiB, and at
 /// most one part in 4,096 of the limit): who asks for little is not turned away because others do not read. It is part of
 /// what a connection or a job costs.
 pub const LITTLE: u64 = 4 << 10;

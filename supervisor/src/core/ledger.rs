@@ -23,7 +23,8 @@
 //! Where nearly nothing else is held (a sixteenth at most), one payload or one output of any size passes, or a client
 //! alone could never use a payload of more than half.
 //!
-//! A client of which next to nothing is held ([`little`]) is never turned away: others that do not read cost it nothing.
+//! An input of a client of which next to nothing is held ([`little`]) is never turned away. Its job waits for its turn: what it
+//! will return is not known before.
 //!
 //! The client without a name is the program that embeds the pool: only the sum is its limit.
 //!
@@ -215,8 +216,7 @@ impl Ledger {
         let Level(Some(own)) = level else { return true };
         let free = limit.saturating_sub(self.all.total());
         let is_idle = own == 0 && self.all.outputs() <= limit / IDLE_SHARE;
-        let is_little = own.saturating_add(expected) <= little(limit);
-        is_idle || is_little || own.saturating_add(expected.saturating_mul(2)) < free
+        is_idle || own.saturating_add(expected.saturating_mul(2)) < free
     }
 }
 

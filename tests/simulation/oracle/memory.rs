@@ -99,7 +99,7 @@ impl Oracle {
         let limit = self.config.max_bytes;
         let free = limit.saturating_sub(self.in_memory() + sum(expected));
         let is_idle = own == 0 && outputs <= limit / IDLE_SHARE;
-        client.is_empty() || is_idle || own + output <= little(limit) || own + 2 * output < free
+        client.is_empty() || is_idle || own + 2 * output < free
     }
 
     /// Whether nothing in the ledger keeps this job from being started. What a client holds is rounded up there.
