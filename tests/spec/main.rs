@@ -18,6 +18,7 @@ mod load;
 mod log;
 mod map;
 mod never_starts;
+mod one_process;
 mod operations;
 mod output;
 mod payloads;

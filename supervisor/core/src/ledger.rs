@@ -23,6 +23,9 @@
 //! Where nearly nothing else is held (a sixteenth at most), one payload or one output of any size passes, or a client
 //! alone could never use a payload of more than half.
 //!
+//! An input of a client of which next to nothing is held ([`little`]) is never turned away. Its job waits for its turn: what it
+//! will return is not known before.
+//!
 //! The client without a name is the program that embeds the pool: only the sum is its limit.
 //!
 //! What is promised beyond that (results that are kept, dead letters) has limits of its own.
@@ -30,7 +33,7 @@
 //! [`Held`]: super::event::Event::Held
 //! [`Released`]: super::event::Event::Released
 
-use crate::limits::IDLE_SHARE;
+use crate::limits::{IDLE_SHARE, little};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -187,11 +190,14 @@ impl Ledger {
     /// What there is too little of.
     pub fn has_room(&self, limit: u64, client: &str, bytes: u64) -> Result<(), Short> {
         let all = self.all.total();
+        let account = self.of(client);
+        let (own, arriving) = (account.total(), account.of(Holding::Arriving));
+        if !client.is_empty() && own.saturating_add(bytes) <= little(limit) {
+            return Ok(());
+        }
         let Some(free) = limit.checked_sub(all).and_then(|free| free.checked_sub(bytes)) else {
             return Err(Short::OfRoom);
         };
-        let account = self.of(client);
-        let (own, arriving) = (account.total(), account.of(Holding::Arriving));
         let is_idle = own == arriving && all - arriving <= limit / IDLE_SHARE;
         if client.is_empty() || is_idle || own.saturating_add(bytes) <= free {
             return Ok(());

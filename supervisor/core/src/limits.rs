@@ -16,6 +16,16 @@ pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 /// One part in so many of the bytes that may be held counts as nearly nothing: an input or output of any size passes.
 pub const IDLE_SHARE: u64 = 16;
 
+/// So much of inputs may be held for a client however much others hold (4 KiB, and at
+/// most one part in 4,096 of the limit): who asks for little is not turned away because others do not read. It is part of
+/// what a connection or a job costs.
+pub const LITTLE: u64 = 4 << 10;
+
+/// What is little where so many bytes may be held in all.
+pub const fn little(limit: u64) -> u64 {
+    if limit / 4096 < LITTLE { limit / 4096 } else { LITTLE }
+}
+
 /// Most attempts that a job may ask for.
 pub const ATTEMPTS_MAX: u32 = 100;
 

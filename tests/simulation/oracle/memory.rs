@@ -8,7 +8,7 @@ use offload_core::Core;
 use offload_core::event::Event;
 use offload_core::ids::JobId;
 use offload_core::ledger::Holding;
-use offload_core::limits::IDLE_SHARE;
+use offload_core::limits::{IDLE_SHARE, little};
 use std::collections::BTreeMap;
 
 /// What clients hold beside the inputs of their jobs.
@@ -84,6 +84,9 @@ impl Oracle {
         let own = self.inputs_of(client) + arriving + of(&self.memory.outgoing, client) + expected;
         let all = self.in_memory() + all_expected;
         let limit = self.config.max_bytes;
+        if !client.is_empty() && own + bytes <= little(limit) {
+            return true;
+        }
         let Some(free) = limit.checked_sub(all + bytes) else { return false };
         let is_idle = own == arriving && all - arriving <= limit / IDLE_SHARE;
         client.is_empty() || is_idle || own + bytes <= free
