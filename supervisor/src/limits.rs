@@ -93,7 +93,7 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 pub const WORKER_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client for which more than [`CONNECTION_BACKLOG_MAX`] is held has to take so much of it in each
-/// [`STALL_TIMEOUT`] (1 MiB), or it is disconnected.
+/// [`STALL_TIMEOUT`](offload_core::limits::STALL_TIMEOUT) (1 MiB), or it is disconnected.
 pub const OUTPUT_TAKEN_MIN: usize = 1 << 20;
 
 /// A message has to be complete after this long; one with a payload has as much longer as [`BODY_RATE_MIN`] says.
