@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -37,24 +38,30 @@ class Program:
     def run(self):
         started = time.monotonic()
         environment = dict(os.environ, CARGO_MANIFEST_DIR=self.folder)
-        ran = subprocess.run(
-            self.command,
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        self.report(ran.returncode, ran.stdout.decode(errors="replace"), time.monotonic() - started)
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            output.seek(0)
+            said = output.read().decode(errors="replace")
+        times = f"{time.monotonic() - started:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors"
+        self.report(process.returncode, said, times)
 
-    def report(self, code, output, seconds):
+    def report(self, code, output, times):
         results = [line for line in output.splitlines() if line.startswith("test result:")]
         passed = sum(int(line.split(" passed")[0].split()[-1]) for line in results)
         if code != 0:
             failed = failed_tests(output) or [f"ended without a word, {how_it_ended(code)}"]
             self.failures = [f"{self.name}: {test}" for test in failed]
         end = f"{len(self.failures)} FAILED" if self.failures else "ok"
-        text = f"{self.name}: {passed} tests passed, {end}, {seconds:.0f} s\n"
+        text = f"{self.name}: {passed} tests passed, {end}, {times}\n"
         print(text + (output if self.failures else ""), end="", flush=True)
 
 
@@ -107,7 +114,10 @@ def run_in_lanes(programs, lanes):
                 if not waiting:
                     return
                 program = waiting.pop()
-            program.run()
+            try:
+                program.run()
+            except OSError as error:
+                program.failures = [f"{program.name}: {error}"]
 
     threads = [threading.Thread(target=lane) for _ in range(lanes)]
     for thread in threads:
