@@ -204,16 +204,18 @@ fn sources_that_the_documents_name_are_there() {
     assert!(count > 20, "{count} names were found");
 }
 
-/// A cargo that builds nothing: it says that three test programs are in its own folder.
+/// A cargo that builds nothing: it says that three test programs, and the one that they test, are in its own folder.
 const CARGO_THAT_BUILDS: &str = r#"#!/bin/sh
 folder=$(dirname "$0")
 case "$*" in
 *"--package simulation"*) ;;
 build*--message-format*)
   mkdir "$folder/tests"
-  for name in spec live_bytes fine; do
+  for name in spec live_bytes fine offload; do
+    is_test=true
+    [ "$name" != offload ] || is_test=false
     echo '{"reason":"compiler-artifact","executable":"'$folder/$name'","manifest_path":"'$folder/tests/Cargo.toml'",' \
-      '"target":{"name":"'$name'","kind":["test"]},"profile":{"test":true}}'
+      '"target":{"name":"'$name'","kind":["bin"]},"profile":{"test":'$is_test'}}'
   done ;;
 "#;
 
