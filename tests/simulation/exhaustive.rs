@@ -145,7 +145,7 @@ impl State {
             }
             Next::Garbage(worker) => {
                 self.process(worker).into_iter().for_each(|process| process.is_unheard = true);
-                self.tell(Event::Violation { worker, message: String::new() }, false)
+                self.tell(Event::Garbled { worker, message: String::new() }, false)
             }
         }
     }

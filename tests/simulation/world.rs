@@ -108,8 +108,8 @@ impl Outside {
     }
 
     /// A worker has really begun a job.
-    pub(crate) fn started(&mut self, job: JobId, is_idempotent: bool, is_liar: bool) {
-        let complaint = self.oracle.really_started(job, is_idempotent, is_liar).err();
+    pub(crate) fn started(&mut self, job: JobId, is_idempotent: bool) {
+        let complaint = self.oracle.really_started(job, is_idempotent).err();
         self.complaint = self.complaint.take().or(complaint);
     }
 
@@ -372,8 +372,12 @@ impl World {
             return Ok(());
         };
         let Some(said) = process.outbox.pop_front() else { return Ok(()) };
-        process.is_unheard = matches!(said.event, Event::Closed { .. } | Event::Violation { .. });
-        self.tell(said.event, said.is_honest)
+        process.is_unheard = matches!(said.event, Event::Closed { .. } | Event::Garbled { .. });
+        let event = match job_of(&said.event).is_some_and(|job| process.has_not_seen(job)) {
+            true => Event::Violation { worker, message: "a guess".to_owned() },
+            false => said.event,
+        };
+        self.tell(event, said.is_honest)
     }
 
     /// What the process had said is handed over, then its exit is told.
@@ -451,6 +455,8 @@ impl World {
                 }
                 if let Some(process) = self.processes.get_mut(&worker) {
                     process.signal(how, &mut self.out);
+                    let event = Event::Unsent { worker, jobs: process.condemn() };
+                    self.soon.push_back(Said { event, is_honest: true });
                 }
             }
             Action::Accepted { ticket, job, .. } => self.accept(ticket.0 as usize, job),
@@ -479,6 +485,19 @@ fn describe(event: &Event) -> String {
             format!("Hello {{ worker: {worker:?}, tasks: {names:?} }}")
         }
         _ => format!("{event:?}"),
+    }
+}
+
+/// The job of whose run the event tells.
+fn job_of(event: &Event) -> Option<JobId> {
+    match event {
+        Event::Started { job, .. }
+        | Event::Finished { job, .. }
+        | Event::Failed { job, .. }
+        | Event::Progress { job, .. }
+        | Event::Checkpoint { job, .. }
+        | Event::Yielded { job, .. } => Some(*job),
+        _ => None,
     }
 }
 

@@ -8,9 +8,10 @@ use crate::exit::{Exit, ExitUsage};
 use crate::limits::LAST_LINES_BYTES_MAX;
 use crate::workers::{Confinement, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
-use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
+use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, WORKER_MAGIC};
 use offload_protocol::nouns::{ContentType, TaskOffer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,10 @@ pub(super) struct Member {
     pub(super) silent_looks: u32,
     /// What it had given up when it said hello.
     pub(super) confinement: Option<Confinement>,
+    /// It was sent a signal to end: nothing is sent to it any more.
+    pub(super) is_condemned: bool,
+    /// Its jobs of which not one byte is written to it, each with the count of written bytes that it is beyond.
+    unwritten: VecDeque<(JobId, u64)>,
 }
 
 impl Crew {
@@ -172,7 +177,7 @@ impl Hub {
             }
             Ok(Received::WouldBlock) => return false,
             Ok(Received::Closed) => Event::Closed { worker },
-            Err(error) => Event::Violation { worker, message: error.to_string() },
+            Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
         member.is_deaf = true;
         rest(&self.handle, member.link);
@@ -203,12 +208,14 @@ impl Hub {
 
     fn bury(&mut self, worker: WorkerId) {
         let Some(member) = self.crew.get_mut(worker) else { return };
+        let is_mid_frame = member.process.is_mid_frame();
         // An error means that nobody can collect it: it is gone for us.
         let Some(exit) = member.process.try_reap().unwrap_or(Some(Exit::Unknown)) else { return };
         let last_lines = last_of(member.process.last_lines(), LAST_LINES_BYTES_MAX);
         let usage = member.exit_usage();
         let cpu_time = member.process.cpu_time().unwrap_or_default();
         self.crew.cpu_time_of_the_dead += cpu_time;
+        self.note_lost_words(worker, is_mid_frame);
         // Told before the process is forgotten: the report of its job wants to name it.
         self.tell(Event::Exited { worker, exit, last_lines, usage });
         if let Some(member) = self.crew.members.remove(&worker) {
@@ -219,6 +226,32 @@ impl Hub {
         self.sweep();
         while self.crew.past_pids.len() > PAST_PIDS_MAX {
             self.crew.past_pids.pop_first();
+        }
+    }
+
+    /// One that breaks rules can hide what it says in a message that it never completes.
+    fn note_lost_words(&mut self, worker: WorkerId, is_mid_frame: bool) {
+        let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
+        if is_mid_frame && slot.is_some_and(|slot| !slot.is_trusted()) {
+            let message = "it ended in the middle of a message".to_owned();
+            self.tell(Event::Garbled { worker, message });
+        }
+    }
+
+    /// The event; but nobody can begin what he does not know of.
+    pub(super) fn if_it_can_be(&self, event: Event) -> Event {
+        let (Event::Started { worker, job, .. }
+        | Event::Finished { worker, job, .. }
+        | Event::Failed { worker, job, .. }
+        | Event::Progress { worker, job, .. }
+        | Event::Checkpoint { worker, job, .. }
+        | Event::Yielded { worker, job, .. }) = event
+        else {
+            return event;
+        };
+        match self.crew.members.get(&worker).is_some_and(|member| member.has_not_seen(job)) {
+            true => Event::Violation { worker, message: "it speaks of a job that was not sent to it".to_owned() },
+            false => event,
         }
     }
 
@@ -259,7 +292,7 @@ impl Hub {
         let Some(member) = self.crew.get_mut(worker) else { return };
         member.is_marked = false;
         let before = member.process.unsent();
-        let flushed = member.process.flush();
+        let flushed = member.flush();
         if member.process.unsent() != before {
             member.progress_at = Instant::now();
         }
@@ -303,7 +336,42 @@ impl Member {
             progress_at: Instant::now(),
             silent_looks: 0,
             confinement: None,
+            is_condemned: false,
+            unwritten: VecDeque::new(),
         }
+    }
+
+    /// Sends a message, unless nothing is sent to it any more.
+    pub(super) fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) {
+        if self.is_condemned {
+            return;
+        }
+        if let ToWorker::Run { job, .. } = message {
+            let start = self.process.written() + self.process.unsent() as u64;
+            self.unwritten.push_back((JobId(*job), start));
+        }
+        let sent = self.process.send(message, payload);
+        sent.expect("what is sent to workers fits on the wire");
+    }
+
+    /// Writes once, and takes note of what is written.
+    fn flush(&mut self) -> io::Result<Flushed> {
+        let flushed = self.process.flush();
+        let written = self.process.written();
+        while self.unwritten.pop_front_if(|(_, start)| *start < written).is_some() {}
+        flushed
+    }
+
+    /// Throws away what is not written. Returns the jobs of which nothing was.
+    pub(super) fn condemn(&mut self) -> Vec<JobId> {
+        self.is_condemned = true;
+        self.process.discard_unsent();
+        self.unwritten.iter().map(|(job, _)| *job).collect()
+    }
+
+    /// Whether it was given this job, and cannot know of it.
+    fn has_not_seen(&self, job: JobId) -> bool {
+        self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
     }
 
     /// Something is about to be written: if nothing was due before, patience begins now.

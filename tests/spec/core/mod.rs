@@ -2,6 +2,7 @@
 
 mod blame;
 mod corners;
+mod doubt;
 mod limits;
 mod promises;
 mod renewal;
