@@ -172,7 +172,7 @@ impl State {
         let Some((job, attempt, _)) = process.given.pop_front() else { return Ok(()) };
         process.running = Some((job, attempt));
         let is_idempotent = self.core.jobs().get(job).is_some_and(|job| &*job.task_name == "echo");
-        self.oracle.really_started(job, is_idempotent, false)?;
+        self.oracle.really_started(job, is_idempotent)?;
         self.tell(Event::Started { worker, job, attempt }, true)
     }
 

@@ -246,7 +246,8 @@ impl FakeProcess {
         }
         if self.strikes(Fault::Guesses, out) {
             let next = JobId(job.0 + out.choices.range(&mut self.tape, 1, 3));
-            self.say(false, Event::Started { worker, job: next, attempt: 1 }, out);
+            // If it knows of it by then, this is no attempt of it all the same: a good guess could not be told from the truth.
+            self.say(false, Event::Started { worker, job: next, attempt: u32::MAX }, out);
         }
         match self.strikes(Fault::CrashAfterReply, out) {
             true => self.crash(out),

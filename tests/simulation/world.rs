@@ -455,8 +455,9 @@ impl World {
                 }
                 if let Some(process) = self.processes.get_mut(&worker) {
                     process.signal(how, &mut self.out);
-                    let event = Event::Unsent { worker, jobs: process.condemn() };
-                    self.soon.push_back(Said { event, is_honest: true });
+                    let jobs = process.condemn();
+                    let event = Event::Unsent { worker, jobs: jobs.clone() };
+                    self.soon.extend((!jobs.is_empty()).then_some(Said { event, is_honest: true }));
                 }
             }
             Action::Accepted { ticket, job, .. } => self.accept(ticket.0 as usize, job),

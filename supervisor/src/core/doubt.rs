@@ -13,6 +13,8 @@
 //!   not one byte of a job was written to it                  it never began that, whatever it says
 //! ```
 //!
+//! One that closes its channel and ends within `closed_grace` counts as one that died, which is how a death looks.
+//!
 //! A job that may have begun, and must not be run twice, is lost with its worker, and nobody knows what it has done. It
 //! is blamed for nothing. Any other goes back as one that never began (`lose.rs`).
 

@@ -47,7 +47,6 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.ran_under = job.ran_under.and(job.promise);
         }
-        self.note_short_service(now, id);
         let mut started = self.running(now, id, attempt);
         started.is_bystander = matches!(self.slots[slot].state, SlotState::Leaving { .. });
         if let Some(job) = self.jobs.get_mut(id) {

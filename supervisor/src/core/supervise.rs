@@ -269,13 +269,7 @@ impl Core {
     }
 
     /// A worker sent what cannot be read, and with it all that it may say later is lost.
-    pub(super) fn on_garbled(
-        &mut self,
-        now: Mono,
-        worker: WorkerId,
-        message: String,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn on_garbled(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
         if let Some(&slot) = self.places.get(&worker) {
             self.doubt_all(slot);
         }

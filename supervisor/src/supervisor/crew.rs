@@ -250,7 +250,9 @@ impl Hub {
             return event;
         };
         match self.crew.members.get(&worker).is_some_and(|member| member.has_not_seen(job)) {
-            true => Event::Violation { worker, message: "it speaks of a job that was not sent to it".to_owned() },
+            true => {
+                Event::Violation { worker, message: "it speaks of a job that was not sent to it".to_owned() }
+            }
             false => event,
         }
     }

@@ -387,7 +387,7 @@ impl Oracle {
     /// suspended is innocent. So it is told of each attempt that was lost, whatever the outcome.
     fn judge_lost(&self, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
         let holder = book.holder.and_then(|worker| self.workers.get(&worker));
-        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job);
+        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job) || book.is_bystander;
         let is_guilty = |attempt: u32| match book.running_since.is_some() && attempt == book.starts {
             true => book.suspended_since.is_none() && !is_for_another,
             false => book.blamed.contains(&attempt),

@@ -231,7 +231,7 @@ impl Oracle {
     /// Not one byte of these was written to this worker, which is on its way out: it does not have them.
     fn unsent(&mut self, worker: WorkerId, jobs: &[JobId]) {
         let Some(book) = self.workers.get_mut(&worker) else { return };
-        for id in jobs.iter().filter(|id| book.given.contains(id)) {
+        for id in jobs {
             book.given.retain(|given| given != id);
             let job = self.jobs.get_mut(id).filter(|job| job.holder == Some(worker));
             job.into_iter().for_each(JobBook::stop_running);

@@ -100,7 +100,8 @@ impl Scene {
         if way != Way::StartsNothing {
             self.pool.start(self.guilty);
         }
-        let goes_on = [Way::DiesRunning, Way::RunsTooLong, Way::IsCancelled, Way::StartsNothing, Way::IsStopped];
+        let goes_on =
+            [Way::DiesRunning, Way::RunsTooLong, Way::IsCancelled, Way::StartsNothing, Way::IsStopped];
         if !goes_on.contains(&way) {
             self.answer(self.guilty);
         }

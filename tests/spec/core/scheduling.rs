@@ -1,6 +1,7 @@
 //! Who is next, and which slot is for whom.
 
 use offload_protocol::nouns::OutcomeCode::*;
+use offload_protocol::nouns::Usage;
 use offload_supervisor::core::config::CoreConfig;
 use offload_supervisor::core::event::{Event, Key};
 use offload_supervisor::core::ids::JobId;
@@ -215,6 +216,14 @@ fn a_slot_that_is_kept_for_short_work_is_lent_when_none_comes() {
     assert_eq!(given(&pool), long[..2]);
 }
 
+/// A job that has run for so long by now is done.
+fn end(pool: &mut PoolUnderTest, job: JobId, run: Duration) {
+    let worker = pool.worker_with(job).expect("it has a worker");
+    pool.workers.get_mut(&worker).expect("it lives").given.retain(|(given, _)| *given != job);
+    let usage = Usage::default();
+    pool.event(Event::Finished { worker, job, attempt: 1, run, usage, output_bytes: 1 });
+}
+
 /// Long work was there first, and has all slots; then short work comes, each time so long after the last was done.
 fn waits_of_short_work_behind_long(pause: Duration) -> Vec<Duration> {
     let mut pool = slots(2, |_| ());
@@ -241,7 +250,7 @@ fn waits_of_short_work_behind_long(pause: Duration) -> Vec<Duration> {
             pool.wait(MS * 10);
             (clock, waited) = (clock + MS * 10, waited + MS * 10);
             for job in given(&pool).into_iter().filter(|job| ends.get(job).is_some_and(|end| *end <= clock)) {
-                pool.finish_after(job, Duration::ZERO);
+                end(&mut pool, job, long_run);
             }
         }
         pool.start(short);
@@ -268,14 +277,14 @@ fn a_slot_is_kept_no_longer_than_short_work_had_to_wait() {
     let mut pool = slots(2, |_| ());
     teach(&mut pool, MS, Duration::from_secs(6));
     pool.wait(Duration::from_secs(1));
-    let long: Vec<JobId> = (0..8).map(|_| pool.submit("charge")).collect();
+    let long: Vec<JobId> = (0..8).map(|_| submit_as(&mut pool, "hog", "charge")).collect();
     for job in &long[..2] {
         pool.start(*job);
     }
     let short = pool.submit_with("sum", |request| request.client = "polite".to_owned());
     pool.wait(Duration::from_secs(6));
     for job in &long[..2] {
-        pool.finish_after(*job, Duration::ZERO);
+        end(&mut pool, *job, Duration::from_secs(6));
     }
     pool.run(short);
     assert_eq!(given(&pool).len(), 1, "one is kept");
