@@ -26,6 +26,7 @@ mod orders;
 mod pages;
 mod stalls;
 mod strays;
+mod unwritten;
 mod view;
 
 use crate::core::Core;

@@ -61,16 +61,6 @@ pub(crate) enum ToFake {
     Drain,
 }
 
-impl ToFake {
-    /// The job that it brings.
-    fn job(self) -> Option<JobId> {
-        match self {
-            ToFake::Run(given) => Some(given.job),
-            ToFake::Cancel(_) | ToFake::Yield(_) | ToFake::Drain => None,
-        }
-    }
-}
-
 /// What a process does when its time has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
@@ -144,7 +134,7 @@ pub(crate) struct FakeProcess {
     pub(crate) failing: u32,
     ignores_term: bool,
     /// What the shell has not written.
-    unwritten: VecDeque<ToFake>,
+    pub(crate) unwritten: VecDeque<ToFake>,
     last_write: Mono,
     arriving: VecDeque<ToFake>,
     last_arrival: Mono,
@@ -387,23 +377,7 @@ impl FakeProcess {
         out.schedule(self.last_write, Thing::Act(self.id, Act::Write));
     }
 
-    fn write(&mut self, out: &mut Outside) {
-        if let Some(message) = self.unwritten.pop_front() {
-            self.put_on_its_way(message, out);
-        }
-    }
-
-    /// What the shell has not written is thrown away. Returns the jobs that are.
-    pub(crate) fn condemn(&mut self) -> Vec<JobId> {
-        self.unwritten.drain(..).filter_map(ToFake::job).collect()
-    }
-
-    /// Whether the shell knows that it cannot know of this job.
-    pub(crate) fn has_not_seen(&self, job: JobId) -> bool {
-        self.unwritten.iter().any(|&message| message.job() == Some(job))
-    }
-
-    fn put_on_its_way(&mut self, message: ToFake, out: &mut Outside) {
+    pub(crate) fn put_on_its_way(&mut self, message: ToFake, out: &mut Outside) {
         self.arriving.push_back(message);
         let delay = self.channel_delay(out);
         self.last_arrival = self.last_arrival.max(out.now + delay);

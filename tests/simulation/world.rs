@@ -6,6 +6,7 @@ use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
 use crate::process::{Act, FakeProcess, Given, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script};
+use crate::unwritten::job_of;
 use launches::Launch;
 use offload_supervisor::core::action::{Action, Actions};
 use offload_supervisor::core::event::Event;
@@ -486,19 +487,6 @@ fn describe(event: &Event) -> String {
             format!("Hello {{ worker: {worker:?}, tasks: {names:?} }}")
         }
         _ => format!("{event:?}"),
-    }
-}
-
-/// The job of whose run the event tells.
-fn job_of(event: &Event) -> Option<JobId> {
-    match event {
-        Event::Started { job, .. }
-        | Event::Finished { job, .. }
-        | Event::Failed { job, .. }
-        | Event::Progress { job, .. }
-        | Event::Checkpoint { job, .. }
-        | Event::Yielded { job, .. } => Some(*job),
-        _ => None,
     }
 }
 

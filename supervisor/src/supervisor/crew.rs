@@ -8,10 +8,9 @@ use crate::exit::{Exit, ExitUsage};
 use crate::limits::LAST_LINES_BYTES_MAX;
 use crate::workers::{Confinement, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
-use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, WORKER_MAGIC};
+use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
 use offload_protocol::nouns::{ContentType, TaskOffer};
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -53,7 +52,7 @@ pub(super) struct Member {
     /// It was sent a signal to end: nothing is sent to it any more.
     pub(super) is_condemned: bool,
     /// Its jobs of which not one byte is written to it, each with the count of written bytes that it is beyond.
-    unwritten: VecDeque<(JobId, u64)>,
+    pub(super) unwritten: VecDeque<(JobId, u64)>,
 }
 
 impl Crew {
@@ -98,6 +97,11 @@ impl Crew {
         for (worker, member) in &mut self.members {
             member.silent_looks = if silent.contains(worker) { member.silent_looks + 1 } else { 0 };
         }
+    }
+
+    /// Whether it was given this job, and cannot know of it.
+    pub(super) fn has_not_seen(&self, worker: WorkerId, job: JobId) -> bool {
+        self.members.get(&worker).is_some_and(|member| member.has_not_seen(job))
     }
 
     pub(super) fn cpu_time(&self) -> Duration {
@@ -229,34 +233,6 @@ impl Hub {
         }
     }
 
-    /// One that breaks rules can hide what it says in a message that it never completes.
-    fn note_lost_words(&mut self, worker: WorkerId, is_mid_frame: bool) {
-        let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
-        if is_mid_frame && slot.is_some_and(|slot| !slot.is_trusted()) {
-            let message = "it ended in the middle of a message".to_owned();
-            self.tell(Event::Garbled { worker, message });
-        }
-    }
-
-    /// The event; but nobody can begin what he does not know of.
-    pub(super) fn if_it_can_be(&self, event: Event) -> Event {
-        let (Event::Started { worker, job, .. }
-        | Event::Finished { worker, job, .. }
-        | Event::Failed { worker, job, .. }
-        | Event::Progress { worker, job, .. }
-        | Event::Checkpoint { worker, job, .. }
-        | Event::Yielded { worker, job, .. }) = event
-        else {
-            return event;
-        };
-        match self.crew.members.get(&worker).is_some_and(|member| member.has_not_seen(job)) {
-            true => {
-                Event::Violation { worker, message: "it speaks of a job that was not sent to it".to_owned() }
-            }
-            false => event,
-        }
-    }
-
     fn on_output(&mut self, worker: WorkerId, stream: Stream) {
         let Some(member) = self.crew.get_mut(worker) else { return };
         let captured = member.process.capture(stream, Instant::now());
@@ -341,39 +317,6 @@ impl Member {
             is_condemned: false,
             unwritten: VecDeque::new(),
         }
-    }
-
-    /// Sends a message, unless nothing is sent to it any more.
-    pub(super) fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) {
-        if self.is_condemned {
-            return;
-        }
-        if let ToWorker::Run { job, .. } = message {
-            let start = self.process.written() + self.process.unsent() as u64;
-            self.unwritten.push_back((JobId(*job), start));
-        }
-        let sent = self.process.send(message, payload);
-        sent.expect("what is sent to workers fits on the wire");
-    }
-
-    /// Writes once, and takes note of what is written.
-    fn flush(&mut self) -> io::Result<Flushed> {
-        let flushed = self.process.flush();
-        let written = self.process.written();
-        while self.unwritten.pop_front_if(|(_, start)| *start < written).is_some() {}
-        flushed
-    }
-
-    /// Throws away what is not written. Returns the jobs of which nothing was.
-    pub(super) fn condemn(&mut self) -> Vec<JobId> {
-        self.is_condemned = true;
-        self.process.discard_unsent();
-        self.unwritten.iter().map(|(job, _)| *job).collect()
-    }
-
-    /// Whether it was given this job, and cannot know of it.
-    fn has_not_seen(&self, job: JobId) -> bool {
-        self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
     }
 
     /// Something is about to be written: if nothing was due before, patience begins now.

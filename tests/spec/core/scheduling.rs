@@ -239,10 +239,10 @@ fn waits_of_short_work_behind_long(pause: Duration) -> Vec<Duration> {
         let mut waited = Duration::ZERO;
         loop {
             for job in given(&pool).into_iter().filter(|job| long.contains(job)) {
-                if !ends.contains_key(&job) {
+                ends.entry(job).or_insert_with(|| {
                     pool.start(job);
-                    ends.insert(job, clock + long_run);
-                }
+                    clock + long_run
+                });
             }
             if given(&pool).contains(&short) {
                 break;
