@@ -41,8 +41,11 @@ pub const TINY_RUN: Duration = Duration::from_micros(50);
 /// Work of which nine runs in ten take at most this counts as short, all other as long.
 pub const LONG_RUN: Duration = Duration::from_millis(10);
 
-/// For so long after short work came, slots are kept free for more of it.
+/// For so long after short work came, began or ended, slots are kept free for more of it.
 pub const SHORT_MEMORY: Duration = Duration::from_millis(200);
+
+/// If short work found no slot for longer than that, they are kept for as long, but no longer than this.
+pub const SHORT_MEMORY_MAX: Duration = Duration::from_secs(60);
 
 /// The largest share that a client can be given, relative to those that have 1.
 pub const WEIGHT_MAX: u32 = 1000;

@@ -66,6 +66,8 @@ pub(crate) enum ToFake {
 pub(crate) enum Act {
     /// It says hello.
     Boot,
+    /// The next message of the supervisor is written.
+    Write,
     /// The next message of the supervisor arrives.
     Arrive,
     /// The run of this number, or a step of it, is at its end.
@@ -131,6 +133,9 @@ pub(crate) struct FakeProcess {
     /// So many of its jobs fail before the first one does not.
     pub(crate) failing: u32,
     ignores_term: bool,
+    /// What the shell has not written.
+    pub(crate) unwritten: VecDeque<ToFake>,
+    last_write: Mono,
     arriving: VecDeque<ToFake>,
     last_arrival: Mono,
     pub(crate) jobs: VecDeque<Given>,
@@ -139,6 +144,8 @@ pub(crate) struct FakeProcess {
     pub(crate) withdrawn: BTreeSet<JobId>,
     is_told_to_drain: bool,
     has_closed_channel: bool,
+    /// ... and goes on.
+    runs_on: bool,
     /// What it said and the core has not heard.
     pub(crate) outbox: VecDeque<Said>,
     last_delivery: Mono,
@@ -169,6 +176,8 @@ impl FakeProcess {
             suspended: None,
             failing: 0,
             ignores_term: false,
+            unwritten: VecDeque::new(),
+            last_write: out.now,
             arriving: VecDeque::new(),
             last_arrival: out.now,
             jobs: VecDeque::new(),
@@ -176,6 +185,7 @@ impl FakeProcess {
             withdrawn: BTreeSet::new(),
             is_told_to_drain: false,
             has_closed_channel: false,
+            runs_on: false,
             outbox: VecDeque::new(),
             last_delivery: out.now,
             is_unheard: false,
@@ -250,6 +260,7 @@ impl FakeProcess {
             (Stage::Dead(_), _) => {}
             (Stage::Booting, Act::Boot) => self.boot(out),
             (_, Act::Boot) => {}
+            (_, Act::Write) => self.write(out),
             (_, Act::Arrive) => self.arrive(out),
             (_, Act::RunEnds(run)) if run == self.runs => self.end_stretch(out),
             (_, Act::RunEnds(_)) => {}
@@ -265,6 +276,7 @@ impl FakeProcess {
 
     fn suffer(&mut self, misfortune: Misfortune, out: &mut Outside) {
         match misfortune {
+            _ if self.runs_on => {}
             Misfortune::Dies(exit) => self.die(exit, out),
             Misfortune::DiesIdle if self.stage == Stage::Waiting => self.crash(out),
             Misfortune::DiesRunning(run) if run == self.runs => self.crash(out),
@@ -273,11 +285,20 @@ impl FakeProcess {
             Misfortune::ClosesChannel => {
                 self.say(true, Event::Closed { worker: self.id }, out);
                 self.has_closed_channel = true;
+                // One that ends by itself as well could not be told from one that has died.
+                self.runs_on = self.strikes(Fault::RunsOnClosed, out);
+                if self.runs_on {
+                    return;
+                }
                 self.runs += 1;
                 self.stage = Stage::Stuck;
             }
             Misfortune::SendsGarbage => {
-                self.say(false, Event::Violation { worker: self.id, message: "garbage".into() }, out);
+                let (worker, message) = (self.id, "garbage".to_owned());
+                match out.choices.chance(&mut self.tape, 500) {
+                    true => self.say(false, Event::Garbled { worker, message }, out),
+                    false => self.say(false, Event::Violation { worker, message }, out),
+                }
             }
         }
     }
@@ -346,6 +367,17 @@ impl FakeProcess {
 
     /// The supervisor has sent something; it arrives later.
     pub(crate) fn send(&mut self, message: ToFake, out: &mut Outside) {
+        let is_blocked = self.strikes(Fault::WriteBlocked, out);
+        if !is_blocked && self.unwritten.is_empty() {
+            return self.put_on_its_way(message, out);
+        }
+        self.unwritten.push_back(message);
+        let delay = self.delay(50 * MS, out);
+        self.last_write = self.last_write.max(out.now + delay);
+        out.schedule(self.last_write, Thing::Act(self.id, Act::Write));
+    }
+
+    pub(crate) fn put_on_its_way(&mut self, message: ToFake, out: &mut Outside) {
         self.arriving.push_back(message);
         let delay = self.channel_delay(out);
         self.last_arrival = self.last_arrival.max(out.now + delay);

@@ -10,7 +10,7 @@ use crate::workers::{Confinement, Flushed, Process, Received, SpawnError, Stream
 use bytes::Bytes;
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
 use offload_protocol::nouns::{ContentType, TaskOffer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,10 @@ pub(super) struct Member {
     pub(super) silent_looks: u32,
     /// What it had given up when it said hello.
     pub(super) confinement: Option<Confinement>,
+    /// It was sent a signal to end: nothing is sent to it any more.
+    pub(super) is_condemned: bool,
+    /// Its jobs of which not one byte is written to it, each with the count of written bytes that it is beyond.
+    pub(super) unwritten: VecDeque<(JobId, u64)>,
 }
 
 impl Crew {
@@ -98,6 +102,11 @@ impl Crew {
         for (worker, member) in &mut self.members {
             member.silent_looks = if silent.contains(worker) { member.silent_looks + 1 } else { 0 };
         }
+    }
+
+    /// Whether it was given this job, and cannot know of it.
+    pub(super) fn has_not_seen(&self, worker: WorkerId, job: JobId) -> bool {
+        self.members.get(&worker).is_some_and(|member| member.has_not_seen(job))
     }
 
     pub(super) fn cpu_time(&self) -> Duration {
@@ -177,7 +186,7 @@ impl Hub {
             }
             Ok(Received::WouldBlock) => return false,
             Ok(Received::Closed) => Event::Closed { worker },
-            Err(error) => Event::Violation { worker, message: error.to_string() },
+            Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
         member.is_deaf = true;
         rest(&self.handle, member.link);
@@ -208,12 +217,14 @@ impl Hub {
 
     fn bury(&mut self, worker: WorkerId) {
         let Some(member) = self.crew.get_mut(worker) else { return };
+        let is_mid_frame = member.process.is_mid_frame();
         // An error means that nobody can collect it: it is gone for us.
         let Some(exit) = member.process.try_reap().unwrap_or(Some(Exit::Unknown)) else { return };
         let last_lines = last_of(member.process.last_lines(), LAST_LINES_BYTES_MAX);
         let usage = member.exit_usage();
         let cpu_time = member.process.cpu_time().unwrap_or_default();
         self.crew.cpu_time_of_the_dead += cpu_time;
+        self.note_lost_words(worker, is_mid_frame);
         // Told before the process is forgotten: the report of its job wants to name it.
         self.tell(Event::Exited { worker, exit, last_lines, usage });
         if let Some(member) = self.crew.members.remove(&worker) {
@@ -264,7 +275,7 @@ impl Hub {
         let Some(member) = self.crew.get_mut(worker) else { return };
         member.is_marked = false;
         let before = member.process.unsent();
-        let flushed = member.process.flush();
+        let flushed = member.flush();
         if member.process.unsent() != before {
             member.progress_at = Instant::now();
         }
@@ -308,6 +319,8 @@ impl Member {
             progress_at: Instant::now(),
             silent_looks: 0,
             confinement: None,
+            is_condemned: false,
+            unwritten: VecDeque::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The books about workers and programs: who is well, who has what, who has broken a rule.
 
+use super::jobs::JobBook;
 use super::{Failure, Oracle, demand};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::action::{Action, Kill, Notice};
@@ -43,6 +44,8 @@ pub(super) struct WorkerBook {
     pub(super) is_ended_for_a_job: bool,
     /// What it offers, and whether it promised that it may be run twice.
     pub(super) offers: BTreeMap<String, bool>,
+    /// Its channel has ended.
+    pub(super) has_closed: bool,
     /// It was ended because it lied.
     is_punished: bool,
     jobs_done: u64,
@@ -72,6 +75,7 @@ impl WorkerBook {
             has_hung: false,
             is_ended_for_a_job: false,
             offers: BTreeMap::new(),
+            has_closed: false,
             is_punished: false,
             jobs_done: 0,
             wanted_back: None,
@@ -175,11 +179,15 @@ impl Oracle {
                 return self.ran(now, *worker, *job, is_honest, code);
             }
             Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
-            Event::Violation { worker, .. } if self.sends_nonsense_at_its_end(*worker) => {}
-            Event::Violation { worker, .. } | Event::Unfit { worker, .. } => return self.lied(*worker),
+            Event::Violation { worker, .. } | Event::Garbled { worker, .. }
+                if self.sends_nonsense_at_its_end(*worker) => {}
+            Event::Violation { worker, .. } | Event::Garbled { worker, .. } | Event::Unfit { worker, .. } => {
+                return self.lied(*worker);
+            }
+            Event::Unsent { worker, jobs } => self.unsent(*worker, jobs),
             Event::Closed { worker } => {
                 if let Some(book) = self.workers.get_mut(worker) {
-                    book.is_leaving = true;
+                    (book.is_leaving, book.has_closed) = (true, true);
                 }
             }
             Event::SpawnFailed { worker, fatal, .. } => return self.died(now, *worker, *fatal, false),
@@ -229,6 +237,16 @@ impl Oracle {
             let may_be_no_worker = book.is_silent && self.silence_may_be_final;
             let is_fatal = book.hello_at.is_none() && (book.is_liar || may_be_no_worker);
             self.programs[book.program].fail(now, is_fatal);
+        }
+    }
+
+    /// Not one byte of these was written to this worker, which is on its way out: it does not have them.
+    fn unsent(&mut self, worker: WorkerId, jobs: &[JobId]) {
+        let Some(book) = self.workers.get_mut(&worker) else { return };
+        for id in jobs {
+            book.given.retain(|given| given != id);
+            let job = self.jobs.get_mut(id).filter(|job| job.holder == Some(worker));
+            job.into_iter().for_each(JobBook::stop_running);
         }
     }
 
@@ -305,6 +323,7 @@ impl Oracle {
                 self.programs[book.program].unstarted_at = None;
             }
             job.start(now, book.promises(&job.task));
+            job.is_bystander = book.is_leaving;
         }
         Duty::Nothing
     }
@@ -463,7 +482,8 @@ impl Oracle {
             let Some(job) = self.jobs.get_mut(id) else { continue };
             let Some(holder) = job.holder.filter(|worker| self.gone.contains(worker)) else { continue };
             let Some(worker) = self.workers.get(&holder) else { continue };
-            if job.running_since.is_some() && !worker.is_ended_for_a_job && job.suspended_since.is_none() {
+            let is_innocent = worker.is_ended_for_a_job || job.is_bystander || job.suspended_since.is_some();
+            if job.running_since.is_some() && !is_innocent {
                 self.shares.cost_a_worker(&job.client, job.ran(now));
             }
             let (program, unstarted) = (worker.program, job.unstarted);
