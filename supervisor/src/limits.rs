@@ -16,9 +16,8 @@ pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 /// One part in so many of the bytes that may be held counts as nearly nothing: an input or output of any size passes.
 pub const IDLE_SHARE: u64 = 16;
 
-/// So much of inputs may be held for a client however much others hold (4 KiB, and at
-/// most one part in 4,096 of the limit): who asks for little is not turned away because others do not read. It is part of
-/// what a connection or a job costs.
+/// So much of inputs may be held for a client however much others hold (4 KiB, and at most one part in 4,096 of the limit):
+/// who asks for little is not turned away because others do not read. It is part of what a connection or a job costs.
 pub const LITTLE: u64 = 4 << 10;
 
 /// What is little where so many bytes may be held in all.
@@ -124,7 +123,8 @@ pub const CONTROL_CONNECTIONS: usize = 16;
 /// Most of those that one process has.
 pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
 
-/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only while it has fewer than are left.
+/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only
+/// while it has fewer than are left.
 pub const LAST_CONNECTIONS: usize = 64;
 
 /// Requests that are handled in one turn of the loop, of all clients together.

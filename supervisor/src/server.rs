@@ -8,8 +8,8 @@
 //!     '--- `offload stop` ---------------> Stopping ------------------------------->      '--> the loop is let go
 //! ```
 //!
-//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop;
-//! who is let in says `server/accept.rs`, who is heard and answered next `server/turns.rs`, who is let go `server/patience.rs`.
+//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop; who is
+//! let in says `server/accept.rs`, who is heard and answered next `server/turns.rs`, who is let go `server/patience.rs`.
 
 mod accept;
 mod address;
@@ -26,14 +26,12 @@ mod turns;
 mod waits;
 
 use crate::config::Shown;
-use crate::core::config::CoreConfig;
 use crate::core::outcome::human;
 use crate::event_loop::{
     Context, HandleId, Hold, Interest, LoopError, LoopHandle, WATCHDOG_THRESHOLD, Watchdog,
 };
 use crate::front::Listener;
 use crate::io_pool::{IoPool, IoPoolConfig};
-use crate::limits::HANGING_MAX;
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
 use crate::signals::EndingSignals;
@@ -185,7 +183,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         let handle = cx.handle();
         let descriptors = Descriptors::raise(config.io_threads);
-        descriptors.check(processes_max(&config.pool.core())).map_err(StartError::Descriptors)?;
+        descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
         let mut listener = Listener::bind(&config.socket)?;
         let log = Log::to_stderr(config.pool.log, config.pool.log_format);
         let generation = found_generation(&mut listener, &log);
@@ -265,11 +263,6 @@ impl Server {
     pub fn stop(&self) {
         self.front.borrow_mut().stop();
     }
-}
-
-/// How many processes there may be at a time with this configuration.
-fn processes_max(config: &CoreConfig) -> usize {
-    config.workers + config.spares + HANGING_MAX
 }
 
 /// Gives this supervisor's processes a name by which the next one finds those that outlived it, and ends those that

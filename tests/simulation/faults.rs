@@ -77,8 +77,6 @@ faults! {
     StartUnsaid,
     /// It says that it started the next job before it can know of it.
     Guesses,
-    /// It closes its channel and goes on with what it was given.
-    RunsOnClosed,
     /// The shell cannot write to it for a while.
     WriteBlocked,
     /// It throws a job away that is still wanted.

@@ -144,8 +144,6 @@ pub(crate) struct FakeProcess {
     pub(crate) withdrawn: BTreeSet<JobId>,
     is_told_to_drain: bool,
     has_closed_channel: bool,
-    /// ... and goes on.
-    runs_on: bool,
     /// What it said and the core has not heard.
     pub(crate) outbox: VecDeque<Said>,
     last_delivery: Mono,
@@ -185,7 +183,6 @@ impl FakeProcess {
             withdrawn: BTreeSet::new(),
             is_told_to_drain: false,
             has_closed_channel: false,
-            runs_on: false,
             outbox: VecDeque::new(),
             last_delivery: out.now,
             is_unheard: false,
@@ -276,7 +273,6 @@ impl FakeProcess {
 
     fn suffer(&mut self, misfortune: Misfortune, out: &mut Outside) {
         match misfortune {
-            _ if self.runs_on => {}
             Misfortune::Dies(exit) => self.die(exit, out),
             Misfortune::DiesIdle if self.stage == Stage::Waiting => self.crash(out),
             Misfortune::DiesRunning(run) if run == self.runs => self.crash(out),
@@ -285,11 +281,6 @@ impl FakeProcess {
             Misfortune::ClosesChannel => {
                 self.say(true, Event::Closed { worker: self.id }, out);
                 self.has_closed_channel = true;
-                // One that ends by itself as well could not be told from one that has died.
-                self.runs_on = self.strikes(Fault::RunsOnClosed, out);
-                if self.runs_on {
-                    return;
-                }
                 self.runs += 1;
                 self.stage = Stage::Stuck;
             }

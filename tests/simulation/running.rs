@@ -52,14 +52,14 @@ impl FakeProcess {
         }
         let started = Event::Started { worker, job, attempt };
         if self.strikes(Fault::WrongJob, out) {
+            // What is begun without a word, and without an answer, is begun unseen: it is not counted.
             let job = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
             self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
-        } else if self.strikes(Fault::WrongAttempt, out) {
-            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
         } else {
-            self.say(true, started.clone(), out);
+            let wrong_by = u32::from(self.strikes(Fault::WrongAttempt, out));
+            self.say(wrong_by == 0, Event::Started { worker, job, attempt: attempt + wrong_by }, out);
+            out.started(job, self.promises(task));
         }
-        out.started(job, self.promises(task));
         if self.strikes(Fault::StartsTwice, out) {
             self.say(false, started, out);
         }

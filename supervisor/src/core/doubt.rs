@@ -1,19 +1,14 @@
 //! What a worker may have begun, of that which it did not say, in a way that counts, that it had started.
 //!
-//! Started comes before a task sees its first byte, and jobs are begun in the order in which they were given. So the
-//! word of a worker that has kept the rules is proof: what it did not start, it never began. Of one that has broken a
-//! rule, or is ended, only this still counts:
+//! A worker says Started before a task sees its first byte, and begins nothing if it cannot say so. That is the one rule
+//! of which nobody can see whether it is kept; so it counts as kept also by one that has broken others:
 //!
 //! ```text
-//!   it broke a rule, and its words can be read to the end    it may have begun what it says that it started, and what
-//!                                                            was to come before that; nothing else
-//!   it started, or answered, what was not its turn           its word for that is worth nothing: it may have begun all
-//!   its words are lost: garbage, or a channel that it
-//!   closed, and lived on                                     it may have begun all
-//!   not one byte of a job was written to it                  it never began that, whatever it says
+//!   it said that it started, or answered, this job    that has begun, and all that was to come before it may have
+//!   it sent garbage: what it says later is lost       it may have begun all
+//!   not one byte of a job was written to it           it never began that, whatever it says
+//!   anything else                                     it has begun nothing of which it did not say so
 //! ```
-//!
-//! One that closes its channel and ends within `closed_grace` counts as one that died, which is how a death looks.
 //!
 //! A job that may have begun, and must not be run twice, is lost with its worker, and nobody knows what it has done. It
 //! is blamed for nothing. Any other goes back as one that never began (`lose.rs`).
@@ -36,19 +31,17 @@ impl Load {
         self.doubtful = self.waiting.len();
     }
 
-    /// It may have begun this one, and those that were to come before it. If it is not one that comes next, its word is
-    /// worth nothing.
+    /// It may have begun this one, and those that were to come before it.
     fn doubt_up_to(&mut self, job: JobId) {
-        let place = self.waiting.iter().position(|waiting| *waiting == job);
-        match place.filter(|place| *place >= self.doubtful) {
-            Some(place) => self.doubtful = place + 1,
-            None => self.doubt_all(),
+        if let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) {
+            self.doubtful = self.doubtful.max(place + 1);
         }
     }
 
-    /// Whether it has this job and has not begun it, as far as anybody knows.
-    fn is_unbegun(&self, job: JobId) -> bool {
-        self.waiting.iter().skip(self.doubtful).any(|waiting| *waiting == job)
+    /// Takes the next one to start out.
+    pub(super) fn pop_waiting(&mut self) -> Option<JobId> {
+        self.doubtful = self.doubtful.saturating_sub(1);
+        self.waiting.pop_front()
     }
 
     /// Takes out what never reached the worker.
@@ -60,27 +53,20 @@ impl Load {
 }
 
 impl Core {
-    /// What a worker says, or does not say, of what it has begun is worth nothing.
+    /// All that a worker will say is lost.
     pub(super) fn doubt_all(&mut self, slot: SlotIndex) {
         if let Some(load) = self.slot_mut(slot).load_mut() {
             load.doubt_all();
         }
     }
 
-    /// One that is not listened to any more says that it has started this.
-    pub(super) fn started_by_a_liar(&mut self, worker: WorkerId, id: JobId) {
-        let Some(slot) = self.slot_of(worker).filter(|_| !self.sabotage.is(Bug::LiarsBeginNothing)) else {
+    /// A worker that breaks, or has broken, a rule speaks of a run of this job.
+    pub(super) fn doubt_up_to(&mut self, slot: SlotIndex, id: JobId) {
+        if self.sabotage.is(Bug::LiarsBeginNothing) {
             return;
-        };
+        }
         if let Some(load) = self.slot_mut(slot).load_mut() {
             load.doubt_up_to(id);
-        }
-    }
-
-    /// A worker speaks of a run of which it has not said that it began.
-    pub(super) fn answered_unstarted(&mut self, slot: SlotIndex, id: JobId) {
-        if self.slots[slot].load().is_some_and(|load| load.is_unbegun(id)) {
-            self.doubt_all(slot);
         }
     }
 

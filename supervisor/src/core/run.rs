@@ -30,16 +30,23 @@ impl Core {
         attempt: u32,
         actions: &mut Actions,
     ) {
-        let Some(slot) = self.trusted_slot_of(worker) else { return self.started_by_a_liar(worker, id) };
+        let Some(slot) = self.slot_of(worker) else { return };
+        if !self.slots[slot].is_trusted() {
+            return self.doubt_up_to(slot, id);
+        }
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id)
             || self.sabotage.is(Bug::StartedTwice);
-        let expected = self.jobs.get(id).map(|job| job.attempts + 1);
-        if !is_next || expected.is_some_and(|expected| expected != attempt) {
+        if !is_next {
+            self.doubt_up_to(slot, id);
             let message = format!("started a job out of turn (attempt {attempt})");
-            self.doubt_all(slot);
             return self.on_violation(now, worker, message, actions);
         }
-        self.begin(now, slot, worker, (id, attempt));
+        let expected = self.jobs.get(id).map_or(attempt, |job| job.attempts + 1);
+        self.begin(now, slot, worker, (id, expected));
+        if attempt != expected {
+            let message = format!("started attempt {attempt} of a job, not attempt {expected}");
+            self.on_violation(now, worker, message, actions);
+        }
     }
 
     /// The next job of a worker has been started.
@@ -105,7 +112,7 @@ impl Core {
     ) -> Option<(SlotIndex, Running)> {
         let slot = self.slot_of(worker)?;
         if !self.slots[slot].is_trusted() {
-            self.answered_unstarted(slot, id);
+            self.doubt_up_to(slot, id);
             return None;
         }
         let running = self.slots[slot].load().and_then(|load| load.running);
@@ -113,11 +120,12 @@ impl Core {
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
             let next = self.slots[slot].load().and_then(Load::next_to_start);
-            self.answered_unstarted(slot, id);
-            if running.is_none() && next == Some(id) && !self.sabotage.is(Bug::UnstartedAnswersForgotten) {
+            let must_have_begun = running.is_none() && next == Some(id);
+            if must_have_begun && !self.sabotage.is(Bug::UnstartedAnswersForgotten) {
                 let attempt = self.jobs.get(id).map_or(attempt, |job| job.attempts + 1);
                 self.begin(now, slot, worker, (id, attempt));
             }
+            self.doubt_up_to(slot, id);
             self.on_violation(now, worker, message, actions);
         }
         named.map(|running| (slot, running))
@@ -270,15 +278,11 @@ impl Core {
         let is_forgotten = self.sabotage.is(Bug::NeverKilled);
         if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {
             *going = Going::Killed { reap_by };
-            let has_lived_on = *cause == Cause::Closed;
-            if has_lived_on {
+            if *cause == Cause::Closed {
                 *cause = Cause::ClosedAndLivedOn;
             }
             let kill = Action::Kill { worker: place.worker, how: Kill::Kill };
             actions.extend((!is_forgotten).then_some(kill));
-            if has_lived_on {
-                self.doubt_all(slot);
-            }
         }
     }
 

@@ -302,12 +302,6 @@ impl Load {
         self.suspended = self.suspended.or(before.map(|running| running.suspend(now)));
     }
 
-    /// Takes the next one to start out.
-    pub(super) fn pop_waiting(&mut self) -> Option<JobId> {
-        self.doubtful = self.doubtful.saturating_sub(1);
-        self.waiting.pop_front()
-    }
-
     /// Takes the running one out; the suspended one, if there is one, goes on.
     pub(super) fn take_running(&mut self, now: Mono) -> Option<Running> {
         let ended = self.running.take()?;

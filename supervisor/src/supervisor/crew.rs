@@ -217,14 +217,12 @@ impl Hub {
 
     fn bury(&mut self, worker: WorkerId) {
         let Some(member) = self.crew.get_mut(worker) else { return };
-        let is_mid_frame = member.process.is_mid_frame();
         // An error means that nobody can collect it: it is gone for us.
         let Some(exit) = member.process.try_reap().unwrap_or(Some(Exit::Unknown)) else { return };
         let last_lines = last_of(member.process.last_lines(), LAST_LINES_BYTES_MAX);
         let usage = member.exit_usage();
         let cpu_time = member.process.cpu_time().unwrap_or_default();
         self.crew.cpu_time_of_the_dead += cpu_time;
-        self.note_lost_words(worker, is_mid_frame);
         // Told before the process is forgotten: the report of its job wants to name it.
         self.tell(Event::Exited { worker, exit, last_lines, usage });
         if let Some(member) = self.crew.members.remove(&worker) {

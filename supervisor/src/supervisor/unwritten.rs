@@ -3,7 +3,7 @@
 use super::Hub;
 use super::crew::Member;
 use crate::core::event::Event;
-use crate::core::ids::{JobId, WorkerId};
+use crate::core::ids::JobId;
 use crate::workers::Flushed;
 use bytes::Bytes;
 use offload_protocol::messages::ToWorker;
@@ -45,15 +45,6 @@ impl Member {
 }
 
 impl Hub {
-    /// One that breaks rules can hide what it says in a message that it never completes.
-    pub(super) fn note_lost_words(&mut self, worker: WorkerId, is_mid_frame: bool) {
-        let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
-        if is_mid_frame && slot.is_some_and(|slot| !slot.is_trusted()) {
-            let message = "it ended in the middle of a message".to_owned();
-            self.tell(Event::Garbled { worker, message });
-        }
-    }
-
     /// The event; but nobody can begin what he does not know of.
     pub(super) fn if_it_can_be(&self, event: Event) -> Event {
         let (Event::Started { worker, job, .. }

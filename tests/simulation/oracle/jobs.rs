@@ -429,7 +429,7 @@ impl Oracle {
         let holder = book.holder.and_then(|worker| self.workers.get(&worker));
         let was_lost = book.is_doubtful || book.running_since.is_some();
         let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job) || book.is_bystander;
-        let may_have_begun = holder.is_some_and(|holder| holder.is_liar || holder.has_closed);
+        let may_have_begun = holder.is_some_and(|holder| holder.may_have_begun(id));
         match (ended.outcome, event) {
             (OutcomeCode::Ok, Event::Finished { worker, job, attempt, .. }) => {
                 *job == id && has_run(*worker, *attempt, Ran::Well)

@@ -7,7 +7,7 @@ use offload_supervisor::core::action::{Action, Kill, Notice};
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
 use offload_supervisor::exit::Exit;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One living process.
 #[derive(Clone, Debug)]
@@ -25,6 +25,10 @@ pub(super) struct WorkerBook {
     pub(super) was_stopped: bool,
     /// It has said what no honest worker says.
     pub(super) is_liar: bool,
+    /// ... and what cannot be read: what it says from now on is lost.
+    is_garbled: bool,
+    /// Jobs of whose runs it spoke when it had lied, or lied of, and those that were to come before them.
+    doubtful: BTreeSet<JobId>,
     /// It was ended because it did not say hello.
     pub(super) is_silent: bool,
     /// The job, not wanted any more, of which it said that this was another attempt: nobody cares.
@@ -44,8 +48,6 @@ pub(super) struct WorkerBook {
     pub(super) is_ended_for_a_job: bool,
     /// What it offers, and whether it promised that it may be run twice.
     pub(super) offers: BTreeMap<String, bool>,
-    /// Its channel has ended.
-    pub(super) has_closed: bool,
     /// It was ended because it lied.
     is_punished: bool,
     jobs_done: u64,
@@ -54,6 +56,11 @@ pub(super) struct WorkerBook {
 }
 
 impl WorkerBook {
+    /// Whether it may have begun this job, which it was given.
+    pub(super) fn may_have_begun(&self, id: JobId) -> bool {
+        self.is_garbled || self.doubtful.contains(&id)
+    }
+
     /// A process that was started now.
     pub(super) fn new(now: Mono, program: ProgramIndex, version: Version) -> WorkerBook {
         WorkerBook {
@@ -66,6 +73,8 @@ impl WorkerBook {
             is_stopped: false,
             was_stopped: false,
             is_liar: false,
+            is_garbled: false,
+            doubtful: BTreeSet::new(),
             is_silent: false,
             unnoticed_lie: None,
             given: VecDeque::new(),
@@ -75,7 +84,6 @@ impl WorkerBook {
             has_hung: false,
             is_ended_for_a_job: false,
             offers: BTreeMap::new(),
-            has_closed: false,
             is_punished: false,
             jobs_done: 0,
             wanted_back: None,
@@ -150,6 +158,7 @@ pub(super) enum Duty {
 impl Oracle {
     /// Takes note of an event.
     pub(super) fn take_note(&mut self, now: Mono, event: &Event, is_honest: bool) -> Duty {
+        self.note_doubt(event, is_honest);
         match event {
             Event::Submit { ticket, request } => self.asked = Some((*ticket, request.clone())),
             Event::Refused => self.rejected += 1,
@@ -187,7 +196,7 @@ impl Oracle {
             Event::Unsent { worker, jobs } => self.unsent(*worker, jobs),
             Event::Closed { worker } => {
                 if let Some(book) = self.workers.get_mut(worker) {
-                    (book.is_leaving, book.has_closed) = (true, true);
+                    book.is_leaving = true;
                 }
             }
             Event::SpawnFailed { worker, fatal, .. } => return self.died(now, *worker, *fatal, false),
@@ -229,6 +238,29 @@ impl Oracle {
             Event::Abandoned { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
         }
         Duty::Nothing
+    }
+
+    fn note_doubt(&mut self, event: &Event, is_honest: bool) {
+        match event {
+            Event::Garbled { worker, .. } => {
+                self.workers.entry(*worker).and_modify(|book| book.is_garbled = true);
+            }
+            Event::Started { worker, job, .. }
+            | Event::Finished { worker, job, .. }
+            | Event::Skipped { worker, job }
+            | Event::Failed { worker, job, .. }
+            | Event::Progress { worker, job, .. }
+            | Event::Checkpoint { worker, job, .. }
+            | Event::Yielded { worker, job, .. } => {
+                if let Some(book) = self.workers.get_mut(worker)
+                    && (book.is_liar || !is_honest)
+                {
+                    let place = book.given.iter().position(|given| given == job);
+                    book.doubtful.extend(book.given.iter().take(place.map_or(0, |place| place + 1)));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// A process does not go although it was killed: that may count as a failed start as well.

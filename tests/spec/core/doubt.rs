@@ -54,7 +54,7 @@ const WAYS: [(Way, Known); 16] = [
     (Way::SendsGarbage, Known::Nothing),
     (Way::BreaksARuleAndSendsGarbage, Known::Nothing),
     (Way::ClosesAndDies, Known::NeverBegan),
-    (Way::ClosesAndLivesOn, Known::Nothing),
+    (Way::ClosesAndLivesOn, Known::NeverBegan),
     (Way::RunsTooLong, Known::ByItsWord),
     (Way::IsCancelled, Known::ByItsWord),
     (Way::StartsNothing, Known::ByItsWord),
@@ -225,8 +225,7 @@ fn an_answer_to_a_job_that_was_not_started_is_an_attempt_of_that_job() {
     scene.end(Way::AnswersTwice);
     assert_eq!(scene.pool.outcome(scene.guilty), Some(WorkerProtocol));
     assert_eq!(scene.pool.ended[&scene.guilty].attempts, 1);
-    // What else that worker does without a word is not known.
-    assert_eq!(scene.pool.outcome(scene.next), Some(Indeterminate));
+    assert_eq!(scene.pool.outcome(scene.next), None);
 }
 
 #[test]
