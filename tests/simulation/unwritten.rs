@@ -1,6 +1,6 @@
 //! What the shell has not written to a fake worker: of that it cannot know, and the shell knows that.
 
-use crate::process::{FakeProcess, ToFake};
+use crate::process::{FakeProcess, Said, ToFake};
 use crate::world::Outside;
 use offload_supervisor::core::event::Event;
 use offload_supervisor::core::ids::JobId;
@@ -23,9 +23,11 @@ impl FakeProcess {
         }
     }
 
-    /// What the shell has not written is thrown away. Returns the jobs that are.
-    pub(crate) fn condemn(&mut self) -> Vec<JobId> {
-        self.unwritten.drain(..).filter_map(ToFake::job).collect()
+    /// What the shell has not written is thrown away. Returns what it tells the core, if jobs were among it.
+    pub(crate) fn condemn(&mut self) -> Option<Said> {
+        let jobs: Vec<JobId> = self.unwritten.drain(..).filter_map(ToFake::job).collect();
+        let is_any = !jobs.is_empty();
+        is_any.then(|| Said { event: Event::Unsent { worker: self.id, jobs }, is_honest: true })
     }
 
     /// Whether the shell knows that it cannot know of this job.

@@ -458,9 +458,7 @@ impl World {
                 }
                 if let Some(process) = self.processes.get_mut(&worker) {
                     process.signal(how, &mut self.out);
-                    let jobs = process.condemn();
-                    let event = Event::Unsent { worker, jobs: jobs.clone() };
-                    self.soon.extend((!jobs.is_empty()).then_some(Said { event, is_honest: true }));
+                    self.soon.extend(process.condemn());
                 }
             }
             Action::Accepted { ticket, job, .. } => self.accept(ticket.0 as usize, job),
