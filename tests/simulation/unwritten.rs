@@ -27,7 +27,7 @@ impl FakeProcess {
     pub(crate) fn condemn(&mut self) -> Option<Said> {
         let jobs: Vec<JobId> = self.unwritten.drain(..).filter_map(ToFake::job).collect();
         let is_any = !jobs.is_empty();
-        is_any.then(|| Said { event: Event::Unsent { worker: self.id, jobs }, is_honest: true })
+        is_any.then_some(Said { event: Event::Unsent { worker: self.id, jobs }, is_honest: true })
     }
 
     /// Whether the shell knows that it cannot know of this job.

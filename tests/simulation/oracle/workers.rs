@@ -1,6 +1,5 @@
 //! The books about workers and programs: who is well, who has what, who has broken a rule.
 
-use super::jobs::JobBook;
 use super::{Failure, Oracle, demand};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::core::action::{Action, Kill, Notice};
@@ -26,9 +25,9 @@ pub(super) struct WorkerBook {
     /// It has said what no honest worker says.
     pub(super) is_liar: bool,
     /// ... and what cannot be read: what it says from now on is lost.
-    is_garbled: bool,
+    pub(super) is_garbled: bool,
     /// Jobs of whose runs it spoke when it had lied, or lied of, and those that were to come before them.
-    doubtful: BTreeSet<JobId>,
+    pub(super) doubtful: BTreeSet<JobId>,
     /// It was ended because it did not say hello.
     pub(super) is_silent: bool,
     /// The job, not wanted any more, of which it said that this was another attempt: nobody cares.
@@ -49,18 +48,13 @@ pub(super) struct WorkerBook {
     /// What it offers, and whether it promised that it may be run twice.
     pub(super) offers: BTreeMap<String, bool>,
     /// It was ended because it lied.
-    is_punished: bool,
+    pub(super) is_punished: bool,
     jobs_done: u64,
     /// The job that it was asked to give back.
     pub(super) wanted_back: Option<JobId>,
 }
 
 impl WorkerBook {
-    /// Whether it may have begun this job, which it was given.
-    pub(super) fn may_have_begun(&self, id: JobId) -> bool {
-        self.is_garbled || self.doubtful.contains(&id)
-    }
-
     /// A process that was started now.
     pub(super) fn new(now: Mono, program: ProgramIndex, version: Version) -> WorkerBook {
         WorkerBook {
@@ -240,45 +234,12 @@ impl Oracle {
         Duty::Nothing
     }
 
-    fn note_doubt(&mut self, event: &Event, is_honest: bool) {
-        match event {
-            Event::Garbled { worker, .. } => {
-                self.workers.entry(*worker).and_modify(|book| book.is_garbled = true);
-            }
-            Event::Started { worker, job, .. }
-            | Event::Finished { worker, job, .. }
-            | Event::Skipped { worker, job }
-            | Event::Failed { worker, job, .. }
-            | Event::Progress { worker, job, .. }
-            | Event::Checkpoint { worker, job, .. }
-            | Event::Yielded { worker, job, .. } => {
-                if let Some(book) = self.workers.get_mut(worker)
-                    && (book.is_liar || !is_honest)
-                {
-                    let place = book.given.iter().position(|given| given == job);
-                    book.doubtful.extend(book.given.iter().take(place.map_or(0, |place| place + 1)));
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// A process does not go although it was killed: that may count as a failed start as well.
     pub(super) fn hangs(&mut self, now: Mono, worker: WorkerId) {
         if let Some(book) = self.workers.get(&worker) {
             let may_be_no_worker = book.is_silent && self.silence_may_be_final;
             let is_fatal = book.hello_at.is_none() && (book.is_liar || may_be_no_worker);
             self.programs[book.program].fail(now, is_fatal);
-        }
-    }
-
-    /// Not one byte of these was written to this worker, which is on its way out: it does not have them.
-    fn unsent(&mut self, worker: WorkerId, jobs: &[JobId]) {
-        let Some(book) = self.workers.get_mut(&worker) else { return };
-        for id in jobs {
-            book.given.retain(|given| given != id);
-            let job = self.jobs.get_mut(id).filter(|job| job.holder == Some(worker));
-            job.into_iter().for_each(JobBook::stop_running);
         }
     }
 
@@ -417,30 +378,6 @@ impl Oracle {
         }
         self.jobs.entry(id).and_modify(|job| job.is_doubtful = true);
         self.lied(worker)
-    }
-
-    /// What is no message says nothing that could be false: where a worker is ended for one job already, all that is known
-    /// of the others stays known.
-    fn sends_nonsense_at_its_end(&mut self, worker: WorkerId) -> bool {
-        let book = self.workers.get_mut(&worker).filter(|book| book.is_ended_for_a_job && book.is_leaving);
-        book.map(|book| book.is_liar = true).is_some()
-    }
-
-    /// A worker has said what no honest one says: from now on its jobs are in doubt, and it must go unless it goes.
-    fn lied(&mut self, worker: WorkerId) -> Duty {
-        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
-        book.is_liar = true;
-        if book.hello_at.is_none() {
-            self.programs[book.program].may_be_broken = true;
-        }
-        for job in &book.given {
-            self.jobs.entry(*job).and_modify(|job| job.is_doubtful = true);
-        }
-        if book.is_leaving {
-            return Duty::Nothing;
-        }
-        book.is_punished = true;
-        Duty::Punish(worker)
     }
 
     fn died(&mut self, now: Mono, worker: WorkerId, is_fatal: bool, is_killed: bool) -> Duty {
