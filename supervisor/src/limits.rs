@@ -32,7 +32,8 @@ pub const CONTROL_CONNECTIONS: usize = 16;
 /// Most of those that one process has.
 pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
 
-/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only while it has fewer than are left.
+/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only
+/// while it has fewer than are left.
 pub const LAST_CONNECTIONS: usize = 64;
 
 /// Requests that are handled in one turn of the loop, of all clients together.

@@ -37,4 +37,5 @@ mod running;
 mod script;
 mod seeds;
 mod shrink;
+mod unwritten;
 mod world;

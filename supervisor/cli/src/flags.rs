@@ -20,9 +20,8 @@ use std::env::var_os;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by
-/// their
-/// connections, so each process has a turn and a quota of its own.
+/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by their
+/// processes, so each has a turn and a quota of its own.
 pub(crate) const NAMELESS: &str = "";
 
 /// Most jobs of one batch that are under way or wait for an earlier one to end.
@@ -206,7 +205,8 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
 
-    /// Time that jobs have to finish after SIGTERM or SIGINT [default: 10s] [env: OFFLOAD_DRAIN_TIMEOUT]
+    /// Time that jobs have to finish after SIGTERM, SIGINT or another signal to end [default: 10s] [env:
+    /// OFFLOAD_DRAIN_TIMEOUT]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
@@ -278,8 +278,8 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     keep_dead_letters: Option<Duration>,
 
-    /// Maximum bytes of kept results and keys, half of it for one client [default: 128MiB] [env:
-    /// OFFLOAD_MAX_KEPT_BYTES]
+    /// Maximum bytes of kept results and keys; one client gets as much of it as it leaves free [default: 128MiB]
+    /// [env: OFFLOAD_MAX_KEPT_BYTES]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_kept_bytes: Option<u64>,
 

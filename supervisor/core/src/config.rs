@@ -1,9 +1,9 @@
 //! What can be configured of the core, with the defaults that users are told.
 
 use crate::limits::{
-    ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, JOBS_QUEUED_MAX_DEFAULT, KEEP_DEAD_LETTERS_DEFAULT,
-    KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT,
-    RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
+    ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
+    KEEP_DEAD_LETTERS_DEFAULT, KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT,
+    PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT, RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
 };
 use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::collections::BTreeMap;
@@ -138,6 +138,11 @@ impl Default for CoreConfig {
 }
 
 impl CoreConfig {
+    /// Most processes at a time: the workers, the spares, and those that hang in the kernel.
+    pub fn processes_max(&self) -> usize {
+        self.workers + self.spares + HANGING_MAX
+    }
+
     /// Most jobs of one client that may wait.
     pub fn max_jobs_of_one(&self) -> usize {
         self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / 10)

@@ -37,6 +37,7 @@ mod abandoned;
 pub mod action;
 pub mod clients;
 pub mod config;
+mod doubt;
 mod drain;
 mod ending;
 pub mod event;
@@ -165,8 +166,12 @@ struct Program {
     open_reserved: BTreeSet<(usize, SlotIndex)>,
     /// Slots whose job lets others in between its steps.
     between_steps: BTreeSet<SlotIndex>,
-    /// When short work last came.
-    short_came_at: Option<Mono>,
+    /// When short work last came, began or ended, whichever was last.
+    short_seen_at: Option<Mono>,
+    /// When it last began or ended.
+    short_served_at: Option<Mono>,
+    /// For how long it found no slot, if slots are kept for so long because of that.
+    short_waited: Duration,
     restarts: Restarts,
     /// What each version offers of which there may be a worker.
     offers: BTreeMap<Version, Arc<Offers>>,
@@ -270,6 +275,8 @@ impl Core {
             }
             Event::Skipped { worker, job } => self.on_skipped(now, worker, job, actions),
             Event::Violation { worker, message } => self.on_nonsense(now, worker, message, actions),
+            Event::Garbled { worker, message } => self.on_garbled(now, worker, message, actions),
+            Event::Unsent { worker, jobs } => self.on_unsent(worker, &jobs),
             Event::Closed { worker } => self.on_closed(now, worker, actions),
             Event::Exited { worker, exit, last_lines, usage } => {
                 self.on_exited(now, worker, exit, last_lines, usage, actions);

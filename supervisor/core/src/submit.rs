@@ -223,7 +223,7 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         if let (Class::Short, Some(task)) = (job.expected.class, job.task) {
             let program = self.program_of(task);
-            self.programs[program].short_came_at = Some(now);
+            self.programs[program].short_seen_at = Some(now);
         }
     }
 

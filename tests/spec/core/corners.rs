@@ -46,15 +46,21 @@ fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_i
     assert_eq!(pool.outcome(job), Some(UnknownTask));
 }
 
-/// A worker has three jobs; the second is cancelled, then the first takes too long. What it says on its way out still counts, or the
-/// third would be given to another worker although it was started.
-#[test]
-fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
+/// A pool of one worker that has shown that `charge` is tiny, so that it is given several, and that goes only if it is killed.
+fn one_worker_with_tiny_work() -> PoolUnderTest {
     let mut pool = PoolUnderTest::slots(1);
     pool.workers_ignore_term();
     let warm_up = pool.submit("charge");
     pool.start(warm_up);
     pool.finish_after(warm_up, Duration::from_micros(3));
+    pool
+}
+
+/// A worker has three jobs; the second is cancelled, then the first takes too long. What it says on its way out still counts,
+/// or the third would be given to another worker although it was started.
+#[test]
+fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
+    let mut pool = one_worker_with_tiny_work();
     let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
     let [second, third] = [0; 2].map(|_| pool.submit("charge"));
     let worker = pool.start(first);
@@ -70,11 +76,7 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
 
 #[test]
 fn who_loses_a_run_because_of_another_job_does_not_pay_for_it_even_if_the_job_ends_so() {
-    let mut pool = PoolUnderTest::slots(1);
-    pool.workers_ignore_term();
-    let warm_up = pool.submit("charge");
-    pool.start(warm_up);
-    pool.finish_after(warm_up, Duration::from_micros(3));
+    let mut pool = one_worker_with_tiny_work();
     let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
     let by = |request: &mut JobRequest| request.client = "innocent".to_owned();
     let [second, _] = [0; 2].map(|_| pool.submit_with("charge", by));
