@@ -84,7 +84,8 @@ pub struct CoreConfig {
     /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time or
     /// before its exit with code 0, or nothing that makes sense: most likely it is no worker.
     pub max_silent_starts: u32,
-    /// A worker that dies idle before this time, without having finished a job, counts as a failed start.
+    /// A worker that dies idle before this time, without having finished a job, counts as a failed start; one that dies
+    /// before `backoff_min` does in any case, or nothing would keep it from being started again and again.
     pub window: Duration,
     /// From a request to drain to the end of whatever is still there.
     pub drain_timeout: Duration,
@@ -141,6 +142,11 @@ impl CoreConfig {
     /// Most processes at a time: the workers, the spares, and those that hang in the kernel.
     pub fn processes_max(&self) -> usize {
         self.workers + self.spares + HANGING_MAX
+    }
+
+    /// A worker that dies idle before it has been ready for so long, without having finished a job, is a failed start.
+    pub fn failed_start_window(&self) -> Duration {
+        self.window.max(self.backoff_min)
     }
 
     /// Most jobs of one client that may wait.

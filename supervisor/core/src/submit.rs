@@ -78,7 +78,7 @@ impl Core {
         if request.lane.is_some_and(|lane| lane != task.lane) {
             return Err(self.wrong_lane(index));
         }
-        self.unavailable(task.program).map_or(Ok(Some(index)), Err)
+        self.unavailable_task(index).map_or(Ok(Some(index)), Err)
     }
 
     pub(super) fn wrong_lane(&self, task: TaskIndex) -> ErrorDetail {

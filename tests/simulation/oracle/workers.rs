@@ -387,7 +387,8 @@ impl Oracle {
         let may_be_no_worker = book.is_silent && self.silence_may_be_final;
         self.programs[program].fail(now, is_start && (is_fatal || book.is_liar || may_be_no_worker));
         // One that breaks a rule right after its hello is as bad as one that never said it.
-        let is_young = book.hello_at.is_some_and(|hello| now - hello < self.least_window);
+        let window = self.least_window.max(self.least_backoff.0);
+        let is_young = book.hello_at.is_some_and(|hello| now - hello < window);
         let is_of_no_use = book.is_punished && is_young && book.jobs_done == 0 && book.given.is_empty();
         let is_on_trial = self.reloads.is_on_trial(program, version);
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
