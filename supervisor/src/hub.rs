@@ -42,10 +42,10 @@ use gaps::OwnTime;
 use launches::Launch;
 use notices::Rows;
 use offload_core::Core;
-use offload_core::action::{Action, Actions, Kill};
+use offload_core::action::{Accepted, Action, Actions, Kill};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
-use offload_core::ids::{JobId, Mono, Ticket, Version, WorkerId};
+use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_event_loop::{Context, HandleId, LoopHandle, TimerId};
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
@@ -84,16 +84,12 @@ pub(crate) struct Hub {
     finished: FinishedJobs,
     inbox: VecDeque<Incoming>,
     actions: Actions,
-    /// The order that the core is deciding on.
-    staged: Option<Order>,
-    /// What it decided.
-    answer: Option<Result<Submitted, ErrorDetail>>,
     /// Outputs that were delivered, or dropped, and are on their clients' accounts still.
     delivered: holding::Delivered,
     /// Who wants to know when bytes were released.
     on_room: Vec<Then>,
-    /// The output or the checkpoint that came with the event that the core is deciding on.
-    payload: Option<(ContentType, Bytes)>,
+    /// The ledger's count of releases when they were told last.
+    releases_told: u64,
     wake: Option<(Mono, TimerId)>,
     turn_ends: bool,
     on_ready: Vec<Then>,
@@ -148,23 +144,22 @@ pub(crate) struct Refused {
     pub(crate) listener: Option<Listener>,
 }
 
-/// A job that was taken.
-pub(crate) struct Submitted {
-    /// Its number.
-    pub(crate) job: JobId,
-    /// It was there already, under the same key.
-    pub(crate) is_known: bool,
-}
-
 /// An event on its way to the core, with the output or the checkpoint that it announces.
 struct Incoming {
     event: Event,
-    payload: Option<(ContentType, Bytes)>,
+    payload: Payload,
+}
+
+/// What came with an event; mostly nothing.
+#[derive(Default)]
+struct Payload {
+    content: ContentType,
+    bytes: Bytes,
 }
 
 impl From<Event> for Incoming {
     fn from(event: Event) -> Incoming {
-        Incoming { event, payload: None }
+        Incoming { event, payload: Payload::default() }
     }
 }
 
@@ -198,11 +193,9 @@ impl Hub {
                 finished: FinishedJobs::default(),
                 inbox: VecDeque::new(),
                 actions: Actions::new(),
-                staged: None,
-                answer: None,
                 delivered: holding::Delivered::default(),
                 on_room: Vec::new(),
-                payload: None,
+                releases_told: 0,
                 wake: None,
                 turn_ends: false,
                 on_ready: Vec::new(),
@@ -243,22 +236,30 @@ impl Hub {
         job: Job,
         keep_output: bool,
         listener: Option<Listener>,
-    ) -> Result<Submitted, Refused> {
+    ) -> Result<Accepted, Refused> {
         let request = job.to_request(keep_output);
-        self.staged = Some(Order::new(job, &request.client, listener, self.handle.hold()));
-        self.tell(Event::Submit { ticket: Ticket(0), request });
-        let answer = self.answer.take().expect("the core answers a submission before it does anything else");
-        let listener = self.staged.take().and_then(Order::into_listener);
-        match (answer, listener) {
-            (Ok(submitted), Some(listener)) => match self.listen(submitted.job, listener) {
-                Ok(()) => Ok(submitted),
-                Err(listener) => {
-                    let error = self.why_not_told(submitted.job);
-                    Err(Refused { error, listener: Some(listener) })
-                }
-            },
-            (Ok(submitted), None) => Ok(submitted),
-            (Err(error), listener) => Err(Refused { error, listener }),
+        // What has come before is told before: it may make room.
+        self.work_off_inbox();
+        let mut actions = std::mem::take(&mut self.actions);
+        let verdict = self.core.submit(self.now(), &request, &mut actions);
+        let result = match verdict {
+            Ok(accepted) if accepted.is_known => Ok((accepted, listener)),
+            Ok(accepted) => {
+                let order = Order::new(job, &request.client, listener, self.handle.hold());
+                self.orders.insert(accepted.job, order);
+                Ok((accepted, None))
+            }
+            Err(error) => Err(Refused { error, listener }),
+        };
+        self.perform_all(actions, Payload::default());
+        self.work_off_inbox();
+        let (accepted, listener) = result?;
+        match listener.map_or(Ok(()), |listener| self.listen(accepted.job, listener)) {
+            Ok(()) => Ok(accepted),
+            Err(listener) => {
+                let error = self.why_not_told(accepted.job);
+                Err(Refused { error, listener: Some(listener) })
+            }
         }
     }
 
@@ -328,33 +329,37 @@ impl Hub {
 
     fn work_off_inbox(&mut self) {
         self.release_delivered();
-        let releases = self.core.ledger().releases();
         while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
-            self.payload = payload;
             let mut actions = std::mem::take(&mut self.actions);
-            self.core.handle(self.now(), self.if_it_can_be(event), &mut actions);
-            actions.drain(..).for_each(|action| self.perform(action));
-            self.actions = actions;
+            let event = self.if_it_can_be(event);
+            self.core.handle(self.now(), event, &mut actions);
+            self.perform_all(actions, payload);
         }
-        self.payload = None;
-        if self.core.ledger().releases() != releases {
+        let releases = self.core.ledger().releases();
+        if std::mem::replace(&mut self.releases_told, releases) != releases {
             self.on_room.drain(..).for_each(|then| self.handle.set_pending(then));
         }
         self.at_the_end_of_the_turn();
     }
 
-    fn perform(&mut self, action: Action) {
+    /// Does what the core wants because of one event, or of one request.
+    fn perform_all(&mut self, mut actions: Actions, mut payload: Payload) {
+        actions.drain(..).for_each(|action| self.perform(action, &mut payload));
+        self.actions = actions;
+    }
+
+    fn perform(&mut self, action: Action, payload: &mut Payload) {
         match action {
             Action::Spawn { worker, program, version, slot } => self.spawn(worker, program, version, slot),
             Action::Run { worker, job, attempt, resume } => self.run(worker, job, attempt, resume),
             Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),
-            Action::Keep { job } => self.keep(job),
+            Action::Keep { job } => self.keep(job, std::mem::take(payload)),
             Action::CancelRun { worker, job } => self.send(worker, &ToWorker::Cancel { job: job.0 }),
             Action::Dismiss { worker } => self.send(worker, &ToWorker::Drain),
             Action::Kill { worker, how } => self.kill(worker, how),
-            Action::Accepted { job, is_known, .. } => self.accept(job, is_known),
-            Action::Rejected { error, .. } => self.answer = Some(Err(error)),
-            Action::Finish(ended) => self.finish(&ended),
+            Action::Ready { worker, slot } => self.ready(worker, slot),
+            Action::Finish(ended) if ended.error.is_none() => self.finish(&ended, std::mem::take(payload)),
+            Action::Finish(ended) => self.finish(&ended, Payload::default()),
             Action::Release { job, why } => self.end_promise(job, why),
             Action::ForgetLetter { job } => self.dead.forget(job),
             Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
@@ -403,18 +408,10 @@ impl Hub {
         }
     }
 
-    fn accept(&mut self, job: JobId, is_known: bool) {
-        if !is_known {
-            let order = self.staged.take().expect("only a staged order can be accepted");
-            self.orders.insert(job, order);
-        }
-        self.answer = Some(Ok(Submitted { job, is_known }));
-    }
-
-    /// The state that came with the event in hand is what the job goes on from.
-    fn keep(&mut self, job: JobId) {
-        if let (Some(order), Some((_, state))) = (self.orders.get_mut(&job), self.payload.take()) {
-            order.checkpoint = Some(state);
+    /// The state that came with the event is what the job goes on from.
+    fn keep(&mut self, job: JobId, state: Payload) {
+        if let Some(order) = self.orders.get_mut(&job) {
+            order.checkpoint = Some(state.bytes);
         }
     }
 

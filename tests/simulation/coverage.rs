@@ -7,6 +7,7 @@ use offload_core::ids::{JobId, WorkerId};
 use offload_core::jobs::JobState;
 use offload_core::slots::{Cause, SlotState};
 use offload_core::{Core, Phase};
+use offload_protocol::nouns::OutcomeCode;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -23,7 +24,6 @@ impl Coverage {
     /// Counts an event, in the state that it meets.
     pub(crate) fn see(&mut self, core: &Core, event: &Event) {
         let pair = match event {
-            Event::Submit { .. } => (phase(core), "submit"),
             Event::Refused => (phase(core), "refused"),
             Event::Held { .. } => (phase(core), "held"),
             Event::Released { .. } => (phase(core), "released"),
@@ -57,17 +57,30 @@ impl Coverage {
             Event::Closed { worker } => (slot_state(core, *worker), "closed"),
             Event::Exited { worker, .. } => (slot_state(core, *worker), "exited"),
         };
+        self.count(core, pair);
+    }
+
+    /// Counts a request, in the state that it meets.
+    pub(crate) fn see_request(&mut self, core: &Core) {
+        self.count(core, (phase(core), "submit"));
+    }
+
+    fn count(&mut self, core: &Core, pair: (&'static str, &'static str)) {
         *self.pairs.entry(pair).or_default() += 1;
         if core.promises().held_count() > 0 {
             *self.pairs.entry(("held", "anything")).or_default() += 1;
         }
     }
 
+    /// Counts a refusal.
+    pub(crate) fn see_refusal(&mut self, code: OutcomeCode) {
+        *self.pairs.entry(("rejected", code.as_str())).or_default() += 1;
+    }
+
     /// Counts answers and outcomes.
     pub(crate) fn see_actions(&mut self, actions: &[Action]) {
         for action in actions {
             let pair = match action {
-                Action::Rejected { error, .. } => ("rejected", error.code.as_str()),
                 Action::Release { why: Released::Collected, .. } => ("released", "collected"),
                 Action::Release { why: Released::TimeIsOver, .. } => ("released", "time_is_over"),
                 Action::ForgetLetter { .. } => ("released", "dead_letter"),

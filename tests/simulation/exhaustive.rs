@@ -8,12 +8,12 @@
 //! A core cannot be copied: a state is the way that leads to it, and is reached again by going it again.
 
 use crate::choices::mix;
-use crate::oracle::{Failure, Oracle, Ran};
+use crate::oracle::{Failure, Oracle, Ran, Submission};
 use offload_core::action::{Action, Actions};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
 use offload_core::exit::Exit;
-use offload_core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::slots::SlotState;
 use offload_core::{Core, Phase};
 use offload_protocol::nouns::{TaskOffer, Usage};
@@ -158,7 +158,11 @@ impl State {
         let (task, deadline) = JOBS[self.submitted];
         self.submitted += 1;
         let request = JobRequest { task: task.to_owned(), input_bytes: 1, deadline, ..JobRequest::default() };
-        self.tell(Event::Submit { ticket: Ticket(self.submitted as u64), request }, true)
+        let mut actions = Actions::new();
+        let verdict = self.core.submit(self.now, &request, &mut actions);
+        let submission = Submission { wish: self.submitted, request, verdict };
+        self.oracle.see_submission(self.now, &submission, &actions, &self.core)?;
+        self.check_and_apply(&actions)
     }
 
     fn hello(&mut self, worker: WorkerId) -> Result<(), Failure> {
@@ -198,8 +202,12 @@ impl State {
         let told = event.clone();
         self.core.handle(self.now, event, &mut actions);
         self.oracle.see(self.now, &told, is_honest, &actions, &self.core)?;
+        self.check_and_apply(&actions)
+    }
+
+    fn check_and_apply(&mut self, actions: &[Action]) -> Result<(), Failure> {
         self.core.check().map_err(|what| Failure { rule: "check", what })?;
-        actions.into_iter().for_each(|action| self.apply(&action));
+        actions.iter().for_each(|action| self.apply(action));
         Ok(())
     }
 

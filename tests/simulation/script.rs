@@ -4,7 +4,7 @@ use crate::choices::{Choices, Tape};
 use crowds::{crowd, crowd_guilt, few_workers, hoard};
 use offload_core::config::CoreConfig;
 use offload_core::event::{JobRequest, Key};
-use offload_core::ids::{Mono, Ticket, Version};
+use offload_core::ids::{Mono, Version};
 use offload_core::kept::Owner;
 use offload_core::queue::HEAD_START;
 use offload_protocol::nouns::{Lane, TaskOffer};
@@ -270,11 +270,11 @@ impl Script {
     }
 
     /// The jobs that do nothing wrong.
-    pub(crate) fn innocents(&self) -> BTreeSet<Ticket> {
+    pub(crate) fn innocents(&self) -> BTreeSet<usize> {
         let wishes = self.wishes.iter().enumerate();
         let good = wishes
             .filter(|(index, (_, wish))| matches!(wish, Wish::Submit(_)) && !self.guilt.contains_key(index));
-        good.map(|(index, _)| Ticket(index as u64)).collect()
+        good.map(|(index, _)| index).collect()
     }
 }
 

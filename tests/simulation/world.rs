@@ -3,18 +3,19 @@
 use crate::choices::{Choice, Choices, Tape, mix};
 use crate::coverage::Coverage;
 use crate::faults::{Fault, FaultPlan};
-use crate::oracle::{Failure, Oracle, Ran};
+use crate::oracle::{Failure, Oracle, Ran, Submission};
 use crate::process::{Act, FakeProcess, Given, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script};
 use crate::unwritten::job_of;
 use launches::Launch;
 use offload_core::action::{Action, Actions};
-use offload_core::event::Event;
+use offload_core::event::{Event, JobRequest};
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -400,6 +401,10 @@ impl World {
     /// Tells the core that something happened, and what follows in the same breath.
     fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
         self.soon.push_back(Said { event, is_honest });
+        self.tell_what_follows()
+    }
+
+    fn tell_what_follows(&mut self) -> Result<(), Failure> {
         while let Some(said) = self.soon.pop_front() {
             self.tell_one(said)?;
         }
@@ -412,22 +417,51 @@ impl World {
         self.verdict.coverage.see(&self.core, &event);
         let mut actions = Actions::new();
         self.core.handle(now, event.clone(), &mut actions);
+        let mark = if is_honest { "" } else { "  (a lie)" };
+        self.write_down(|| format!("{}{mark}", describe(&event)), &event, &actions);
+        self.out.oracle.see(now, &event, is_honest, &actions, &self.core)?;
+        self.check_and_apply(&actions)?;
+        self.deliver_output(&event, &actions);
+        self.out.complaint.take().map_or(Ok(()), Err)
+    }
+
+    /// Asks the core for a job, and tells it what follows in the same breath.
+    fn submit(&mut self, wish: usize, request: JobRequest) -> Result<(), Failure> {
+        let now = self.out.now;
+        self.count(now)?;
+        self.verdict.coverage.see_request(&self.core);
+        let mut actions = Actions::new();
+        let verdict = self.core.submit(now, &request, &mut actions);
+        let told = format!("{request:?} -> {verdict:?}");
+        self.write_down(|| told.clone(), &told, &actions);
+        let submission = Submission { wish, request, verdict };
+        self.out.oracle.see_submission(now, &submission, &actions, &self.core)?;
+        match submission.verdict {
+            Ok(accepted) => self.accept(wish, accepted.job),
+            Err(error) => self.verdict.coverage.see_refusal(error.code),
+        }
+        self.check_and_apply(&actions)?;
+        self.out.complaint.take().map_or(Ok(()), Err)?;
+        self.tell_what_follows()
+    }
+
+    fn write_down(&mut self, line: impl FnOnce() -> String, told: &dyn Debug, actions: &[Action]) {
+        let now = self.out.now;
         if self.plan.with_trace {
-            let mark = if is_honest { "" } else { "  (a lie)" };
-            self.verdict.trace.push(format!("{:>15.6} ms  {}{mark}", millis(now), describe(&event)));
+            self.verdict.trace.push(format!("{:>15.6} ms  {}", millis(now), line()));
             self.verdict.trace.extend(actions.iter().map(|action| format!("{:>22}{action:?}", "-> ")));
         }
         if self.plan.with_digest {
-            self.verdict.digest =
-                mix(self.verdict.digest ^ text_digest(&format!("{now:?}{event:?}{actions:?}")));
+            let text = format!("{now:?}{told:?}{actions:?}");
+            self.verdict.digest = mix(self.verdict.digest ^ text_digest(&text));
         }
-        let what = |what| Failure { rule: "check", what };
-        self.out.oracle.see(now, &event, is_honest, &actions, &self.core)?;
-        self.core.check().map_err(what)?;
-        self.verdict.coverage.see_actions(&actions);
+    }
+
+    fn check_and_apply(&mut self, actions: &[Action]) -> Result<(), Failure> {
+        self.core.check().map_err(|what| Failure { rule: "check", what })?;
+        self.verdict.coverage.see_actions(actions);
         actions.iter().for_each(|action| self.apply(action));
-        self.deliver_output(&event, &actions);
-        self.out.complaint.take().map_or(Ok(()), Err)
+        Ok(())
     }
 
     fn count(&mut self, now: Mono) -> Result<(), Failure> {
@@ -461,10 +495,9 @@ impl World {
                     self.soon.extend(process.condemn());
                 }
             }
-            Action::Accepted { ticket, job, .. } => self.accept(ticket.0 as usize, job),
-            Action::Rejected { .. }
-            | Action::Finish(_)
+            Action::Finish(_)
             | Action::Log(_)
+            | Action::Ready { .. }
             | Action::Keep { .. }
             | Action::Release { .. }
             | Action::ForgetLetter { .. }

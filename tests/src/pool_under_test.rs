@@ -2,11 +2,11 @@
 //! says, and after every single event all invariants are checked.
 
 use offload_core::Core;
-use offload_core::action::{Action, Ended, Kill, Notice, Released};
+use offload_core::action::{Action, Actions, Ended, Kill, Notice, Released};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
 use offload_core::exit::Exit;
-use offload_core::ids::{JobId, Mono, ProgramIndex, Ticket, WorkerId};
+use offload_core::ids::{JobId, Mono, ProgramIndex, WorkerId};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -60,8 +60,8 @@ pub struct PoolUnderTest {
     pub released: BTreeMap<JobId, Released>,
     /// Jobs whose dead letters are forgotten.
     pub forgotten_letters: Vec<JobId>,
-    /// Refused requests.
-    pub rejected: BTreeMap<Ticket, ErrorDetail>,
+    /// Why requests were refused.
+    pub rejected: Vec<ErrorDetail>,
     /// What was logged.
     pub notices: Vec<Notice>,
     /// When processes were started.
@@ -80,8 +80,6 @@ pub struct PoolUnderTest {
     dies_of_term: bool,
     dies_of_kill: bool,
     channel_ends_first: bool,
-    tickets: u64,
-    accepted: BTreeMap<Ticket, JobId>,
     pending: VecDeque<Event>,
 }
 
@@ -108,7 +106,7 @@ impl PoolUnderTest {
             ended: BTreeMap::new(),
             released: BTreeMap::new(),
             forgotten_letters: Vec::new(),
-            rejected: BTreeMap::new(),
+            rejected: Vec::new(),
             notices: Vec::new(),
             spawned_at: Vec::new(),
             most_processes: 0,
@@ -120,8 +118,6 @@ impl PoolUnderTest {
             dies_of_term: true,
             dies_of_kill: true,
             channel_ends_first: true,
-            tickets: 0,
-            accepted: BTreeMap::new(),
             pending: VecDeque::new(),
         };
         pool.event(Event::Tick);
@@ -159,18 +155,22 @@ impl PoolUnderTest {
 
     fn work_off(&mut self) {
         while let Some(event) = self.pending.pop_front() {
-            let mut actions = Vec::new();
+            let mut actions = Actions::new();
             let description = format!("{event:?}");
             if let Event::SpawnFailed { worker, .. } | Event::Exited { worker, .. } = &event {
                 self.workers.remove(worker);
             }
             self.core.handle(self.now, event, &mut actions);
-            if let Err(broken) = self.core.check() {
-                panic!("after {description}: {broken}\n{:#?}", self.core);
-            }
-            for action in actions {
-                self.act(action);
-            }
+            self.check_and_act(&description, actions);
+        }
+    }
+
+    fn check_and_act(&mut self, description: &str, actions: Actions) {
+        if let Err(broken) = self.core.check() {
+            panic!("after {description}: {broken}\n{:#?}", self.core);
+        }
+        for action in actions {
+            self.act(action);
         }
     }
 
@@ -183,18 +183,12 @@ impl PoolUnderTest {
                     worker.resumed.extend(resume.then_some(job));
                 }
             }
-            Action::CancelRun { .. } => {}
+            Action::CancelRun { .. } | Action::Ready { .. } => {}
             Action::Dismiss { worker } => self.dies(worker, Exit::Code(0)),
             Action::Kill { worker, how } => self.signal(worker, how),
-            Action::Accepted { ticket, job, .. } => {
-                assert!(self.accepted.insert(ticket, job).is_none(), "accepted twice");
-            }
             Action::Yield { worker, job } => self.asked_to_yield.push((worker, job)),
             Action::Keep { job } => *self.kept.entry(job).or_default() += 1,
             Action::Reloaded { rolled_back, .. } => self.reloads.push(rolled_back),
-            Action::Rejected { ticket, error } => {
-                self.rejected.insert(ticket, error);
-            }
             Action::Finish(ended) => {
                 let job = ended.job;
                 assert!(self.ended.insert(job, *ended).is_none(), "{job} ended twice");
@@ -243,11 +237,15 @@ impl PoolUnderTest {
     }
 
     /// Submits a job; `None` if it is refused.
+    ///
+    /// # Panics
+    /// If an invariant is broken.
     pub fn try_submit(&mut self, request: JobRequest) -> Option<JobId> {
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        self.event(Event::Submit { ticket, request });
-        self.accepted.get(&ticket).copied()
+        let mut actions = Actions::new();
+        let verdict = self.core.submit(self.now, &request, &mut actions);
+        self.check_and_act(&format!("{request:?}"), actions);
+        self.work_off();
+        verdict.map(|accepted| accepted.job).map_err(|error| self.rejected.push(error)).ok()
     }
 
     /// Submits a job with default options.
@@ -265,7 +263,7 @@ impl PoolUnderTest {
     pub fn submit_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> JobId {
         let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
         change(&mut request);
-        self.try_submit(request).unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last_key_value()))
+        self.try_submit(request).unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last()))
     }
 
     /// Why a job with default options is refused.
@@ -284,7 +282,7 @@ impl PoolUnderTest {
         let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
         change(&mut request);
         assert_eq!(self.try_submit(request), None, "it was accepted");
-        self.rejected.last_key_value().expect("an answer").1.clone()
+        self.rejected.last().expect("an answer").clone()
     }
 
     /// The worker that has the job.

@@ -1,12 +1,21 @@
 //! What the core wants done. The shell does it, in order, and decides nothing.
 
-use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Ticket, Version, WorkerId};
+use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Version, WorkerId};
 use crate::exit::{Exit, ExitUsage};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
 /// The actions of one event, in order.
 pub type Actions = Vec<Action>;
+
+/// The verdict on a request that is not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The job's name from now on, or that of the job that was submitted under the same key before.
+    pub job: JobId,
+    /// That is a job which was there already, or has ended.
+    pub is_known: bool,
+}
 
 /// One deed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,21 +74,12 @@ pub enum Action {
         /// Which signal.
         how: Kill,
     },
-    /// Answer to `Submit`.
-    Accepted {
-        /// As asked.
-        ticket: Ticket,
-        /// Its name from now on, or that of the job that was submitted under the same key before.
-        job: JobId,
-        /// That was a job which is there already, or has ended.
-        is_known: bool,
-    },
-    /// Answer to `Submit`: refused, without effect.
-    Rejected {
-        /// As asked.
-        ticket: Ticket,
-        /// Why.
-        error: ErrorDetail,
+    /// Nothing is to be done to the worker, which has said hello: whoever waits for one is told.
+    Ready {
+        /// Which.
+        worker: WorkerId,
+        /// Where.
+        slot: SlotIndex,
     },
     /// A job has ended. Said exactly once for each accepted job.
     Finish(Box<Ended>),
@@ -206,13 +206,6 @@ pub struct LostAttempt {
 /// News for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A worker said hello.
-    WorkerReady {
-        /// Which.
-        worker: WorkerId,
-        /// Where.
-        slot: SlotIndex,
-    },
     /// A worker ended that was not told to.
     WorkerDied {
         /// Which.

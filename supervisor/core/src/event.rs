@@ -1,7 +1,8 @@
-//! What can happen, as the core is told it. Any event may come in any state: what no longer matters is ignored.
+//! What can happen, as the core is told it. Any event may come in any state: what no longer matters is ignored. Only that
+//! somebody wants a job done is no event, since it has an answer: [`Core::submit`](super::Core::submit).
 
 use super::config::CoreConfig;
-use super::ids::{JobId, Ticket, Version, WorkerId};
+use super::ids::{JobId, Version, WorkerId};
 use super::kept::Owner;
 use super::ledger::Holding;
 use crate::exit::{Exit, ExitUsage};
@@ -12,13 +13,6 @@ use std::time::Duration;
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Somebody wants a job done. Answered with `Accepted` or `Rejected`.
-    Submit {
-        /// Named in the answer.
-        ticket: Ticket,
-        /// What is wanted.
-        request: JobRequest,
-    },
     /// Somebody does not want a job any more.
     Cancel {
         /// Which.

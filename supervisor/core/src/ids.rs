@@ -59,10 +59,6 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// The shell's own number for a request that it has not got an answer to yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
 /// Which version of a program's command: it goes up with every reload.
 pub type Version = u64;
 

@@ -3,9 +3,13 @@
 //! simulations drive it by hand, the hub drives it for real.
 //!
 //! ```text
+//!          request, now                               a verdict, and actions, in order
+//!   shell --------------> Core::submit ------------------------------------------------> shell
+//!              on_submit                            submit.rs
+//!
 //!            event, now                                           actions, in order
 //!   shell --------------> Core::handle ------------------------------------------------> shell
-//!              on_submit, on_cancel                 submit.rs     Accepted, Rejected, Finish
+//!              on_cancel                            submit.rs     Finish
 //!              on_collected, on_awaited, ...        promises.rs   Release
 //!              on_letter_dropped                    letters.rs    ForgetLetter
 //!              on_abandoned                         abandoned.rs  Finish
@@ -20,7 +24,7 @@
 //!              settle                               settle.rs     Run, Spawn
 //! ```
 //!
-//! Every event ends in `settle`, which brings the world in line with the state: expired jobs are ended, the spare takes
+//! Both end in `settle`, which brings the world in line with the state: expired jobs are ended, the spare takes
 //! the place of a lost worker, waiting jobs are given to workers, empty slots are filled. So no event has to think of
 //! all that may follow from it.
 //!
@@ -74,11 +78,11 @@ mod supervise;
 pub mod tally;
 mod waiting;
 
-use action::{Action, Actions, Ended, Keep};
+use action::{Accepted, Action, Actions, Ended, Keep};
 use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
-use event::Event;
+use event::{Event, JobRequest};
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
@@ -228,15 +232,29 @@ impl Core {
         Ok(core)
     }
 
+    /// Somebody wants a job done: takes it or refuses it, and appends what has to be done about it to `actions`. A job that
+    /// is taken may be in these already, given out or even ended. `now` must not go backwards.
+    ///
+    /// # Errors
+    /// Why it is refused; it is counted then, and has no other effect.
+    pub fn submit(
+        &mut self,
+        now: Mono,
+        request: &JobRequest,
+        actions: &mut Actions,
+    ) -> Result<Accepted, ErrorDetail> {
+        self.end_what_is_over(now, actions);
+        let verdict = self.on_submit(now, request, actions);
+        self.settle(now, actions);
+        verdict
+    }
+
     /// Takes note of what happened at `now` and appends what has to be done about it to `actions`.
     ///
     /// Total: any event is legal in any state. `now` must not go backwards.
     pub fn handle(&mut self, now: Mono, event: Event, actions: &mut Actions) {
-        // What is over is over before anything else is thought of it.
-        self.end_promises(now, actions);
-        self.end_letters(now, actions);
+        self.end_what_is_over(now, actions);
         match event {
-            Event::Submit { ticket, request } => self.on_submit(now, ticket, &request, actions),
             Event::Cancel { job } => self.on_cancel(now, job, actions),
             Event::Awaited { job } => {
                 self.want_again(job);
@@ -293,6 +311,12 @@ impl Core {
             Event::Reload { version } => self.on_reload(version, actions),
         }
         self.settle(now, actions);
+    }
+
+    /// What is over is over before anything else is thought of it.
+    fn end_what_is_over(&mut self, now: Mono, actions: &mut Actions) {
+        self.end_promises(now, actions);
+        self.end_letters(now, actions);
     }
 
     /// When [`Event::Tick`] is due if nothing happens before.

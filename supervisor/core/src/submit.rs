@@ -1,8 +1,8 @@
 //! Jobs come in, or are refused; and are cancelled.
 
-use super::action::{Action, Actions, Kill};
+use super::action::{Accepted, Action, Actions, Kill};
 use super::event::JobRequest;
-use super::ids::{JobId, Mono, ProgramIndex, TaskIndex, Ticket};
+use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::{Expected, Job, JobState, Jobs, RanUnder};
 use super::keys::Known;
 use super::ledger::Holding;
@@ -24,23 +24,21 @@ impl Core {
     pub(super) fn on_submit(
         &mut self,
         now: Mono,
-        ticket: Ticket,
         request: &JobRequest,
         actions: &mut Actions,
-    ) {
+    ) -> Result<Accepted, ErrorDetail> {
         let known = self.known(request);
         if let Some(Known::Same(job)) = known {
-            actions.push(Action::Accepted { ticket, job, is_known: true });
-            return;
+            return Ok(Accepted { job, is_known: true });
         }
         match self.admit(now, request, known) {
             Ok(task) => {
                 let job = self.accept(now, task, request, actions);
-                actions.push(Action::Accepted { ticket, job, is_known: false });
+                Ok(Accepted { job, is_known: false })
             }
             Err(error) => {
                 self.tally.reject();
-                actions.push(Action::Rejected { ticket, error });
+                Err(error)
             }
         }
     }

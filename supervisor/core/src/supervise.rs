@@ -39,7 +39,7 @@ impl Core {
         self.slot_mut(slot).state = SlotState::Idle { worker };
         self.places_changed = true;
         self.learn_worker_cost(slot, now - since);
-        actions.push(Action::Log(Notice::WorkerReady { worker: id, slot }));
+        actions.push(Action::Ready { worker: id, slot });
         self.note_trial_hello(now, slot);
         self.learn_tasks(slot, tasks, actions);
     }

@@ -1,6 +1,6 @@
 //! The living processes, each with its watchers on the loop. What they do becomes events for the core.
 
-use super::{Hub, Incoming};
+use super::{Hub, Incoming, Payload};
 use crate::limits::LAST_LINES_BYTES_MAX;
 use crate::workers::{Confinement, Flushed, Process, Received, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
@@ -427,7 +427,7 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
                 usage,
                 output_bytes: payload.len() as u64,
             },
-            payload: Some((content, payload)),
+            payload: Payload { content, bytes: payload },
         },
         FromWorker::Failed { job, attempt, run_ns, kind, message, usage } => Event::Failed {
             worker,
@@ -444,7 +444,7 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
         }
         FromWorker::Checkpoint { job, attempt } => Incoming {
             event: Event::Checkpoint { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
-            payload: Some((ContentType::Bytes, payload)),
+            payload: Payload { content: ContentType::Bytes, bytes: payload },
         },
         FromWorker::Yielded { job, attempt, run_ns, .. } => Incoming {
             event: Event::Yielded {
@@ -454,7 +454,7 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
                 run: Duration::from_nanos(run_ns),
                 bytes: payload.len() as u64,
             },
-            payload: Some((ContentType::Bytes, payload)),
+            payload: Payload { content: ContentType::Bytes, bytes: payload },
         },
         FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
     }

@@ -3,13 +3,13 @@
 //! long, the core decides (`core::letters`).
 
 use super::orders::{Order, micros};
-use super::{Hub, Refused, Submitted};
+use super::{Hub, Refused};
 use crate::front::Peer;
 use crate::job::Job;
 use crate::limits::LISTED_LINE_MAX;
 use crate::views::{AttemptView, DeadView, UsageView};
 use bytes::Bytes;
-use offload_core::action::{Ended, LetterKept, LostAttempt};
+use offload_core::action::{Accepted, Ended, LetterKept, LostAttempt};
 use offload_core::event::Event;
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
@@ -87,7 +87,7 @@ impl Hub {
         &mut self,
         id: JobId,
         (client, peer): (&str, Peer),
-    ) -> Option<Result<Submitted, Refused>> {
+    ) -> Option<Result<Accepted, Refused>> {
         let letter = self.dead.letters.get(&id)?;
         if !letter.has_input {
             let message = format!(

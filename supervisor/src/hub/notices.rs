@@ -8,7 +8,7 @@ use super::Hub;
 use crate::log::{Kind, Level};
 use crate::workers::Captured;
 use offload_core::action::Notice;
-use offload_core::ids::{ProgramIndex, WorkerId};
+use offload_core::ids::{ProgramIndex, SlotIndex, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::time::{Duration, Instant};
@@ -62,12 +62,16 @@ impl Rows {
 }
 
 impl Hub {
+    /// A worker has said hello: what is known of it now is looked at, and whoever waits for one is told.
+    pub(super) fn ready(&mut self, worker: WorkerId, slot: SlotIndex) {
+        self.crew.look_at_confinement(worker);
+        self.rows.end(self.core.slots()[slot].program);
+        self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
+        let line = format!("slot {slot}: {} is ready", self.who(worker));
+        self.log.say(Kind::Named("workers ready"), Level::Verbose, format_args!("{line}"));
+    }
+
     pub(super) fn note(&mut self, notice: &Notice) {
-        if let Notice::WorkerReady { worker, slot } = notice {
-            self.crew.look_at_confinement(*worker);
-            self.rows.end(self.core.slots()[*slot].program);
-            self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
-        }
         let line = self.describe(notice);
         let kind = Kind::Named(kind_of(notice));
         if let Notice::StartFailed { program, why, .. } | Notice::Degraded { program, why, .. } = notice
@@ -87,7 +91,7 @@ impl Hub {
             _ => false,
         };
         match notice {
-            Notice::WorkerReady { .. } | Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
+            Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
                 self.log.say(kind, Level::Verbose, format_args!("{line}"));
             }
             // What is wrong with its start is told when the process is gone.
@@ -144,9 +148,6 @@ impl Hub {
     /// A notice as a line for the log.
     fn describe(&self, notice: &Notice) -> String {
         match notice {
-            Notice::WorkerReady { worker, slot } => {
-                format!("slot {slot}: {} is ready", self.who(*worker))
-            }
             Notice::WorkerDied { worker, slot, how, job } => {
                 let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
                 format!("slot {slot}: {} ended with {how}{job}", self.who(*worker))
@@ -216,7 +217,6 @@ fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
 /// Lines of one kind share their limit in the log.
 fn kind_of(notice: &Notice) -> &'static str {
     match notice {
-        Notice::WorkerReady { .. } => "workers ready",
         Notice::WorkerDied { .. } => "workers that ended",
         Notice::WorkerKilled { .. } => "workers that were ended",
         Notice::StartFailed { .. } => "failed starts",

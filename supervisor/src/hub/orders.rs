@@ -1,8 +1,8 @@
 //! What the hub knows of a job that the core does not: its bytes, and who waits for it.
 
-use super::Hub;
 use super::finished::Ending;
 use super::holding::Undelivered;
+use super::{Hub, Payload};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_core::action::{Ended, Released};
@@ -98,20 +98,13 @@ impl Order {
             _hold: hold,
         }
     }
-
-    pub(super) fn into_listener(mut self) -> Option<Listener> {
-        self.listeners.pop()
-    }
 }
 
 impl Hub {
-    /// A job has ended: remember it, and have its listeners called.
-    pub(super) fn finish(&mut self, ended: &Ended) {
+    /// A job has ended, and this is what it returned: remember it, and have its listeners called.
+    pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
         let Some(order) = self.orders.remove(&ended.job) else { return };
-        let (content, output) = match ended.error {
-            None => self.payload.take().unwrap_or_default(),
-            Some(_) => Default::default(),
-        };
+        let Payload { content, bytes: output } = output;
         let report = self.report(ended, &order, content, output.len());
         let held = self.undelivered(&order.account, output.len() as u64);
         let finished = Finished { report, output };

@@ -13,7 +13,7 @@ impl Oracle {
     pub(super) fn compare(
         &mut self,
         now: Mono,
-        event: &Event,
+        event: Option<&Event>,
         actions: &[Action],
         core: &Core,
     ) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ impl Oracle {
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
         // A tick may have brought about something that is due at once, but not again and again.
-        if matches!(event, Event::Tick) {
+        if matches!(event, Some(Event::Tick)) {
             let is_due = core.next_deadline().is_some_and(|due| due <= now);
             self.ticks_in_vain = if is_due { self.ticks_in_vain + 1 } else { 0 };
         }
@@ -54,11 +54,11 @@ impl Oracle {
         demand(here == there, "O7", || format!("{here} bytes are held, not {there}"))
     }
 
-    fn compare_jobs(&self, now: Mono, event: &Event, core: &Core) -> Result<(), Failure> {
+    fn compare_jobs(&self, now: Mono, event: Option<&Event>, core: &Core) -> Result<(), Failure> {
         for id in &self.live {
             let book = &self.jobs[id];
             // What a worker has may have been answered in time, until all that came is told and the tick follows.
-            let is_certain = book.holder.is_none() || matches!(event, Event::Tick);
+            let is_certain = book.holder.is_none() || matches!(event, Some(Event::Tick));
             demand(!is_certain || !book.is_late(now), "O2", || format!("{id} lives on after its deadline"))?;
             demand(book.holder.is_some() || !book.is_abandoned, "O19", || {
                 format!("{id} waits, and nobody wants it")
@@ -66,10 +66,10 @@ impl Oracle {
             let is_held = core.jobs().get(*id).map(|job| job.state.is_with_a_worker());
             demand(is_held == Some(book.holder.is_some()), "O1", || format!("{id} is not with {book:?}"))?;
             let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);
-            let is_running = matches!(event, Event::Tick) && book.suspended_since.is_none();
+            let is_running = matches!(event, Some(Event::Tick)) && book.suspended_since.is_none();
             let is_overdue = is_running && book.has_run_too_long(now);
             demand(!is_overdue || is_leaving || book.is_doubtful, "O2", || format!("{id} runs too long"))?;
-            let hangs = matches!(event, Event::Tick) && book.is_silent(now, self.config.hang_timeout);
+            let hangs = matches!(event, Some(Event::Tick)) && book.is_silent(now, self.config.hang_timeout);
             demand(!hangs || is_leaving || book.is_doubtful, "O2", || format!("{id} hangs: {book:?}"))?;
         }
         demand(!self.is_stopping || self.live.is_empty(), "O1", || "jobs live on after a stop".to_owned())

@@ -1,10 +1,10 @@
 //! The books about jobs: what each was promised, what was done about it, and which outcomes that allows.
 
-use super::{Failure, Oracle, demand};
+use super::{Failure, Oracle, Submission, demand};
 use crate::script::FakeTask;
-use offload_core::action::Ended;
+use offload_core::action::{Accepted, Ended};
 use offload_core::event::{Event, JobRequest};
-use offload_core::ids::{JobId, Mono, Ticket, WorkerId};
+use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
 use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ pub(super) struct JobBook {
     unasked: u32,
     /// It was started by a process that did not promise that it may be run twice.
     must_not_run_again: bool,
-    ticket: Ticket,
+    wish: usize,
     accepted_at: Mono,
     /// Starts that the core was told of by workers that it trusts.
     pub(super) starts: u32,
@@ -192,14 +192,14 @@ impl Oracle {
     }
 
     /// A job has a checkpoint.
-    pub(super) fn keep(&mut self, id: JobId, event: &Event) -> Result<(), Failure> {
-        let (Event::Checkpoint { bytes, job, .. } | Event::Yielded { bytes, job, .. }) = event else {
+    pub(super) fn keep(&mut self, id: JobId, event: Option<&Event>) -> Result<(), Failure> {
+        let Some(Event::Checkpoint { bytes, job, .. } | Event::Yielded { bytes, job, .. }) = event else {
             return Err(Failure { rule: "O2", what: format!("no checkpoint of {id} came") });
         };
         demand(*job == id && self.live.contains(&id), "O2", || format!("a checkpoint of {job} for {id}"))?;
         let Some(book) = self.jobs.get_mut(&id) else { return Ok(()) };
         book.checkpoint = *bytes;
-        if matches!(event, Event::Yielded { .. }) {
+        if matches!(event, Some(Event::Yielded { .. })) {
             book.yields += 1;
             book.goes_on = true;
             book.stop_running();
@@ -210,19 +210,16 @@ impl Oracle {
     pub(super) fn judge_acceptance(
         &mut self,
         now: Mono,
-        ticket: Ticket,
-        id: JobId,
-        is_known: bool,
+        Submission { wish, request, .. }: &Submission,
+        Accepted { job: id, is_known }: Accepted,
     ) -> Result<(), Failure> {
-        let request = self.asked.take().filter(|(asked, _)| *asked == ticket).map(|(_, request)| request);
-        let request = request.ok_or(Failure { rule: "O10", what: format!("{id}: nobody asked for it") })?;
-        let known = self.known(&request);
+        let known = self.known(request);
         if is_known {
             return demand(known == Some((id, true)), "O12", || format!("{id} is not known: {request:?}"));
         }
         let is_legal = !self.is_ending()
             && known.is_none()
-            && self.is_full_of_promises(&request) == (false, false)
+            && self.is_full_of_promises(request) == (false, false)
             && !self.is_queue_full()
             && self.has_room(&request.client, request.input_bytes, false)
             && request.input_bytes <= self.config.max_payload
@@ -232,15 +229,15 @@ impl Oracle {
         demand(!self.jobs.contains_key(&id), "O1", || format!("{id} exists already"))?;
         self.accepted += 1;
         self.live.insert(id);
-        self.promise(id, &request);
-        let book = self.open_book(now, ticket, request);
+        self.promise(id, request);
+        let book = self.open_book(now, *wish, request.clone());
         self.jobs.insert(id, book);
         Ok(())
     }
 
-    fn open_book(&self, now: Mono, ticket: Ticket, request: JobRequest) -> JobBook {
+    fn open_book(&self, now: Mono, wish: usize, request: JobRequest) -> JobBook {
         JobBook {
-            ticket,
+            wish,
             bytes: request.input_bytes,
             checkpoint: 0,
             client: request.client,
@@ -288,9 +285,7 @@ impl Oracle {
         self.live.iter().map(|id| self.jobs[id].bytes + self.jobs[id].checkpoint).sum()
     }
 
-    pub(super) fn judge_refusal(&mut self, ticket: Ticket, code: OutcomeCode) -> Result<(), Failure> {
-        let request = self.asked.take().filter(|(asked, _)| *asked == ticket).map(|(_, request)| request);
-        let request = request.ok_or(Failure { rule: "O10", what: "an answer to nobody".to_owned() })?;
+    pub(super) fn judge_refusal(&mut self, request: &JobRequest, code: OutcomeCode) -> Result<(), Failure> {
         self.rejected += 1;
         let is_legal = match code {
             OutcomeCode::Unavailable => {
@@ -301,7 +296,7 @@ impl Oracle {
             OutcomeCode::Overloaded => {
                 self.is_queue_full()
                     || !self.has_room(&request.client, request.input_bytes, true)
-                    || self.is_full_of_promises(&request).1
+                    || self.is_full_of_promises(request).1
             }
             OutcomeCode::BadRequest => {
                 request.timeout == Some(Duration::ZERO)
@@ -312,9 +307,9 @@ impl Oracle {
             OutcomeCode::Quota => {
                 self.waiting_of(&request.client) >= self.config.max_jobs_of_one()
                     || !self.has_room(&request.client, request.input_bytes, true)
-                    || self.is_full_of_promises(&request).0
+                    || self.is_full_of_promises(request).0
             }
-            OutcomeCode::Conflict => self.known(&request).is_some_and(|(_, is_same)| !is_same),
+            OutcomeCode::Conflict => self.known(request).is_some_and(|(_, is_same)| !is_same),
             OutcomeCode::UnknownTask => self.is_unknown(&request.task),
             _ => false,
         };
@@ -332,7 +327,12 @@ impl Oracle {
         !is_task_name(task) || (all_known && is_gone)
     }
 
-    pub(super) fn judge_outcome(&mut self, now: Mono, event: &Event, ended: &Ended) -> Result<(), Failure> {
+    pub(super) fn judge_outcome(
+        &mut self,
+        now: Mono,
+        event: Option<&Event>,
+        ended: &Ended,
+    ) -> Result<(), Failure> {
         let id = ended.job;
         demand(self.live.contains(&id), "O1", || format!("{id} ends again, or never lived"))?;
         let book = &self.jobs[&id];
@@ -342,7 +342,7 @@ impl Oracle {
             format!("{id} was started {} times, not {}", book.starts, ended.attempts)
         })?;
         self.judge_blame(now, ended, book)?;
-        let is_watched = self.innocents.as_ref().is_some_and(|innocents| innocents.contains(&book.ticket));
+        let is_watched = self.innocents.as_ref().is_some_and(|innocents| innocents.contains(&book.wish));
         // One that must not run twice may have run when its worker was ended for another.
         let is_fine = matches!(ended.outcome, OutcomeCode::Ok | OutcomeCode::Indeterminate);
         demand(!is_watched || is_fine, "O15", || {
@@ -353,7 +353,7 @@ impl Oracle {
         demand(ended.error.is_none() == (ended.outcome == OutcomeCode::Ok), "O2", || {
             format!("{id} is {} with {:?}", ended.outcome, ended.error)
         })?;
-        if let (OutcomeCode::Ok, Event::Finished { output_bytes, .. }) = (ended.outcome, event) {
+        if let (OutcomeCode::Ok, Some(Event::Finished { output_bytes, .. })) = (ended.outcome, event) {
             self.memory.returned(&self.jobs[&id].client, *output_bytes);
         }
         self.note_last_test(now, id);
@@ -420,7 +420,7 @@ impl Oracle {
     }
 
     /// Whether what really happened allows this outcome at this event.
-    fn is_legal(&self, now: Mono, event: &Event, id: JobId, book: &JobBook, ended: &Ended) -> bool {
+    fn is_legal(&self, now: Mono, event: Option<&Event>, id: JobId, book: &JobBook, ended: &Ended) -> bool {
         let has_run = |of: WorkerId, named: u32, how: Ran| {
             book.holder == Some(of) && book.runs.contains(&(of, named, how))
         };
@@ -431,24 +431,24 @@ impl Oracle {
         let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job) || book.is_bystander;
         let may_have_begun = holder.is_some_and(|holder| holder.may_have_begun(id));
         match (ended.outcome, event) {
-            (OutcomeCode::Ok, Event::Finished { worker, job, attempt, .. }) => {
+            (OutcomeCode::Ok, Some(Event::Finished { worker, job, attempt, .. })) => {
                 *job == id && has_run(*worker, *attempt, Ran::Well)
             }
-            (OutcomeCode::AppError, Event::Failed { worker, job, attempt, .. }) => {
+            (OutcomeCode::AppError, Some(Event::Failed { worker, job, attempt, .. })) => {
                 *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::AppError))
             }
-            (OutcomeCode::Panic, Event::Failed { worker, job, attempt, .. }) => {
+            (OutcomeCode::Panic, Some(Event::Failed { worker, job, attempt, .. })) => {
                 *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::Panic))
             }
             (OutcomeCode::Timeout, _) => {
                 let was_stopped =
                     is_its_exit && holder.is_some_and(|holder| holder.was_stopped || holder.has_hung);
                 // An answer that came in time may not have been read before the tick.
-                let is_certain = is_free || matches!(event, Event::Tick);
+                let is_certain = is_free || matches!(event, Some(Event::Tick));
                 is_certain
                     && (book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped)
             }
-            (OutcomeCode::Cancelled, Event::Cancel { job }) => *job == id,
+            (OutcomeCode::Cancelled, Some(Event::Cancel { job })) => *job == id,
             (OutcomeCode::Cancelled, _) => self.is_stopping || (is_free && book.is_abandoned),
             (OutcomeCode::WorkerCrashed, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;

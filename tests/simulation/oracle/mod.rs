@@ -12,7 +12,6 @@
 //! | O7 | the bytes that are held are those of the jobs that live |
 //! | O8 | at the end nothing is left |
 //! | O9 | no worker is idle while there is work for it |
-//! | O10 | each request is answered once, at once |
 //! | O11 | one event causes a bounded number of actions, one moment a bounded number of events |
 //! | O12 | a refusal has a reason and no effect; a program that says nothing is refused when it should be |
 //! | O13 | the tally is right |
@@ -40,11 +39,11 @@ pub(crate) use jobs::Ran;
 use jobs::JobBook;
 use memory::MemoryBook;
 use offload_core::Core;
-use offload_core::action::{Action, Notice};
+use offload_core::action::{Accepted, Action, Notice};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
-use offload_core::ids::{JobId, Mono, Ticket, WorkerId};
-use offload_protocol::nouns::OutcomeCode;
+use offload_core::ids::{JobId, Mono, WorkerId};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use promises::PromiseBooks;
 use reloads::ReloadBook;
 use shares::ShareBook;
@@ -67,6 +66,13 @@ pub(crate) fn demand(holds: bool, rule: &'static str, what: impl FnOnce() -> Str
     if holds { Ok(()) } else { Err(Failure { rule, what: what() }) }
 }
 
+/// A request, by the number of the wish, and what the core said to it.
+pub(crate) struct Submission {
+    pub(crate) wish: usize,
+    pub(crate) request: JobRequest,
+    pub(crate) verdict: Result<Accepted, ErrorDetail>,
+}
+
 /// See the module's documentation.
 pub(crate) struct Oracle {
     config: CoreConfig,
@@ -78,8 +84,6 @@ pub(crate) struct Oracle {
     accepted: u64,
     rejected: u64,
     ended: BTreeMap<OutcomeCode, u64>,
-    /// The request that waits for its answer.
-    asked: Option<(Ticket, JobRequest)>,
     /// When a drain that was asked for becomes a stop.
     drain_ends: Option<Mono>,
     is_draining: bool,
@@ -112,7 +116,7 @@ pub(crate) struct Oracle {
     /// The least time that was ever configured for a hello and for a start.
     least_patience: (Duration, Duration),
     /// Where only jobs do wrong, and nobody cancels these: the ones that have to end well.
-    innocents: Option<BTreeSet<Ticket>>,
+    innocents: Option<BTreeSet<usize>>,
 }
 
 impl Oracle {
@@ -128,7 +132,6 @@ impl Oracle {
             accepted: 0,
             rejected: 0,
             ended: BTreeMap::new(),
-            asked: None,
             drain_ends: None,
             is_draining: false,
             cut_short: 0,
@@ -163,7 +166,7 @@ impl Oracle {
     }
 
     /// From now on these have to end well, whatever happens to others.
-    pub(crate) fn watch_innocents(&mut self, innocents: BTreeSet<Ticket>) {
+    pub(crate) fn watch_innocents(&mut self, innocents: BTreeSet<usize>) {
         self.innocents = Some(innocents);
     }
 
@@ -179,15 +182,60 @@ impl Oracle {
         actions: &[Action],
         core: &Core,
     ) -> Result<(), Failure> {
-        let most = self.actions_max();
-        demand(actions.len() <= most, "O11", || format!("{} actions, more than {most}", actions.len()))?;
+        self.demand_few(actions)?;
         if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
             self.gone.insert(*worker);
         }
         self.memory.note(event);
         let must = self.take_note(now, event, is_honest);
-        self.note_promises(now, event);
+        self.note_promises(now, Some(event));
         self.begin_reload(event);
+        self.judge_all(now, Some(event), actions)?;
+        self.demand_duty(&must, actions)?;
+        self.forget_the_dead(now);
+        self.gone.clear();
+        if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
+            self.workers.remove(worker);
+        }
+        self.compare(now, Some(event), actions, core)
+    }
+
+    /// Looks at one request, at the verdict on it and at what else the core made of it.
+    ///
+    /// # Errors
+    /// The first rule that was broken.
+    pub(crate) fn see_submission(
+        &mut self,
+        now: Mono,
+        submission: &Submission,
+        actions: &[Action],
+        core: &Core,
+    ) -> Result<(), Failure> {
+        self.demand_few(actions)?;
+        self.note_promises(now, None);
+        // What was over by then was released before the request was looked at.
+        let is_over =
+            |action: &Action| matches!(action, Action::Release { .. } | Action::ForgetLetter { .. });
+        let first = actions.iter().take_while(|action| is_over(action)).count();
+        let (before, after) = actions.split_at(first);
+        self.judge_all(now, None, before)?;
+        match &submission.verdict {
+            Ok(accepted) => self.judge_acceptance(now, submission, *accepted)?,
+            Err(error) => self.judge_refusal(&submission.request, error.code)?,
+        }
+        self.judge_all(now, None, after)?;
+        self.forget_the_dead(now);
+        self.gone.clear();
+        self.compare(now, None, actions, core)
+    }
+
+    fn demand_few(&self, actions: &[Action]) -> Result<(), Failure> {
+        let most = self.actions_max();
+        demand(actions.len() <= most, "O11", || format!("{} actions, more than {most}", actions.len()))
+    }
+
+    /// What was done because of an event, or, without one, because of a request.
+    fn judge_all(&mut self, now: Mono, event: Option<&Event>, actions: &[Action]) -> Result<(), Failure> {
         for action in actions {
             // What was lost with a worker is decided before anything is given out or started again.
             if matches!(action, Action::Spawn { .. } | Action::Run { .. }) {
@@ -196,14 +244,7 @@ impl Oracle {
             self.judge(now, event, action)?;
             self.judge_promise_action(now, event, action)?;
         }
-        demand(self.asked.is_none(), "O10", || "a request was not answered".to_owned())?;
-        self.demand_duty(&must, actions)?;
-        self.forget_the_dead(now);
-        self.gone.clear();
-        if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
-            self.workers.remove(worker);
-        }
-        self.compare(now, event, actions, core)
+        Ok(())
     }
 
     /// K: each job can be ended and its worker be told; what is kept can be released; each place can be left, killed, filled and logged.
@@ -211,12 +252,8 @@ impl Oracle {
         3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4 + self.promises.count()
     }
 
-    fn judge(&mut self, now: Mono, event: &Event, action: &Action) -> Result<(), Failure> {
+    fn judge(&mut self, now: Mono, event: Option<&Event>, action: &Action) -> Result<(), Failure> {
         match action {
-            Action::Accepted { ticket, job, is_known } => {
-                self.judge_acceptance(now, *ticket, *job, *is_known)
-            }
-            Action::Rejected { ticket, error } => self.judge_refusal(*ticket, error.code),
             Action::Finish(ended) => self.judge_outcome(now, event, ended),
             Action::Spawn { worker, program, version, .. } => {
                 self.judge_spawn(now, *worker, *program, *version)
@@ -233,7 +270,7 @@ impl Oracle {
             Action::Reloaded { version, rolled_back } => {
                 self.judge_reloaded(event, *version, rolled_back.is_none())
             }
-            Action::Release { .. } | Action::ForgetLetter { .. } => Ok(()),
+            Action::Release { .. } | Action::ForgetLetter { .. } | Action::Ready { .. } => Ok(()),
             Action::Over => self.judge_over(),
         }
     }

@@ -137,7 +137,7 @@ impl Oracle {
     }
 
     /// What an event means for promises, before anything is done about it.
-    pub(super) fn note_promises(&mut self, now: Mono, event: &Event) {
+    pub(super) fn note_promises(&mut self, now: Mono, event: Option<&Event>) {
         let books = &mut self.promises;
         let is_over = |until: Mono| until <= now;
         let over = books.promises.iter().filter(|(_, book)| book.until.is_some_and(is_over));
@@ -145,21 +145,21 @@ impl Oracle {
         let over = books.letters.iter().filter(|(_, book)| is_over(book.until));
         books.letters_due = over.map(|(job, _)| *job).collect();
         match event {
-            Event::Collected { job } => {
+            Some(Event::Collected { job }) => {
                 let book = books.promises.get(job).filter(|book| book.until.is_some() && book.key.is_none());
                 books.due.extend(book.map(|_| *job));
             }
-            Event::Awaited { job } => {
+            Some(Event::Awaited { job }) => {
                 if let Some(book) = books.promises.get_mut(job) {
                     book.is_awaited = book.key.is_none();
                 }
             }
-            Event::Abandoned { job } => {
+            Some(Event::Abandoned { job }) => {
                 if let Some(book) = books.promises.get_mut(job) {
                     book.is_awaited = false;
                 }
             }
-            Event::LetterDropped { job } if !books.letters_due.contains(job) => {
+            Some(Event::LetterDropped { job }) if !books.letters_due.contains(job) => {
                 books.letters.remove(job);
             }
             _ => {}
@@ -169,14 +169,14 @@ impl Oracle {
     pub(super) fn judge_release(
         &mut self,
         now: Mono,
-        event: &Event,
+        event: Option<&Event>,
         job: JobId,
         why: Released,
     ) -> Result<(), Failure> {
         let is_due = self.promises.due.remove(&job);
         let book = self.promises.promises.remove(&job);
         let is_over = book.as_ref().and_then(|book| book.until).is_some_and(|until| until <= now);
-        let was_collected = matches!(event, Event::Collected { job: collected } if *collected == job);
+        let was_collected = matches!(event, Some(Event::Collected { job: collected }) if *collected == job);
         let is_right = match why {
             Released::TimeIsOver => is_over,
             Released::Collected => was_collected && !is_over,
@@ -191,14 +191,21 @@ impl Oracle {
     }
 
     /// A job has ended: what was promised must be kept from now on.
-    pub(super) fn judge_keeping(&mut self, now: Mono, event: &Event, ended: &Ended) -> Result<(), Failure> {
+    pub(super) fn judge_keeping(
+        &mut self,
+        now: Mono,
+        event: Option<&Event>,
+        ended: &Ended,
+    ) -> Result<(), Failure> {
         let id = ended.job;
         let is_ending = self.is_ending();
         let kept = self.promises.kept().bytes;
         let client = self.promises.promises.get(&id).map(|book| book.client.clone()).unwrap_or_default();
         let own = self.promises.kept_for(&client).bytes;
         let output = match event {
-            Event::Finished { output_bytes, job, .. } if *job == id && ended.outcome == OutcomeCode::Ok => {
+            Some(Event::Finished { output_bytes, job, .. })
+                if *job == id && ended.outcome == OutcomeCode::Ok =>
+            {
                 *output_bytes
             }
             _ => 0,
@@ -286,7 +293,7 @@ impl Oracle {
     /// meanwhile.
     fn demand_none_was_passed(
         &mut self,
-        event: &Event,
+        event: Option<&Event>,
         actions: &[Action],
         core: &Core,
     ) -> Result<(), Failure> {
@@ -294,7 +301,7 @@ impl Oracle {
         let held: BTreeSet<JobId> = self.live.iter().copied().filter(held).collect();
         let before = std::mem::replace(&mut self.promises.held, held);
         let was_released = actions.iter().any(|action| matches!(action, Action::Release { .. }));
-        if was_released || matches!(event, Event::Configure(_)) || self.is_ending() {
+        if was_released || matches!(event, Some(Event::Configure(_))) || self.is_ending() {
             return Ok(());
         }
         let waits: Vec<JobId> = self.promises.held.intersection(&before).copied().collect();
@@ -311,7 +318,7 @@ impl Oracle {
 
     pub(super) fn compare_promises(
         &mut self,
-        event: &Event,
+        event: Option<&Event>,
         actions: &[Action],
         core: &Core,
     ) -> Result<(), Failure> {
@@ -343,7 +350,7 @@ impl Oracle {
     pub(super) fn judge_promise_action(
         &mut self,
         now: Mono,
-        event: &Event,
+        event: Option<&Event>,
         action: &Action,
     ) -> Result<(), Failure> {
         match action {

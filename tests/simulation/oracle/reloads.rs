@@ -85,7 +85,7 @@ impl Oracle {
 
     pub(super) fn judge_reloaded(
         &mut self,
-        event: &Event,
+        event: Option<&Event>,
         version: Version,
         is_done: bool,
     ) -> Result<(), Failure> {
@@ -93,7 +93,7 @@ impl Oracle {
         let index =
             index.ok_or(Failure { rule: "O18", what: format!("nobody waits for a reload to {version}") })?;
         self.reloads.open.swap_remove(index);
-        if self.is_ending() || matches!(event, Event::Reload { .. }) {
+        if self.is_ending() || matches!(event, Some(Event::Reload { .. })) {
             return demand(!is_done, "O18", || format!("the reload to {version} cannot be done"));
         }
         // Where no worker can be started any more, the rest of the old ones stays.

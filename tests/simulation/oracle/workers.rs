@@ -154,7 +154,6 @@ impl Oracle {
     pub(super) fn take_note(&mut self, now: Mono, event: &Event, is_honest: bool) -> Duty {
         self.note_doubt(event, is_honest);
         match event {
-            Event::Submit { ticket, request } => self.asked = Some((*ticket, request.clone())),
             Event::Refused => self.rejected += 1,
             Event::Cancel { job } if self.live.contains(job) => {
                 return Duty::End(*job, OutcomeCode::Cancelled);

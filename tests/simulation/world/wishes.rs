@@ -5,7 +5,7 @@ use crate::oracle::Failure;
 use crate::script::{TASKS, Wish};
 use offload_core::action::Action;
 use offload_core::event::Event;
-use offload_core::ids::{JobId, Ticket, WorkerId};
+use offload_core::ids::{JobId, WorkerId};
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 impl World {
     pub(super) fn wish(&mut self, index: usize) -> Result<(), Failure> {
         let event = match self.script.wishes[index].1.clone() {
-            Wish::Submit(request) => Event::Submit { ticket: Ticket(index as u64), request },
+            Wish::Submit(request) => return self.submit(index, request),
             Wish::CancelOf(wish) => match self.job_of.get(&wish) {
                 Some(&job) => Event::Cancel { job },
                 None => return Ok(()),

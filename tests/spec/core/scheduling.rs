@@ -1,9 +1,10 @@
 //! Who is next, and which slot is for whom.
 
-use offload_core::action::Action;
+use offload_core::Core;
+use offload_core::action::{Action, Actions};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest, Key};
-use offload_core::ids::{JobId, Ticket};
+use offload_core::ids::{JobId, Mono};
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode::*;
 use offload_protocol::nouns::Usage;
@@ -405,23 +406,27 @@ fn clients_that_may_not_start_their_jobs_are_not_looked_at_one_by_one() {
     let outgoing = |client: &str, bytes| (Arc::from(client), Holding::Outgoing, bytes);
     let (client, what, bytes) = outgoing("hog", 6 << 20);
     pool.event(Event::Held { client, what, bytes });
-    let mut actions = Vec::new();
-    let mut looks = |pool: &mut PoolUnderTest, event: Event| {
+    let mut actions = Actions::new();
+    let mut looks = |pool: &mut PoolUnderTest, tell: &dyn Fn(&mut Core, Mono, &mut Actions)| {
         let before = pool.core.looks();
-        pool.core.handle(pool.now, event, &mut actions);
+        tell(&mut pool.core, pool.now, &mut actions);
         let runs = |action: &Action| matches!(action, Action::Run { .. });
         (pool.core.looks() - before, actions.drain(..).filter(runs).count())
     };
     for number in 0..CLIENTS {
         let (client, task) = (format!("client {number}"), "sum".to_owned());
         let request = JobRequest { client, task, input_bytes: 10, ..JobRequest::default() };
-        let (looks, runs) = looks(&mut pool, Event::Submit { ticket: Ticket(number + 10), request });
+        let (looks, runs) = looks(&mut pool, &|core, now, actions| {
+            core.submit(now, &request, actions).expect("there is room");
+        });
         assert!(looks < 10 && runs == 0, "{looks} looks for one more of {number}, {runs} runs");
     }
     assert_eq!(pool.core.waiting_and_running(), (CLIENTS as usize, 0));
-    assert!(looks(&mut pool, Event::Refused).0 < 10);
+    assert!(looks(&mut pool, &|core, now, actions| core.handle(now, Event::Refused, actions)).0 < 10);
     let (client, what, bytes) = outgoing("hog", 6 << 20);
-    let (looks, runs) = looks(&mut pool, Event::Released { client, what, bytes });
+    let (looks, runs) = looks(&mut pool, &|core, now, actions| {
+        core.handle(now, Event::Released { client: client.clone(), what, bytes }, actions);
+    });
     assert!(looks < 20 && runs > 0, "{looks} looks when there is room again, {runs} runs");
     assert_eq!(pool.core.check(), Result::Ok(()));
 }
