@@ -241,7 +241,7 @@ impl Hub {
         // What has come before is told before: it may make room.
         self.work_off_inbox();
         let mut actions = std::mem::take(&mut self.actions);
-        let verdict = self.core.submit(self.now(), &request, &mut actions);
+        let verdict = self.core.submit(self.time.advance(), &request, &mut actions);
         let result = match verdict {
             Ok(accepted) if accepted.is_known => Ok((accepted, listener)),
             Ok(accepted) => {
@@ -332,7 +332,7 @@ impl Hub {
         while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
             let event = self.if_it_can_be(event);
-            self.core.handle(self.now(), event, &mut actions);
+            self.core.handle(self.time.advance(), event, &mut actions);
             self.perform_all(actions, payload);
         }
         let releases = self.core.ledger().releases();

@@ -24,7 +24,6 @@ use super::Hub;
 use offload_core::event::Event;
 use offload_core::ids::{Mono, WorkerId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// What is late by so much was not held up by work, but by this process not running: all others get as long to catch up.
@@ -46,25 +45,25 @@ const WAIT_PART: Duration = Duration::from_millis(250);
 pub(super) struct OwnTime {
     started: Instant,
     /// How long this process did not run although it had to, in all.
-    gaps: Cell<Duration>,
+    gaps: Duration,
     /// Until then others catch up after short gaps, and after long ones.
-    after_short: Cell<Mono>,
-    after_long: Cell<Mono>,
+    after_short: Mono,
+    after_long: Mono,
     /// When the hub's timer is due.
-    due: Cell<Option<Mono>>,
-    /// What was said to be the time last.
-    said: Cell<Mono>,
+    due: Option<Mono>,
+    /// What the core was told last.
+    said: Mono,
 }
 
 impl OwnTime {
     pub(super) fn new() -> OwnTime {
         OwnTime {
             started: Instant::now(),
-            gaps: Cell::default(),
-            after_short: Cell::default(),
-            after_long: Cell::default(),
-            due: Cell::default(),
-            said: Cell::default(),
+            gaps: Duration::ZERO,
+            after_short: Mono::default(),
+            after_long: Mono::default(),
+            due: None,
+            said: Mono::default(),
         }
     }
 
@@ -73,48 +72,66 @@ impl OwnTime {
         self.started.elapsed()
     }
 
-    /// The core's time. A gap is noticed here, by what was due.
+    /// The core's time, for whoever wants to look at it.
     pub(super) fn now(&self) -> Mono {
-        self.at(self.started.elapsed())
+        self.without_gaps(self.started.elapsed())
     }
 
-    fn at(&self, elapsed: Duration) -> Mono {
+    /// The core's time, for the core: what it is told never goes back. Before anything is decided by it, a gap is noticed, by
+    /// what was due.
+    pub(super) fn advance(&mut self) -> Mono {
+        self.advance_to(self.started.elapsed())
+    }
+
+    fn advance_to(&mut self, elapsed: Duration) -> Mono {
+        self.notice_gap(elapsed);
         let now = self.without_gaps(elapsed);
-        debug_assert!(self.said.get() <= now, "time goes back");
-        self.said.set(now);
+        debug_assert!(self.said <= now, "time goes back");
+        self.said = now;
         now
     }
 
-    fn without_gaps(&self, elapsed: Duration) -> Mono {
-        let now = Mono::default() + elapsed.saturating_sub(self.gaps.get());
-        let Some(due) = self.due.get() else { return now };
-        let late = now - due;
+    fn notice_gap(&mut self, elapsed: Duration) {
+        let now = self.with_what_is_late(elapsed);
+        let late = self.due.map_or(Duration::ZERO, |due| now - due);
         if late < LATE_MIN {
-            return now;
+            return;
+        }
+        if late < GAP_MIN {
+            self.after_short = now + late;
+        } else {
+            let stood_still_at = self.without_gaps(elapsed);
+            self.gaps += now - stood_still_at;
+            self.after_long = stood_still_at + CATCH_UP_MAX;
         }
         // It is noticed once.
-        self.due.set(None);
-        if late < GAP_MIN {
-            self.after_short.set(now + late);
-            return now;
+        self.due = None;
+    }
+
+    /// The time, and in it a gap that has not been noticed.
+    fn with_what_is_late(&self, elapsed: Duration) -> Mono {
+        Mono::default() + elapsed.saturating_sub(self.gaps)
+    }
+
+    fn without_gaps(&self, elapsed: Duration) -> Mono {
+        let now = self.with_what_is_late(elapsed);
+        match self.due {
+            // A little of that time may have been given out already, and time never goes back.
+            Some(due) if now - due >= GAP_MIN => due.max(self.said),
+            _ => now,
         }
-        // A little of that time may have been given out already, and time never goes back.
-        let stood_still_at = due.max(self.said.get());
-        self.gaps.set(self.gaps.get() + (now - stood_still_at));
-        self.after_long.set(stood_still_at + CATCH_UP_MAX);
-        stood_still_at
     }
 
     /// When a limit that is due then may be applied.
     fn applies_at(&self, due: Mono) -> Mono {
-        let after_short = self.after_short.get().min(due + CATCH_UP_MAX);
-        let after_long = self.after_long.get().min(due + CATCH_UP_IN_ALL);
+        let after_short = self.after_short.min(due + CATCH_UP_MAX);
+        let after_long = self.after_long.min(due + CATCH_UP_IN_ALL);
         due.max(after_short).max(after_long)
     }
 }
 
 impl Hub {
-    /// The core's time.
+    /// The core's time, for whoever wants to look at it.
     pub(super) fn now(&self) -> Mono {
         self.time.now()
     }
@@ -125,17 +142,17 @@ impl Hub {
         if self.wake.map(|(when, _)| when) == deadline {
             return;
         }
-        let now = self.now();
+        let now = self.time.advance();
         if let Some((_, timer)) = self.wake.take() {
             self.handle.clear(timer);
         }
         // Without a timer nothing can be late.
-        self.time.due.set(None);
+        self.time.due = None;
         self.wake = deadline.map(|deadline| {
             let at = self.time.applies_at(deadline);
             let is_busy = !self.orders.is_empty() || !self.launches.is_empty();
             let due = if is_busy { at.min(now + WAIT_PART) } else { at };
-            self.time.due.set(Some(due));
+            self.time.due = Some(due);
             let me = self.me.clone();
             let timer = self.handle.set_timeout(due - now, move |_| Hub::with(&me, Hub::on_time));
             self.handle.unref(timer);
@@ -145,8 +162,8 @@ impl Hub {
 
     fn on_time(&mut self) {
         // A gap is noticed by what was due, so the clock is read before that is forgotten.
-        let now = self.now();
-        self.time.due.set(None);
+        let now = self.time.advance();
+        self.time.due = None;
         let Some((deadline, _)) = self.wake.take() else { return };
         if now < self.time.applies_at(deadline) {
             return self.set_timer();
@@ -203,60 +220,72 @@ mod tests {
     }
 
     fn time_with_a_wait_until(due: Mono) -> OwnTime {
-        OwnTime { due: Cell::new(Some(due)), ..OwnTime::new() }
+        OwnTime { due: Some(due), ..OwnTime::new() }
     }
 
     #[test]
     fn what_is_a_little_late_is_charged() {
-        let time = time_with_a_wait_until(at(1000));
-        assert_eq!(time.at(900 * MS), at(900));
-        assert_eq!(time.at(1099 * MS), at(1099));
+        let mut time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.advance_to(900 * MS), at(900));
+        assert_eq!(time.advance_to(1099 * MS), at(1099));
         assert_eq!(time.applies_at(at(1000)), at(1000));
     }
 
     #[test]
     fn after_a_short_gap_others_may_catch_up_for_as_long_as_it_was() {
-        let time = time_with_a_wait_until(at(1000));
-        assert_eq!(time.at(1300 * MS), at(1300));
+        let mut time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.advance_to(1300 * MS), at(1300));
         assert_eq!(time.applies_at(at(1000)), at(1600));
         assert_eq!(time.applies_at(at(1700)), at(1700), "that is not due before they have caught up");
     }
 
     #[test]
     fn a_long_gap_takes_no_time() {
-        let time = time_with_a_wait_until(at(1000));
-        assert_eq!(time.at(3000 * MS), at(1000));
-        assert_eq!(time.at(3150 * MS), at(1150), "from then on time goes on");
+        let mut time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.advance_to(3000 * MS), at(1000));
+        assert_eq!(time.advance_to(3150 * MS), at(1150), "from then on time goes on");
+    }
+
+    #[test]
+    fn to_look_at_the_time_changes_nothing() {
+        let mut time = time_with_a_wait_until(at(1000));
+        for millis in [1300, 3000, 900, 1300, 1300] {
+            let looked_at = time.without_gaps(millis * MS);
+            assert_eq!(looked_at, at(if millis == 3000 { 1000 } else { millis }));
+        }
+        assert_eq!(time.applies_at(at(1000)), at(1000), "nobody has noticed a gap");
+        assert_eq!(time.advance_to(1300 * MS), at(1300));
+        assert_eq!(time.applies_at(at(1000)), at(1600));
     }
 
     #[test]
     fn nobody_needs_an_hour_to_catch_up() {
-        let time = time_with_a_wait_until(at(1000));
-        assert_eq!(time.at(3_600_000 * MS), at(1000));
+        let mut time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.advance_to(3_600_000 * MS), at(1000));
         assert_eq!(time.applies_at(at(1000)), at(2000));
     }
 
     #[test]
     fn time_does_not_go_back_when_a_gap_is_noticed_late() {
-        let time = time_with_a_wait_until(at(1000));
-        assert_eq!(time.at(1099 * MS), at(1099), "it may be work that holds the timer up");
-        assert_eq!(time.at(4000 * MS), at(1099), "and then it was a gap");
-        assert_eq!(time.at(4001 * MS), at(1100));
+        let mut time = time_with_a_wait_until(at(1000));
+        assert_eq!(time.advance_to(1099 * MS), at(1099), "it may be work that holds the timer up");
+        assert_eq!(time.advance_to(4000 * MS), at(1099), "and then it was a gap");
+        assert_eq!(time.advance_to(4001 * MS), at(1100));
     }
 
     /// Waits for what is due at `limit` on a machine where each wait takes so much longer than it should, as the hub
     /// does while a job runs. Returns the core's time at which the limit is applied.
     fn applied_at(limit: Mono, late: Duration) -> Option<Mono> {
-        let time = OwnTime::new();
+        let mut time = OwnTime::new();
         let mut elapsed = Duration::ZERO;
         (0..1000).find_map(|_| {
-            let now = time.at(elapsed);
-            time.due.set(None);
+            let now = time.advance_to(elapsed);
+            time.due = None;
             if now >= time.applies_at(limit) {
                 return Some(now);
             }
             let due = time.applies_at(limit).min(now + WAIT_PART);
-            time.due.set(Some(due));
+            time.due = Some(due);
             elapsed += (due - now) + late;
             None
         })
