@@ -1,19 +1,31 @@
 //! The hub: it carries what happened to the core, and carries out what the core wants. It decides nothing.
 //!
 //! ```text
-//!   worker socket readable ---> crew: messages --.                           .--> Spawn:  an order to the launcher
-//!   worker process ended   ---> crew: exit ------|                           |--> Run:    into the worker's outbox
-//!   launcher has a process ---> Launched --------|                           |
-//!   time is up             ---> Tick ------------|---> inbox ---> core ------|--> Kill:   a signal
-//!   submit, cancel, drain  ----------------------'                           '--> Finish: the listeners are called
+//!   worker socket readable ---> links: messages --.                           .--> Spawn:  an order to the launcher
+//!   worker process ended   ---> links: exit ------|                           |--> Run:    into the worker's outbox
+//!   launcher has a process ---> Launched ---------|                           |
+//!   time is up             ---> Tick -------------|---> inbox ---> core ------|--> Kill:   a signal
+//!   submit, cancel, drain  -----------------------'                           '--> Finish: the listeners are called
 //!
 //!   at the end of the turn (an immediate): every outbox with something in it is written once, the timer is set
 //! ```
 //!
+//! What it has to remember is in parts, each of which owns its fields and can be read alone:
+//!
+//! | part | what it knows | file |
+//! |---|---|---|
+//! | `processes` | the living worker processes, and what is on its way to each | `processes.rs` |
+//! | `launches` | processes in the making, and the programs that they are made of | `launches.rs` |
+//! | `records` | of jobs what the core does not know: bytes, listeners, reports, dead letters | `records.rs` |
+//! | `watch` | what is looked at from time to time, and when: stalls, memory, sweeps | `watch.rs` |
+//! | `callbacks` | who wants to be told what | `callbacks.rs` |
+//! | `time` | the core's time, without the gaps in which this process did not run | `gaps.rs` |
+//! | `start_failures` | what the log was told of failed starts | `notices.rs` |
+//!
 //! Listeners are called by the loop, never from in here, so they may do anything, such as submit more.
 
 mod ask;
-mod crew;
+mod callbacks;
 mod dead;
 mod ending;
 mod explain;
@@ -21,48 +33,45 @@ mod finished;
 mod gaps;
 mod holding;
 mod launches;
+mod links;
 mod notices;
 mod orders;
 mod pages;
+mod processes;
+mod records;
 mod stalls;
 mod strays;
-mod unwritten;
 mod view;
+mod watch;
 
 use crate::job::Job;
 use crate::log::Log;
 use crate::pool::StartError;
-use crate::public_id::PublicIds;
 use crate::workers::{Launcher, Program};
 use bytes::Bytes;
-use crew::Crew;
-use dead::DeadLetters;
-use finished::FinishedJobs;
+use callbacks::Callbacks;
 use gaps::OwnTime;
-use launches::Launch;
-use notices::Rows;
+use launches::{Launches, Start};
+use notices::StartFailures;
 use offload_core::Core;
 use offload_core::action::{Accepted, Action, Actions, Kill};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
-use offload_core::ids::{JobId, Mono, Version, WorkerId};
-use offload_event_loop::{Context, HandleId, LoopHandle, TimerId};
+use offload_core::ids::{JobId, Version, WorkerId};
+use offload_event_loop::{Context, LoopHandle};
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
 use orders::Order;
+use processes::WorkerProcesses;
+use records::Records;
 use rustix::process::Signal;
-use stalls::NextLook;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
-use std::time::Instant;
-use strays::Sweeps;
+use watch::Watch;
 
 pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
-
-/// The variable in which a worker finds the core that it is to bind itself to.
-const AFFINITY_VARIABLE: &str = "OFFLOAD_AFFINITY";
 
 /// The hub as its owners hold it.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -71,45 +80,20 @@ pub(crate) type HubRef = Rc<RefCell<Hub>>;
 pub(crate) struct Hub {
     me: Weak<RefCell<Hub>>,
     handle: LoopHandle,
+    core: Core,
+    inbox: VecDeque<Incoming>,
+    /// Always empty, and kept for its memory.
+    actions: Actions,
+    /// The end of the turn is on its way.
+    turn_ends: bool,
     log: Log,
     time: OwnTime,
-    ids: PublicIds,
-    core: Core,
-    programs: Vec<Versions>,
-    last_version: Version,
-    /// The cores that workers are bound to; none if they are not.
-    cores: Vec<usize>,
-    crew: Crew,
-    orders: BTreeMap<JobId, Order>,
-    finished: FinishedJobs,
-    inbox: VecDeque<Incoming>,
-    actions: Actions,
-    /// Outputs that were delivered, or dropped, and are on their clients' accounts still.
-    delivered: holding::Delivered,
-    /// Who wants to know when bytes were released.
-    on_room: Vec<Then>,
-    /// The ledger's count of releases when they were told last.
-    releases_told: u64,
-    wake: Option<(Mono, TimerId)>,
-    turn_ends: bool,
-    on_ready: Vec<Then>,
-    on_over: Vec<Then>,
-    /// Who is told when the first worker of a program cannot be started.
-    on_no_worker: Option<OnNoWorker>,
-    on_reloaded: BTreeMap<Version, OnReloaded>,
-    dead: DeadLetters,
-    /// What the log was told of failed starts.
-    rows: Rows,
-    launcher: Launcher,
-    /// Processes that are being started.
-    launches: BTreeMap<WorkerId, Launch>,
-    bell: Option<HandleId>,
-    sweeps: Sweeps,
-    last_measured: Option<WorkerId>,
-    /// When stalled workers were last looked for.
-    looked_at: Instant,
-    next_look: NextLook,
-    child_signals: Option<HandleId>,
+    processes: WorkerProcesses,
+    launches: Launches,
+    records: Records,
+    watch: Watch,
+    callbacks: Callbacks,
+    start_failures: StartFailures,
 }
 
 /// What the hub is told beside the core's part.
@@ -123,9 +107,6 @@ pub(crate) struct HubConfig {
     /// All children of this process that are no workers have escaped from one, and are to be killed.
     pub(crate) sweep: bool,
 }
-
-/// The versions of one program that may still be started.
-type Versions = BTreeMap<Version, Program>;
 
 /// Who is told what became of a reload: none if it is done, or why it was taken back.
 type OnReloaded = Box<dyn FnOnce(Option<String>, &mut Context)>;
@@ -176,42 +157,22 @@ impl Hub {
     ) -> Result<HubRef, StartError> {
         let core = Core::new(config).map_err(StartError::Config)?;
         let HubConfig { programs, affinity, sweep, launcher } = hub;
-        let cores = if affinity { usable_cores() } else { Vec::new() };
         let hub = Rc::new_cyclic(|me| {
             RefCell::new(Hub {
                 me: me.clone(),
-                crew: Crew::default(),
                 handle,
-                log,
-                time: OwnTime::new(),
-                ids: PublicIds::new(),
                 core,
-                programs: programs.into_iter().map(|program| Versions::from([(0, program)])).collect(),
-                last_version: 0,
-                cores,
-                orders: BTreeMap::new(),
-                finished: FinishedJobs::default(),
                 inbox: VecDeque::new(),
                 actions: Actions::new(),
-                delivered: holding::Delivered::default(),
-                on_room: Vec::new(),
-                releases_told: 0,
-                wake: None,
                 turn_ends: false,
-                on_ready: Vec::new(),
-                on_over: Vec::new(),
-                on_no_worker: None,
-                on_reloaded: BTreeMap::new(),
-                dead: DeadLetters::default(),
-                rows: Rows::default(),
-                launcher,
-                launches: BTreeMap::new(),
-                bell: None,
-                sweeps: Sweeps::new(sweep),
-                last_measured: None,
-                looked_at: Instant::now(),
-                next_look: NextLook::Never,
-                child_signals: None,
+                log,
+                time: OwnTime::new(),
+                processes: WorkerProcesses::default(),
+                launches: Launches::new(launcher, programs, affinity),
+                records: Records::new(),
+                watch: Watch::new(sweep),
+                callbacks: Callbacks::default(),
+                start_failures: StartFailures::default(),
             })
         });
         hub.borrow_mut().listen_to_the_launcher()?;
@@ -246,7 +207,7 @@ impl Hub {
             Ok(accepted) if accepted.is_known => Ok((accepted, listener)),
             Ok(accepted) => {
                 let order = Order::new(job, &request.client, listener, self.handle.hold());
-                self.orders.insert(accepted.job, order);
+                self.records.open(accepted.job, order);
                 Ok((accepted, None))
             }
             Err(error) => Err(Refused { error, listener }),
@@ -265,7 +226,7 @@ impl Hub {
 
     /// Why nobody can be told how the job of a known key ends, or ended.
     fn why_not_told(&self, job: JobId) -> ErrorDetail {
-        match self.finished.record(job) {
+        match self.records.finished().record(job) {
             Some(record) => ErrorDetail::new(OutcomeCode::StorageFull, record.why_no_output()),
             None => ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for the job of this key"),
         }
@@ -286,34 +247,28 @@ impl Hub {
         if self.core.slots().iter().any(offload_core::slots::Slot::is_ready) {
             return self.handle.set_pending(then);
         }
-        self.on_ready.push(then);
+        self.callbacks.on_ready(then);
     }
 
     /// Calls `then` with the reason if a start fails of a program that has had no worker yet.
     pub(crate) fn when_no_worker_starts(&mut self, then: OnNoWorker) {
-        self.on_no_worker = Some(then);
+        self.callbacks.on_no_worker(then);
     }
 
     /// Replaces the workers one by one by ones of these programs, as many as there were before; `then` is called with
     /// nothing when that is done, or with why it was taken back.
     pub(crate) fn reload(&mut self, programs: Vec<Program>, then: OnReloaded) {
-        self.last_version += 1;
-        let version = self.last_version;
-        for (versions, program) in self.programs.iter_mut().zip(programs) {
-            versions.insert(version, program);
-        }
-        self.on_reloaded.insert(version, then);
+        let version = self.launches.add_version(programs);
+        self.callbacks.on_reloaded(version, then);
         self.tell(Event::Reload { version });
     }
 
     fn reloaded(&mut self, version: Version, rolled_back: Option<String>) {
-        if let Some(then) = self.on_reloaded.remove(&version) {
+        if let Some(then) = self.callbacks.take_reloaded(version) {
             self.handle.set_pending(move |cx| then(rolled_back, cx));
         }
         let core = &self.core;
-        for (program, versions) in self.programs.iter_mut().enumerate() {
-            versions.retain(|&version, _| core.may_start_version(program, version));
-        }
+        self.launches.retain_versions(|program, version| core.may_start_version(program, version));
     }
 
     /// Other limits and times.
@@ -335,11 +290,14 @@ impl Hub {
             self.core.handle(self.time.advance(), event, &mut actions);
             self.perform_all(actions, payload);
         }
-        let releases = self.core.ledger().releases();
-        if std::mem::replace(&mut self.releases_told, releases) != releases {
-            self.on_room.drain(..).for_each(|then| self.handle.set_pending(then));
-        }
+        let told = self.callbacks.take_room(self.core.ledger().releases());
+        self.call(told);
         self.at_the_end_of_the_turn();
+    }
+
+    /// Has the loop call them.
+    fn call(&self, all: Vec<Then>) {
+        all.into_iter().for_each(|then| self.handle.set_pending(then));
     }
 
     /// Does what the core wants because of one event, or of one request.
@@ -350,10 +308,12 @@ impl Hub {
 
     fn perform(&mut self, action: Action, payload: &mut Payload) {
         match action {
-            Action::Spawn { worker, program, version, slot } => self.spawn(worker, program, version, slot),
+            Action::Spawn { worker, program, version, slot } => {
+                self.spawn(Start { worker, program, version, slot });
+            }
             Action::Run { worker, job, attempt, resume } => self.run(worker, job, attempt, resume),
             Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),
-            Action::Keep { job } => self.keep(job, std::mem::take(payload)),
+            Action::Keep { job } => self.records.keep_checkpoint(job, std::mem::take(payload).bytes),
             Action::CancelRun { worker, job } => self.send(worker, &ToWorker::Cancel { job: job.0 }),
             Action::Dismiss { worker } => self.send(worker, &ToWorker::Drain),
             Action::Kill { worker, how } => self.kill(worker, how),
@@ -361,57 +321,45 @@ impl Hub {
             Action::Finish(ended) if ended.error.is_none() => self.finish(&ended, std::mem::take(payload)),
             Action::Finish(ended) => self.finish(&ended, Payload::default()),
             Action::Release { job, why } => self.end_promise(job, why),
-            Action::ForgetLetter { job } => self.dead.forget(job),
+            Action::ForgetLetter { job } => drop(self.records.dead_mut().forget(job)),
             Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
             Action::Log(notice) => self.note(&notice),
             Action::Over => {
-                // Nobody waits any more for those that have not come.
-                self.launches.clear();
-                self.on_over.drain(..).for_each(|then| self.handle.set_pending(then));
+                self.launches.give_up_all();
+                let told = self.callbacks.take_over();
+                self.call(told);
             }
         }
     }
 
     fn run(&mut self, worker: WorkerId, job: JobId, attempt: u32, resume: bool) {
-        let (Some(order), Some(member)) = (self.orders.get(&job), self.crew.get_mut(worker)) else { return };
-        member.expect_progress();
+        let Some(order) = self.records.live(job) else { return };
         if let Some(state) = order.checkpoint.as_ref().filter(|_| resume) {
-            member.send(&ToWorker::Resume { job: job.0 }, state);
+            self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
         let message = ToWorker::Run { job: job.0, attempt, task: &order.task, content: order.content };
-        member.send(&message, &order.input);
-        self.crew.mark(worker);
+        self.processes.send(worker, &message, &order.input);
     }
 
     fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>) {
-        let Some(member) = self.crew.get_mut(worker) else { return };
-        member.expect_progress();
-        member.send(message, &Bytes::new());
-        self.crew.mark(worker);
+        self.processes.send(worker, message, &Bytes::new());
     }
 
     fn kill(&mut self, worker: WorkerId, how: Kill) {
         if self.give_up_launch(worker) {
             return;
         }
-        let Some(member) = self.crew.get_mut(worker) else { return };
         let signal = match how {
             Kill::Term => Signal::TERM,
             Kill::Kill => Signal::KILL,
         };
-        if let Err(error) = member.process.signal(signal) {
-            self.log.error(format_args!("cannot signal worker process {}: {error}", member.process.pid()));
+        let Some((unsent, signalled)) = self.processes.condemn(worker, signal) else { return };
+        if let Err(error) = signalled {
+            let pid = self.processes.pid(worker).unwrap_or(0);
+            self.log.error(format_args!("cannot signal worker process {pid}: {error}"));
         }
-        let unsent = member.condemn();
         if !unsent.is_empty() {
             self.inbox.push_front(Event::Unsent { worker, jobs: unsent }.into());
-        }
-    }
-
-    /// The state that came with the event is what the job goes on from.
-    fn keep(&mut self, job: JobId, state: Payload) {
-        if let Some(order) = self.orders.get_mut(&job) {
-            order.checkpoint = Some(state.bytes);
         }
     }
 
@@ -426,17 +374,10 @@ impl Hub {
 
     fn end_turn(&mut self) {
         self.turn_ends = false;
-        if !self.delivered.is_empty() {
+        if self.records.has_delivered() {
             self.work_off_inbox();
         }
-        self.flush_crew();
+        self.flush_processes();
         self.set_timer();
     }
-}
-
-/// The cores that this process may run on, by number.
-fn usable_cores() -> Vec<usize> {
-    let may_use = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0));
-    let is_usable = |core: &usize| may_use.as_ref().is_ok_and(|cores| cores.is_set(*core).unwrap_or(false));
-    (0..nix::sched::CpuSet::count()).filter(is_usable).collect()
 }

@@ -4,8 +4,8 @@ use super::Hub;
 use super::finished::Record;
 use super::holding::Undelivered;
 use super::orders::{self, Listener};
+use super::records::Listening;
 use crate::job::Finished;
-use crate::limits::LISTENERS_MAX;
 use crate::log::Log;
 use crate::public_id::Named;
 use offload_core::config::CoreConfig;
@@ -20,17 +20,17 @@ use std::time::Duration;
 impl Hub {
     /// The public id of a job.
     pub(crate) fn name(&self, job: JobId) -> String {
-        self.ids.name(job)
+        self.records.name(job)
     }
 
     /// The job of this public id, if it can be one.
     pub(crate) fn find(&self, name: &str) -> Option<JobId> {
-        self.ids.find(name)
+        self.records.find(name)
     }
 
     /// Whether the job has not ended.
     pub(crate) fn is_live(&self, job: JobId) -> bool {
-        self.orders.contains_key(&job)
+        self.records.live(job).is_some()
     }
 
     /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once. A connection
@@ -39,51 +39,38 @@ impl Hub {
     /// # Errors
     /// The listener, if there is nothing to tell it.
     pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
-        if let Some(order) = self.orders.get_mut(&job) {
-            let connection = listener.connection();
-            if connection.is_some() && order.listeners.iter().any(|other| other.connection() == connection) {
-                return Ok(());
-            }
-            if order.listeners.len() >= LISTENERS_MAX {
-                return Err(listener);
-            }
-            order.listeners.push(listener);
-            self.tell(Event::Awaited { job });
-            return Ok(());
-        }
-        match self.finished.record(job).and_then(Record::finished) {
-            Some(finished) => {
+        match self.records.listen(job, listener) {
+            Listening::Waits => self.tell(Event::Awaited { job }),
+            Listening::WaitsAlready => {}
+            Listening::Ended(finished, listener) => {
                 let held = Undelivered::nothing();
-                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
-                Ok(())
+                self.handle.set_pending_at(listener.site(), move |cx| listener.call(*finished, held, cx));
             }
-            None => Err(listener),
+            Listening::Nothing(listener) => return Err(listener),
         }
+        Ok(())
     }
 
     /// A connection does not wait for a job any more: the one place where somebody leaves who waited.
     pub(crate) fn leave(&mut self, job: JobId, connection: u64) {
-        let Some(order) = self.orders.get_mut(&job) else { return };
-        let before = order.listeners.len();
-        order.listeners.retain(|listener| listener.connection() != Some(connection));
-        if before > 0 && order.listeners.is_empty() {
+        if self.records.leave(job, connection) {
             self.tell(Event::Abandoned { job });
         }
     }
 
     /// The process id of a worker that lives, or has just ended.
     pub(crate) fn pid_of(&self, worker: WorkerId) -> Option<u32> {
-        self.crew.pid(worker)
+        self.processes.pid(worker)
     }
 
     /// The name of a program: that of its newest version.
     pub(crate) fn program_name(&self, program: ProgramIndex) -> &str {
-        self.programs[program].last_key_value().map_or("", |(_, program)| program.name())
+        self.launches.program_name(program)
     }
 
     /// How a job ended, as far as that is remembered; its output too, if that was kept.
     pub(crate) fn look_up(&self, job: JobId) -> Option<&Record> {
-        self.finished.record(job)
+        self.records.finished().record(job)
     }
 
     /// Somebody who asked for the output of a job has been given all of it.
@@ -98,7 +85,7 @@ impl Hub {
         let config = self.core.config();
         let (results, keys) = (human(config.keep_results), human(config.keep_keys));
         let shown = cut(name, MESSAGE_MAX / 16).escape_debug();
-        match self.ids.look_at(name) {
+        match self.records.look_at(name) {
             Named::Job(job) if job <= self.core.jobs().last() => format!(
                 "there is no job '{shown}' any more: it has ended and is forgotten; the result of a detached job is \
                  kept for {results}, that of a job with an idempotency key for {keys}, other jobs while there is room"
@@ -119,7 +106,7 @@ impl Hub {
 
     /// Whether a worker has the privilege to look into any process, this one too.
     pub(crate) fn has_worker_that_can_trace(&self) -> bool {
-        self.crew.has_one_that_can_trace()
+        self.processes.has_one_that_can_trace()
     }
 
     /// As configured.
@@ -134,7 +121,7 @@ impl Hub {
 
     /// CPU time of all workers, dead and living.
     pub(crate) fn cpu_time(&self) -> Duration {
-        self.crew.cpu_time()
+        self.processes.cpu_time()
     }
 
     /// A report about a job that was refused.

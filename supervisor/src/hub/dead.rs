@@ -34,15 +34,30 @@ struct Letter {
 }
 
 impl DeadLetters {
-    /// Its time is over, or somebody does not need it any more.
-    pub(super) fn forget(&mut self, id: JobId) {
-        self.letters.remove(&id);
+    /// Its time is over, or somebody does not need it any more. False if it is not there.
+    pub(super) fn forget(&mut self, id: JobId) -> bool {
+        self.letters.remove(&id).is_some()
+    }
+
+    fn get(&self, id: JobId) -> Option<&Letter> {
+        self.letters.get(&id)
+    }
+
+    /// Those that are older than this one, the youngest first.
+    fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &Letter)> {
+        self.letters.range(..id).rev().map(|(id, letter)| (*id, letter))
     }
 }
 
 impl Hub {
     /// A job has died for good.
-    pub(super) fn bury_letter(&mut self, ended: &Ended, letter: LetterKept, order: &Order, report: &Report) {
+    pub(super) fn add_dead_letter(
+        &mut self,
+        ended: &Ended,
+        letter: LetterKept,
+        order: &Order,
+        report: &Report,
+    ) {
         let has_input = match letter {
             LetterKept::Whole => true,
             LetterKept::WithoutInput => false,
@@ -59,24 +74,24 @@ impl Hub {
             Job::new(&order.task).input(input).content(order.content).options(options).client(&order.client);
         let (died_at, input_bytes) = (Instant::now(), order.input.len() as u64);
         let letter = Letter { job, has_input, input_bytes, died_at, error, attempts };
-        self.dead.letters.insert(ended.job, letter);
+        self.records.dead_mut().letters.insert(ended.job, letter);
     }
 
     /// Those that are older than this one, the youngest first, with few of the last words.
     pub(super) fn dead_before(&self, id: JobId) -> impl Iterator<Item = (JobId, DeadView)> {
-        let letters = self.dead.letters.range(..id).rev();
-        letters.map(|(id, letter)| (*id, self.dead_view(*id, letter, letter.attempts.iter().map(brief))))
+        let letters = self.records.dead().before(id);
+        letters.map(|(id, letter)| (id, self.dead_view(id, letter, letter.attempts.iter().map(brief))))
     }
 
     /// One of them.
     pub(crate) fn dead_letter(&self, id: JobId) -> Option<DeadView> {
-        let letter = self.dead.letters.get(&id)?;
+        let letter = self.records.dead().get(id)?;
         Some(self.dead_view(id, letter, letter.attempts.iter().cloned()))
     }
 
     /// Forgets one. False if it is not there.
     pub(crate) fn drop_dead_letter(&mut self, id: JobId) -> bool {
-        let was_there = self.dead.letters.remove(&id).is_some();
+        let was_there = self.records.dead_mut().forget(id);
         self.tell(Event::LetterDropped { job: id });
         was_there
     }
@@ -88,7 +103,7 @@ impl Hub {
         id: JobId,
         (client, peer): (&str, Peer),
     ) -> Option<Result<Accepted, Refused>> {
-        let letter = self.dead.letters.get(&id)?;
+        let letter = self.records.dead().get(id)?;
         if !letter.has_input {
             let message = format!(
                 "there was no room to keep the input of {} bytes with the dead letter; submit the job anew",

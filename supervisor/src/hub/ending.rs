@@ -28,7 +28,10 @@ impl Hub {
     /// when this process ends.
     pub(crate) fn uncollected(&self) -> usize {
         let has_result = |job: &JobId| {
-            self.finished.record(*job).is_some_and(|record| record.report.outcome != OutcomeCode::Cancelled)
+            self.records
+                .finished()
+                .record(*job)
+                .is_some_and(|record| record.report.outcome != OutcomeCode::Cancelled)
         };
         self.core.promises().uncollected().filter(has_result).count()
     }
@@ -43,7 +46,7 @@ impl Hub {
             return self.handle.set_pending(then);
         }
         let hold = self.handle.hold();
-        self.on_over.push(Box::new(move |cx| {
+        self.callbacks.on_over(Box::new(move |cx| {
             drop(hold);
             then(cx);
         }));

@@ -21,7 +21,7 @@ impl Hub {
     pub(crate) fn explain(&self, id: JobId) -> Option<ExplanationView> {
         match self.core.explain(self.now(), id) {
             Some(explanation) => Some(self.explain_living(id, &explanation)),
-            None => self.finished.record(id).map(|record| self.explain_ended(id, record)),
+            None => self.records.finished().record(id).map(|record| self.explain_ended(id, record)),
         }
     }
 
@@ -30,7 +30,7 @@ impl Hub {
         ExplanationView {
             job: self.name(id),
             task: job.task.to_string(),
-            client: self.orders.get(&id).map_or(String::new(), |order| order.account.to_string()),
+            client: self.records.account_of(id),
             state: word(job.state).to_owned(),
             reasons: self.reasons(job),
             age_us: micros(job.age),

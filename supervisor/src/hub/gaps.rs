@@ -22,8 +22,8 @@
 
 use super::Hub;
 use offload_core::event::Event;
-use offload_core::ids::{Mono, WorkerId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use offload_core::ids::Mono;
+use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
 /// What is late by so much was not held up by work, but by this process not running: all others get as long to catch up.
@@ -53,6 +53,8 @@ pub(super) struct OwnTime {
     due: Option<Mono>,
     /// What the core was told last.
     said: Mono,
+    /// The timer, and the core's deadline for which it was set.
+    wake: Option<(Mono, TimerId)>,
 }
 
 impl OwnTime {
@@ -64,6 +66,7 @@ impl OwnTime {
             after_long: Mono::default(),
             due: None,
             said: Mono::default(),
+            wake: None,
         }
     }
 
@@ -139,18 +142,18 @@ impl Hub {
     /// Sets the timer for what is due next.
     pub(super) fn set_timer(&mut self) {
         let deadline = self.core.next_deadline();
-        if self.wake.map(|(when, _)| when) == deadline {
+        if self.time.wake.map(|(when, _)| when) == deadline {
             return;
         }
         let now = self.time.advance();
-        if let Some((_, timer)) = self.wake.take() {
+        if let Some((_, timer)) = self.time.wake.take() {
             self.handle.clear(timer);
         }
         // Without a timer nothing can be late.
         self.time.due = None;
-        self.wake = deadline.map(|deadline| {
+        self.time.wake = deadline.map(|deadline| {
             let at = self.time.applies_at(deadline);
-            let is_busy = !self.orders.is_empty() || !self.launches.is_empty();
+            let is_busy = self.records.has_live() || self.launches.is_any_under_way();
             let due = if is_busy { at.min(now + WAIT_PART) } else { at };
             self.time.due = Some(due);
             let me = self.me.clone();
@@ -164,7 +167,7 @@ impl Hub {
         // A gap is noticed by what was due, so the clock is read before that is forgotten.
         let now = self.time.advance();
         self.time.due = None;
-        let Some((deadline, _)) = self.wake.take() else { return };
+        let Some((deadline, _)) = self.time.wake.take() else { return };
         if now < self.time.applies_at(deadline) {
             return self.set_timer();
         }
@@ -176,36 +179,12 @@ impl Hub {
     fn read_all(&mut self) {
         self.hear_the_launcher();
         self.look_for_stops();
-        for (worker, has_ended) in self.those_with_news() {
+        for (worker, has_ended) in self.processes.those_with_news() {
             match has_ended {
                 true => self.on_process_end(worker),
                 false => self.read_what_is_there(worker),
             }
         }
-    }
-
-    /// Workers whose socket is readable or whose process has ended, and whether that is so.
-    fn those_with_news(&self) -> Vec<(WorkerId, bool)> {
-        let watched: Vec<_> = self
-            .crew
-            .iter()
-            .map(|(worker, member)| (worker, member.process.socket(), member.process.pidfd()))
-            .collect();
-        let mut sources: Vec<PollFd<'_>> = watched
-            .iter()
-            .flat_map(|(_, socket, pidfd)| {
-                [PollFd::new(socket, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)]
-            })
-            .collect();
-        // Without an answer all are looked at; reading what has nothing to read does no harm.
-        let is_known = poll(&mut sources, Some(&Timespec::default())).is_ok();
-        let has_news = |source: &PollFd<'_>| !source.revents().is_empty();
-        watched
-            .iter()
-            .zip(sources.chunks(2))
-            .filter(|(_, pair)| !is_known || pair.iter().any(has_news))
-            .map(|((worker, ..), pair)| (*worker, pair.last().is_some_and(has_news)))
-            .collect()
     }
 }
 

@@ -13,7 +13,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// An output on its way to those who wait for it. When the last clone is dropped, it is released.
 #[derive(Clone)]
@@ -48,6 +47,15 @@ pub(super) struct Delivered(Rc<RefCell<BTreeMap<Arc<str>, u64>>>);
 impl Delivered {
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
+    }
+
+    pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {
+        let on_its_way = || Rc::new(OnItsWay { client: client.clone(), bytes, delivered: self.clone() });
+        Undelivered((bytes > 0).then(on_its_way))
+    }
+
+    pub(super) fn take(&self) -> BTreeMap<Arc<str>, u64> {
+        std::mem::take(&mut *self.0.borrow_mut())
     }
 }
 
@@ -91,7 +99,7 @@ impl Hub {
 
     /// Calls `then` once, when bytes have been released.
     pub(crate) fn when_room(&mut self, then: Then) {
-        self.on_room.push(then);
+        self.callbacks.on_room(then);
     }
 
     /// Leaves what a worker says in its socket, if it has more than one job and too much is held that nobody reads: jobs
@@ -104,31 +112,22 @@ impl Hub {
         if !has_more || !self.core.ledger().is_over(self.core.config().max_bytes) {
             return false;
         }
-        let Some(member) = self.crew.get_mut(worker) else { return false };
-        member.is_unread = true;
-        self.crew.mark(worker);
+        if !self.processes.leave_unread(worker) {
+            return false;
+        }
         let me = self.me.clone();
         self.when_room(Box::new(move |_| Hub::with(&me, |hub| hub.read_again(worker))));
         true
     }
 
     fn read_again(&mut self, worker: WorkerId) {
-        let Some(member) = self.crew.get_mut(worker) else { return };
-        member.is_unread = false;
-        member.progress_at = Instant::now();
-        self.crew.mark(worker);
-        self.at_the_end_of_the_turn();
-    }
-
-    pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {
-        let on_its_way =
-            || Rc::new(OnItsWay { client: client.clone(), bytes, delivered: self.delivered.clone() });
-        Undelivered((bytes > 0).then(on_its_way))
+        if self.processes.read_again(worker) {
+            self.at_the_end_of_the_turn();
+        }
     }
 
     pub(super) fn release_delivered(&mut self) {
-        let delivered = std::mem::take(&mut *self.delivered.0.borrow_mut());
-        for (client, bytes) in delivered {
+        for (client, bytes) in self.records.take_delivered() {
             let event = Event::Released { client, what: Holding::Outgoing, bytes };
             self.inbox.push_back(event.into());
         }

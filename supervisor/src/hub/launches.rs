@@ -1,4 +1,4 @@
-//! Processes in the making: ordered from the launcher, not arrived yet.
+//! Processes in the making: ordered from the launcher, not arrived yet; and the programs that they are made of.
 //!
 //! ```text
 //!   ordered ---> arrived: a process, or why there is none ---> the core is told
@@ -8,15 +8,38 @@
 //!
 //! A launch may hang, on a file system that does not answer. Nobody waits for it longer than for a worker's hello.
 
-use super::{AFFINITY_VARIABLE, Hub};
-use crate::workers::{Answer, Process, SpawnError, Wanted};
+use super::Hub;
+use crate::workers::{Answer, Launcher, Process, Program, SpawnError, Wanted};
 use offload_core::event::Event;
 use offload_core::ids::{ProgramIndex, SlotIndex, Version, WorkerId};
-use offload_event_loop::{Interest, LoopError};
+use offload_event_loop::{HandleId, Interest, LoopError};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
+/// The variable in which a worker finds the core that it is to bind itself to.
+const AFFINITY_VARIABLE: &str = "OFFLOAD_AFFINITY";
+
 /// See the module's documentation.
-pub(super) struct Launch {
+pub(super) struct Launches {
+    launcher: Launcher,
+    /// Tells that the launcher has an answer.
+    bell: Option<HandleId>,
+    under_way: BTreeMap<WorkerId, Launch>,
+    programs: Programs,
+    /// The cores that workers are bound to; none if they are not.
+    cores: Vec<usize>,
+}
+
+/// What may be started.
+struct Programs {
+    /// The versions of each program that may still be started.
+    each: Vec<BTreeMap<Version, Program>>,
+    last_version: Version,
+}
+
+struct Launch {
     slot: SlotIndex,
     wanted: Wanted,
     ordered_at: Instant,
@@ -24,69 +47,90 @@ pub(super) struct Launch {
     name: String,
 }
 
-impl Hub {
-    /// A process that is awaited does not keep the loop alive, hence unreferenced: jobs do that, and whoever holds it.
-    pub(super) fn listen_to_the_launcher(&mut self) -> Result<(), LoopError> {
-        let me = self.me.clone();
-        let bell = self.launcher.bell();
-        let watcher =
-            self.handle.watch(bell, Interest::READ, move |_, _| Hub::with(&me, Hub::hear_the_launcher))?;
-        self.handle.unref(watcher);
-        self.bell = Some(watcher);
-        Ok(())
-    }
+/// What the core wants started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) worker: WorkerId,
+    pub(super) program: ProgramIndex,
+    pub(super) version: Version,
+    pub(super) slot: SlotIndex,
+}
 
-    pub(super) fn hear_the_launcher(&mut self) {
-        for answer in self.launcher.answers() {
-            match answer {
-                Answer::Launched { key, process } => self.launched(WorkerId(key), process),
-                Answer::Swept(swept) => self.swept(swept),
-            }
+impl Launches {
+    pub(super) fn new(launcher: Launcher, programs: Vec<Program>, affinity: bool) -> Launches {
+        let cores = if affinity { usable_cores() } else { Vec::new() };
+        Launches {
+            launcher,
+            bell: None,
+            under_way: BTreeMap::new(),
+            programs: Programs::new(programs),
+            cores,
         }
     }
 
-    pub(super) fn spawn(
-        &mut self,
-        worker: WorkerId,
-        program: ProgramIndex,
-        version: Version,
-        slot: SlotIndex,
-    ) {
-        let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
+    /// Orders a process.
+    fn order(&mut self, start: Start, payload_max: usize) -> Result<(), SpawnError> {
+        let Start { worker, program, version, slot } = start;
         let lane = (program, version);
-        let program = &self.programs[program];
-        let program = program.get(&version).expect("a version is kept while it may be started");
+        let program = self.programs.get(program, version);
         let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
         let program = match core {
             Some(core) => program.clone().with_variable(AFFINITY_VARIABLE, &core.to_string()),
             None => program.clone(),
         };
         let name = program.name().to_owned();
-        match self.launcher.launch(worker.0, lane, program, payload_max) {
-            Ok(wanted) => {
-                let launch = Launch { slot, wanted, ordered_at: Instant::now(), name };
-                self.launches.insert(worker, launch);
-            }
-            Err(error) => self.inbox.push_back(failed(worker, error).into()),
-        }
+        let wanted = self.launcher.launch(worker.0, lane, program, payload_max)?;
+        self.under_way.insert(worker, Launch { slot, wanted, ordered_at: Instant::now(), name });
+        Ok(())
     }
 
-    /// A process has arrived, or there will be none.
-    fn launched(&mut self, worker: WorkerId, process: Result<Box<Process>, SpawnError>) {
-        let Some(Launch { slot, .. }) = self.launches.remove(&worker) else {
-            process.into_iter().for_each(|process| self.launcher.bury(process));
-            return self.launcher.forget(worker.0);
-        };
-        match process.and_then(|process| self.enlist(worker, process)) {
-            Ok(pid) => {
-                self.log.info(format_args!("slot {slot}: started worker process {pid}"));
-                self.tell(Event::Launched { worker });
-            }
-            Err(error) => {
-                self.launcher.forget(worker.0);
-                self.tell(failed(worker, error));
-            }
-        }
+    /// A process has arrived, or there will be none. The slot for which it was ordered, unless it was given up meanwhile.
+    fn arrive(&mut self, worker: WorkerId) -> Option<SlotIndex> {
+        self.under_way.remove(&worker).map(|launch| launch.slot)
+    }
+
+    /// Of a process that has not arrived. Why there is none, if it is one.
+    pub(super) fn give_up(&mut self, worker: WorkerId) -> Option<SpawnError> {
+        let Launch { wanted, ordered_at, name, .. } = self.under_way.remove(&worker)?;
+        self.launcher.give_up(worker.0, wanted);
+        let seconds = ordered_at.elapsed().as_secs();
+        let message =
+            format!("cannot start `{name}`: not loaded after {seconds} s; does its file system answer?");
+        Some(SpawnError { fatal: false, message })
+    }
+
+    /// Nobody waits any more for those that have not come.
+    pub(super) fn give_up_all(&mut self) {
+        self.under_way.clear();
+    }
+
+    /// Whether this worker's process has not arrived.
+    pub(super) fn is_launching(&self, worker: WorkerId) -> bool {
+        self.under_way.contains_key(&worker)
+    }
+
+    /// Whether any has not arrived.
+    pub(super) fn is_any_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Other programs, as many as there were before. Returns their version.
+    pub(super) fn add_version(&mut self, programs: Vec<Program>) -> Version {
+        self.programs.add_version(programs)
+    }
+
+    /// Forgets the versions that may not be started any more.
+    pub(super) fn retain_versions(&mut self, may_start: impl Fn(ProgramIndex, Version) -> bool) {
+        self.programs.retain(may_start);
+    }
+
+    /// The name of a program: that of its newest version.
+    pub(super) fn program_name(&self, program: ProgramIndex) -> &str {
+        self.programs.name(program)
+    }
+
+    pub(super) fn program_count(&self) -> usize {
+        self.programs.each.len()
     }
 
     /// The processes that have arrived and were not heard of, as the hub itself ends.
@@ -97,27 +141,149 @@ impl Hub {
         });
         processes.map(|process| *process).collect()
     }
+}
+
+/// What else the launcher does.
+impl Launches {
+    fn bell(&self) -> Arc<OwnedFd> {
+        self.launcher.bell()
+    }
+
+    pub(super) fn take_bell(&mut self) -> Option<HandleId> {
+        self.bell.take()
+    }
+
+    /// The process of this worker was reaped, or never came.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.launcher.forget(worker.0);
+    }
+
+    /// Kills a process that nobody needs.
+    pub(super) fn bury(&self, process: Box<Process>) {
+        self.launcher.bury(process);
+    }
+
+    pub(super) fn sweep(&self) {
+        self.launcher.sweep();
+    }
+
+    /// What escaped from the last workers. The launcher does it before it ends.
+    pub(super) fn sweep_at_the_end(&mut self) {
+        self.launcher.sweep_at_the_end();
+    }
+}
+
+impl Programs {
+    fn new(programs: Vec<Program>) -> Programs {
+        let each = programs.into_iter().map(|program| BTreeMap::from([(0, program)])).collect();
+        Programs { each, last_version: 0 }
+    }
+
+    fn get(&self, program: ProgramIndex, version: Version) -> &Program {
+        self.each[program].get(&version).expect("a version is kept while it may be started")
+    }
+
+    fn name(&self, program: ProgramIndex) -> &str {
+        self.each[program].last_key_value().map_or("", |(_, program)| program.name())
+    }
+
+    fn add_version(&mut self, programs: Vec<Program>) -> Version {
+        self.last_version += 1;
+        for (versions, program) in self.each.iter_mut().zip(programs) {
+            versions.insert(self.last_version, program);
+        }
+        self.last_version
+    }
+
+    fn retain(&mut self, may_start: impl Fn(ProgramIndex, Version) -> bool) {
+        for (program, versions) in self.each.iter_mut().enumerate() {
+            versions.retain(|&version, _| may_start(program, version));
+        }
+    }
+}
+
+impl Hub {
+    /// A process that is awaited does not keep the loop alive, hence unreferenced: jobs do that, and whoever holds it.
+    pub(super) fn listen_to_the_launcher(&mut self) -> Result<(), LoopError> {
+        let me = self.me.clone();
+        let bell = self.launches.bell();
+        let watcher =
+            self.handle.watch(bell, Interest::READ, move |_, _| Hub::with(&me, Hub::hear_the_launcher))?;
+        self.handle.unref(watcher);
+        self.launches.bell = Some(watcher);
+        Ok(())
+    }
+
+    pub(super) fn hear_the_launcher(&mut self) {
+        for answer in self.launches.launcher.answers() {
+            match answer {
+                Answer::Launched { key, process } => self.launched(WorkerId(key), process),
+                Answer::Swept(swept) => self.swept(swept),
+            }
+        }
+    }
+
+    pub(super) fn spawn(&mut self, start: Start) {
+        let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
+        if let Err(error) = self.launches.order(start, payload_max) {
+            self.inbox.push_back(failed(start.worker, error).into());
+        }
+    }
+
+    fn launched(&mut self, worker: WorkerId, process: Result<Box<Process>, SpawnError>) {
+        let Some(slot) = self.launches.arrive(worker) else {
+            process.into_iter().for_each(|process| self.launches.bury(process));
+            return self.launches.forget(worker);
+        };
+        match process.and_then(|process| self.enlist(worker, process)) {
+            Ok(pid) => {
+                self.log.info(format_args!("slot {slot}: started worker process {pid}"));
+                self.tell(Event::Launched { worker });
+            }
+            Err(error) => {
+                self.launches.forget(worker);
+                self.tell(failed(worker, error));
+            }
+        }
+    }
 
     /// Of a process that has not arrived. Whether it is one.
     pub(super) fn give_up_launch(&mut self, worker: WorkerId) -> bool {
-        let Some(Launch { wanted, ordered_at, name, .. }) = self.launches.remove(&worker) else {
-            return false;
-        };
-        self.launcher.give_up(worker.0, wanted);
-        let seconds = ordered_at.elapsed().as_secs();
-        let message =
-            format!("cannot start `{name}`: not loaded after {seconds} s; does its file system answer?");
-        self.inbox.push_back(failed(worker, SpawnError { fatal: false, message }).into());
-        true
-    }
-
-    /// Whether this worker's process has not arrived.
-    pub(super) fn is_launching(&self, worker: WorkerId) -> bool {
-        self.launches.contains_key(&worker)
+        let given_up = self.launches.give_up(worker).map(|error| failed(worker, error).into());
+        let is_one = given_up.is_some();
+        self.inbox.extend(given_up);
+        is_one
     }
 }
 
 fn failed(worker: WorkerId, error: SpawnError) -> Event {
     let SpawnError { fatal, message } = error;
     Event::SpawnFailed { worker, fatal, message }
+}
+
+/// The cores that this process may run on, by number.
+fn usable_cores() -> Vec<usize> {
+    let may_use = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0));
+    let is_usable = |core: &usize| may_use.as_ref().is_ok_and(|cores| cores.is_set(*core).unwrap_or(false));
+    (0..nix::sched::CpuSet::count()).filter(is_usable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(name: &str) -> Program {
+        Program::command(vec![name.to_owned()])
+    }
+
+    #[test]
+    fn a_program_is_named_by_its_newest_version_and_older_ones_are_there_while_they_may_be_started() {
+        let mut programs = Programs::new(vec![command("old"), command("other")]);
+        let version = programs.add_version(vec![command("new"), command("other")]);
+        assert_eq!((version, programs.name(0), programs.name(1)), (1, "new", "other"));
+        assert_eq!(programs.get(0, 0).name(), "old");
+        programs.retain(|program, version| (program, version) != (0, 1));
+        assert_eq!(programs.name(0), "old", "the new one is taken back");
+        assert_eq!(programs.add_version(vec![command("newer")]), 2, "a number is never used twice");
+    }
 }

@@ -30,9 +30,9 @@ struct Row {
 
 /// By program.
 #[derive(Default)]
-pub(super) struct Rows(BTreeMap<ProgramIndex, Row>);
+pub(super) struct StartFailures(BTreeMap<ProgramIndex, Row>);
 
-impl Rows {
+impl StartFailures {
     /// True if the log should be told of this failed start, and then it is.
     fn tell(&mut self, program: ProgramIndex, is_for_good: bool) -> bool {
         let now = Instant::now();
@@ -64,9 +64,10 @@ impl Rows {
 impl Hub {
     /// A worker has said hello: what is known of it now is looked at, and whoever waits for one is told.
     pub(super) fn ready(&mut self, worker: WorkerId, slot: SlotIndex) {
-        self.crew.look_at_confinement(worker);
-        self.rows.end(self.core.slots()[slot].program);
-        self.on_ready.drain(..).for_each(|then| self.handle.set_pending(then));
+        self.processes.look_at_confinement(worker);
+        self.start_failures.end(self.core.slots()[slot].program);
+        let told = self.callbacks.take_ready();
+        self.call(told);
         let line = format!("slot {slot}: {} is ready", self.who(worker));
         self.log.say(Kind::Named("workers ready"), Level::Verbose, format_args!("{line}"));
     }
@@ -76,16 +77,18 @@ impl Hub {
         let kind = Kind::Named(kind_of(notice));
         if let Notice::StartFailed { program, why, .. } | Notice::Degraded { program, why, .. } = notice
             && !self.core.has_had_worker(*program)
-            && let Some(then) = self.on_no_worker.take()
+            && let Some(then) = self.callbacks.take_no_worker()
         {
             let reason = format!("program `{}`: {why}", self.program_name(*program));
             self.handle.set_pending(move |cx| then(reason, cx));
         }
         let is_repeated = match notice {
-            Notice::StartFailed { program, again_in, .. } => !self.rows.tell(*program, again_in.is_none()),
+            Notice::StartFailed { program, again_in, .. } => {
+                !self.start_failures.tell(*program, again_in.is_none())
+            }
             Notice::Degraded { program, again_in, .. } => {
                 // It is always told, and the failed starts beside it need not be.
-                self.rows.tell(*program, again_in.is_none());
+                self.start_failures.tell(*program, again_in.is_none());
                 false
             }
             _ => false,
@@ -114,7 +117,7 @@ impl Hub {
         let starting = slot.filter(|slot| slot.is_starting()).map(|slot| slot.program);
         let is_in_a_row = starting.is_some_and(|program| self.core.failed_starts(program) > 0);
         for line in &captured.lines {
-            let is_new = starting.is_none_or(|program| self.rows.say(program, line));
+            let is_new = starting.is_none_or(|program| self.start_failures.say(program, line));
             self.log_line(is_in_a_row && !is_new, format_args!("{tag} {line}"));
         }
         // What was dropped for printing too fast is told with what the log itself leaves out of such lines.
@@ -128,15 +131,15 @@ impl Hub {
 
     /// A worker, for people.
     fn who(&self, worker: WorkerId) -> String {
-        match self.crew.pid(worker) {
+        match self.processes.pid(worker) {
             Some(pid) => format!("worker process {pid}"),
-            None if self.is_launching(worker) => "a worker whose start has not come back".to_owned(),
+            None if self.launches.is_launching(worker) => "a worker whose start has not come back".to_owned(),
             None => "a worker".to_owned(),
         }
     }
 
     fn tag(&self, worker: WorkerId) -> String {
-        let pid = self.crew.pid(worker).unwrap_or(0);
+        let pid = self.processes.pid(worker).unwrap_or(0);
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         match (self.core.home_of(worker), load.and_then(|load| load.running_job())) {
             (Some(slot), Some(job)) => format!("[slot {slot} pid {pid} job {}]", self.name(job)),

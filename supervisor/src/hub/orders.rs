@@ -103,19 +103,19 @@ impl Order {
 impl Hub {
     /// A job has ended, and this is what it returned: remember it, and have its listeners called.
     pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
-        let Some(order) = self.orders.remove(&ended.job) else { return };
+        let Some(order) = self.records.close(ended.job) else { return };
         let Payload { content, bytes: output } = output;
         let report = self.report(ended, &order, content, output.len());
-        let held = self.undelivered(&order.account, output.len() as u64);
+        let held = self.records.undelivered(&order.account, output.len() as u64);
         let finished = Finished { report, output };
         let age = ended.queued + ended.run + ended.returned;
         if let Some(letter) = ended.letter {
-            self.bury_letter(ended, letter, &order, &finished.report);
+            self.add_dead_letter(ended, letter, &order, &finished.report);
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
         let record = Ending { client: order.account.to_string(), age, lost, bytes };
-        self.finished.remember(ended.job, &finished, ended.keep, record);
+        self.records.finished_mut().remember(ended.job, &finished, ended.keep, record);
         self.make_room_for_promises();
         // There may be a thousand of them: they share it until it is their turn.
         let finished = Rc::new(finished);
@@ -129,7 +129,7 @@ impl Hub {
 
     /// What was promised of a job is over.
     pub(super) fn end_promise(&mut self, job: JobId, why: Released) {
-        self.finished.release(job, why);
+        self.records.finished_mut().release(job, why);
         self.make_room_for_promises();
     }
 
@@ -137,12 +137,12 @@ impl Hub {
     fn make_room_for_promises(&mut self) {
         let promised = self.core.promises().kept().all().bytes;
         let most = self.core.config().max_kept_bytes.saturating_sub(promised);
-        self.finished.forget_collected_over(most);
+        self.records.finished_mut().forget_collected_over(most);
     }
 
     /// Nobody will do what was ordered.
     pub(super) fn give_up_orders(&mut self) {
-        for (job, order) in std::mem::take(&mut self.orders) {
+        for (job, order) in self.records.close_all() {
             let message = "the pool was dropped".to_owned();
             let code = OutcomeCode::Cancelled;
             let mut finished = refusal(&order.task, ErrorDetail::new(code, message));
@@ -166,7 +166,7 @@ impl Hub {
                 queued_us: micros(ended.queued),
                 run_us: micros(ended.run),
                 returned_us: micros(ended.returned),
-                worker_pid: place.and_then(|place| self.crew.pid(place.worker)).unwrap_or(0),
+                worker_pid: place.and_then(|place| self.processes.pid(place.worker)).unwrap_or(0),
                 slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
                 incarnation: place.map_or(0, |place| place.incarnation),
                 input_bytes: order.input.len() as u64,

@@ -119,7 +119,7 @@ impl Hub {
                 return;
             }
         }
-        for (id, record) in self.finished.before(ended) {
+        for (id, record) in self.records.finished().before(ended) {
             rows.push(Place::Ended(id), || Hub::ended_job(record));
             if rows.is_full {
                 return;

@@ -76,7 +76,7 @@ impl Hub {
                 refuses: self.core.refuses(program),
             }
         };
-        (0..self.programs.len()).map(view).collect()
+        (0..self.launches.program_count()).map(view).collect()
     }
 
     fn wait_estimate(&self) -> WaitEstimate {
@@ -170,19 +170,19 @@ impl Hub {
         let is_spare = slot.role == Role::Spare;
         let worker = slot.worker();
         let job = slot.load().and_then(|load| load.running_job());
-        let confinement = worker.and_then(|worker| self.crew.confinement(worker));
+        let confinement = worker.and_then(|worker| self.processes.confinement(worker));
         let running = slot.load().and_then(|load| load.running);
         WorkerView {
             slot: index,
             program: self.program_name(slot.program).to_owned(),
-            pid: worker.and_then(|worker| self.crew.pid(worker)),
+            pid: worker.and_then(|worker| self.processes.pid(worker)),
             incarnation: slot.incarnation,
             state: if is_spare && slot.is_ready() { "spare" } else { slot.word() }.to_owned(),
             job: job.map(|job| self.name(job)),
-            task: job.and_then(|job| self.orders.get(&job)).map(|order| order.task.clone()),
+            task: job.and_then(|job| self.records.live(job)).map(|order| order.task.clone()),
             running_us: running.map(|running| micros(self.now() - running.started_at)),
             jobs_done: slot.jobs_done,
-            rss_bytes: worker.and_then(|worker| self.crew.resident_bytes(worker)),
+            rss_bytes: worker.and_then(|worker| self.processes.resident_bytes(worker)),
             restarts: slot.ended,
             last_exit: slot.last_exit.clone(),
             tier: confinement.as_ref().and_then(Confinement::tier),
@@ -217,7 +217,7 @@ impl Hub {
         JobView {
             job: self.name(id),
             task: job.task_name.to_string(),
-            client: self.orders.get(&id).map_or(String::new(), |order| order.account.to_string()),
+            client: self.records.account_of(id),
             state: if worker.is_some() { "running" } else { "queued" }.to_owned(),
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),

@@ -1,0 +1,101 @@
+//! Who wants to be told what. Nobody is called from in here: who is to be told is handed out, and the loop calls them, so
+//! that they may do anything.
+
+use super::{OnNoWorker, OnReloaded, Then};
+use offload_core::ids::Version;
+use std::collections::BTreeMap;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Callbacks {
+    ready: Vec<Then>,
+    over: Vec<Then>,
+    room: Vec<Then>,
+    /// The ledger's count of releases when those who wait for room were told last.
+    releases_told: u64,
+    no_worker: Option<OnNoWorker>,
+    reloaded: BTreeMap<Version, OnReloaded>,
+}
+
+impl Callbacks {
+    /// To be told when a worker is ready.
+    pub(super) fn on_ready(&mut self, then: Then) {
+        self.ready.push(then);
+    }
+
+    /// One is.
+    pub(super) fn take_ready(&mut self) -> Vec<Then> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// To be told when there is no job and no worker any more.
+    pub(super) fn on_over(&mut self, then: Then) {
+        self.over.push(then);
+    }
+
+    /// There is none.
+    pub(super) fn take_over(&mut self) -> Vec<Then> {
+        std::mem::take(&mut self.over)
+    }
+
+    /// To be told when bytes are released.
+    pub(super) fn on_room(&mut self, then: Then) {
+        self.room.push(then);
+    }
+
+    /// Bytes were released so often by now: whoever waits for that, if it was since they were told last.
+    pub(super) fn take_room(&mut self, releases: u64) -> Vec<Then> {
+        match std::mem::replace(&mut self.releases_told, releases) != releases {
+            true => std::mem::take(&mut self.room),
+            false => Vec::new(),
+        }
+    }
+
+    /// To be told when the first worker of a program cannot be started.
+    pub(super) fn on_no_worker(&mut self, then: OnNoWorker) {
+        self.no_worker = Some(then);
+    }
+
+    /// One cannot. It is told once.
+    pub(super) fn take_no_worker(&mut self) -> Option<OnNoWorker> {
+        self.no_worker.take()
+    }
+
+    /// To be told what becomes of this reload.
+    pub(super) fn on_reloaded(&mut self, version: Version, then: OnReloaded) {
+        self.reloaded.insert(version, then);
+    }
+
+    /// It is known.
+    pub(super) fn take_reloaded(&mut self, version: Version) -> Option<OnReloaded> {
+        self.reloaded.remove(&version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_room_is_told_once_for_each_release_and_not_of_one_before() {
+        let mut callbacks = Callbacks::default();
+        assert!(callbacks.take_room(1).is_empty());
+        callbacks.on_room(Box::new(|_| ()));
+        assert!(callbacks.take_room(1).is_empty(), "that was before");
+        assert_eq!(callbacks.take_room(2).len(), 1);
+        assert!(callbacks.take_room(3).is_empty(), "it has been told");
+    }
+
+    #[test]
+    fn everybody_is_told_once() {
+        let mut callbacks = Callbacks::default();
+        callbacks.on_ready(Box::new(|_| ()));
+        callbacks.on_ready(Box::new(|_| ()));
+        callbacks.on_over(Box::new(|_| ()));
+        callbacks.on_reloaded(1, Box::new(|_, _| ()));
+        assert_eq!((callbacks.take_ready().len(), callbacks.take_ready().len()), (2, 0));
+        assert_eq!((callbacks.take_over().len(), callbacks.take_over().len()), (1, 0));
+        assert!(callbacks.take_reloaded(2).is_none() && callbacks.take_reloaded(1).is_some());
+        assert!(callbacks.take_reloaded(1).is_none());
+    }
+}

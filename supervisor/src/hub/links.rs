@@ -1,0 +1,300 @@
+//! The hub's side of the living processes: each is watched on the loop, and what it does becomes events for the core.
+
+use super::processes::{Dead, Heard, Watchers, Written};
+use super::{Hub, Incoming, Payload};
+use crate::limits::LAST_LINES_BYTES_MAX;
+use crate::workers::{Process, SpawnError, Stream, StreamState, escape_line};
+use bytes::Bytes;
+use offload_core::event::Event;
+use offload_core::ids::{JobId, WorkerId};
+use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
+use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
+use offload_protocol::nouns::{ContentType, TaskOffer};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// How often a socket is read if all that is there is wanted: what the kernel can hold of it is less.
+const LAST_READS: usize = 16;
+
+impl Hub {
+    /// Watches a new process. Returns its process id.
+    pub(super) fn enlist(&mut self, worker: WorkerId, process: Box<Process>) -> Result<u32, SpawnError> {
+        let pid = process.pid();
+        match self.watch_process(worker, &process) {
+            Ok(watchers) => {
+                self.processes.add(worker, *process, watchers);
+                Ok(pid)
+            }
+            Err(error) => {
+                self.launches.bury(process);
+                let message = format!("cannot watch a new worker process: {error}");
+                Err(SpawnError { fatal: false, message })
+            }
+        }
+    }
+
+    /// Of its socket, its end and its two streams.
+    fn watch_process(&self, worker: WorkerId, process: &Process) -> Result<Watchers, LoopError> {
+        let mut made = InTheMaking { handle: &self.handle, watchers: Vec::new() };
+        let link = made.add(self.watch(process.socket(), move |hub, ready| hub.on_link(worker, ready)))?;
+        let pidfd = made.add(self.watch(process.pidfd(), move |hub, _| hub.on_process_end(worker)))?;
+        let stdout =
+            made.add(self.watch(process.stdout(), move |hub, _| hub.on_output(worker, Stream::Stdout)))?;
+        let stderr =
+            made.add(self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr)))?;
+        made.watchers.clear();
+        Ok(Watchers { link, pidfd, stdout, stderr })
+    }
+
+    /// An idle worker does not keep the loop alive, hence unreferenced.
+    #[track_caller]
+    fn watch(
+        &self,
+        source: impl AsFd + 'static,
+        mut call: impl FnMut(&mut Hub, Readiness) + 'static,
+    ) -> Result<HandleId, LoopError> {
+        let me = self.me.clone();
+        let watched = self.handle.watch(source, Interest::READ, move |_, readiness| {
+            Hub::with(&me, |hub| call(hub, readiness));
+        })?;
+        self.handle.unref(watched);
+        Ok(watched)
+    }
+
+    fn on_link(&mut self, worker: WorkerId, readiness: Readiness) {
+        if readiness.is_writable() {
+            self.processes.mark(worker);
+        }
+        if readiness.is_readable() && !self.leave_unread(worker) {
+            self.receive(worker);
+        }
+        self.work_off_inbox();
+    }
+
+    /// Reads once. True if there may be more to read.
+    fn receive(&mut self, worker: WorkerId) -> bool {
+        let inbox = &mut self.inbox;
+        let heard = self.processes.receive(worker, &mut |message, payload| {
+            inbox.push_back(incoming(worker, message, payload));
+        });
+        if let Heard::Last(link, event) = heard {
+            rest(&self.handle, link);
+            self.inbox.push_back(event.into());
+            return false;
+        }
+        matches!(heard, Heard::Messages)
+    }
+
+    /// Reads all that the kernel holds of what this worker sent, and tells it.
+    pub(super) fn read_what_is_there(&mut self, worker: WorkerId) {
+        for _ in 0..LAST_READS {
+            if !self.receive(worker) {
+                break;
+            }
+        }
+        self.work_off_inbox();
+    }
+
+    pub(super) fn on_process_end(&mut self, worker: WorkerId) {
+        self.read_what_is_there(worker);
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let captured = self.processes.capture_rest(worker, stream);
+            captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
+        }
+        self.work_off_inbox();
+        self.bury(worker);
+    }
+
+    fn bury(&mut self, worker: WorkerId) {
+        let Some(Dead { exit, last_lines, usage }) = self.processes.reap(worker) else { return };
+        let last_lines = last_of(last_lines, LAST_LINES_BYTES_MAX);
+        self.tell(Event::Exited { worker, exit, last_lines, usage });
+        self.processes.remove(worker, &self.handle);
+        self.launches.forget(worker);
+        self.sweep();
+    }
+
+    fn on_output(&mut self, worker: WorkerId, stream: Stream) {
+        let Some((captured, watcher)) = self.processes.capture(worker, stream) else { return };
+        match captured.state {
+            StreamState::Open | StreamState::Empty => {}
+            StreamState::Ended => rest(&self.handle, watcher),
+            StreamState::Throttled { until } => self.pause(watcher, until),
+        }
+        self.log_output(worker, &captured);
+    }
+
+    /// Looks away until then; a worker that prints without end fills its pipe and waits, and only it.
+    fn pause(&self, watcher: HandleId, until: Instant) {
+        rest(&self.handle, watcher);
+        let handle = self.handle.clone();
+        let timer = self.handle.set_timeout(until.saturating_duration_since(Instant::now()), move |_| {
+            // It is closed by now if the worker has ended.
+            let _ = handle.set_interest(watcher, Interest::READ);
+        });
+        self.handle.unref(timer);
+    }
+
+    /// Writes every outbox that has something in it, once.
+    pub(super) fn flush_processes(&mut self) {
+        for worker in self.processes.take_marked() {
+            self.flush(worker);
+        }
+        if !self.inbox.is_empty() {
+            self.work_off_inbox();
+        }
+    }
+
+    fn flush(&mut self, worker: WorkerId) {
+        let message = match self.processes.flush(worker) {
+            None | Some(Written::Deaf) => return,
+            Some(Written::More) => return self.at_the_end_of_the_turn(),
+            Some(Written::Watch(link, interest)) => match self.handle.set_interest(link, interest) {
+                Ok(()) => return,
+                Err(error) => format!("cannot watch its socket: {error}"),
+            },
+            Some(Written::Broken(error)) => format!("cannot write to it: {error}"),
+        };
+        self.inbox.push_back(Event::Violation { worker, message }.into());
+    }
+
+    /// The event; but nobody can begin what he does not know of.
+    pub(super) fn if_it_can_be(&self, event: Event) -> Event {
+        let (Event::Started { worker, job, .. }
+        | Event::Finished { worker, job, .. }
+        | Event::Failed { worker, job, .. }
+        | Event::Progress { worker, job, .. }
+        | Event::Checkpoint { worker, job, .. }
+        | Event::Yielded { worker, job, .. }) = event
+        else {
+            return event;
+        };
+        match self.processes.has_not_seen(worker, job) {
+            true => {
+                Event::Violation { worker, message: "it speaks of a job that was not sent to it".to_owned() }
+            }
+            false => event,
+        }
+    }
+}
+
+/// Watchers in the making: all of them or none.
+struct InTheMaking<'a> {
+    handle: &'a LoopHandle,
+    watchers: Vec<HandleId>,
+}
+
+impl InTheMaking<'_> {
+    fn add(&mut self, watcher: Result<HandleId, LoopError>) -> Result<HandleId, LoopError> {
+        self.watchers.extend(watcher.as_ref().ok());
+        watcher
+    }
+}
+
+impl Drop for InTheMaking<'_> {
+    fn drop(&mut self) {
+        for watcher in self.watchers.drain(..) {
+            // Closing a watcher fails only if it is closed.
+            let _ = self.handle.close(watcher, |_| ());
+        }
+    }
+}
+
+impl Drop for Hub {
+    /// The processes are killed with their owner. Who awaits a job is told.
+    fn drop(&mut self) {
+        self.give_up_orders();
+        self.launches.give_up_all();
+        for watcher in [self.watch.take_child_signals(), self.launches.take_bell()].into_iter().flatten() {
+            let _ = self.handle.close(watcher, |_| ());
+        }
+        let mut processes = self.launches.arrivals();
+        processes.extend(self.processes.take_all(&self.handle));
+        Process::bury_all(processes);
+        if self.watch.is_sweeping_ours_to_do() {
+            self.launches.sweep_at_the_end();
+        }
+    }
+}
+
+/// The last lines that have so many bytes together; the last one in any case.
+fn last_of(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |line: &&String| {
+        bytes += line.len();
+        bytes <= bytes_max
+    };
+    let kept = lines.iter().rev().take_while(fits).count().max(1);
+    lines.split_off(lines.len().saturating_sub(kept))
+}
+
+fn rest(handle: &LoopHandle, watcher: HandleId) {
+    // Taking a descriptor out of the set cannot fail, and a closed watcher rests already.
+    let _ = handle.set_interest(watcher, Interest::NONE);
+}
+
+fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incoming {
+    let wants_payload = matches!(
+        message,
+        FromWorker::Finished { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. }
+    );
+    if !wants_payload && !payload.is_empty() {
+        let message = "a payload with a message that has none".to_owned();
+        return Event::Violation { worker, message }.into();
+    }
+    match message {
+        FromWorker::Hello { magic, major, tasks, .. } => hello(worker, magic, major, tasks).into(),
+        FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
+        FromWorker::Finished { job, attempt, run_ns, content, usage } => Incoming {
+            event: Event::Finished {
+                worker,
+                job: JobId(job),
+                attempt,
+                run: Duration::from_nanos(run_ns),
+                usage,
+                output_bytes: payload.len() as u64,
+            },
+            payload: Payload { content, bytes: payload },
+        },
+        FromWorker::Failed { job, attempt, run_ns, kind, message, usage } => Event::Failed {
+            worker,
+            job: JobId(job),
+            attempt,
+            run: Duration::from_nanos(run_ns),
+            kind,
+            message: escape_line(message.as_bytes()),
+            usage,
+        }
+        .into(),
+        FromWorker::Progress { job, attempt, done, total } => {
+            Event::Progress { worker, job: JobId(job), attempt, done, total }.into()
+        }
+        FromWorker::Checkpoint { job, attempt } => Incoming {
+            event: Event::Checkpoint { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
+            payload: Payload { content: ContentType::Bytes, bytes: payload },
+        },
+        FromWorker::Yielded { job, attempt, run_ns, .. } => Incoming {
+            event: Event::Yielded {
+                worker,
+                job: JobId(job),
+                attempt,
+                run: Duration::from_nanos(run_ns),
+                bytes: payload.len() as u64,
+            },
+            payload: Payload { content: ContentType::Bytes, bytes: payload },
+        },
+        FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
+    }
+}
+
+fn hello(worker: WorkerId, magic: [u8; 8], major: u16, tasks: Vec<TaskOffer<'_>>) -> Event {
+    if magic != WORKER_MAGIC {
+        return Event::Unfit { worker, message: "its hello has the wrong magic".to_owned() };
+    }
+    if major != VERSION_MAJOR {
+        let message =
+            format!("it speaks version {major} of the protocol, this supervisor version {VERSION_MAJOR}");
+        return Event::Unfit { worker, message };
+    }
+    Event::Hello { worker, tasks: tasks.into_iter().map(TaskOffer::into_owned).collect() }
+}

@@ -1,0 +1,454 @@
+//! The living worker processes, and what is on its way to each of them. Here is kept what is true of a process and of nothing
+//! else, so whoever wants to know how a worker is spoken to need not read how it is watched (`links.rs`) or why it is
+//! spoken to (the core).
+//!
+//! ```text
+//!   send ---> outbox, marked ---> flush: once a turn ---> the kernel has it: from here on the worker may know of it
+//!                |
+//!                '--- condemned: thrown away, and the jobs are named of which not one byte was written
+//! ```
+
+use crate::workers::{Captured, Confinement, Flushed, Process, Received, StopState, Stream};
+use bytes::Bytes;
+use offload_core::event::Event;
+use offload_core::exit::{Exit, ExitUsage};
+use offload_core::ids::{JobId, WorkerId};
+use offload_event_loop::{HandleId, Interest, LoopHandle};
+use offload_protocol::messages::{FromWorker, ToWorker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Process ids of ended workers that are remembered.
+const PAST_PIDS_MAX: usize = 1024;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct WorkerProcesses {
+    living: BTreeMap<WorkerId, Living>,
+    /// Those with something to write.
+    to_flush: Vec<WorkerId>,
+    cpu_time_of_the_dead: Duration,
+    past: PastPids,
+}
+
+/// Process ids of those that have ended last, for whoever reads what they died of.
+#[derive(Default)]
+struct PastPids(BTreeMap<WorkerId, u32>);
+
+impl PastPids {
+    fn add(&mut self, worker: WorkerId, pid: u32) {
+        self.0.insert(worker, pid);
+        while self.0.len() > PAST_PIDS_MAX {
+            self.0.pop_first();
+        }
+    }
+}
+
+/// One living process.
+struct Living {
+    process: Process,
+    watchers: Watchers,
+    /// Its socket has ended or spoken nonsense: it is not looked at any more.
+    is_deaf: bool,
+    /// Nothing is read of it for now, for want of room.
+    is_unread: bool,
+    is_marked: bool,
+    /// When bytes last went in or out, for as long as some are due.
+    progress_at: Instant,
+    /// Looks in a row that found bytes due and no progress.
+    silent_looks: u32,
+    /// What it had given up when it said hello.
+    confinement: Option<Confinement>,
+    /// It was sent a signal to end: nothing is sent to it any more.
+    is_condemned: bool,
+    /// Its jobs of which not one byte is written to it, each with the count of written bytes that it is beyond.
+    unwritten: VecDeque<(JobId, u64)>,
+}
+
+/// Those that look after one process on the loop.
+pub(super) struct Watchers {
+    pub(super) link: HandleId,
+    pub(super) pidfd: HandleId,
+    pub(super) stdout: HandleId,
+    pub(super) stderr: HandleId,
+}
+
+/// What came of reading once.
+pub(super) enum Heard {
+    /// Messages: there may be more.
+    Messages,
+    /// Nothing is there for now.
+    Nothing,
+    /// This was the last of it: nobody has to look at its socket any more.
+    Last(HandleId, Event),
+}
+
+/// What came of writing once.
+pub(super) enum Written {
+    /// What its socket is to be watched for from now on.
+    Watch(HandleId, Interest),
+    /// Nobody looks at its socket any more.
+    Deaf,
+    /// There is more that can be written at once.
+    More,
+    /// It cannot be written to.
+    Broken(io::Error),
+}
+
+/// A process that has ended.
+pub(super) struct Dead {
+    pub(super) exit: Exit,
+    /// What it printed last.
+    pub(super) last_lines: Vec<String>,
+    pub(super) usage: Option<ExitUsage>,
+}
+
+impl WorkerProcesses {
+    pub(super) fn add(&mut self, worker: WorkerId, process: Process, watchers: Watchers) {
+        self.living.insert(worker, Living::new(process, watchers));
+    }
+
+    /// The process id of one that lives, or has ended not long ago.
+    pub(super) fn pid(&self, worker: WorkerId) -> Option<u32> {
+        let living = self.living.get(&worker).map(|living| living.process.pid());
+        living.or_else(|| self.past.0.get(&worker).copied())
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = WorkerId> {
+        self.living.keys().copied()
+    }
+
+    pub(super) fn resident_bytes(&self, worker: WorkerId) -> Option<u64> {
+        self.living.get(&worker)?.process.resident_bytes()
+    }
+
+    /// Of all, dead and living.
+    pub(super) fn cpu_time(&self) -> Duration {
+        let of_the_living: Duration =
+            self.living.values().filter_map(|living| living.process.cpu_time()).sum();
+        self.cpu_time_of_the_dead + of_the_living
+    }
+
+    /// Asks the kernel what a worker gave up before its hello.
+    pub(super) fn look_at_confinement(&mut self, worker: WorkerId) {
+        if let Some(living) = self.living.get_mut(&worker) {
+            living.confinement = living.process.confinement();
+        }
+    }
+
+    pub(super) fn confinement(&self, worker: WorkerId) -> Option<Confinement> {
+        self.living.get(&worker)?.confinement.clone()
+    }
+
+    /// Whether one of those that are ready has the privilege to look into any process.
+    pub(super) fn has_one_that_can_trace(&self) -> bool {
+        self.living.values().any(|living| living.confinement.as_ref().is_some_and(|seen| seen.can_trace))
+    }
+
+    /// Those that were stopped or continued since they were last asked.
+    pub(super) fn stop_states(&self) -> Vec<(WorkerId, StopState)> {
+        let state = |(worker, living): (&WorkerId, &Living)| Some((*worker, living.process.stop_state()?));
+        self.living.iter().filter_map(state).collect()
+    }
+
+    /// Those whose socket is readable or whose process has ended, and whether that is so.
+    pub(super) fn those_with_news(&self) -> Vec<(WorkerId, bool)> {
+        let watched: Vec<_> = self
+            .living
+            .iter()
+            .map(|(worker, living)| (worker, living.process.socket(), living.process.pidfd()))
+            .collect();
+        let mut sources: Vec<PollFd<'_>> = watched
+            .iter()
+            .flat_map(|(_, socket, pidfd)| {
+                [PollFd::new(socket, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)]
+            })
+            .collect();
+        // Without an answer all are looked at; reading what has nothing to read does no harm.
+        let is_known = poll(&mut sources, Some(&Timespec::default())).is_ok();
+        let has_news = |source: &PollFd<'_>| !source.revents().is_empty();
+        watched
+            .iter()
+            .zip(sources.chunks(2))
+            .filter(|(_, pair)| !is_known || pair.iter().any(has_news))
+            .map(|((worker, ..), pair)| (**worker, pair.last().is_some_and(has_news)))
+            .collect()
+    }
+}
+
+/// What they are told.
+impl WorkerProcesses {
+    /// Puts a message into the outbox of a worker, unless nothing is sent to it any more.
+    pub(super) fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>, payload: &Bytes) {
+        let Some(living) = self.living.get_mut(&worker) else { return };
+        living.send(message, payload);
+        self.mark(worker);
+    }
+
+    /// Remembers that there is something to write for this worker.
+    pub(super) fn mark(&mut self, worker: WorkerId) {
+        let Some(living) = self.living.get_mut(&worker) else { return };
+        if !std::mem::replace(&mut living.is_marked, true) {
+            self.to_flush.push(worker);
+        }
+    }
+
+    /// Those that are marked, and are no more.
+    pub(super) fn take_marked(&mut self) -> Vec<WorkerId> {
+        let marked = std::mem::take(&mut self.to_flush);
+        for worker in &marked {
+            self.living.entry(*worker).and_modify(|living| living.is_marked = false);
+        }
+        marked
+    }
+
+    /// Writes once.
+    pub(super) fn flush(&mut self, worker: WorkerId) -> Option<Written> {
+        let living = self.living.get_mut(&worker)?;
+        let before = living.process.unsent();
+        let flushed = living.flush();
+        if living.process.unsent() != before {
+            living.progress_at = Instant::now();
+        }
+        let interest = match flushed {
+            Ok(Flushed::Done) if living.is_unread => Interest::NONE,
+            Ok(Flushed::Blocked) if living.is_unread => Interest::WRITE,
+            Ok(Flushed::Done) => Interest::READ,
+            Ok(Flushed::Blocked) => Interest::READ | Interest::WRITE,
+            Ok(Flushed::More) => {
+                self.mark(worker);
+                return Some(Written::More);
+            }
+            // What it had sent before is still to be read, and then the end of it.
+            Ok(Flushed::Closed) => Interest::READ,
+            Err(error) => return Some(Written::Broken(error)),
+        };
+        let is_deaf = living.is_deaf;
+        Some(if is_deaf { Written::Deaf } else { Written::Watch(living.watchers.link, interest) })
+    }
+
+    /// Sends a signal, after which nothing else is sent. Returns the jobs of which the worker cannot know.
+    pub(super) fn condemn(
+        &mut self,
+        worker: WorkerId,
+        signal: Signal,
+    ) -> Option<(Vec<JobId>, io::Result<()>)> {
+        let living = self.living.get_mut(&worker)?;
+        let signalled = living.process.signal(signal);
+        Some((living.condemn(), signalled))
+    }
+
+    /// Whether it was given this job, and cannot know of it.
+    pub(super) fn has_not_seen(&self, worker: WorkerId, job: JobId) -> bool {
+        self.living.get(&worker).is_some_and(|living| living.has_not_seen(job))
+    }
+}
+
+/// What they say.
+impl WorkerProcesses {
+    /// Reads once.
+    pub(super) fn receive(&mut self, worker: WorkerId, hear: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Heard {
+        let Some(living) = self.living.get_mut(&worker).filter(|living| !living.is_deaf) else {
+            return Heard::Nothing;
+        };
+        let last = match living.process.receive(hear) {
+            Ok(Received::Messages) => {
+                living.progress_at = Instant::now();
+                return Heard::Messages;
+            }
+            Ok(Received::WouldBlock) => return Heard::Nothing,
+            Ok(Received::Closed) => Event::Closed { worker },
+            Err(error) => Event::Garbled { worker, message: error.to_string() },
+        };
+        living.is_deaf = true;
+        Heard::Last(living.watchers.link, last)
+    }
+
+    /// Nothing is read of it until [`WorkerProcesses::read_again`]. False if it is not there.
+    pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
+        let is_there = self.living.get_mut(&worker).map(|living| living.is_unread = true).is_some();
+        self.mark(worker);
+        is_there
+    }
+
+    /// It is read again. False if it is not there.
+    pub(super) fn read_again(&mut self, worker: WorkerId) -> bool {
+        let Some(living) = self.living.get_mut(&worker) else { return false };
+        living.is_unread = false;
+        living.progress_at = Instant::now();
+        self.mark(worker);
+        true
+    }
+
+    /// Reads what it has printed, and says who looks for more.
+    pub(super) fn capture(&mut self, worker: WorkerId, stream: Stream) -> Option<(Captured, HandleId)> {
+        let living = self.living.get_mut(&worker)?;
+        Some((living.process.capture(stream, Instant::now()), living.watchers.of(stream)))
+    }
+
+    /// Reads all that it has printed, at its end.
+    pub(super) fn capture_rest(&mut self, worker: WorkerId, stream: Stream) -> Option<Captured> {
+        Some(self.living.get_mut(&worker)?.process.capture_rest(stream, Instant::now()))
+    }
+}
+
+/// Who is silent.
+impl WorkerProcesses {
+    /// Whether a worker, which runs a job or does not, has to send the rest of a message or to take what is written to it.
+    pub(super) fn owes_bytes(&self, worker: WorkerId, runs: bool) -> bool {
+        self.living.get(&worker).is_some_and(|living| living.owes_bytes(runs))
+    }
+
+    /// Whether no byte went in or out since then.
+    pub(super) fn is_silent_since(&self, worker: WorkerId, when: Instant) -> bool {
+        self.living.get(&worker).is_some_and(|living| living.progress_at <= when)
+    }
+
+    /// Another look was had, and these are silent.
+    pub(super) fn count_looks(&mut self, silent: &[WorkerId]) {
+        for (worker, living) in &mut self.living {
+            living.silent_looks = if silent.contains(worker) { living.silent_looks + 1 } else { 0 };
+        }
+    }
+
+    /// In how many looks in a row it was silent.
+    pub(super) fn silent_looks(&self, worker: WorkerId) -> u32 {
+        self.living.get(&worker).map_or(0, |living| living.silent_looks)
+    }
+}
+
+/// How they end.
+impl WorkerProcesses {
+    /// Collects a process that has ended; none if it has not. It is still named until it is [removed](Self::remove): the
+    /// report of its job wants to do that.
+    pub(super) fn reap(&mut self, worker: WorkerId) -> Option<Dead> {
+        let living = self.living.get_mut(&worker)?;
+        // An error means that nobody can collect it: it is gone for us.
+        let exit = living.process.try_reap().unwrap_or(Some(Exit::Unknown))?;
+        self.cpu_time_of_the_dead += living.process.cpu_time().unwrap_or_default();
+        Some(Dead { exit, last_lines: living.process.last_lines(), usage: living.exit_usage() })
+    }
+
+    /// Forgets a process but for its id.
+    pub(super) fn remove(&mut self, worker: WorkerId, handle: &LoopHandle) {
+        if let Some(living) = self.living.remove(&worker) {
+            self.past.add(worker, living.process.pid());
+            drop(living.unwatch(handle));
+        }
+    }
+
+    /// All that live, as the hub itself ends.
+    pub(super) fn take_all(&mut self, handle: &LoopHandle) -> Vec<Process> {
+        let living = std::mem::take(&mut self.living);
+        living.into_values().map(|living| living.unwatch(handle)).collect()
+    }
+}
+
+impl Watchers {
+    fn of(&self, stream: Stream) -> HandleId {
+        match stream {
+            Stream::Stdout => self.stdout,
+            Stream::Stderr => self.stderr,
+        }
+    }
+}
+
+impl Living {
+    fn new(process: Process, watchers: Watchers) -> Living {
+        Living {
+            process,
+            watchers,
+            is_deaf: false,
+            is_unread: false,
+            is_marked: false,
+            progress_at: Instant::now(),
+            silent_looks: 0,
+            confinement: None,
+            is_condemned: false,
+            unwritten: VecDeque::new(),
+        }
+    }
+
+    fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) {
+        if self.process.unsent() == 0 {
+            // Nothing was due before: patience begins now.
+            self.progress_at = Instant::now();
+        }
+        if self.is_condemned {
+            return;
+        }
+        if let ToWorker::Run { job, .. } = message {
+            let start = self.process.written() + self.process.unsent() as u64;
+            self.unwritten.push_back((JobId(*job), start));
+        }
+        let sent = self.process.send(message, payload);
+        sent.expect("what is sent to workers fits on the wire");
+    }
+
+    /// Writes once, and takes note of what is written.
+    fn flush(&mut self) -> io::Result<Flushed> {
+        let flushed = self.process.flush();
+        let written = self.process.written();
+        while self.unwritten.pop_front_if(|(_, start)| *start < written).is_some() {}
+        flushed
+    }
+
+    /// Throws away what is not written. Returns the jobs of which nothing was.
+    fn condemn(&mut self) -> Vec<JobId> {
+        self.is_condemned = true;
+        self.process.discard_unsent();
+        self.unwritten.iter().map(|(job, _)| *job).collect()
+    }
+
+    fn has_not_seen(&self, job: JobId) -> bool {
+        self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
+    }
+
+    /// A worker that runs a job need not read the next one.
+    fn owes_bytes(&self, runs: bool) -> bool {
+        let owes_more = self.process.is_mid_frame() && !self.is_unread;
+        owes_more || (self.process.unsent() > 0 && !runs)
+    }
+
+    /// What the process, which is reaped, has used.
+    fn exit_usage(&self) -> Option<ExitUsage> {
+        let usage = self.process.usage()?;
+        let peak_rss_bytes = usage.peak_rss.unwrap_or(0);
+        Some(ExitUsage { cpu_user: usage.cpu_user, cpu_system: usage.cpu_system, peak_rss_bytes })
+    }
+
+    fn unwatch(self, handle: &LoopHandle) -> Process {
+        let Watchers { link, pidfd, stdout, stderr } = self.watchers;
+        for watcher in [link, pidfd, stdout, stderr] {
+            // Closing a watcher fails only if it is closed.
+            let _ = handle.close(watcher, |_| ());
+        }
+        self.process
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_process_ids_are_remembered_and_no_others() {
+        let mut past = PastPids::default();
+        (0..3000).for_each(|number| past.add(WorkerId(number), 1));
+        assert_eq!(past.0.len(), PAST_PIDS_MAX);
+        assert!(past.0.contains_key(&WorkerId(2999)) && !past.0.contains_key(&WorkerId(0)));
+    }
+
+    #[test]
+    fn of_a_worker_that_is_not_there_nothing_is_known_and_nothing_can_be_said_to_it() {
+        let (mut processes, worker) = (WorkerProcesses::default(), WorkerId(1));
+        processes.send(worker, &ToWorker::Drain, &Bytes::new());
+        assert!(processes.take_marked().is_empty() && processes.flush(worker).is_none());
+        assert!(processes.condemn(worker, Signal::TERM).is_none() && processes.reap(worker).is_none());
+        assert!(!processes.leave_unread(worker) && !processes.read_again(worker));
+        assert!(matches!(processes.receive(worker, &mut |_, _| ()), Heard::Nothing));
+    }
+}
