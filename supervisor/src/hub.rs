@@ -72,6 +72,7 @@ use watch::Watch;
 
 pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
+pub(crate) use pages::Page;
 
 /// The hub as its owners hold it.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;

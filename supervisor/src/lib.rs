@@ -22,6 +22,7 @@
 //! | [`workers`] | one worker process: spawn, socket, output, signals, burial |
 //! | [`front`] | the local socket: bytes to requests, answers to bytes |
 //! | `hub.rs` | the hub: carries events to the core and does what it says |
+//! | `service.rs` | what a front may ask of it, and the replies |
 //! | [`ComputePool`] | the hub as programs embed it |
 //! | [`Server`] | the hub with a front and signals: the main process |
 //! | [`signals`] | signals that end a process, caught to put things in order first |
@@ -37,6 +38,7 @@ mod pool;
 pub mod printer;
 mod public_id;
 mod server;
+mod service;
 pub mod signals;
 mod sys;
 pub mod views;

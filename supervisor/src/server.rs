@@ -13,7 +13,6 @@
 
 mod accept;
 mod address;
-mod admin;
 mod client;
 mod clients;
 mod descriptors;
@@ -29,8 +28,8 @@ use crate::front::Listener;
 use crate::hub::{Hub, HubRef};
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
+use crate::service::Service;
 use crate::signals::EndingSignals;
-use crate::views::IoPoolView;
 use crate::workers::Program;
 use crate::workers::orphans::{self, Killed};
 use client::Client;
@@ -129,7 +128,9 @@ struct Front {
     /// Before the hub, whose log waits for what the watchdog may still have to say.
     _watchdog: Option<Watchdog>,
     hub: HubRef,
-    io_pool: IoPool,
+    /// What clients ask for.
+    service: Service,
+    io_pool: Rc<IoPool>,
     handle: LoopHandle,
     listener: Option<(Listener, HandleId)>,
     signals: Option<HandleId>,
@@ -187,7 +188,7 @@ impl Server {
         let log = Log::to_stderr(config.pool.log, config.pool.log_format);
         let generation = found_generation(&mut listener, &log);
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
-        let io_pool = IoPool::new(cx, io_config).map_err(StartError::Threads)?;
+        let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(StartError::Threads)?);
         let ready = Ready { socket: config.socket, workers: config.pool.workers, pid: std::process::id() };
         let mut warn = log.warner();
         // Without a thread for it the loop is as good as it was, and only unwatched.
@@ -200,6 +201,7 @@ impl Server {
             RefCell::new(Front {
                 me: me.clone(),
                 _watchdog: watchdog,
+                service: Service::new(hub.clone(), io_pool.clone()),
                 hub,
                 io_pool,
                 hold: Some(handle.hold()),
@@ -462,11 +464,6 @@ impl Front {
         if let Some(signals) = self.signals.take() {
             let _ = self.handle.close(signals, |_| ());
         }
-    }
-
-    fn io_pool_view(&self) -> IoPoolView {
-        let stats = self.io_pool.stats();
-        IoPoolView { threads: stats.threads, busy: stats.busy, queued: stats.queued, stuck: stats.stuck }
     }
 }
 

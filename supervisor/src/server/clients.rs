@@ -1,4 +1,4 @@
-//! Requests to the hub, answers back.
+//! Requests to the service, and its replies to the clients, as messages.
 
 use super::Front;
 use super::accept::Standing;
@@ -7,6 +7,7 @@ use super::holdings::find_room;
 use super::reload::Asker;
 use crate::front::{Connection, ConnectionError, Peer, Received, Request};
 use crate::job::{Finished, Job};
+use crate::service::Reply;
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_event_loop::{HandleId, Interest, Readiness};
@@ -100,14 +101,18 @@ impl Front {
                 self.submit(id, ticket, job, detach);
             }
             Request::Wait { ticket, job } => self.wait(id, ticket, &job),
-            Request::Result { ticket, job } => self.result(id, ticket, &job),
-            Request::Cancel { ticket, job } => self.cancel(id, ticket, &job),
+            Request::Result { ticket, job } => self.reply(id, ticket, self.service.result(&job)),
+            Request::Cancel { ticket, job } => self.reply(id, ticket, self.service.cancel(&job)),
             Request::Show { ticket, view } => self.show(id, ticket, view),
             Request::Page { ticket, view, after, limit } => self.show_page(id, ticket, view, &after, limit),
             Request::Drain { ticket, limit } if self.owe_farewell(id, ticket) => self.drain(limit),
             Request::Stop { ticket } if self.owe_farewell(id, ticket) => self.stop(),
-            Request::Explain { ticket, job } => self.explain(id, ticket, &job),
-            Request::Dead { ticket, deed, job } => self.dead(id, ticket, deed, &job),
+            Request::Explain { ticket, job } => self.reply(id, ticket, self.service.explain(&job)),
+            Request::Dead { ticket, deed, job } => {
+                let Some(client) = self.clients.get(&id) else { return };
+                let reply = self.service.dead(deed, &job, (client.connection.client(), client.peer));
+                self.reply(id, ticket, reply);
+            }
             Request::Reload { ticket } if self.owe(id, ticket) => {
                 self.reload(Asker::Client { id, ticket });
             }
@@ -127,16 +132,13 @@ impl Front {
 
     fn submit(&mut self, id: u64, ticket: u64, job: Job, detach: bool) {
         let listener = (!detach).then(|| self.listener_for(id));
-        let submitted = self.hub.borrow_mut().submit(job, detach, listener).map_err(|refused| refused.error);
-        let submitted = submitted.and_then(|submitted| match detach {
-            true => Ok(submitted.job),
-            false => {
-                self.await_submitted(id, ticket, submitted.job, submitted.is_known).map(|()| submitted.job)
-            }
+        let taken = self.service.submit(job, listener).and_then(|taken| match detach {
+            true => Ok(taken.job),
+            false => self.await_submitted(id, ticket, taken).map(|()| taken.job),
         });
-        match submitted {
+        match taken {
             Ok(job) => {
-                let name = self.hub.borrow().name(job);
+                let name = self.service.name(job);
                 self.send(id, &ToClient::Accepted { ticket, job: name.into() }, &Bytes::new());
             }
             Err(error) => self.refuse(id, ticket, &error),
@@ -152,20 +154,21 @@ impl Front {
         }
     }
 
-    pub(super) fn result(&mut self, id: u64, ticket: u64, name: &str) {
-        let Some(job) = self.find(id, ticket, name) else { return };
-        if self.hub.borrow().is_live(job) {
-            let message = "the job has not ended; `offload wait` waits for it";
-            return self.reject(id, ticket, OutcomeCode::Unavailable, message);
+    /// Turns a reply into a message.
+    pub(super) fn reply(&mut self, id: u64, ticket: u64, reply: Reply) {
+        match reply {
+            Reply::Report { job, finished } => self.deliver_to_collector(id, ticket, job, *finished),
+            Reply::Page(page) => self.answer_json(id, ticket, page.into_document()),
+            Reply::Document(document) => self.answer_json(id, ticket, document.to_json()),
+            Reply::Refusal(error) => self.refuse(id, ticket, &error),
         }
-        let found = {
-            let hub = self.hub.borrow();
-            hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()))
-        };
-        match found {
-            Some(Ok(finished)) => self.deliver_to_collector(id, ticket, job, finished),
-            Some(Err(why)) => self.reject(id, ticket, OutcomeCode::NoSuchJob, &why),
-            None => self.reject_unknown(id, ticket, name),
+    }
+
+    /// A list is shown without the place where it goes on: as much of it as fits into a page.
+    fn show(&mut self, id: u64, ticket: u64, view: View) {
+        match self.service.show(view) {
+            Reply::Page(page) => self.answer_json(id, ticket, page.rows),
+            reply => self.reply(id, ticket, reply),
         }
     }
 
@@ -178,43 +181,6 @@ impl Front {
         let is_sent = unsent(self) > before;
         if let Some(client) = self.clients.get_mut(&id).filter(|_| is_sent) {
             client.collects(job);
-        }
-    }
-
-    fn cancel(&mut self, id: u64, ticket: u64, name: &str) {
-        let Some(job) = self.find(id, ticket, name) else { return };
-        let was_live = self.hub.borrow().is_live(job);
-        self.hub.borrow_mut().cancel(job);
-        let state = self.hub.borrow().look_up(job).map(|record| record.report.outcome.as_str());
-        let answer = serde_json::json!({ "job": name, "cancelled": was_live, "state": state });
-        self.answer(id, ticket, &answer);
-    }
-
-    /// The job of this name; if there is none, the client is told.
-    pub(super) fn find(&mut self, id: u64, ticket: u64, name: &str) -> Option<JobId> {
-        let found = {
-            let hub = self.hub.borrow();
-            hub.find(name).filter(|job| hub.is_live(*job) || hub.look_up(*job).is_some())
-        };
-        if found.is_none() {
-            self.reject_unknown(id, ticket, name);
-        }
-        found
-    }
-
-    pub(super) fn reject_unknown(&mut self, id: u64, ticket: u64, name: &str) {
-        let message = self.hub.borrow().why_unknown(name);
-        self.reject(id, ticket, OutcomeCode::NoSuchJob, &message);
-    }
-
-    fn show(&mut self, id: u64, ticket: u64, view: View) {
-        let io_pool = self.io_pool_view();
-        let hub = std::rc::Rc::clone(&self.hub);
-        let hub = hub.borrow();
-        match view {
-            View::Status => self.answer(id, ticket, &hub.status(io_pool)),
-            View::Tasks => self.answer(id, ticket, &hub.tasks()),
-            View::Workers | View::Jobs | View::Dead => self.show_list(id, ticket, view),
         }
     }
 

@@ -233,21 +233,7 @@ impl Front {
     /// Some rows of a list.
     pub(super) fn show_page(&mut self, id: u64, ticket: u64, view: View, after: &str, limit: u32) {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);
-        let page = self.hub.borrow().page(view, after, most);
-        match page {
-            Some(page) => self.answer_json(id, ticket, page.into_document()),
-            None => {
-                let message = "there is no such list, or no such row in it from which it could go on";
-                self.reject(id, ticket, OutcomeCode::BadRequest, message);
-            }
-        }
-    }
-
-    /// As much of a list as fits into a page.
-    pub(super) fn show_list(&mut self, id: u64, ticket: u64, view: View) {
-        let page = self.hub.borrow().page(view, "", usize::MAX);
-        let rows = page.map_or_else(|| b"[]".to_vec(), |page| page.rows);
-        self.answer_json(id, ticket, rows);
+        self.reply(id, ticket, self.service.page(view, after, most));
     }
 
     /// Sends a document that is JSON already.

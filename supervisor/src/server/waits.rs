@@ -16,6 +16,7 @@ use crate::hub::Listener;
 use crate::job::Finished;
 use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS, LISTENERS_MAX};
 use crate::limits::{REPEATED_WAITS_MAX, WAITS_IN_ANY_CASE, WAITS_MAX};
+use crate::service::{Found, Taken};
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::btree_map::IntoKeys;
@@ -102,18 +103,15 @@ impl Front {
     }
 
     pub(super) fn wait(&mut self, id: u64, ticket: u64, name: &str) {
-        let Some(job) = self.find(id, ticket, name) else { return };
-        if !self.hub.borrow().is_live(job) {
-            return self.result(id, ticket, name);
-        }
-        if let Err(error) = self.may_wait(id, job) {
-            return self.refuse(id, ticket, &error);
-        }
-        let listener = self.listener_for(id);
-        let listens = self.hub.borrow_mut().listen(job, listener);
+        let job = match self.service.find(name) {
+            Ok(Found::Live(job)) => job,
+            Ok(Found::Ended(_)) => return self.reply(id, ticket, self.service.result(name)),
+            Err(error) => return self.refuse(id, ticket, &error),
+        };
+        let listens = self.may_wait(id, job).and_then(|()| self.service.wait(job, self.listener_for(id)));
         match listens {
             Ok(()) => self.add_ticket(id, job, Ticket { number: ticket, counts: true, collects: true }),
-            Err(_) => self.reject(id, ticket, OutcomeCode::Overloaded, "too many wait for this job"),
+            Err(error) => self.refuse(id, ticket, &error),
         }
     }
 
@@ -125,13 +123,12 @@ impl Front {
         &mut self,
         id: u64,
         number: u64,
-        job: JobId,
-        is_known: bool,
+        Taken { job, is_known }: Taken,
     ) -> Result<(), ErrorDetail> {
         if is_known && let Err(error) = self.may_wait(id, job) {
             let listens = self.clients.get(&id).is_some_and(|client| client.waits.of(job) > 0);
             if !listens {
-                self.hub.borrow_mut().leave(job, id);
+                self.service.leave(job, id);
             }
             return Err(error);
         }
@@ -179,7 +176,7 @@ impl Front {
         for _ in 0..LEAVES_A_TURN {
             let Some(leaving) = self.waits.leaving.front_mut() else { return };
             match leaving.jobs.next() {
-                Some(job) => self.hub.borrow_mut().leave(job, leaving.connection),
+                Some(job) => self.service.leave(job, leaving.connection),
                 None => {
                     self.waits.counted -= leaving.counted;
                     self.waits.leaving.pop_front();
