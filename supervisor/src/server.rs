@@ -1,11 +1,8 @@
 //! The main process: a pool, the local socket in front of it, and the signals that end it.
 //!
 //! ```text
-//!            a signal, `offload drain`                 jobs and workers are gone, or the time for them is up
-//!  Serving -----------------------------> Draining ------------------------------> Parting: last answers are
-//!     |                                      | another signal, `offload stop`           written, for a second at most
-//!     |                                      v                                            |
-//!     '--- `offload stop` ---------------> Stopping ------------------------------->      '--> the loop is let go
+//!   clients ---> Front ---> Service ---> hub ---> workers
+//!   signals ------'  '--- how far it is on the way to its end: `server/stage.rs`
 //! ```
 //!
 //! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop; who is
@@ -21,6 +18,7 @@ mod pace;
 mod patience;
 mod processes;
 mod reload;
+mod stage;
 mod turns;
 mod waits;
 
@@ -46,6 +44,7 @@ use reload::{Asker, Reloads};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
 use rustix::process::geteuid;
 use signal_hook::consts::SIGHUP;
+use stage::{Stage, Wisher};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -159,10 +158,7 @@ struct Front {
     room_line: RoomLine,
     /// In a second it is looked whether clients keep up.
     looks_at_paces: bool,
-    is_draining: bool,
-    is_stopping: bool,
-    /// A signal has asked for the end.
-    is_signalled: bool,
+    stage: Stage,
     /// Why it ends, where that is not somebody's wish.
     end: Option<ServerEnd>,
     /// Who waits for the end, and under which ticket.
@@ -225,9 +221,7 @@ impl Server {
                 last_payload: 0,
                 room_line: RoomLine::default(),
                 looks_at_paces: false,
-                is_draining: false,
-                is_stopping: false,
-                is_signalled: false,
+                stage: Stage::Serving,
                 end: None,
                 farewells: BTreeSet::new(),
                 waits: AllWaits::default(),
@@ -247,7 +241,7 @@ impl Server {
     /// Finishes the jobs that are there, refuses others, then lets the loop go. What is not done within the limit is
     /// cancelled.
     pub fn drain(&self, limit: Option<Duration>) {
-        self.front.borrow_mut().drain(limit);
+        self.front.borrow_mut().drain(limit, Wisher::Somebody);
     }
 
     /// A way to have a line written into the log from any thread, without waiting for whoever reads it.
@@ -349,7 +343,7 @@ impl Front {
         let limit = self.hub.borrow().config().drain_timeout;
         match signal {
             SIGHUP => self.reload(Asker::Signal),
-            _ if std::mem::replace(&mut self.is_signalled, true) => {
+            _ if self.stage.was_signalled() => {
                 self.hub.borrow().log().warn(format_args!("second signal: ending now"));
                 self.stop();
             }
@@ -359,38 +353,43 @@ impl Front {
                     .borrow()
                     .log()
                     .tell(format_args!("draining for at most {most}; another signal ends at once"));
-                self.drain(Some(limit));
+                self.drain(Some(limit), Wisher::Signal);
             }
         }
     }
 
     /// Asked for several times, the earliest end counts.
-    fn drain(&mut self, limit: Option<Duration>) {
-        if std::mem::replace(&mut self.is_draining, true) {
-            limit.into_iter().for_each(|limit| self.hub.borrow_mut().limit_drain(limit));
-            return;
+    fn drain(&mut self, limit: Option<Duration>, wisher: Wisher) {
+        if self.stage.drain(wisher) {
+            let me = self.me.clone();
+            return self.hub.borrow_mut().drain(limit, Box::new(move |_| Front::with(&me, Front::part)));
         }
-        let me = self.me.clone();
-        self.hub.borrow_mut().drain(limit, Box::new(move |_| Front::with(&me, Front::part)));
+        limit.into_iter().for_each(|limit| self.hub.borrow_mut().limit_drain(limit));
+        self.part_from_the_late();
     }
 
     fn stop(&mut self) {
-        self.is_draining = true;
-        if std::mem::replace(&mut self.is_stopping, true) {
-            return;
+        if self.stage.stop() {
+            let me = self.me.clone();
+            return self.hub.borrow_mut().stop(Box::new(move |_| Front::with(&me, Front::part)));
         }
-        let me = self.me.clone();
-        self.hub.borrow_mut().stop(Box::new(move |_| Front::with(&me, Front::part)));
+        self.part_from_the_late();
+    }
+
+    /// Who asks for the end when all is over is answered at once.
+    fn part_from_the_late(&mut self) {
+        if self.stage.is_parting() {
+            self.part();
+        }
     }
 
     /// Jobs and workers are gone: give the last answers, then let the loop go. May be called more than once.
     fn part(&mut self) {
         self.send_farewells();
         self.unwatch_address();
-        if let Some((listener, watcher)) = self.listener.take() {
+        if self.stage.part() {
             self.log_the_end();
-            let _ = self.handle.close(watcher, |_| ());
-            drop(listener);
+            self.stop_listening();
             let me = self.me.clone();
             self.handle.set_timeout(PARTING_MAX, move |_| Front::with(&me, Front::let_go));
             self.clients.values_mut().for_each(Client::close_after_flush);
@@ -405,7 +404,7 @@ impl Front {
         match &self.end {
             Some(end) => end.clone(),
             None if cancelled == 0 => ServerEnd::Done,
-            None if self.is_stopping => ServerEnd::Stopped { cancelled },
+            None if self.stage.was_stopped() => ServerEnd::Stopped { cancelled },
             None => ServerEnd::CutShort { cancelled },
         }
     }
@@ -416,7 +415,7 @@ impl Front {
             0 => {}
             kept => hub.log().warn(format_args!("kept results lost that nobody had collected: {kept}")),
         }
-        match (self.is_stopping, hub.cut_short()) {
+        match (self.stage.was_stopped(), hub.cut_short()) {
             (_, 0) => hub.log().info(format_args!("ended: no job was cancelled")),
             (true, jobs) => {
                 hub.log().warn(format_args!("ended: jobs cancelled because it was to end at once: {jobs}"));
@@ -440,7 +439,7 @@ impl Front {
     }
 
     fn let_go_if_all_are_gone(&mut self) {
-        if self.listener.is_none() && self.clients.is_empty() {
+        if self.stage.is_parting() && self.clients.is_empty() {
             self.let_go();
         }
     }
@@ -452,12 +451,16 @@ impl Front {
         }
     }
 
-    fn unwatch(&mut self) {
-        self.unwatch_address();
+    fn stop_listening(&mut self) {
         if let Some((listener, watcher)) = self.listener.take() {
             let _ = self.handle.close(watcher, |_| ());
             drop(listener);
         }
+    }
+
+    fn unwatch(&mut self) {
+        self.unwatch_address();
+        self.stop_listening();
         for (_, client) in std::mem::take(&mut self.clients) {
             client.unwatch(&self.handle);
         }

@@ -8,6 +8,7 @@
 //!                                                     '-- another supervisor was faster ---> drained, it is the owner now
 //! ```
 
+use super::stage::Wisher;
 use super::{Front, ServerEnd};
 use crate::front::{BindError, Listener, Standing};
 use offload_event_loop::Interest;
@@ -80,7 +81,7 @@ impl Front {
                 self.hub.borrow().log().error(format_args!("{reason}: draining"));
                 self.end = Some(ServerEnd::Replaced { reason });
                 let limit = self.hub.borrow().config().drain_timeout;
-                self.drain(Some(limit));
+                self.drain(Some(limit), Wisher::Somebody);
             }
             Err(error) => {
                 let hub = self.hub.borrow();

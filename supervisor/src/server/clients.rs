@@ -5,6 +5,7 @@ use super::accept::Standing;
 use super::client::Client;
 use super::holdings::find_room;
 use super::reload::Asker;
+use super::stage::Wisher;
 use crate::front::{Connection, ConnectionError, Peer, Received, Request};
 use crate::job::{Finished, Job};
 use crate::service::Reply;
@@ -105,7 +106,9 @@ impl Front {
             Request::Cancel { ticket, job } => self.reply(id, ticket, self.service.cancel(&job)),
             Request::Show { ticket, view } => self.show(id, ticket, view),
             Request::Page { ticket, view, after, limit } => self.show_page(id, ticket, view, &after, limit),
-            Request::Drain { ticket, limit } if self.owe_farewell(id, ticket) => self.drain(limit),
+            Request::Drain { ticket, limit } if self.owe_farewell(id, ticket) => {
+                self.drain(limit, Wisher::Somebody);
+            }
             Request::Stop { ticket } if self.owe_farewell(id, ticket) => self.stop(),
             Request::Explain { ticket, job } => self.reply(id, ticket, self.service.explain(&job)),
             Request::Dead { ticket, deed, job } => {

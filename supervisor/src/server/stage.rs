@@ -1,0 +1,115 @@
+//! How far the server is on the way to its end.
+//!
+//! ```text
+//!             drain, or a signal                         jobs and workers are gone
+//!   Serving --------------------> Draining ----------------------------------------> Parting: the last answers are
+//!      |                             | a signal after one before, stop                  ^     written, then the loop
+//!      |            stop             v                                                  |     is let go
+//!      '-------------------------> Stopping -------------------------------------------'
+//! ```
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Jobs are taken.
+    Serving,
+    /// The jobs that are there are finished.
+    Draining {
+        /// A signal has asked for that: another one asks for more.
+        by_signal: bool,
+    },
+    /// What is there is cancelled.
+    Stopping,
+    /// Nothing is there any more.
+    Parting {
+        /// It was told to stop before.
+        was_stopped: bool,
+    },
+}
+
+/// Who wants it to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wisher {
+    Signal,
+    /// A client, or this program itself.
+    Somebody,
+}
+
+impl Stage {
+    /// Somebody wants the jobs finished and then the end. True if that has not begun before.
+    pub(super) fn drain(&mut self, wisher: Wisher) -> bool {
+        let is_signal = wisher == Wisher::Signal;
+        match self {
+            Stage::Serving => {
+                *self = Stage::Draining { by_signal: is_signal };
+                true
+            }
+            Stage::Draining { by_signal } => {
+                *by_signal |= is_signal;
+                false
+            }
+            Stage::Stopping | Stage::Parting { .. } => false,
+        }
+    }
+
+    /// Somebody wants the end now. True if that has not begun before.
+    pub(super) fn stop(&mut self) -> bool {
+        let is_news = matches!(self, Stage::Serving | Stage::Draining { .. });
+        if is_news {
+            *self = Stage::Stopping;
+        }
+        is_news
+    }
+
+    /// Nothing is there any more. True if that was not known before.
+    pub(super) fn part(&mut self) -> bool {
+        let is_news = !self.is_parting();
+        if is_news {
+            *self = Stage::Parting { was_stopped: self.was_stopped() };
+        }
+        is_news
+    }
+
+    /// Whether a signal has asked for the end before: then another one does not wait for it.
+    pub(super) fn was_signalled(self) -> bool {
+        !matches!(self, Stage::Serving | Stage::Draining { by_signal: false })
+    }
+
+    /// Whether it was told not to finish what was there.
+    pub(super) fn was_stopped(self) -> bool {
+        matches!(self, Stage::Stopping | Stage::Parting { was_stopped: true })
+    }
+
+    pub(super) fn is_parting(self) -> bool {
+        matches!(self, Stage::Parting { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_signal_ends_at_once_and_one_after_a_client_asked_does_not() {
+        let mut stage = Stage::Serving;
+        assert!(stage.drain(Wisher::Somebody) && !stage.was_signalled());
+        assert!(!stage.drain(Wisher::Signal) && stage.was_signalled());
+        assert!(!stage.drain(Wisher::Somebody) && stage.was_signalled(), "it has not forgotten");
+        assert!(stage.stop() && !stage.stop());
+    }
+
+    #[test]
+    fn a_stop_is_not_taken_back_and_is_known_in_the_end() {
+        let mut stage = Stage::Serving;
+        assert!(stage.stop() && !stage.drain(Wisher::Signal));
+        assert!(stage.part() && !stage.part());
+        assert_eq!(stage, Stage::Parting { was_stopped: true });
+    }
+
+    #[test]
+    fn who_comes_when_all_is_over_changes_nothing() {
+        let mut stage = Stage::Serving;
+        assert!(stage.drain(Wisher::Signal) && stage.part());
+        assert!(!stage.drain(Wisher::Somebody) && !stage.stop() && !stage.was_stopped());
+    }
+}
