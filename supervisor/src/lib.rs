@@ -42,6 +42,7 @@ mod service;
 pub mod signals;
 mod sys;
 pub mod views;
+mod wire;
 pub mod workers;
 
 pub use front::client;

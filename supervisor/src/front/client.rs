@@ -28,8 +28,8 @@
 mod error;
 
 use super::peer::is_same_user;
-use super::request::owned;
 use crate::limits::GREETING_TIMEOUT;
+use crate::wire::owned;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;

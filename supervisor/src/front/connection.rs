@@ -16,23 +16,20 @@
 //! A payload that is too long, or that there is no room for, is no reason to part: the request is refused when it is
 //! announced, and its bytes are skipped as they come. Where room may come soon, it is left in the socket until then.
 
+use super::REQUESTS_PER_CALL_MAX;
 use super::greeting::{client_named_in, what_speaks_like};
 use super::peer::process_of;
 use super::request::{Request, ticket_of};
-use super::{FLUSH_PER_CALL_MAX, REQUESTS_PER_CALL_MAX};
+use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
-use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::{CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::cut;
-use offload_protocol::outbox::Outbox;
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// What one call of [`Connection::receive`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,18 +63,6 @@ pub enum Room {
 
 /// How much of a payload of so many bytes may come for the client of this name.
 pub type FindRoom<'a> = dyn FnMut(&str, usize) -> Room + 'a;
-
-/// What one call of [`Connection::flush`] came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Flushed {
-    /// All is written.
-    Done,
-    /// The socket takes no more now: go on when it is writable.
-    Blocked,
-    /// The socket takes more, but this is enough for one turn.
-    More,
-}
 
 /// Why a connection ends. It is closing already when this is returned.
 #[derive(Debug)]
@@ -123,10 +108,8 @@ impl std::error::Error for ConnectionError {}
 /// One client; see the module's documentation.
 #[derive(Debug)]
 pub struct Connection {
-    socket: Rc<UnixStream>,
+    wire: Wire,
     process: Option<u32>,
-    decoder: FrameDecoder,
-    outbox: Outbox,
     payload_max: usize,
     coming: Option<Coming>,
     waits_for_room: bool,
@@ -157,10 +140,8 @@ impl Connection {
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> Connection {
         Connection {
             process: process_of(&socket),
-            socket: Rc::new(socket),
             // The decoder enforces no limit of its own: a payload over ours is answered, not a violation.
-            decoder: FrameDecoder::new(usize::MAX),
-            outbox: Outbox::new(),
+            wire: Wire::new(socket, usize::MAX),
             payload_max,
             coming: None,
             waits_for_room: false,
@@ -169,8 +150,8 @@ impl Connection {
     }
 
     /// What to watch.
-    pub fn socket(&self) -> Rc<UnixStream> {
-        Rc::clone(&self.socket)
+    pub fn socket(&self) -> Arc<UnixStream> {
+        self.wire.socket()
     }
 
     /// The process at the other end, as the kernel knows it; none if it is not to be seen from here.
@@ -194,7 +175,7 @@ impl Connection {
 
     /// Whether a frame has begun and is not complete: a client that stops now is stuck or gone.
     pub fn is_mid_frame(&self) -> bool {
-        self.decoder.is_mid_frame()
+        self.wire.is_mid_frame()
     }
 
     /// Length of a large payload that is on its way in, from the moment when there was room for it until its `Submit` is
@@ -205,7 +186,7 @@ impl Connection {
 
     /// Bytes of it that have come and are held.
     pub fn arrived(&self) -> usize {
-        self.decoder.arrived()
+        self.wire.arrived()
     }
 
     /// Whether a payload is announced that there was no room for yet.
@@ -215,31 +196,30 @@ impl Connection {
 
     /// Length of the payload that it waits for room for, if it does.
     pub fn announced(&self) -> Option<usize> {
-        let announced = self.decoder.announced().filter(|_| self.waits_for_room)?;
-        Some(announced.payload_length)
+        self.wire.announced().filter(|_| self.waits_for_room)
     }
 
     /// Takes no more of the payload that is on its way in, and lets go of what has come. Returns the request that is
     /// refused by that; none if nothing is on its way.
     pub fn give_up_payload(&mut self) -> Option<Request> {
         let Coming { ticket, length } = self.coming.take()?;
-        self.decoder.give_up();
+        self.wire.decoder().give_up();
         Some(Request::NoRoom { ticket, length })
     }
 
     /// Bytes to be written. How many there may be is for the caller to say.
     pub fn unsent(&self) -> usize {
-        self.outbox.len()
+        self.wire.unsent()
     }
 
     /// Bytes in memory that are to be written; a payload counts in full until its last byte is written.
     pub fn held(&self) -> usize {
-        self.outbox.held()
+        self.wire.held()
     }
 
     /// Whether nothing is left to do but to drop it.
     pub fn is_finished(&self) -> bool {
-        matches!(self.state, State::Closing { .. }) && self.outbox.is_empty()
+        matches!(self.state, State::Closing { .. }) && self.wire.unsent() == 0
     }
 
     /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and hands at most
@@ -273,36 +253,21 @@ impl Connection {
     pub fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         match self.state {
             State::Closing { .. } => Ok(()),
-            State::Greeting | State::Open { .. } => self.outbox.push(message, payload),
+            State::Greeting | State::Open { .. } => self.wire.push(message, payload),
         }
     }
 
-    /// Writes until all is written, the socket takes no more, or [`FLUSH_PER_CALL_MAX`] bytes are written.
+    /// Writes until all is written, the socket takes no more, or [`FLUSH_MAX`](super::FLUSH_MAX) bytes are written. If
+    /// nobody reads any more, the connection is finished.
     ///
     /// # Errors
     /// The socket failed; the connection is finished.
     pub fn flush(&mut self) -> io::Result<Flushed> {
-        let mut allowance = FLUSH_PER_CALL_MAX;
-        while !self.outbox.is_empty() {
-            if allowance == 0 {
-                return Ok(Flushed::More);
-            }
-            let front = self.outbox.front();
-            let piece = &front[..front.len().min(allowance)];
-            match send(&*self.socket, piece, SendFlags::NOSIGNAL) {
-                Ok(count) => {
-                    self.outbox.written(count);
-                    allowance -= count;
-                }
-                Err(Errno::AGAIN) => return Ok(Flushed::Blocked),
-                Err(Errno::INTR) => {}
-                Err(error) => {
-                    self.abandon();
-                    return Err(error.into());
-                }
-            }
+        let flushed = self.wire.flush();
+        if matches!(flushed, Ok(Flushed::Closed) | Err(_)) {
+            self.close_after_flush();
         }
-        Ok(Flushed::Done)
+        Ok(flushed?)
     }
 
     /// Reads no more, and is finished when what is to be written is written.
@@ -313,8 +278,8 @@ impl Connection {
     /// Drops what is to be written, but for the rest of the message that is under way, and then as
     /// [`Connection::goodbye`]: for a client that does not take its answers. Returns how many bytes that rest has.
     pub fn cut_off(&mut self, reason: &str) -> usize {
-        self.outbox.cut();
-        let rest = self.outbox.len();
+        self.wire.cut();
+        let rest = self.wire.unsent();
         self.goodbye(reason);
         rest
     }
@@ -339,10 +304,9 @@ impl Connection {
         if self.waits_for_room {
             return Ok(Received::NoRoom);
         }
-        match (&*self.socket).read(self.decoder.space()) {
-            Ok(0) => Ok(Received::Ended),
-            Ok(count) => {
-                self.decoder.filled(count);
+        match self.wire.read() {
+            Ok(Arrived::End) => Ok(Received::Ended),
+            Ok(Arrived::Bytes) => {
                 let is_all = self.hand_over(&mut left, room, sink)?;
                 Ok(match is_all {
                     _ if self.waits_for_room => Received::NoRoom,
@@ -350,8 +314,8 @@ impl Connection {
                     false => Received::More,
                 })
             }
-            Err(error) if is_temporary(&error) => Ok(Received::WouldBlock),
-            Err(error) => Err(ConnectionError::Io(error)),
+            Ok(Arrived::Nothing) => Ok(Received::WouldBlock),
+            Err(error) => Err(ConnectionError::Io(error.into())),
         }
     }
 
@@ -383,12 +347,12 @@ impl Connection {
             if self.waits_for_room {
                 return Ok(None);
             }
-            if let Some(frame) = self.decoder.next().map_err(violation)? {
+            if let Some(frame) = self.wire.decoder().next().map_err(violation)? {
                 // Frames come one after another: if a payload is on its way, this is the one.
                 self.coming = None;
                 return Request::from_frame(frame, self.payload_max).map(Some).map_err(violation);
             }
-            if self.decoder.announced().is_none() {
+            if self.wire.announced().is_none() {
                 return Ok(None);
             }
         }
@@ -396,11 +360,11 @@ impl Connection {
 
     /// Decides about a payload that is announced, if one is; returns the request if it is refused.
     fn look_at_announced(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
-        let Some(announced) = self.decoder.announced() else { return Ok(None) };
+        let Some(announced) = self.wire.decoder().announced() else { return Ok(None) };
         let length = announced.payload_length;
         let ticket = ticket_of(&announced).map_err(violation)?;
         if length > self.payload_max {
-            self.decoder.refuse();
+            self.wire.decoder().refuse();
             return Ok(Some(Request::TooLarge { ticket, length }));
         }
         let found = room(self.client(), length);
@@ -409,7 +373,7 @@ impl Connection {
             Room::Take => self.coming = Some(Coming { ticket, length }),
             Room::Wait => {}
             Room::Refuse => {
-                self.decoder.refuse();
+                self.wire.decoder().refuse();
                 return Ok(Some(Request::NoRoom { ticket, length }));
             }
         }
@@ -418,12 +382,12 @@ impl Connection {
 
     /// Takes the greeting if it is complete, and answers it. Returns whether it was.
     fn greet(&mut self) -> Result<bool, ConnectionError> {
-        if let Some(frame) = self.decoder.next().map_err(|error| what_speaks_like(&error))? {
+        if let Some(frame) = self.wire.decoder().next().map_err(|error| what_speaks_like(&error))? {
             let client = client_named_in(&frame)?;
             self.welcome(client);
             return Ok(true);
         }
-        match self.decoder.announced() {
+        match self.wire.announced() {
             Some(_) => Err(ConnectionError::NotAClient),
             None => Ok(false),
         }
@@ -451,15 +415,11 @@ impl Connection {
     }
 
     fn abandon(&mut self) {
-        self.outbox = Outbox::new();
+        self.wire.discard_unsent();
         self.close_after_flush();
     }
 }
 
 pub(super) fn violation(reason: impl fmt::Display) -> ConnectionError {
     ConnectionError::Violation { reason: reason.to_string() }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

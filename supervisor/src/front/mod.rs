@@ -30,7 +30,8 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-pub use connection::{Connection, ConnectionError, FindRoom, Flushed, Received, Room};
+pub use crate::wire::{FLUSH_MAX, Flushed};
+pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
 pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};
 pub use peer::Peer;
@@ -42,9 +43,6 @@ pub const SOCKET_PATH_MAX: usize = 107;
 
 /// Requests that one call of [`Connection::receive`] hands over at the most: what one turn of one client is.
 pub const REQUESTS_PER_CALL_MAX: usize = 16;
-
-/// Bytes that one call of [`Connection::flush`] writes at the most (1 MiB).
-pub const FLUSH_PER_CALL_MAX: usize = 1 << 20;
 
 /// Peers that one call of [`Listener::accept`] turns away at the most.
 const STRANGERS_PER_CALL_MAX: usize = 64;

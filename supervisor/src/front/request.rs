@@ -1,11 +1,11 @@
 //! What a client may want, independent of the buffer that it came in.
 
+use crate::wire;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Announced, Frame};
 use offload_protocol::messages::{DeadDeed, SubmitOptions, ToSupervisor, View};
 use offload_protocol::nouns::ContentType;
-use std::borrow::Cow;
 use std::time::Duration;
 
 const PAYLOAD_WITHOUT_JOB: &str = "a payload with a message that is not a job";
@@ -138,7 +138,7 @@ impl Request {
                 content,
                 detach,
                 options,
-                payload: owned(frame.payload),
+                payload: wire::owned(frame.payload),
             },
             ToSupervisor::Wait { ticket, job } => Request::Wait { ticket, job: job.to_owned() },
             ToSupervisor::Result { ticket, job } => Request::Result { ticket, job: job.to_owned() },
@@ -224,13 +224,5 @@ pub(super) fn ticket_of(announced: &Announced<'_>) -> Result<u64, String> {
         Ok(ToSupervisor::Submit { ticket, .. }) => Ok(ticket),
         Ok(_) => Err(PAYLOAD_WITHOUT_JOB.to_owned()),
         Err(error) => Err(error.to_string()),
-    }
-}
-
-/// A large payload has an allocation of its own already; a small one is copied out of the shared buffer.
-pub(super) fn owned(payload: Cow<'_, [u8]>) -> Bytes {
-    match payload {
-        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
-        Cow::Owned(bytes) => Bytes::from(bytes),
     }
 }

@@ -164,9 +164,9 @@ impl Client {
             self.pace.took(before.saturating_sub(after));
         }
         match &flushed {
-            Ok(_) => self.written += before.saturating_sub(after) as u64,
             // What was to be written is dropped.
-            Err(_) => self.collecting.clear(),
+            Ok(Flushed::Closed) | Err(_) => self.collecting.clear(),
+            Ok(_) => self.written += before.saturating_sub(after) as u64,
         }
         // A socket that fails has finished the connection, which is looked at next.
         matches!(flushed, Ok(Flushed::More))

@@ -3,21 +3,16 @@
 //! The worker is not trusted. Whatever it sends, one call reads a bounded amount, and bytes that are no message are
 //! an error after which the link is of no further use: there is no point at which to pick up such a stream again.
 
+use crate::wire::{self, Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
-use offload_protocol::frame::{FrameDecoder, FrameError};
+use offload_protocol::frame::FrameError;
 use offload_protocol::messages::{FromWorker, ToWorker};
-use offload_protocol::outbox::Outbox;
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SendFlags, Shutdown};
-use std::borrow::Cow;
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-
-/// Bytes that one flush writes at the most (1 MiB), so that one large job does not hold up the loop.
-pub const FLUSH_MAX: usize = 1 << 20;
 
 /// What came of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,19 +22,6 @@ pub enum Received {
     /// There is nothing to read now.
     WouldBlock,
     /// The worker has closed its end, and so has everybody who inherited it.
-    Closed,
-}
-
-/// What came of writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flushed {
-    /// Everything is written.
-    Done,
-    /// The socket takes no more: go on when it is writable.
-    Blocked,
-    /// [`FLUSH_MAX`] bytes are written and there is more: go on in the next turn.
-    More,
-    /// Nobody reads any more; what was unsent is dropped. Reading tells the rest.
     Closed,
 }
 
@@ -69,113 +51,77 @@ impl std::error::Error for LinkError {}
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Link {
-    socket: Arc<UnixStream>,
-    decoder: FrameDecoder,
-    outbox: Outbox,
-    written: u64,
+    wire: Wire,
 }
 
 impl Link {
     /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
         socket.set_nonblocking(true)?;
-        let (socket, decoder) = (Arc::new(socket), FrameDecoder::new(payload_max));
-        Ok(Link { socket, decoder, outbox: Outbox::new(), written: 0 })
+        Ok(Link { wire: Wire::new(socket, payload_max) })
     }
 
     pub(super) fn socket(&self) -> Arc<UnixStream> {
-        Arc::clone(&self.socket)
+        self.wire.socket()
     }
 
     pub(super) fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) -> Result<(), EncodeError> {
-        self.outbox.push(message, payload)
+        self.wire.push(message, payload)
     }
 
     pub(super) fn unsent(&self) -> usize {
-        self.outbox.len()
+        self.wire.unsent()
     }
 
     pub(super) fn written(&self) -> u64 {
-        self.written
+        self.wire.written()
     }
 
     pub(super) fn discard_unsent(&mut self) {
-        self.outbox = Outbox::new();
+        self.wire.discard_unsent();
     }
 
     pub(super) fn flush(&mut self) -> io::Result<Flushed> {
-        let mut budget = FLUSH_MAX;
-        while !self.outbox.is_empty() {
-            if budget == 0 {
-                return Ok(Flushed::More);
-            }
-            let front = self.outbox.front();
-            let piece = &front[..front.len().min(budget)];
-            match retry_on_intr(|| rustix::net::send(&self.socket, piece, SendFlags::NOSIGNAL)) {
-                Ok(count) => {
-                    self.outbox.written(count);
-                    self.written += count as u64;
-                    budget -= count;
-                }
-                Err(Errno::WOULDBLOCK) => return Ok(Flushed::Blocked),
-                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                    self.outbox = Outbox::new();
-                    return Ok(Flushed::Closed);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(Flushed::Done)
+        Ok(self.wire.flush()?)
     }
 
     pub(super) fn receive(
         &mut self,
         sink: &mut dyn FnMut(FromWorker<'_>, Bytes),
     ) -> Result<Received, LinkError> {
-        // A plain read: descriptors that a worker attaches to its bytes are discarded by the kernel.
-        match retry_on_intr(|| rustix::io::read(&self.socket, self.decoder.space())) {
+        match self.wire.read() {
             // Reset: it died with messages of ours unread. What it had sent was read before.
-            Ok(0) | Err(Errno::CONNRESET) => Ok(Received::Closed),
-            Ok(count) => {
-                self.decoder.filled(count);
+            Ok(Arrived::End) | Err(Errno::CONNRESET) => Ok(Received::Closed),
+            Ok(Arrived::Bytes) => {
                 self.hand_over(sink)?;
                 Ok(Received::Messages)
             }
-            Err(Errno::WOULDBLOCK) => Ok(Received::WouldBlock),
+            Ok(Arrived::Nothing) => Ok(Received::WouldBlock),
             Err(error) => Err(LinkError::Io(error.into())),
         }
     }
 
     pub(super) fn is_mid_frame(&self) -> bool {
-        self.decoder.is_mid_frame()
+        self.wire.is_mid_frame()
     }
 
     /// Ends both directions, for everybody who holds the other end. A link that is closed already stays so.
     pub(super) fn close(&mut self) {
-        self.outbox = Outbox::new();
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.wire.close();
     }
 
     fn hand_over(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<(), LinkError> {
         loop {
-            while let Some(frame) = self.decoder.next().map_err(LinkError::Frame)? {
+            while let Some(frame) = self.wire.decoder().next().map_err(LinkError::Frame)? {
                 let message = codec::decode(&frame.header).map_err(LinkError::Decode)?;
-                sink(message, owned(frame.payload));
+                sink(message, wire::owned(frame.payload));
             }
             // Large outputs are always wanted: asking for the next frame accepts the announced one, which may be
             // complete already.
-            if self.decoder.announced().is_none() {
+            if self.wire.announced().is_none() {
                 return Ok(());
             }
         }
-    }
-}
-
-/// Small payloads are copied out of the decoder's buffer, large ones change hands.
-fn owned(payload: Cow<'_, [u8]>) -> Bytes {
-    match payload {
-        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
-        Cow::Owned(bytes) => Bytes::from(bytes),
     }
 }
 
@@ -183,10 +129,11 @@ fn owned(payload: Cow<'_, [u8]>) -> Bytes {
 mod tests {
     use super::super::wait::wait_for;
     use super::*;
+    use crate::wire::FLUSH_MAX;
     use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
     use offload_protocol::nouns::{ContentType, Usage};
     use rustix::event::PollFlags;
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::{IoSlice, Read, Write};
     use std::os::fd::AsFd;
     use std::time::Duration;
@@ -260,7 +207,7 @@ mod tests {
         let bytes = finished(1, &output);
         std::thread::scope(|scope| {
             scope.spawn(|| worker.write_all(&bytes).unwrap());
-            link.socket.set_nonblocking(false).unwrap();
+            link.socket().set_nonblocking(false).unwrap();
             let mut reads = 1;
             let arrived = loop {
                 let (_, arrived) = receive(&mut link);
@@ -310,7 +257,7 @@ mod tests {
         let mut read = 0;
         while read < total {
             read += worker.read(&mut chunk).unwrap();
-            link.flush().unwrap();
+            let _ = link.flush().unwrap();
         }
         assert_eq!((read, link.unsent()), (total, 0));
         assert_eq!(link.flush().unwrap(), Flushed::Done);
@@ -323,7 +270,7 @@ mod tests {
         assert_eq!(link.flush().unwrap(), Flushed::Done);
         worker.write_all(&finished(1, b"last")).unwrap();
         drop(worker); // with Drain unread, so that the socket is reset
-        assert!(wait_for(&link.socket, PollFlags::empty(), Duration::from_secs(10)), "no end is told");
+        assert!(wait_for(&*link.socket(), PollFlags::empty(), Duration::from_secs(10)), "no end is told");
         link.send(&ToWorker::Drain, &Bytes::new()).unwrap();
         assert_eq!(link.flush().unwrap(), Flushed::Closed);
         assert_eq!(link.unsent(), 0);

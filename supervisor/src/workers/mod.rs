@@ -35,6 +35,7 @@ pub mod sweep;
 mod usage;
 mod wait;
 
+pub use crate::wire::{FLUSH_MAX, Flushed};
 pub use capture::{
     CAPTURE_CHUNK, Captured, LINES_PER_SECOND, OUTPUT_BYTES_PER_SECOND, Stream, StreamState, TAIL_LINES,
 };
@@ -42,7 +43,7 @@ pub use confinement::{Confinement, OPEN_FILES_HIGHEST, Scheduler};
 pub use escape::{LINE_MAX, escape_line};
 pub use hide::hide_this_process;
 pub use launcher::{Answer, Launcher, Wanted};
-pub use link::{FLUSH_MAX, Flushed, LinkError, Received};
+pub use link::{LinkError, Received};
 pub use process::{Process, SpawnError, StopState};
 pub use program::Program;
 pub use usage::ProcessUsage;

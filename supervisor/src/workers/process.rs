@@ -16,11 +16,12 @@
 use super::capture::{Capture, Captured, Stream};
 use super::confinement::Confinement;
 use super::executable::{is_pointless, why_not_executed};
-use super::link::{Flushed, Link, LinkError, Received};
+use super::link::{Link, LinkError, Received};
 use super::program::Program;
 use super::usage::{self, ProcessUsage};
 use super::wait::wait_for;
 use crate::sys::{self, CpuTime};
+use crate::wire::Flushed;
 use bytes::Bytes;
 use offload_core::exit::Exit;
 use offload_protocol::codec::EncodeError;

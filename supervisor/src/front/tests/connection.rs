@@ -1,7 +1,7 @@
 //! One connection over a socket pair: greeting, requests, refusals, garbage.
 
 use super::*;
-use crate::front::{FLUSH_PER_CALL_MAX, Flushed, Peer, REQUESTS_PER_CALL_MAX};
+use crate::front::{FLUSH_MAX, Flushed, Peer, REQUESTS_PER_CALL_MAX};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LABEL_MAX, MESSAGE_MAX};
 use offload_protocol::nouns::OutcomeCode;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -418,17 +418,18 @@ fn one_flush_writes_no_more_than_its_share() {
     let mut pair = Pair::greeted(PAYLOAD_MAX);
     let Pair { connection, peer, .. } = &mut pair;
     rustix::net::sockopt::set_socket_send_buffer_size(connection.socket(), 8 << 20).unwrap();
-    connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::from(vec![3; 3 * FLUSH_PER_CALL_MAX])).unwrap();
+    connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::from(vec![3; 3 * FLUSH_MAX])).unwrap();
     std::thread::scope(|scope| {
         let hearing = scope.spawn(|| peer.hear());
         loop {
             let before = connection.unsent();
             let flushed = connection.flush().unwrap();
-            assert!(before - connection.unsent() <= FLUSH_PER_CALL_MAX);
+            assert!(before - connection.unsent() <= FLUSH_MAX);
             match flushed {
                 Flushed::Done => break,
                 Flushed::More => {}
                 Flushed::Blocked => wait(connection.socket(), PollFlags::OUT),
+                Flushed::Closed => panic!("somebody reads"),
             }
         }
         assert!(hearing.join().unwrap().is_some());
@@ -440,7 +441,7 @@ fn a_client_that_went_away_ends_the_connection_at_the_next_write() {
     let mut pair = Pair::greeted(PAYLOAD_MAX);
     drop(pair.peer);
     pair.connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::new()).unwrap();
-    assert!(pair.connection.flush().is_err());
+    assert_eq!(pair.connection.flush().unwrap(), Flushed::Closed);
     assert!(pair.connection.is_finished());
     assert_eq!(pair.connection.unsent(), 0);
 }
