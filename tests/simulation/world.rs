@@ -3,25 +3,26 @@
 use crate::choices::{Choice, Choices, Tape, mix};
 use crate::coverage::Coverage;
 use crate::faults::{Fault, FaultPlan};
-use crate::oracle::{Failure, Oracle, Ran, Submission};
+use crate::oracle::{Failure, Oracle, Ran};
 use crate::process::{Act, FakeProcess, Given, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script};
 use crate::unwritten::job_of;
 use launches::Launch;
 use offload_core::action::{Action, Actions};
-use offload_core::event::{Event, JobRequest};
+use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
+use trace::describe;
 
 mod drains;
 mod launches;
 mod stops;
+mod trace;
 mod wishes;
 
 /// When all faults are over, everything has to be well again after so long.
@@ -425,38 +426,6 @@ impl World {
         self.out.complaint.take().map_or(Ok(()), Err)
     }
 
-    /// Asks the core for a job, and tells it what follows in the same breath.
-    fn submit(&mut self, wish: usize, request: JobRequest) -> Result<(), Failure> {
-        let now = self.out.now;
-        self.count(now)?;
-        self.verdict.coverage.see_request(&self.core);
-        let mut actions = Actions::new();
-        let verdict = self.core.submit(now, &request, &mut actions);
-        let told = format!("{request:?} -> {verdict:?}");
-        self.write_down(|| told.clone(), &told, &actions);
-        let submission = Submission { wish, request, verdict };
-        self.out.oracle.see_submission(now, &submission, &actions, &self.core)?;
-        match submission.verdict {
-            Ok(accepted) => self.accept(wish, accepted.job),
-            Err(error) => self.verdict.coverage.see_refusal(error.code),
-        }
-        self.check_and_apply(&actions)?;
-        self.out.complaint.take().map_or(Ok(()), Err)?;
-        self.tell_what_follows()
-    }
-
-    fn write_down(&mut self, line: impl FnOnce() -> String, told: &dyn Debug, actions: &[Action]) {
-        let now = self.out.now;
-        if self.plan.with_trace {
-            self.verdict.trace.push(format!("{:>15.6} ms  {}", millis(now), line()));
-            self.verdict.trace.extend(actions.iter().map(|action| format!("{:>22}{action:?}", "-> ")));
-        }
-        if self.plan.with_digest {
-            let text = format!("{now:?}{told:?}{actions:?}");
-            self.verdict.digest = mix(self.verdict.digest ^ text_digest(&text));
-        }
-    }
-
     fn check_and_apply(&mut self, actions: &[Action]) -> Result<(), Failure> {
         self.core.check().map_err(|what| Failure { rule: "check", what })?;
         self.verdict.coverage.see_actions(actions);
@@ -511,22 +480,4 @@ impl World {
             process.send(message, &mut self.out);
         }
     }
-}
-
-fn describe(event: &Event) -> String {
-    match event {
-        Event::Hello { worker, tasks } => {
-            let names: Vec<&str> = tasks.iter().map(|task| &*task.name).collect();
-            format!("Hello {{ worker: {worker:?}, tasks: {names:?} }}")
-        }
-        _ => format!("{event:?}"),
-    }
-}
-
-fn millis(time: Mono) -> f64 {
-    time.as_nanos() as f64 / 1e6
-}
-
-fn text_digest(text: &str) -> u64 {
-    text.bytes().fold(0, |digest: u64, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -55,6 +55,7 @@ mod keys;
 pub mod ledger;
 pub mod letters;
 pub mod limits;
+mod look;
 mod lose;
 pub mod outcome;
 mod probation;
@@ -465,75 +466,5 @@ impl Core {
         let mut of_program = self.slots.iter().filter(|slot| slot.program == program && slot.is_ready());
         let refuse = restarts.is_refusing() && !of_program.any(|slot| slot.worker().is_some_and(&will_do));
         refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
-    }
-}
-
-/// What tables and tests may look at.
-impl Core {
-    /// As configured.
-    pub fn config(&self) -> &CoreConfig {
-        &self.config
-    }
-
-    /// How far on the way to the end it is.
-    pub fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    /// The slots and the spare, each with its role.
-    pub fn slots(&self) -> &[Slot] {
-        &self.slots
-    }
-
-    /// The jobs that have not ended.
-    pub fn jobs(&self) -> &Jobs {
-        &self.jobs
-    }
-
-    /// Who has jobs, and what they have used.
-    pub fn clients(&self) -> &Clients {
-        &self.clients
-    }
-
-    /// The tasks.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
-    /// What is held in memory, and for whom.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    /// The books.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// How well waits are foretold.
-    pub fn wait_estimates(&self) -> &WaitEstimates {
-        &self.wait_estimates
-    }
-
-    /// Living processes, those that hang in the kernel among them.
-    pub fn process_count(&self) -> usize {
-        self.places.len() + self.hanging.len()
-    }
-
-    /// The place in which a living process is.
-    pub fn slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
-        self.places.get(&worker).copied()
-    }
-
-    /// Jobs that wait and jobs that a worker has.
-    pub fn waiting_and_running(&self) -> (usize, usize) {
-        let queued: usize = self.programs.iter().map(Program::waiting).sum();
-        let waiting = queued + self.jobs.parked_count() + self.promises.held_count();
-        (waiting, self.jobs.len() - waiting)
-    }
-
-    /// The slot for which a living process works or, on its way out, worked.
-    pub fn home_of(&self, worker: WorkerId) -> Option<SlotIndex> {
-        self.place(worker).map(|place| place.slot)
     }
 }

@@ -1,10 +1,10 @@
 //! What the script wishes for, and what becomes of it on the shell's side.
 
 use super::{MOMENT, Thing, World};
-use crate::oracle::Failure;
+use crate::oracle::{Failure, Submission};
 use crate::script::{TASKS, Wish};
-use offload_core::action::Action;
-use offload_core::event::Event;
+use offload_core::action::{Action, Actions};
+use offload_core::event::{Event, JobRequest};
 use offload_core::ids::{JobId, WorkerId};
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode;
@@ -47,6 +47,26 @@ impl World {
             Wish::Stop => Event::Stop,
         };
         self.tell(event, true)
+    }
+
+    /// Asks the core for a job, and tells it what follows in the same breath.
+    fn submit(&mut self, wish: usize, request: JobRequest) -> Result<(), Failure> {
+        let now = self.out.now;
+        self.count(now)?;
+        self.verdict.coverage.see_request(&self.core);
+        let mut actions = Actions::new();
+        let verdict = self.core.submit(now, &request, &mut actions);
+        let told = format!("{request:?} -> {verdict:?}");
+        self.write_down(|| told.clone(), &told, &actions);
+        let submission = Submission { wish, request, verdict };
+        self.out.oracle.see_submission(now, &submission, &actions, &self.core)?;
+        match submission.verdict {
+            Ok(accepted) => self.accept(wish, accepted.job),
+            Err(error) => self.verdict.coverage.see_refusal(error.code),
+        }
+        self.check_and_apply(&actions)?;
+        self.out.complaint.take().map_or(Ok(()), Err)?;
+        self.tell_what_follows()
     }
 
     pub(super) fn accept(&mut self, wish: usize, job: JobId) {
