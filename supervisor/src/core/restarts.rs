@@ -89,8 +89,7 @@ impl Restarts {
     /// after the duration that is returned. Jobs are refused once so many in a row have failed.
     pub(super) fn failed(
         &mut self,
-        why: &str,
-        suspects: &Suspects,
+        (why, suspects): (&str, &Suspects),
         failures_max: u32,
         (worker, newest): (WorkerId, WorkerId),
         now: Mono,
@@ -215,7 +214,7 @@ mod tests {
             let worker = WorkerId(restarts.counted_up_to.map_or(0, |worker| worker.0) + 1);
             let (most, now) = (config.max_restarts, restarts.not_before);
             restarts
-                .failed("x", &Suspects::Program, most, (worker, worker), now, config, &mut Rng::new(1))
+                .failed(("x", &Suspects::Program), most, (worker, worker), now, config, &mut Rng::new(1))
                 .as_millis()
         };
         (0..times).map(|_| fail()).collect()
@@ -248,8 +247,7 @@ mod tests {
         for worker in 1..=8 {
             let now = Mono::default() + Duration::from_secs(worker);
             restarts.failed(
-                "x",
-                &Suspects::Program,
+                ("x", &Suspects::Program),
                 5,
                 (WorkerId(worker), WorkerId(8)),
                 now,

@@ -171,7 +171,14 @@ impl Core {
                     Outlook::Fair | Outlook::None => u32::MAX,
                 };
                 let most = self.config.max_restarts.min(silent_most);
-                Some(restarts.failed(why, suspects, most, (worker, newest), now, &self.config, &mut self.rng))
+                Some(restarts.failed(
+                    (why, suspects),
+                    most,
+                    (worker, newest),
+                    now,
+                    &self.config,
+                    &mut self.rng,
+                ))
             }
         };
         let failures = restarts.failures();
