@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tests::harness::{
     Daemon, PATIENCE, copy_for_anybody, offload, private_folder, program, signal, until, wait_for_end,
+    write_executable,
 };
 
 fn faultworker() -> String {
@@ -233,7 +234,7 @@ struct Lease {
 impl Lease {
     fn of(folder: &Path) -> Lease {
         let file = folder.join("leased");
-        std::fs::copy(offload(), &file).unwrap();
+        write_executable(&file, &std::fs::read(offload()).unwrap());
         let script = "$SIG{IO} = q(IGNORE); $| = 1; open(F, q(<), $ARGV[0]) or die; fcntl(F, 1024, 1) or die; \
                       print qq(held\\n); sleep 600";
         let mut perl = Command::new("perl");
@@ -348,8 +349,7 @@ fn what_cannot_be_executed_is_named_with_the_reason_and_never_given_to_a_shell()
         ),
     ] {
         let file = folder.path().join(name);
-        std::fs::write(&file, content).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_executable(&file, &content);
         let daemon = Daemon::launch(&["--workers", "1", "--worker", file.to_str().unwrap()]);
         let ran = daemon.run(&["submit", "act", "nothing"]).code(4);
         assert!(ran.stderr.contains("unavailable") && ran.stderr.contains(&reason), "{}", ran.stderr);

@@ -113,7 +113,7 @@ impl Map {
             None => Ok(code),
             Some(reason) => Err(Failure::outcome(
                 OutcomeCode::Indeterminate,
-                format!("{reason}; the rest of the list was not read"),
+                format!("{reason}; what was not answered by then has failed, and no more lines were read"),
             )),
         }
     }
