@@ -254,14 +254,14 @@ fn a_program_that_cannot_be_loaded_stops_neither_the_restarts_of_others_nor_the_
     let words = |file: &Path| {
         vec![file.to_str().unwrap().to_owned(), "worker".to_owned(), "--allow-faults".to_owned()]
     };
-    let config = PoolConfig {
-        workers: 2,
+    let mut config = PoolConfig {
         programs: vec![Program::command(words(&lease.file)), Program::command(words(&offload()))],
-        hello_timeout: Duration::from_secs(2),
-        backoff_min: Duration::from_millis(1),
         log: Level::Quiet,
         ..PoolConfig::default()
     };
+    config.core.workers = 2;
+    config.core.hello_timeout = Duration::from_secs(2);
+    config.core.backoff_min = Duration::from_millis(1);
     let mut event_loop = EventLoop::new().unwrap();
     let pool = ComputePool::start(config, &event_loop).unwrap();
     let ended = Rc::new(RefCell::new(Vec::new()));

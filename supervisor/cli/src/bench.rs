@@ -128,7 +128,7 @@ impl Compare {
             self.warn(&row, globals);
             strategies.push(row);
         }
-        let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.workers);
+        let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.core.workers);
         Ok(Report { task: W::TASK, size, seconds, workers, strategies })
     }
 
@@ -150,9 +150,12 @@ impl Compare {
 
 /// Always the built-in workers, because their answers are known; and no spare, because none is to crash.
 fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals) -> PoolConfig {
-    let config = settings.pool_config(vec![Program::builtin(false)]);
-    let in_flight = (workload.input().len() as u64).saturating_mul(config.workers as u64);
-    PoolConfig { spares: 0, log: globals.log_level(), max_bytes: config.max_bytes.max(in_flight), ..config }
+    let mut config = settings.pool_config(vec![Program::builtin(false)]);
+    let core = &mut config.core;
+    let in_flight = (workload.input().len() as u64).saturating_mul(core.workers as u64);
+    core.max_bytes = core.max_bytes.max(in_flight);
+    core.spares = 0;
+    PoolConfig { log: globals.log_level(), ..config }
 }
 
 /// A bare number is seconds, everything else a duration as everywhere.

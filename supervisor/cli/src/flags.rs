@@ -159,11 +159,13 @@ impl PoolFlags {
     /// A pool for one batch. It needs no spare unless somebody asks for one: what it would save at a crash, its start
     /// costs every time.
     pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> PoolConfig {
-        let config = settings.pool_config(self.programs(settings));
-        let spares = if settings.spares.origin == Origin::Default { 0 } else { config.spares };
+        let mut config = settings.pool_config(self.programs(settings));
+        if settings.spares.origin == Origin::Default {
+            config.core.spares = 0;
+        }
         // Somebody waits for it.
-        let max_silent_starts = 1;
-        PoolConfig { spares, max_silent_starts, log: globals.log_level(), sweep: become_sweeper(), ..config }
+        config.core.max_silent_starts = 1;
+        PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config }
     }
 
     /// The programs that the workers run. A program of the user's is started through `worker-exec`, so that it ends

@@ -24,7 +24,7 @@ pub(crate) use words::{join_words, split_words};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_supervisor::Program;
-use offload_supervisor::{FixedSetting, PoolConfig};
+use offload_supervisor::{CoreConfig, FixedSetting, PoolConfig};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -210,7 +210,7 @@ impl Settings {
         file: Layer,
         default_socket: Option<PathBuf>,
     ) -> Result<Settings, ConfigError> {
-        let pool = PoolConfig::default();
+        let PoolConfig { core: pool, affinity, .. } = PoolConfig::default();
         macro_rules! decide {
             ($key:ident, $default:expr) => {
                 decide(flags.$key, environment.$key, file.$key, $default)
@@ -231,7 +231,7 @@ impl Settings {
             drain_timeout: decide!(drain_timeout, pool.drain_timeout),
             max_jobs: decide!(max_jobs, pool.max_jobs),
             max_bytes: decide!(max_bytes, pool.max_bytes),
-            max_payload: decide!(max_payload, pool.max_payload as u64),
+            max_payload: decide!(max_payload, pool.max_payload),
             commands: decide!(commands, Vec::new()),
             workers: decide!(workers, pool.workers),
             spares: decide!(spares, pool.spares),
@@ -246,7 +246,7 @@ impl Settings {
             max_jobs_per_worker: decide_optional!(max_jobs_per_worker, pool.max_jobs_per_worker),
             max_rss: decide_optional!(max_rss, pool.max_rss),
             max_age: decide_optional!(max_age, pool.max_age),
-            affinity: decide!(affinity, pool.affinity),
+            affinity: decide!(affinity, affinity),
             short_slots: decide_optional!(short_slots, pool.short_slots),
             max_jobs_per_client: decide_optional!(max_jobs_per_client, pool.max_jobs_per_client),
             keep_results: decide!(keep_results, pool.keep_results),
@@ -294,13 +294,13 @@ impl Settings {
 
     /// These settings for a pool that runs `programs`.
     pub(crate) fn pool_config(&self, programs: Vec<Program>) -> PoolConfig {
-        PoolConfig {
+        let mut config = PoolConfig { programs, affinity: self.affinity.value, ..PoolConfig::default() };
+        config.core = CoreConfig {
             workers: self.workers.value,
-            programs,
             spares: self.spares.value,
             max_jobs: self.max_jobs.value,
             max_bytes: self.max_bytes.value,
-            max_payload: usize::try_from(self.max_payload.value).unwrap_or(PAYLOAD_MAX_CEILING),
+            max_payload: self.max_payload.value,
             run_timeout: self.run_timeout.value,
             max_attempts: self.max_attempts.value,
             backoff_min: self.backoff_min.value,
@@ -312,7 +312,6 @@ impl Settings {
             max_jobs_per_worker: self.max_jobs_per_worker.value,
             max_rss: self.max_rss.value,
             max_age: self.max_age.value,
-            affinity: self.affinity.value,
             short_slots: self.short_slots.value,
             max_jobs_per_client: self.max_jobs_per_client.value,
             keep_results: self.keep_results.value,
@@ -321,8 +320,9 @@ impl Settings {
             max_kept_bytes: self.max_kept_bytes.value,
             weights: self.weights.value.clone(),
             drain_timeout: self.drain_timeout.value,
-            ..PoolConfig::default()
-        }
+            ..config.core
+        };
+        config
     }
 
     /// Every key with its value and origin, in the order of the configuration file.
@@ -591,9 +591,11 @@ mod tests {
             ..Layer::default()
         };
         let pool = resolve(layer, Layer::default(), Layer::default()).unwrap().pool_config(Vec::new());
+        assert!(pool.affinity);
+        let pool = pool.core;
         assert_eq!((pool.hello_timeout.as_secs(), pool.hang_timeout.as_secs()), (3, 4));
         assert_eq!((pool.max_jobs_per_worker, pool.max_rss), (Some(5), Some(6)));
-        assert_eq!((pool.max_age, pool.affinity), (Some(Duration::from_secs(7)), true));
+        assert_eq!(pool.max_age, Some(Duration::from_secs(7)));
         assert_eq!((pool.short_slots, pool.max_jobs_per_client), (Some(2), Some(9)));
         assert_eq!(pool.weights["a"], 10);
         let kept = [pool.keep_results, pool.keep_keys, pool.keep_dead_letters].map(|time| time.as_secs());
