@@ -144,7 +144,7 @@ fn an_empty_path_of_the_socket_is_a_usage_error_wherever_it_comes_from() {
     for verb in [&["serve"][..], &["status"], &["submit", "echo", "x"], &["map", "echo"], &["stop"]] {
         run_offload(&[&["--socket", ""], verb].concat()).code(2);
         let ran = run(command(verb).env("OFFLOAD_SOCKET", ""), b"").code(2);
-        assert!(ran.stderr.contains("OFFLOAD_SOCKET is empty"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("OFFLOAD_SOCKET: the path of the socket is empty"), "{}", ran.stderr);
     }
 }
 

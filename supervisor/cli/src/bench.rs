@@ -24,8 +24,9 @@ mod workload;
 use super::failure::{Ended, Failure, OK};
 use super::flags::Globals;
 use super::output::{print, print_line, say};
+use crate::configuration::Settings;
+use crate::configuration::arguments::{KeyFlags, NumberOfWorkers};
 use crate::configuration::units::{parse_duration, show_duration};
-use crate::configuration::{Layer, Settings};
 use clap::{Args, Subcommand, ValueEnum};
 use jobs::Exercise;
 use offload_supervisor::{PoolConfig, Program};
@@ -76,9 +77,8 @@ struct Compare {
     #[arg(long, value_name = "D", value_parser = parse_seconds, default_value = "2")]
     seconds: Duration,
 
-    /// Worker processes [default: the logical cores that this process may use] [env: OFFLOAD_WORKERS]
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
+    #[command(flatten)]
+    workers: KeyFlags<NumberOfWorkers>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -100,7 +100,7 @@ impl Bench {
 
 impl Compare {
     fn run(self, globals: &Globals) -> Ended {
-        let settings = globals.settings(Layer { workers: self.workers, ..Layer::default() })?;
+        let settings = globals.settings(self.workers.layer())?;
         let report = match self.task {
             Task::Average => self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals),
             Task::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
