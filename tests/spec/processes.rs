@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 use tests::harness::{
-    Daemon, PATIENCE, copy_for_anybody, offload, private_folder, program, signal, until, wait_for_end,
+    Daemon, PATIENCE, command, copy_for_anybody, offload, private_folder, program, run, signal, until,
+    wait_for_end,
 };
 
 fn faultworker() -> String {
@@ -242,6 +243,24 @@ impl Lease {
         BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "held\n");
         Lease { _holder: holder, file }
+    }
+}
+
+/// What a worker is told in its environment is about this worker, and no setting.
+#[test]
+fn an_offload_that_a_worker_starts_has_settings_of_its_own() {
+    let folder = private_folder();
+    let [script, shown] = ["worker.sh", "shown"].map(|name| folder.path().join(name));
+    let (offload, output) = (offload(), shown.display());
+    let lines = format!("{0} config show > {output} 2>&1\nexec {0} worker\n", offload.display());
+    std::fs::write(&script, lines).unwrap();
+    let worker = format!("sh {}", script.display());
+    let mut echo = command(&["run", "--workers", "1", "--worker", &worker, "echo", "x"]);
+    run(echo.env("OFFLOAD_AFFINITY", "true"), b"").ok();
+    let shown = std::fs::read_to_string(shown).unwrap();
+    for key in ["pool.command", "pool.affinity"] {
+        let line = shown.lines().find(|line| line.starts_with(key)).unwrap_or(&shown);
+        assert!(line.ends_with("default"), "{line}");
     }
 }
 

@@ -52,7 +52,10 @@ impl Run {
         refuse_binary_on_a_terminal(Some(&self.task), globals)?;
         let settings = globals.settings(self.pool.layer())?;
         let mut config = self.pool.embedded(&settings, globals);
-        config.core.workers = config.core.workers.min(inputs.len().max(config.programs.len()));
+        let core = &mut config.core;
+        core.workers = core.workers.min(inputs.len().max(config.programs.len()));
+        // Of fewer workers, fewer can be kept for short work.
+        core.short_slots = core.short_slots.map(|slots| slots.min(core.workers.saturating_sub(1)));
         let limits = Limits {
             jobs: WINDOW.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,

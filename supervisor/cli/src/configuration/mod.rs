@@ -166,7 +166,7 @@ impl Settings {
         let mut values = Values { socket: default_socket, ..Values::default() };
         let mut origins = BTreeMap::new();
         let mut overruled = Vec::new();
-        for key in TABLE {
+        for key in in_file_order() {
             let mut said = layers.iter().filter_map(|layer| Some((layer.origin, layer.said.get(key.name)?)));
             let Some((origin, decided)) = said.next() else { continue };
             key.write(&mut values, decided.value.clone());
