@@ -182,15 +182,47 @@ fn every_dependency_is_pinned_and_explained() {
     assert!(workspace().join("Cargo.lock").exists());
 }
 
-/// What `tests/all` says when two test binaries of three fail, one of them without a word, and a later step fails, too.
-const CARGO_THAT_FAILS: &str = r#"#!/bin/sh
-case "$1" in
-test)
-  cat <<'END'
-     Running unittests src/lib.rs (target/checked/deps/offload_supervisor-1)
-test core::fine ... ok
-test result: ok. 1 passed; 0 failed
-     Running spec/main.rs (target/checked/deps/spec-1)
+/// The words of a document that look like the path of a source from the root of the workspace.
+fn paths_named_in(document: &str) -> Vec<String> {
+    let separators = |character: char| !character.is_alphanumeric() && !"/_-.".contains(character);
+    let is_path = |word: &&str| {
+        let begins = ["protocol/", "worker/src/", "supervisor/", "tests/", "examples/"];
+        begins.iter().any(|folder| word.starts_with(folder)) && word.ends_with(".rs")
+    };
+    document.split(separators).filter(is_path).map(str::to_owned).collect()
+}
+
+#[test]
+fn sources_that_the_documents_name_are_there() {
+    let mut count = 0;
+    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "tests/README.md"] {
+        for path in paths_named_in(&std::fs::read_to_string(workspace().join(document)).unwrap()) {
+            assert!(workspace().join(&path).exists(), "{document} names {path}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} names were found");
+}
+
+/// A cargo that builds nothing: it says that three test programs, and the one that they test, are in its own folder.
+const CARGO_THAT_BUILDS: &str = r#"#!/bin/sh
+folder=$(dirname "$0")
+case "$*" in
+*"--package simulation"*) ;;
+build*--message-format*)
+  mkdir "$folder/tests"
+  for name in spec live_bytes fine offload; do
+    is_test=true
+    [ "$name" != offload ] || is_test=false
+    echo '{"reason":"compiler-artifact","executable":"'$folder/$name'","manifest_path":"'$folder/tests/Cargo.toml'",' \
+      '"target":{"name":"'$name'","kind":["bin"]},"profile":{"test":'$is_test'}}'
+  done ;;
+"#;
+
+/// Two of these programs fail, one of them without a word.
+const SPEC_THAT_FAILS: &str = r#"#!/bin/sh
+cat <<'END'
+running 2 tests
 test run::one ... FAILED
 test run::two ... FAILED
 
@@ -205,26 +237,23 @@ failures:
     run::two
 
 test result: FAILED. 0 passed; 2 failed
-     Running tidy.rs (target/checked/deps/tidy-1)
-test fine ... ok
-     Running live_bytes.rs (target/checked/deps/live_bytes-1)
-error: 2 targets failed:
-    `-p tests --test spec`
-    `-p tests --test live_bytes`
 END
-  exit 101 ;;
-fmt | run) exit 1 ;;
-esac
+exit 101
 "#;
+const FAILS_WITHOUT_A_WORD: &str = "#!/bin/sh\nkill -9 $$\n";
+const FINE: &str = "#!/bin/sh\necho 'test result: ok. 1 passed; 0 failed'\n";
 
-/// Runs `tests/all` with another cargo. Its end, from the last heading on, and its exit code.
-fn all_tests_with(cargo: &str) -> (String, Option<i32>) {
+/// Runs `tests/all` with another cargo, and with these as the test programs. Its end, from the last heading on, and its exit
+/// code.
+fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<i32>) {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     // It looks whether the others are there, and would install them.
-    for name in ["cargo", "cc", "python3", "gunzip", "sleep", "setsid", "perl"] {
+    let others = ["cc", "gunzip", "sleep", "setsid", "perl"].map(|name| (name, FINE));
+    let ours = [("cargo", cargo), ("spec", spec), ("live_bytes", live_bytes), ("fine", FINE)];
+    for (name, script) in others.into_iter().chain(ours) {
         let program = folder.path().join(name);
-        std::fs::write(&program, cargo).unwrap();
+        std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
     }
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
@@ -237,27 +266,63 @@ fn all_tests_with(cargo: &str) -> (String, Option<i32>) {
 
 #[test]
 fn all_failures_of_a_run_are_told_at_its_end() {
-    let (end, code) = all_tests_with(CARGO_THAT_FAILS);
+    let cargo = format!("{CARGO_THAT_BUILDS}fmt* | run*) exit 1 ;;\nesac\n");
+    let (end, code) = all_tests_with(&cargo, SPEC_THAT_FAILS, FAILS_WITHOUT_A_WORD);
     let expected = "failed\n\
         format\n\
+        the command of the README, with the release build\n\
         tests\n  \
-          spec/main.rs: run::one\n  \
-          spec/main.rs: run::two\n  \
-          target: `-p tests --test spec`\n  \
-          target: `-p tests --test live_bytes`\n\
-        the command of the README, with the release build\n";
+          tests/spec: run::one\n  \
+          tests/spec: run::two\n  \
+          tests/live_bytes: ended without a word, killed by signal 9\n";
+    assert_eq!((end.as_str(), code), (expected, Some(1)));
+}
+
+#[test]
+fn tests_of_the_documentation_that_fail_are_told_too() {
+    let cargo = format!("{CARGO_THAT_BUILDS}run*) echo '{PRIMES}' ;;\ntest*) exit 101 ;;\nesac\n");
+    let (end, code) = all_tests_with(&cargo, FINE, FINE);
+    let expected = "failed\ntests\n  documentation: ended without a word, exit code 101\n";
     assert_eq!((end.as_str(), code), (expected, Some(1)));
 }
 
 #[test]
 fn without_a_build_nothing_is_tested_and_that_is_a_failure() {
-    let (end, code) = all_tests_with("#!/bin/sh\n[ \"$1\" != build ]\n");
-    assert_eq!((end.as_str(), code), ("failed\nbuild\n", Some(1)));
+    let (end, code) = all_tests_with("#!/bin/sh\n[ \"$1\" != build ]\n", FINE, FINE);
+    assert_eq!((end.as_str(), code), ("failed\nbuild of the tests\nrelease build\n", Some(1)));
 }
 
 #[test]
+fn a_build_without_tests_is_a_failure() {
+    let cargo = format!("#!/bin/sh\n[ \"$1\" != run ] || echo '{PRIMES}'\n");
+    assert_eq!(all_tests_with(&cargo, FINE, FINE), ("failed\ntests\n".to_owned(), Some(1)));
+}
+
+const PRIMES: &str = r#"{"count":78498} {"count":148933} {"count":216816}"#;
+
+#[test]
 fn a_run_without_a_failure_says_so() {
-    let primes = r#"{"count":78498} {"count":148933} {"count":216816}"#;
-    let (end, code) = all_tests_with(&format!("#!/bin/sh\necho '{primes}'\n"));
+    let cargo = format!("{CARGO_THAT_BUILDS}run*) echo '{PRIMES}' ;;\nesac\n");
+    let (end, code) = all_tests_with(&cargo, FINE, FINE);
     assert_eq!((end.as_str(), code), ("all tests passed\n", Some(0)));
+}
+
+/// The loop is used by its pool of threads, and knows nothing of it.
+#[test]
+fn the_event_loop_knows_nothing_of_the_io_pool() {
+    let folder = workspace().join("supervisor/event-loop/src");
+    for file in rust_files(&folder).into_iter().filter(|file| !file.starts_with(folder.join("io_pool"))) {
+        let source = std::fs::read_to_string(&file).unwrap();
+        assert!(!rooms_used(&source).contains("io_pool"), "{}", file.display());
+    }
+}
+
+/// What is configured can be read without any verb of the command line.
+#[test]
+fn the_configuration_knows_no_verb() {
+    for file in rust_files(&workspace().join("supervisor/cli/src/configuration")) {
+        let source = std::fs::read_to_string(&file).unwrap();
+        let used = rooms_used(&source);
+        assert!(used.iter().all(|room| room == "configuration"), "{} uses {used:?}", file.display());
+    }
 }

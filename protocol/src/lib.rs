@@ -60,6 +60,7 @@
 //!   | --- Hello ------------------------->|   within the start-up limit (default 10 s), first and once
 //!   |<--------------------------- Run --- |   perhaps several; they are run in this order
 //!   | --- Started ----------------------->|   sent (flushed) BEFORE the task runs: a later death is this job's
+//!   |                                     |   (what cannot be said must not be begun)
 //!   | --- Finished | Failed ------------->|   exactly one for each Started, with the same job and attempt
 //!   |<------------------------ Cancel --- |   a job not started yet: answer Skipped when its turn comes; it may
 //!   |                                     |   as well be run, nobody waits for the answer

@@ -26,6 +26,7 @@ mod orders;
 mod pages;
 mod stalls;
 mod strays;
+mod unwritten;
 mod view;
 
 use crate::job::Job;
@@ -328,7 +329,7 @@ impl Hub {
         while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
             self.payload = payload;
             let mut actions = std::mem::take(&mut self.actions);
-            self.core.handle(self.now(), event, &mut actions);
+            self.core.handle(self.now(), self.if_it_can_be(event), &mut actions);
             actions.drain(..).for_each(|action| self.perform(action));
             self.actions = actions;
         }
@@ -367,19 +368,17 @@ impl Hub {
         let (Some(order), Some(member)) = (self.orders.get(&job), self.crew.get_mut(worker)) else { return };
         member.expect_progress();
         if let Some(state) = order.checkpoint.as_ref().filter(|_| resume) {
-            let sent = member.process.send(&ToWorker::Resume { job: job.0 }, state);
-            sent.expect("a checkpoint fits on the wire");
+            member.send(&ToWorker::Resume { job: job.0 }, state);
         }
         let message = ToWorker::Run { job: job.0, attempt, task: &order.task, content: order.content };
-        let sent = member.process.send(&message, &order.input);
-        sent.expect("a job that was accepted fits on the wire");
+        member.send(&message, &order.input);
         self.crew.mark(worker);
     }
 
     fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>) {
         let Some(member) = self.crew.get_mut(worker) else { return };
         member.expect_progress();
-        member.process.send(message, &Bytes::new()).expect("a message without text fits on the wire");
+        member.send(message, &Bytes::new());
         self.crew.mark(worker);
     }
 
@@ -394,6 +393,10 @@ impl Hub {
         };
         if let Err(error) = member.process.signal(signal) {
             self.log.error(format_args!("cannot signal worker process {}: {error}", member.process.pid()));
+        }
+        let unsent = member.condemn();
+        if !unsent.is_empty() {
+            self.inbox.push_front(Event::Unsent { worker, jobs: unsent }.into());
         }
     }
 

@@ -32,7 +32,8 @@ pub const CONTROL_CONNECTIONS: usize = 16;
 /// Most of those that one process has.
 pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
 
-/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only while it has fewer than are left.
+/// When only so many connections are left, or a quarter where there is room for few, a process gets one more of them only
+/// while it has fewer than are left.
 pub const LAST_CONNECTIONS: usize = 64;
 
 /// Requests that are handled in one turn of the loop, of all clients together.
@@ -93,7 +94,7 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 pub const WORKER_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client for which more than [`CONNECTION_BACKLOG_MAX`] is held has to take so much of it in each
-/// [`STALL_TIMEOUT`] (1 MiB), or it is disconnected.
+/// [`STALL_TIMEOUT`](offload_core::limits::STALL_TIMEOUT) (1 MiB), or it is disconnected.
 pub const OUTPUT_TAKEN_MIN: usize = 1 << 20;
 
 /// A message has to be complete after this long; one with a payload has as much longer as [`BODY_RATE_MIN`] says.

@@ -8,8 +8,8 @@
 //!     '--- `offload stop` ---------------> Stopping ------------------------------->      '--> the loop is let go
 //! ```
 //!
-//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop;
-//! who is let in says `server/accept.rs`, who is heard and answered next `server/turns.rs`, who is let go `server/patience.rs`.
+//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop; who is
+//! let in says `server/accept.rs`, who is heard and answered next `server/turns.rs`, who is let go `server/patience.rs`.
 
 mod accept;
 mod address;
@@ -36,8 +36,6 @@ use crate::workers::orphans::{self, Killed};
 use client::Client;
 use descriptors::Descriptors;
 use holdings::RoomLine;
-use offload_core::config::CoreConfig;
-use offload_core::limits::HANGING_MAX;
 use offload_core::outcome::human;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{
@@ -184,7 +182,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         let handle = cx.handle();
         let descriptors = Descriptors::raise(config.io_threads);
-        descriptors.check(processes_max(&config.pool.core())).map_err(StartError::Descriptors)?;
+        descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
         let mut listener = Listener::bind(&config.socket)?;
         let log = Log::to_stderr(config.pool.log, config.pool.log_format);
         let generation = found_generation(&mut listener, &log);
@@ -265,11 +263,6 @@ impl Server {
     pub fn stop(&self) {
         self.front.borrow_mut().stop();
     }
-}
-
-/// How many processes there may be at a time with this configuration.
-fn processes_max(config: &CoreConfig) -> usize {
-    config.workers + config.spares + HANGING_MAX
 }
 
 /// Gives this supervisor's processes a name by which the next one finds those that outlived it, and ends those that

@@ -51,10 +51,31 @@ impl Case {
         }
     }
 
+    /// Whether others may have begun on a worker that broke a rule because of this one.
+    pub(crate) fn goes_on(&self) -> bool {
+        GOES_ON_AFTER.iter().any(|act| self.fault.contains(act))
+    }
+
     pub(crate) const fn task(self, task: &'static str, victims: usize, padding: usize) -> Case {
         Case { task, victims, padding, ..self }
     }
 }
+
+/// Acts after which a worker that was found out by them may have begun another job, before it was ended.
+const GOES_ON_AFTER: &[&str] = &[
+    "garbage",
+    "hugelen",
+    "unknown",
+    "wrongid",
+    "double",
+    "finished",
+    "failed",
+    "started",
+    "startedother",
+    "startedattempt",
+    "skipped",
+    "secondhello",
+];
 
 /// The job must not run twice and its worker ends: that is its outcome, with this cause.
 pub(crate) const fn crashes(fault: &'static str, cause: &'static str) -> Case {
@@ -78,6 +99,12 @@ pub(crate) const fn times_out(fault: &'static str) -> Case {
     Case { timeout: Some(TIME_LIMIT), ..case }
 }
 
+/// The worker breaks a rule before it says that it has started the job, and then does the job: it must not run twice, and
+/// nobody knows how far it came.
+pub(crate) const fn begins_unseen(fault: &'static str, cause: &'static str) -> Case {
+    Case { attempts: 0, ..Case::new(fault, OutcomeCode::Indeterminate, cause) }
+}
+
 /// The job may run twice, and each time its worker ends.
 pub(crate) const fn poisons(fault: &'static str, cause: &'static str) -> Case {
     Case { task: "act", attempts: 3, ..Case::new(fault, OutcomeCode::Poison, cause) }
@@ -91,6 +118,11 @@ pub(crate) const fn retried(fault: &'static str) -> Case {
 /// A worker ends, and the job never knows: it was not started, or answered already.
 pub(crate) const fn unharmed(fault: &'static str) -> Case {
     Case::new(fault, OutcomeCode::Ok, "")
+}
+
+/// As [`unharmed`], of a job that may run twice.
+pub(crate) const fn given_back(fault: &'static str) -> Case {
+    Case { task: "act", ..unharmed(fault) }
 }
 
 /// Strange, and allowed.

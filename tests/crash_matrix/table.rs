@@ -1,7 +1,8 @@
 //! The matrix: every phase of a worker's life with every act that has a meaning there.
 
 use crate::case::{
-    Case, all_well, allowed, breaks, crashes, fails, never_started, poisons, retried, times_out, unharmed,
+    Case, all_well, allowed, begins_unseen, breaks, crashes, fails, given_back, never_started, poisons,
+    retried, times_out, unharmed,
 };
 use offload_protocol::nouns::OutcomeCode::{AppError, Panic};
 
@@ -62,12 +63,13 @@ pub(crate) const RUN: &[Case] = &[
     retried("run:garbage@1"),
 ];
 
-/// The job has come and is not started: nothing that happens is its doing, and another worker gets it.
+/// The job has come and is not started: nothing that happens is its doing, and another worker gets it, unless it may have
+/// begun all the same and must not be run twice.
 pub(crate) const RECV: &[Case] = &[
     never_started("recv:kill"),
     never_started("recv:exit7"),
     never_started("recv:segv"),
-    never_started("recv:garbage"),
+    begins_unseen("recv:garbage", "not a frame"),
     unharmed("recv:daemonize once"),
     unharmed("recv:stop once"),
     unharmed("recv:exit0 once"),
@@ -85,14 +87,22 @@ pub(crate) const RECV: &[Case] = &[
     unharmed("recv:fork once"),
     unharmed("recv:close once"),
     unharmed("recv:closefds once"),
-    unharmed("recv:garbage once"),
-    unharmed("recv:hugelen once"),
-    unharmed("recv:finished once"),
-    unharmed("recv:failed once"),
-    unharmed("recv:startedother once"),
-    unharmed("recv:startedattempt once"),
-    unharmed("recv:skipped once"),
-    unharmed("recv:secondhello once"),
+    begins_unseen("recv:garbage once", "not a frame"),
+    given_back("recv:garbage once"),
+    begins_unseen("recv:hugelen once", "not a frame"),
+    given_back("recv:hugelen once"),
+    breaks("recv:finished once", "out of turn"),
+    retried("recv:finished once"),
+    breaks("recv:failed once", "out of turn"),
+    retried("recv:failed once"),
+    begins_unseen("recv:startedother once", "out of turn"),
+    given_back("recv:startedother once"),
+    breaks("recv:startedattempt once", "of a job"),
+    retried("recv:startedattempt once"),
+    begins_unseen("recv:skipped once", "out of turn"),
+    given_back("recv:skipped once"),
+    begins_unseen("recv:secondhello once", "said hello again"),
+    given_back("recv:secondhello once"),
     unharmed("recv:partial-kill=5 once"),
 ];
 

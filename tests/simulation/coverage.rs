@@ -45,6 +45,8 @@ impl Coverage {
             Event::Failed { worker, .. } => (slot_state(core, *worker), "failed"),
             Event::Skipped { worker, .. } => (slot_state(core, *worker), "skipped"),
             Event::Violation { worker, .. } => (slot_state(core, *worker), "violation"),
+            Event::Garbled { worker, .. } => (slot_state(core, *worker), "garbled"),
+            Event::Unsent { worker, .. } => (slot_state(core, *worker), "unsent"),
             Event::Progress { worker, .. } => (slot_state(core, *worker), "progress"),
             Event::Checkpoint { worker, .. } => (slot_state(core, *worker), "checkpoint"),
             Event::Yielded { worker, .. } => (slot_state(core, *worker), "yielded"),

@@ -145,7 +145,7 @@ impl State {
             }
             Next::Garbage(worker) => {
                 self.process(worker).into_iter().for_each(|process| process.is_unheard = true);
-                self.tell(Event::Violation { worker, message: String::new() }, false)
+                self.tell(Event::Garbled { worker, message: String::new() }, false)
             }
         }
     }
@@ -172,7 +172,7 @@ impl State {
         let Some((job, attempt, _)) = process.given.pop_front() else { return Ok(()) };
         process.running = Some((job, attempt));
         let is_idempotent = self.core.jobs().get(job).is_some_and(|job| &*job.task_name == "echo");
-        self.oracle.really_started(job, is_idempotent, false)?;
+        self.oracle.really_started(job, is_idempotent)?;
         self.tell(Event::Started { worker, job, attempt }, true)
     }
 

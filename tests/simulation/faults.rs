@@ -73,6 +73,12 @@ faults! {
     StartsTwice,
     /// It says twice that it is done.
     EndsTwice,
+    /// It does a job and does not say before that it starts it.
+    StartUnsaid,
+    /// It says that it started the next job before it can know of it.
+    Guesses,
+    /// The shell cannot write to it for a while.
+    WriteBlocked,
     /// It throws a job away that is still wanted.
     SkipsUnasked,
     /// It says hello again.

@@ -40,6 +40,8 @@ impl FakeProcess {
             Event::Skipped { worker, job },
             Event::Unfit { worker, message: String::new() },
             Event::Violation { worker, message: String::new() },
+            Event::Garbled { worker, message: String::new() },
+            Event::Unsent { worker, jobs: vec![job] },
             Event::Launched { worker },
             Event::SpawnFailed { worker, fatal: true, message: String::new() },
         ];

@@ -13,10 +13,10 @@
 //! A run has three parts: wishes come and faults strike; then no fault strikes any more, and within 60 virtual seconds
 //! each job must have ended and each worker be there; then it is drained, and nothing may be left.
 //!
-//! - `OFFLOAD_SIM_SEEDS=20000 cargo test --release -p tests --test simulation many_seeds` runs more seeds;
-//! - `OFFLOAD_SIM_SEED=7 cargo test -p tests --test simulation one_seed -- --nocapture` runs one and prints each event.
+//! - `OFFLOAD_SIM_SEEDS=20000 cargo test --release -p simulation many_seeds` runs more seeds;
+//! - `OFFLOAD_SIM_SEED=7 cargo test -p simulation one_seed -- --nocapture` runs one and prints each event.
 //!
-//! - `OFFLOAD_SIM_DEEPER=1 cargo test --release -p tests --test simulation exhaustive` searches one event deeper.
+//! - `OFFLOAD_SIM_DEEPER=1 cargo test --release -p simulation exhaustive` searches one event deeper.
 //!
 //! New events and actions have one place each: what fake workers say in `process`, what clients and operators want in
 //! `script`, what the shell does in `world` (`apply`), what it means in `oracle` (`take_note`, `judge`), and the names in
@@ -37,4 +37,5 @@ mod running;
 mod script;
 mod seeds;
 mod shrink;
+mod unwritten;
 mod world;

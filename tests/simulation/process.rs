@@ -66,6 +66,8 @@ pub(crate) enum ToFake {
 pub(crate) enum Act {
     /// It says hello.
     Boot,
+    /// The next message of the supervisor is written.
+    Write,
     /// The next message of the supervisor arrives.
     Arrive,
     /// The run of this number, or a step of it, is at its end.
@@ -131,6 +133,9 @@ pub(crate) struct FakeProcess {
     /// So many of its jobs fail before the first one does not.
     pub(crate) failing: u32,
     ignores_term: bool,
+    /// What the shell has not written.
+    pub(crate) unwritten: VecDeque<ToFake>,
+    last_write: Mono,
     arriving: VecDeque<ToFake>,
     last_arrival: Mono,
     pub(crate) jobs: VecDeque<Given>,
@@ -169,6 +174,8 @@ impl FakeProcess {
             suspended: None,
             failing: 0,
             ignores_term: false,
+            unwritten: VecDeque::new(),
+            last_write: out.now,
             arriving: VecDeque::new(),
             last_arrival: out.now,
             jobs: VecDeque::new(),
@@ -250,6 +257,7 @@ impl FakeProcess {
             (Stage::Dead(_), _) => {}
             (Stage::Booting, Act::Boot) => self.boot(out),
             (_, Act::Boot) => {}
+            (_, Act::Write) => self.write(out),
             (_, Act::Arrive) => self.arrive(out),
             (_, Act::RunEnds(run)) if run == self.runs => self.end_stretch(out),
             (_, Act::RunEnds(_)) => {}
@@ -277,7 +285,11 @@ impl FakeProcess {
                 self.stage = Stage::Stuck;
             }
             Misfortune::SendsGarbage => {
-                self.say(false, Event::Violation { worker: self.id, message: "garbage".into() }, out);
+                let (worker, message) = (self.id, "garbage".to_owned());
+                match out.choices.chance(&mut self.tape, 500) {
+                    true => self.say(false, Event::Garbled { worker, message }, out),
+                    false => self.say(false, Event::Violation { worker, message }, out),
+                }
             }
         }
     }
@@ -346,6 +358,17 @@ impl FakeProcess {
 
     /// The supervisor has sent something; it arrives later.
     pub(crate) fn send(&mut self, message: ToFake, out: &mut Outside) {
+        let is_blocked = self.strikes(Fault::WriteBlocked, out);
+        if !is_blocked && self.unwritten.is_empty() {
+            return self.put_on_its_way(message, out);
+        }
+        self.unwritten.push_back(message);
+        let delay = self.delay(50 * MS, out);
+        self.last_write = self.last_write.max(out.now + delay);
+        out.schedule(self.last_write, Thing::Act(self.id, Act::Write));
+    }
+
+    pub(crate) fn put_on_its_way(&mut self, message: ToFake, out: &mut Outside) {
         self.arriving.push_back(message);
         let delay = self.channel_delay(out);
         self.last_arrival = self.last_arrival.max(out.now + delay);

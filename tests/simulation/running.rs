@@ -44,16 +44,22 @@ impl FakeProcess {
         let guilt = guilt.filter(|_| !self.is_calm);
         let worker = self.id;
         self.runs += 1;
+        if self.strikes(Fault::StartUnsaid, out) {
+            out.started(job, self.promises(task));
+            let (run, usage, output_bytes) = (Duration::ZERO, Usage::default(), 0);
+            self.say(false, Event::Finished { worker, job, attempt, run, usage, output_bytes }, out);
+            return self.take_up_again(out);
+        }
         let started = Event::Started { worker, job, attempt };
         if self.strikes(Fault::WrongJob, out) {
+            // What is begun without a word, and without an answer, is begun unseen: it is not counted.
             let job = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
             self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
-        } else if self.strikes(Fault::WrongAttempt, out) {
-            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
         } else {
-            self.say(true, started.clone(), out);
+            let wrong_by = u32::from(self.strikes(Fault::WrongAttempt, out));
+            self.say(wrong_by == 0, Event::Started { worker, job, attempt: attempt + wrong_by }, out);
+            out.started(job, self.promises(task));
         }
-        out.started(job, self.promises(task), self.has_lied);
         if self.strikes(Fault::StartsTwice, out) {
             self.say(false, started, out);
         }
@@ -237,6 +243,11 @@ impl FakeProcess {
         }
         if self.strikes(Fault::EndsTwice, out) {
             self.say(false, said(job, attempt), out);
+        }
+        if self.strikes(Fault::Guesses, out) {
+            let next = JobId(job.0 + out.choices.range(&mut self.tape, 1, 3));
+            // If it knows of it by then, this is no attempt of it all the same: a good guess could not be told from the truth.
+            self.say(false, Event::Started { worker, job: next, attempt: u32::MAX }, out);
         }
         match self.strikes(Fault::CrashAfterReply, out) {
             true => self.crash(out),

@@ -6,6 +6,7 @@ use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
 use crate::process::{Act, FakeProcess, Given, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script};
+use crate::unwritten::job_of;
 use launches::Launch;
 use offload_core::action::{Action, Actions};
 use offload_core::event::Event;
@@ -109,8 +110,8 @@ impl Outside {
     }
 
     /// A worker has really begun a job.
-    pub(crate) fn started(&mut self, job: JobId, is_idempotent: bool, is_liar: bool) {
-        let complaint = self.oracle.really_started(job, is_idempotent, is_liar).err();
+    pub(crate) fn started(&mut self, job: JobId, is_idempotent: bool) {
+        let complaint = self.oracle.really_started(job, is_idempotent).err();
         self.complaint = self.complaint.take().or(complaint);
     }
 
@@ -374,8 +375,12 @@ impl World {
             return Ok(());
         };
         let Some(said) = process.outbox.pop_front() else { return Ok(()) };
-        process.is_unheard = matches!(said.event, Event::Closed { .. } | Event::Violation { .. });
-        self.tell(said.event, said.is_honest)
+        process.is_unheard = matches!(said.event, Event::Closed { .. } | Event::Garbled { .. });
+        let event = match job_of(&said.event).is_some_and(|job| process.has_not_seen(job)) {
+            true => Event::Violation { worker, message: "a guess".to_owned() },
+            false => said.event,
+        };
+        self.tell(event, said.is_honest)
     }
 
     /// What the process had said is handed over, then its exit is told.
@@ -453,6 +458,7 @@ impl World {
                 }
                 if let Some(process) = self.processes.get_mut(&worker) {
                     process.signal(how, &mut self.out);
+                    self.soon.extend(process.condemn());
                 }
             }
             Action::Accepted { ticket, job, .. } => self.accept(ticket.0 as usize, job),

@@ -1,5 +1,10 @@
 //! Jobs whose right answer is known: whoever loses, doubles or mixes them up is found out.
 
+/// A worker that begins a job which must not be run twice makes a file of this name, with the number of the job.
+pub const BEGUN: &str = "begun";
+/// ... and of this name if it was begun before.
+pub const BEGUN_TWICE: &str = "twice";
+
 /// The input of canary `number` of `round`: a few hundred bytes that no other canary has.
 pub fn input(round: u64, number: u64) -> Vec<u8> {
     format!("canary {number} of {round} ").repeat(16).into_bytes()

@@ -3,6 +3,7 @@
 //! Nothing in here sleeps to let something happen: it waits for the event, and gives up loudly at a deadline.
 
 mod lines;
+mod programs;
 mod terminal;
 
 use offload_supervisor::client::Client;
@@ -20,48 +21,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub use lines::Lines;
+pub use programs::{offload, program};
 pub use terminal::Terminal;
 
 /// How long anything may take before a test gives up. Far more than it takes on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The binary under test, of the profile that the tests were built with.
-pub fn offload() -> PathBuf {
-    program("offload")
-}
-
-/// A program of this workspace, such as `faultworker` or `own_task`.
-pub fn program(name: &str) -> PathBuf {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(find_programs).join(name)
-}
-
-/// They are beside us, or one folder up from a test. Cargo builds those of other packages only when asked to; who was not
-/// started by cargo has to have asked.
-fn find_programs() -> PathBuf {
-    let ourselves = std::env::current_exe().expect("a test has a path");
-    let mut folder = ourselves.parent().expect("target/PROFILE/...").to_owned();
-    let is_test = folder.ends_with("deps");
-    if is_test {
-        folder.pop();
-    }
-    if is_test || std::env::var_os("CARGO").is_some() {
-        build_programs(&folder);
-    }
-    assert!(folder.join("offload").exists(), "no program `offload` in {}", folder.display());
-    folder
-}
-
-fn build_programs(folder: &Path) {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--bins", "-p", "offload-supervisor", "-p", "tests", "-p", "examples"]);
-    cargo.arg("--target-dir").arg(folder.parent().expect("target"));
-    if !folder.ends_with("debug") {
-        cargo.arg("--profile").arg(folder.file_name().expect("the folder of a profile"));
-    }
-    let status = cargo.current_dir(workspace()).status().expect("cargo can be run");
-    assert!(status.success(), "the programs under test do not build");
-}
 
 /// The root of the workspace.
 pub fn workspace() -> &'static Path {

@@ -19,8 +19,9 @@ Examples:
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
 
 A dead letter keeps its input, so that the job can be retried once the program is fixed. It is kept for three days, or
-until it is retried or deleted; jobs of other clients never displace it. Limits for one client: 250 dead letters and
-16 MiB. Beyond that no dead letter is made, and the outcome of the job says so.";
+until it is retried or deleted; jobs of other clients never displace it. One client may have as many as it leaves free:
+half of all, if it is the only one (`max_dead_letters`, `max_dead_bytes` of `offload config show`). Beyond that no dead letter is
+made, and the outcome of the job says so.";
 
 /// List, show, retry or drop dead letters: jobs that were retried and crashed their worker in every attempt
 #[derive(Args, Debug)]

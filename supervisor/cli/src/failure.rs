@@ -37,7 +37,8 @@ pub(crate) enum Failure {
     },
     /// Another supervisor owns the socket: 75.
     AlreadyRunning(String),
-    /// Ctrl-C, a closed terminal, or another signal to end. The process ends by that very signal, which shells show as 128 and its number.
+    /// Ctrl-C, a closed terminal, or another signal to end. The process ends by that very signal, which shells show as 128
+    /// and its number.
     Interrupted(i32),
     /// Results could not be written where they were to go: 74.
     Unwritten(String),

@@ -19,9 +19,8 @@ use std::env::var_os;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by
-/// their
-/// connections, so each process has a turn and a quota of its own.
+/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by their
+/// processes, so each has a turn and a quota of its own.
 pub(crate) const NAMELESS: &str = "";
 
 /// Most jobs of one batch that are under way or wait for an earlier one to end.

@@ -33,12 +33,12 @@ const LAST_LINES_MAX: Duration = Duration::from_millis(500);
 
 /// See the module's documentation.
 pub(crate) struct Progress {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
 }
 
 /// What the loop and the thread share.
-struct Desk {
-    tray: Mutex<Tray>,
+struct Shared {
+    pending: Mutex<Pending>,
     /// There is something for the thread.
     filled: Condvar,
     /// The thread has ended.
@@ -46,7 +46,7 @@ struct Desk {
 }
 
 #[derive(Default)]
-struct Tray {
+struct Pending {
     standing: Option<Standing>,
     lines: VecDeque<String>,
     is_closed: bool,
@@ -71,50 +71,52 @@ impl Progress {
     }
 
     fn start(bar: Option<ProgressBar>) -> Progress {
-        let desk = Arc::new(Desk { tray: Mutex::default(), filled: Condvar::new(), cleared: Condvar::new() });
-        let of_thread = Arc::clone(&desk);
+        let shared =
+            Arc::new(Shared { pending: Mutex::default(), filled: Condvar::new(), cleared: Condvar::new() });
+        let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("offload-talk".to_owned())
             .spawn(move || of_thread.write(bar.as_ref()));
         // Without a thread nothing is said, and that is better than to be stopped by it.
-        desk.tray().is_cleared = thread.is_err();
-        Progress { desk }
+        shared.pending().is_cleared = thread.is_err();
+        Progress { shared }
     }
 
     /// Shows how far it is.
     pub(crate) fn show(&self, standing: Standing) {
-        self.desk.tray().standing = Some(standing);
+        self.shared.pending().standing = Some(standing);
     }
 
     /// Has a line written, above the bar if there is one.
     pub(crate) fn say(&self, line: String) {
-        let mut tray = self.desk.tray();
-        if tray.lines.len() < LINES_MAX {
-            tray.lines.push_back(line);
-            self.desk.filled.notify_one();
+        let mut pending = self.shared.pending();
+        if pending.lines.len() < LINES_MAX {
+            pending.lines.push_back(line);
+            self.shared.filled.notify_one();
         }
     }
 
     /// Takes the bar away. Returns when all that was said is written, or its reader has had its time.
     pub(crate) fn close(&self) {
         let deadline = Instant::now() + LAST_LINES_MAX;
-        let mut tray = self.desk.tray();
-        tray.is_closed = true;
-        self.desk.filled.notify_one();
-        while !tray.is_cleared {
+        let mut pending = self.shared.pending();
+        pending.is_closed = true;
+        self.shared.filled.notify_one();
+        while !pending.is_cleared {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            tray = self.desk.cleared.wait_timeout(tray, left).unwrap_or_else(PoisonError::into_inner).0;
+            pending =
+                self.shared.cleared.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-impl Desk {
+impl Shared {
     /// Held for a moment only, and never while something is written.
-    fn tray(&self) -> MutexGuard<'_, Tray> {
-        self.tray.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The work of the thread.
@@ -134,7 +136,7 @@ impl Desk {
                 }
             }
             if is_closed {
-                self.tray().is_cleared = true;
+                self.pending().is_cleared = true;
                 return self.cleared.notify_all();
             }
         }
@@ -142,20 +144,20 @@ impl Desk {
 
     /// What is to be written next: at once what is said, and, for a bar, what changed when it is time to draw.
     fn next(&self, is_drawing: bool) -> (Option<Standing>, VecDeque<String>, bool) {
-        let mut tray = self.tray();
-        while tray.lines.is_empty() && !tray.is_closed {
+        let mut pending = self.pending();
+        while pending.lines.is_empty() && !pending.is_closed {
             if !is_drawing {
-                tray = self.filled.wait(tray).unwrap_or_else(PoisonError::into_inner);
+                pending = self.filled.wait(pending).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let (woken, timeout) =
-                self.filled.wait_timeout(tray, DRAWN_EVERY).unwrap_or_else(PoisonError::into_inner);
-            tray = woken;
+                self.filled.wait_timeout(pending, DRAWN_EVERY).unwrap_or_else(PoisonError::into_inner);
+            pending = woken;
             if timeout.timed_out() {
                 break;
             }
         }
-        (tray.standing, std::mem::take(&mut tray.lines), tray.is_closed)
+        (pending.standing, std::mem::take(&mut pending.lines), pending.is_closed)
     }
 }
 
@@ -209,7 +211,7 @@ mod tests {
         for _ in 0..10 * LINES_MAX {
             progress.say("nobody writes this any more".to_owned());
         }
-        assert_eq!(progress.desk.tray().lines.len(), LINES_MAX);
+        assert_eq!(progress.shared.pending().lines.len(), LINES_MAX);
         progress.close();
     }
 }

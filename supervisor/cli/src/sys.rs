@@ -1,4 +1,5 @@
-//! What has to be looked at before Rust's runtime begins, and how a process ends by a signal. This is the only file of the binary that may use `unsafe`.
+//! What has to be looked at before Rust's runtime begins, and how a process ends by a signal. This is the only file of the
+//! binary that may use `unsafe`.
 #![expect(
     unsafe_code,
     reason = "a function in .init_array is called by the loader, which takes our word for its type; see the other uses too"

@@ -1,9 +1,9 @@
 //! What can be configured of the core, with the defaults that users are told.
 
 use crate::limits::{
-    ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, JOBS_QUEUED_MAX_DEFAULT, KEEP_DEAD_LETTERS_DEFAULT,
-    KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT,
-    RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
+    ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
+    KEEP_DEAD_LETTERS_DEFAULT, KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT,
+    PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT, RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
 };
 use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::collections::BTreeMap;
@@ -84,7 +84,8 @@ pub struct CoreConfig {
     /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time or
     /// before its exit with code 0, or nothing that makes sense: most likely it is no worker.
     pub max_silent_starts: u32,
-    /// A worker that dies idle before this time, without having finished a job, counts as a failed start.
+    /// A worker that dies idle before this time, without having finished a job, counts as a failed start; one that dies
+    /// before `backoff_min` does in any case, or nothing would keep it from being started again and again.
     pub window: Duration,
     /// From a request to drain to the end of whatever is still there.
     pub drain_timeout: Duration,
@@ -138,6 +139,16 @@ impl Default for CoreConfig {
 }
 
 impl CoreConfig {
+    /// Most processes at a time: the workers, the spares, and those that hang in the kernel.
+    pub fn processes_max(&self) -> usize {
+        self.workers + self.spares + HANGING_MAX
+    }
+
+    /// A worker that dies idle before it has been ready for so long, without having finished a job, is a failed start.
+    pub fn failed_start_window(&self) -> Duration {
+        self.window.max(self.backoff_min)
+    }
+
     /// Most jobs of one client that may wait.
     pub fn max_jobs_of_one(&self) -> usize {
         self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / 10)

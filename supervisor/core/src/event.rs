@@ -160,12 +160,26 @@ pub enum Event {
         /// The job that it names.
         job: JobId,
     },
-    /// A worker sent what no worker may send.
+    /// A worker sent what no worker may send. What else it sends can be read, and is told.
     Violation {
         /// Which.
         worker: WorkerId,
         /// What, for people.
         message: String,
+    },
+    /// A worker sent what cannot be read, nor can what may come after it.
+    Garbled {
+        /// Which.
+        worker: WorkerId,
+        /// What, for people.
+        message: String,
+    },
+    /// What was to be sent to a worker that is on its way out was thrown away.
+    Unsent {
+        /// Which.
+        worker: WorkerId,
+        /// The jobs of which not one byte had been written to it.
+        jobs: Vec<JobId>,
     },
     /// A worker's channel has ended; the process may or may not live.
     Closed {

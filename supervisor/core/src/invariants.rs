@@ -163,6 +163,10 @@ impl Core {
             ensure(place.role != Role::Spare, || "the spare has a job".into())?;
         }
         if let Some(load) = place.load() {
+            let is_leaving = matches!(place.state, SlotState::Leaving { .. });
+            ensure(load.doubtful <= load.waiting.len() && (is_leaving || load.doubtful == 0), || {
+                format!("slot {slot} has jobs in doubt that it has not")
+            })?;
             let is_alone = load.suspended.is_none() || load.waiting.len() <= 1;
             ensure(is_alone, || format!("slot {slot} has a queue beside a suspended job"))?;
             let is_suspect = |job| self.jobs.get(job).is_some_and(|job| job.is_suspect);

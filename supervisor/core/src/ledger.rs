@@ -312,6 +312,19 @@ mod tests {
     }
 
     #[test]
+    fn who_has_next_to_nothing_gets_a_small_input_in_when_all_is_taken_and_no_large_one() {
+        let (limit, small) = (64 << 20, little(64 << 20));
+        let mut ledger = Ledger::default();
+        ledger.hold("greedy", Holding::Outgoing, limit + 1);
+        assert_eq!(small, 4 << 10);
+        assert_eq!(ledger.has_room(limit, "polite", small), Ok(()));
+        assert_eq!(ledger.has_room(limit, "polite", small + 1), Err(Short::OfRoom));
+        ledger.hold("polite", Holding::Inputs, small);
+        assert_eq!(ledger.has_room(limit, "polite", 1), Err(Short::OfRoom));
+        assert_eq!(little(1 << 20), 256, "of a small limit it is a small part");
+    }
+
+    #[test]
     fn a_level_is_what_is_held_or_an_eighth_more_at_most() {
         assert_eq!(Level::default(), Level(None), "without a name there is no level");
         for bytes in [0, 1, 15, 16, 17, 63, 401, 1 << 20, (60 << 20) + 1, u64::MAX - 1] {

@@ -37,6 +37,7 @@ mod abandoned;
 pub mod action;
 pub mod clients;
 pub mod config;
+mod doubt;
 mod drain;
 mod ending;
 pub mod event;
@@ -165,8 +166,12 @@ struct Program {
     open_reserved: BTreeSet<(usize, SlotIndex)>,
     /// Slots whose job lets others in between its steps.
     between_steps: BTreeSet<SlotIndex>,
-    /// When short work last came.
-    short_came_at: Option<Mono>,
+    /// When short work last came, began or ended, whichever was last.
+    short_seen_at: Option<Mono>,
+    /// When it last began or ended.
+    short_served_at: Option<Mono>,
+    /// For how long it found no slot, if slots are kept for so long because of that.
+    short_waited: Duration,
     restarts: Restarts,
     /// What each version offers of which there may be a worker.
     offers: BTreeMap<Version, Arc<Offers>>,
@@ -270,6 +275,8 @@ impl Core {
             }
             Event::Skipped { worker, job } => self.on_skipped(now, worker, job, actions),
             Event::Violation { worker, message } => self.on_nonsense(now, worker, message, actions),
+            Event::Garbled { worker, message } => self.on_garbled(now, worker, message, actions),
+            Event::Unsent { worker, jobs } => self.on_unsent(worker, &jobs),
             Event::Closed { worker } => self.on_closed(now, worker, actions),
             Event::Exited { worker, exit, last_lines, usage } => {
                 self.on_exited(now, worker, exit, last_lines, usage, actions);
@@ -415,9 +422,24 @@ impl Core {
 
     /// Why jobs of this program cannot be done for now, if they cannot.
     fn unavailable(&self, program: ProgramIndex) -> Option<ErrorDetail> {
+        self.unavailable_unless(program, |_| true)
+    }
+
+    /// Why jobs of this task cannot be done for now: no worker can be had, and none of those that there are offers it.
+    fn unavailable_task(&self, task: TaskIndex) -> Option<ErrorDetail> {
+        let task = self.registry.task(task);
+        self.unavailable_unless(task.program, |worker| self.promise_of(worker, &task.name).is_some())
+    }
+
+    /// Why no worker can be had for now, unless there is one that will do.
+    fn unavailable_unless(
+        &self,
+        program: ProgramIndex,
+        will_do: impl Fn(WorkerId) -> bool,
+    ) -> Option<ErrorDetail> {
         let restarts = &self.programs[program].restarts;
-        let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
-        let refuse = restarts.is_refusing() && !has_worker();
+        let mut of_program = self.slots.iter().filter(|slot| slot.program == program && slot.is_ready());
+        let refuse = restarts.is_refusing() && !of_program.any(|slot| slot.worker().is_some_and(&will_do));
         refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
     }
 }

@@ -16,9 +16,8 @@ pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 /// One part in so many of the bytes that may be held counts as nearly nothing: an input or output of any size passes.
 pub const IDLE_SHARE: u64 = 16;
 
-/// So much of inputs may be held for a client however much others hold (4 KiB, and at
-/// most one part in 4,096 of the limit): who asks for little is not turned away because others do not read. It is part of
-/// what a connection or a job costs.
+/// So much of inputs may be held for a client however much others hold (4 KiB, and at most one part in 4,096 of the limit):
+/// who asks for little is not turned away because others do not read. It is part of what a connection or a job costs.
 pub const LITTLE: u64 = 4 << 10;
 
 /// What is little where so many bytes may be held in all.
@@ -41,8 +40,11 @@ pub const TINY_RUN: Duration = Duration::from_micros(50);
 /// Work of which nine runs in ten take at most this counts as short, all other as long.
 pub const LONG_RUN: Duration = Duration::from_millis(10);
 
-/// For so long after short work came, slots are kept free for more of it.
+/// For so long after short work came, began or ended, slots are kept free for more of it.
 pub const SHORT_MEMORY: Duration = Duration::from_millis(200);
+
+/// If short work found no slot for longer than that, they are kept for as long, but no longer than this.
+pub const SHORT_MEMORY_MAX: Duration = Duration::from_secs(60);
 
 /// The largest share that a client can be given, relative to those that have 1.
 pub const WEIGHT_MAX: u32 = 1000;

@@ -7,6 +7,7 @@
 //!   it ran                          blamed: tried again if it may be, or ended; its client pays for the worker
 //!   it ran, was not the reason      innocent: given back; if it must not run twice, nobody knows what it has done
 //!   it had not been started         innocent: given back, however often that happens
+//!   ... but may have begun          innocent: given back; if it must not run twice, nobody knows (`doubt.rs`)
 //!   ... and was the only one        innocent: given back; when it happens again, ever more slowly, and its client pays;
 //!                                   when it goes on like this (`probation.rs`), it ends as unavailable
 //! ```
@@ -39,7 +40,7 @@ pub(super) struct End {
 
 impl End {
     /// In one word and in a sentence.
-    fn told(&self, hang_timeout: Duration) -> (OutcomeCode, String) {
+    pub(super) fn told(&self, hang_timeout: Duration) -> (OutcomeCode, String) {
         match &self.cause {
             Some(Cause::Violation(what)) => {
                 (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})"))
@@ -95,13 +96,16 @@ impl Core {
             return self.blame_first(now, load, end, actions);
         }
         if let Some(running) = load.running {
-            self.lose_started(now, running, end, !is_job_ended, actions);
+            self.lose_started(now, running, end, !is_job_ended && !running.is_bystander, actions);
         }
         if let Some(suspended) = load.suspended {
             self.lose_started(now, suspended, end, self.sabotage.is(Bug::SuspendedBlamed), actions);
         }
-        for job in load.waiting {
-            self.give_back(now, job, was_alone, end, actions);
+        for (place, job) in load.waiting.into_iter().enumerate() {
+            match place < load.doubtful {
+                true => self.lose_in_doubt(now, job, was_alone, end, actions),
+                false => self.give_back(now, job, was_alone, end, actions),
+            }
         }
     }
 
@@ -163,13 +167,17 @@ impl Core {
     }
 
     /// A job that had not been started, and has nothing to do with the end of its worker.
-    fn give_back(&mut self, now: Mono, id: JobId, was_alone: bool, end: &End, actions: &mut Actions) {
-        let lost = end.attempt(OutcomeCode::WorkerCrashed, end.exit.to_string(), 0, Duration::ZERO, false);
-        // It never began: its client pays nothing.
-        self.charge(id, Duration::ZERO);
+    pub(super) fn give_back(
+        &mut self,
+        now: Mono,
+        id: JobId,
+        was_alone: bool,
+        end: &End,
+        actions: &mut Actions,
+    ) {
+        self.note_unstarted(id, end);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.unstarted += u32::from(was_alone);
-        remember(job, lost);
         let unstarted = job.unstarted;
         if self.sabotage.is(Bug::ReturnsLimited) && unstarted > 2 {
             let message = format!("{unstarted} workers ended before they had started it");
@@ -198,6 +206,15 @@ impl Core {
         is_over && !self.sabotage.is(Bug::HopelessTriedForEver)
     }
 
+    /// It never began, or nobody knows of it: its client pays nothing.
+    pub(super) fn note_unstarted(&mut self, id: JobId, end: &End) {
+        let lost = end.attempt(OutcomeCode::WorkerCrashed, end.exit.to_string(), 0, Duration::ZERO, false);
+        self.charge(id, Duration::ZERO);
+        if let Some(job) = self.jobs.get_mut(id) {
+            remember(job, lost);
+        }
+    }
+
     /// It may be chance that no worker lives to start a job, but each time takes a worker, which others could use. So it
     /// waits behind what came before this, or it would be the first for each new worker and nothing else would be done;
     /// and its client pays, whoever is to blame, or it would be the first client.
@@ -219,7 +236,7 @@ impl Core {
     }
 
     /// The job waits again, in its old place. What its client paid for the attempt stays paid.
-    fn try_again(&mut self, id: JobId) {
+    pub(super) fn try_again(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.charged = 0;
         }

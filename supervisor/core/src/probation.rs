@@ -156,6 +156,7 @@ mod tests {
         probation.passed(JobId(2));
         assert!(probation.is_open() && probation.failures == 0);
     }
+
     #[test]
     fn a_test_goes_on_while_another_job_fails() {
         let (config, mut rng) = (CoreConfig::default(), Rng::new(1));

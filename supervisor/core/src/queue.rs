@@ -10,9 +10,9 @@
 //! [`Kind`]. So each kind has an order of its own, and who looks for the first job that may start looks at the first one
 //! of each kind, and not at all who may not.
 //!
-//! Priorities age by themselves: a level is worth a
-//! fixed time of waiting, so each job is overtaken only by those that came less than `priority x AGEING` later, and a
-//! priority of one client is worth a fixed amount of service against the others, which it pays back. Nobody starves.
+//! Priorities age by themselves: a level is worth a fixed time of waiting, so each job is overtaken only by those that came
+//! less than `priority x AGEING` later, and a priority of one client is worth a fixed amount of service against the others,
+//! which it pays back. Nobody starves.
 
 use super::clients::{ClientId, VirtualTime};
 use super::ids::{JobId, Mono, TaskIndex};

@@ -30,18 +30,32 @@ impl Core {
         attempt: u32,
         actions: &mut Actions,
     ) {
-        let Some(slot) = self.trusted_slot_of(worker) else { return };
+        let Some(slot) = self.slot_of(worker) else { return };
+        if !self.slots[slot].is_trusted() {
+            return self.doubt_up_to(slot, id);
+        }
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id)
             || self.sabotage.is(Bug::StartedTwice);
-        let expected = self.jobs.get(id).map(|job| job.attempts + 1);
-        if !is_next || expected.is_some_and(|expected| expected != attempt) {
+        if !is_next {
+            self.doubt_up_to(slot, id);
             let message = format!("started a job out of turn (attempt {attempt})");
             return self.on_violation(now, worker, message, actions);
         }
+        let expected = self.jobs.get(id).map_or(attempt, |job| job.attempts + 1);
+        self.begin(now, slot, worker, (id, expected));
+        if attempt != expected {
+            let message = format!("started attempt {attempt} of a job, not attempt {expected}");
+            self.on_violation(now, worker, message, actions);
+        }
+    }
+
+    /// The next job of a worker has been started.
+    fn begin(&mut self, now: Mono, slot: SlotIndex, worker: WorkerId, (id, attempt): (JobId, u32)) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.ran_under = job.ran_under.and(job.promise);
         }
-        let started = self.running(now, id, attempt);
+        let mut started = self.running(now, id, attempt);
+        started.is_bystander = matches!(self.slots[slot].state, SlotState::Leaving { .. });
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
             (job.unstarted, job.late_tests) = (0, 0);
@@ -78,6 +92,7 @@ impl Core {
             asked_to_yield: false,
             suspended_at: None,
             stood_still: Duration::ZERO,
+            is_bystander: false,
         }
     }
 
@@ -85,7 +100,8 @@ impl Core {
         if self.sabotage.is(Bug::RunHasNoLimit) { Duration::MAX } else { self.config.kill_grace }
     }
 
-    /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed.
+    /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed; the lie
+    /// is of the job that it names, if that is the next one and nothing runs, for then it must have begun.
     pub(super) fn running_as_named(
         &mut self,
         now: Mono,
@@ -94,11 +110,22 @@ impl Core {
         deed: &str,
         actions: &mut Actions,
     ) -> Option<(SlotIndex, Running)> {
-        let slot = self.trusted_slot_of(worker)?;
+        let slot = self.slot_of(worker)?;
+        if !self.slots[slot].is_trusted() {
+            self.doubt_up_to(slot, id);
+            return None;
+        }
         let running = self.slots[slot].load().and_then(|load| load.running);
         let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
+            let next = self.slots[slot].load().and_then(Load::next_to_start);
+            let must_have_begun = running.is_none() && next == Some(id);
+            if must_have_begun && !self.sabotage.is(Bug::UnstartedAnswersForgotten) {
+                let attempt = self.jobs.get(id).map_or(attempt, |job| job.attempts + 1);
+                self.begin(now, slot, worker, (id, attempt));
+            }
+            self.doubt_up_to(slot, id);
             self.on_violation(now, worker, message, actions);
         }
         named.map(|running| (slot, running))
@@ -124,6 +151,7 @@ impl Core {
         };
         self.refund_worker(running.paid);
         self.learn(slot, id, run.min(running.ran(now)), output);
+        self.note_short_service(now, id);
         let output_bytes = output.unwrap_or(0);
         self.hold_output(id, output_bytes);
         let (run, charge) = (Some(run), Charge::ForTheRun);
@@ -196,7 +224,7 @@ impl Core {
         if let Some(load) = self.slot_mut(slot).load_mut()
             && is_taken_out
         {
-            load.waiting.pop_front();
+            load.pop_waiting();
         }
         self.expect_start(slot, now + self.config.start_timeout);
     }

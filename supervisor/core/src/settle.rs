@@ -10,9 +10,10 @@ use super::sabotage::Bug;
 use super::slots::{Listed, Load, Role, Slot, SlotState};
 use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
-use crate::limits::SHORT_MEMORY;
+use crate::limits::{SHORT_MEMORY, SHORT_MEMORY_MAX};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use offload_protocol::nouns::OutcomeCode;
+use std::time::Duration;
 
 /// So many jobs are held back, or let go on, in one event (`promises.rs`); the others follow at once, in others.
 pub(super) const MOVED_MAX: usize = 64;
@@ -225,7 +226,34 @@ impl Core {
 
     /// When slots that are kept for short work are lent to other work, if none comes before.
     fn lent_from(&self, program: ProgramIndex) -> Option<Mono> {
-        self.programs[program].short_came_at.map(|came_at| came_at + SHORT_MEMORY)
+        let program = &self.programs[program];
+        program
+            .short_seen_at
+            .map(|seen_at| seen_at + program.short_waited.clamp(SHORT_MEMORY, SHORT_MEMORY_MAX))
+    }
+
+    /// No short work has come for as long as a slot was kept for it: what it had to wait once counts no more.
+    fn note_lending(&mut self, now: Mono, id: JobId, slot: SlotIndex) {
+        let is_long = self.jobs.get(id).is_some_and(|job| job.expected.class == Class::Long);
+        let program = self.slots[slot].program;
+        if is_long && self.slots[slot].is_reserved && self.lent_from(program).is_some_and(|from| from <= now)
+        {
+            self.programs[program].short_waited = Duration::ZERO;
+        }
+    }
+
+    /// Short work is given out, or has ended. If there was none for long because it found no slot, slots are
+    /// kept for as long: who comes every other second would otherwise wait each time for a long job to end. So what this
+    /// costs others is no more than what it had to wait.
+    pub(super) fn note_short_service(&mut self, now: Mono, id: JobId) {
+        let Some(job) = self.jobs.get(id).filter(|job| job.expected.class == Class::Short) else { return };
+        let Some(program) = job.task.map(|task| self.registry.task(task).program) else { return };
+        let program = &mut self.programs[program];
+        let waited_since = program.short_served_at.map_or(job.waits_since, |at| at.max(job.waits_since));
+        if matches!(job.state, JobState::Queued) {
+            program.short_waited = program.short_waited.max(now - waited_since);
+        }
+        (program.short_seen_at, program.short_served_at) = (Some(now), Some(now));
     }
 
     /// When a job could borrow a slot that is kept for others.
@@ -272,6 +300,8 @@ impl Core {
 
     fn assign(&mut self, now: Mono, id: JobId, slot: SlotIndex, actions: &mut Actions) {
         self.dequeue(id);
+        self.note_lending(now, id, slot);
+        self.note_short_service(now, id);
         self.charge_expected(id);
         self.expect_output(id);
         let patience = now + self.config.start_timeout;

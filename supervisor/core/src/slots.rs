@@ -204,6 +204,8 @@ pub struct Load {
     pub suspended: Option<Running>,
     /// Given and not started, in the order in which they are to be.
     pub waiting: VecDeque<JobId>,
+    /// So many of these, the first ones, may have been begun all the same, by a worker that has to end.
+    pub doubtful: usize,
 }
 
 /// One attempt that was started.
@@ -231,6 +233,8 @@ pub struct Running {
     pub suspended_at: Option<Mono>,
     /// How long it was suspended in all.
     pub stood_still: Duration,
+    /// When it began, its worker had been told to end: that was not because of this one.
+    pub is_bystander: bool,
 }
 
 impl Running {
@@ -293,7 +297,7 @@ impl Load {
 
     /// The next job was started; the one that ran, if one did, is suspended.
     pub(super) fn start(&mut self, now: Mono, started: Running) {
-        self.waiting.pop_front();
+        self.pop_waiting();
         let before = self.running.replace(started);
         self.suspended = self.suspended.or(before.map(|running| running.suspend(now)));
     }

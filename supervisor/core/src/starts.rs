@@ -127,7 +127,7 @@ impl Core {
             false if death.was_test => others_work,
             false => death.had_jobs && others_work && self.programs[program].restarts.excuses_death(),
         };
-        if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.window {
+        if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.failed_start_window() {
             let what = match death.cause {
                 Some(Cause::Violation(what)) => format!("broke the protocol ({what})"),
                 Some(Cause::Stuck) => "did not start the job that it was given".to_owned(),

@@ -78,7 +78,7 @@ impl Core {
         if request.lane.is_some_and(|lane| lane != task.lane) {
             return Err(self.wrong_lane(index));
         }
-        self.unavailable(task.program).map_or(Ok(Some(index)), Err)
+        self.unavailable_task(index).map_or(Ok(Some(index)), Err)
     }
 
     pub(super) fn wrong_lane(&self, task: TaskIndex) -> ErrorDetail {
@@ -223,7 +223,7 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         if let (Class::Short, Some(task)) = (job.expected.class, job.task) {
             let program = self.program_of(task);
-            self.programs[program].short_came_at = Some(now);
+            self.programs[program].short_seen_at = Some(now);
         }
     }
 

@@ -270,6 +270,14 @@ impl Core {
         self.on_violation(now, worker, message, actions);
     }
 
+    /// A worker sent what cannot be read, and with it all that it may say later is lost.
+    pub(super) fn on_garbled(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
+        if let Some(&slot) = self.places.get(&worker) {
+            self.doubt_all(slot);
+        }
+        self.on_nonsense(now, worker, message, actions);
+    }
+
     /// A process does not go although it was killed: it hangs in the kernel, on a dead file system for example. Its
     /// jobs are lost, since it will never do anything again, and its place is filled, unless too many hang already.
     pub(super) fn give_up(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {

@@ -112,10 +112,9 @@ impl Hub {
         }
     }
 
-    /// How many processes there may be at a time: a place for each, and those that hang in the kernel.
+    /// How many processes there may be at a time, those among them that a smaller configuration has still to end.
     pub(crate) fn processes_max(&self) -> usize {
-        let config = self.core.config();
-        self.core.slots().len().max(config.workers + config.spares) + HANGING_MAX
+        self.core.config().processes_max().max(self.core.slots().len() + HANGING_MAX)
     }
 
     /// Whether a worker has the privilege to look into any process, this one too.

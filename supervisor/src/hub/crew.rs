@@ -10,7 +10,7 @@ use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
 use offload_protocol::nouns::{ContentType, TaskOffer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,10 @@ pub(super) struct Member {
     pub(super) silent_looks: u32,
     /// What it had given up when it said hello.
     pub(super) confinement: Option<Confinement>,
+    /// It was sent a signal to end: nothing is sent to it any more.
+    pub(super) is_condemned: bool,
+    /// Its jobs of which not one byte is written to it, each with the count of written bytes that it is beyond.
+    pub(super) unwritten: VecDeque<(JobId, u64)>,
 }
 
 impl Crew {
@@ -98,6 +102,11 @@ impl Crew {
         for (worker, member) in &mut self.members {
             member.silent_looks = if silent.contains(worker) { member.silent_looks + 1 } else { 0 };
         }
+    }
+
+    /// Whether it was given this job, and cannot know of it.
+    pub(super) fn has_not_seen(&self, worker: WorkerId, job: JobId) -> bool {
+        self.members.get(&worker).is_some_and(|member| member.has_not_seen(job))
     }
 
     pub(super) fn cpu_time(&self) -> Duration {
@@ -177,7 +186,7 @@ impl Hub {
             }
             Ok(Received::WouldBlock) => return false,
             Ok(Received::Closed) => Event::Closed { worker },
-            Err(error) => Event::Violation { worker, message: error.to_string() },
+            Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
         member.is_deaf = true;
         rest(&self.handle, member.link);
@@ -264,7 +273,7 @@ impl Hub {
         let Some(member) = self.crew.get_mut(worker) else { return };
         member.is_marked = false;
         let before = member.process.unsent();
-        let flushed = member.process.flush();
+        let flushed = member.flush();
         if member.process.unsent() != before {
             member.progress_at = Instant::now();
         }
@@ -308,6 +317,8 @@ impl Member {
             progress_at: Instant::now(),
             silent_looks: 0,
             confinement: None,
+            is_condemned: false,
+            unwritten: VecDeque::new(),
         }
     }
 

@@ -102,7 +102,8 @@ impl Hub {
             }
             let seconds = WORKER_STALL_TIMEOUT.as_secs();
             let message = format!("it stopped in the middle of a message for {seconds} s");
-            self.tell(Event::Violation { worker, message });
+            // What it says from now on would be part of that message.
+            self.tell(Event::Garbled { worker, message });
         }
     }
 

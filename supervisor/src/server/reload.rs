@@ -11,7 +11,7 @@
 //! So however often it is asked for, one reading and one replacing are under way, and at most one of each waits. Whoever
 //! asks is answered by a reading that began after they asked.
 
-use super::{Front, processes_max};
+use super::Front;
 use crate::pool::PoolConfig;
 use crate::workers::Program;
 use offload_core::config::CoreConfig;
@@ -134,7 +134,7 @@ impl Front {
     fn check(&self, config: &PoolConfig) -> Result<CoreConfig, String> {
         let core = config.core();
         core.validate()?;
-        self.descriptors.check(processes_max(&core))?;
+        self.descriptors.check(core.processes_max())?;
         let (is, was) = (config.programs.len(), self.programs.len());
         if is != was {
             return Err(format!("there were {was} worker programs and would be {is}: that needs a restart"));

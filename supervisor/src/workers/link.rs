@@ -72,13 +72,15 @@ pub(super) struct Link {
     socket: Arc<UnixStream>,
     decoder: FrameDecoder,
     outbox: Outbox,
+    written: u64,
 }
 
 impl Link {
     /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
         socket.set_nonblocking(true)?;
-        Ok(Link { socket: Arc::new(socket), decoder: FrameDecoder::new(payload_max), outbox: Outbox::new() })
+        let (socket, decoder) = (Arc::new(socket), FrameDecoder::new(payload_max));
+        Ok(Link { socket, decoder, outbox: Outbox::new(), written: 0 })
     }
 
     pub(super) fn socket(&self) -> Arc<UnixStream> {
@@ -93,6 +95,14 @@ impl Link {
         self.outbox.len()
     }
 
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(super) fn discard_unsent(&mut self) {
+        self.outbox = Outbox::new();
+    }
+
     pub(super) fn flush(&mut self) -> io::Result<Flushed> {
         let mut budget = FLUSH_MAX;
         while !self.outbox.is_empty() {
@@ -104,6 +114,7 @@ impl Link {
             match retry_on_intr(|| rustix::net::send(&self.socket, piece, SendFlags::NOSIGNAL)) {
                 Ok(count) => {
                     self.outbox.written(count);
+                    self.written += count as u64;
                     budget -= count;
                 }
                 Err(Errno::WOULDBLOCK) => return Ok(Flushed::Blocked),

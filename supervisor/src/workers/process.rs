@@ -222,6 +222,16 @@ impl Process {
         self.link.flush()
     }
 
+    /// Throws away what was sent and is not written; nothing can be sent after it.
+    pub fn discard_unsent(&mut self) {
+        self.link.discard_unsent();
+    }
+
+    /// Bytes written to it in all.
+    pub fn written(&self) -> u64 {
+        self.link.written()
+    }
+
     /// Bytes sent but not written yet.
     pub fn unsent(&self) -> usize {
         self.link.unsent()

@@ -41,7 +41,7 @@ pub(super) struct JobBook {
     accepted_at: Mono,
     /// Starts that the core was told of by workers that it trusts.
     pub(super) starts: u32,
-    /// Starts that really happened, but for those by workers that break rules.
+    /// Starts that really happened, whatever the core was told of them.
     executions: u32,
     /// Runs that were really done.
     runs: Vec<(WorkerId, u32, Ran)>,
@@ -71,6 +71,8 @@ pub(super) struct JobBook {
     pub(super) yields: u32,
     /// The numbers of the attempts whose workers ended while it ran there, was not suspended, and was the reason.
     blamed: BTreeSet<u32>,
+    /// When it was started there, its worker had been told to end.
+    pub(super) is_bystander: bool,
     /// A worker that breaks rules had it: what was said of it since is not known to be true.
     pub(super) is_doubtful: bool,
     outcome: Option<OutcomeCode>,
@@ -119,9 +121,10 @@ impl JobBook {
     /// Its worker has ended, which had this many jobs.
     pub(super) fn lose(&mut self, jobs: usize, is_because_of_another: bool) {
         let has_started = self.running_since.is_some();
-        let is_innocent = self.suspended_since.is_some() || is_because_of_another;
+        let is_innocent = self.suspended_since.is_some() || is_because_of_another || self.is_bystander;
         self.blamed.extend((has_started && !is_innocent).then_some(self.starts));
-        self.innocent_losses += u32::from(has_started && is_innocent);
+        // What a worker has begun that breaks rules is not known.
+        self.innocent_losses += u32::from((has_started && is_innocent) || self.is_doubtful);
         self.unstarted += u32::from(!has_started && jobs == 1);
         self.is_suspect = true;
         self.stop_running();
@@ -155,7 +158,7 @@ impl JobBook {
 
     /// Its attempt is over, and it is not.
     pub(super) fn stop_running(&mut self) {
-        self.holder = None;
+        (self.holder, self.is_bystander) = (None, false);
         (self.running_since, self.suspended_since) = (None, None);
     }
 }
@@ -165,13 +168,8 @@ impl Oracle {
     ///
     /// # Errors
     /// If it was begun more often than it may be.
-    pub(crate) fn really_started(
-        &mut self,
-        job: JobId,
-        is_idempotent: bool,
-        is_liar: bool,
-    ) -> Result<(), Failure> {
-        let Some(book) = self.jobs.get_mut(&job).filter(|_| !is_liar) else { return Ok(()) };
+    pub(crate) fn really_started(&mut self, job: JobId, is_idempotent: bool) -> Result<(), Failure> {
+        let Some(book) = self.jobs.get_mut(&job) else { return Ok(()) };
         let goes_on = std::mem::take(&mut book.goes_on);
         demand(!book.ran_once || book.asked.is_some() || goes_on, "O3", || {
             format!("{job} is run again, and was run by a process that does not allow that")
@@ -180,7 +178,7 @@ impl Oracle {
         book.executions += 1;
         // One that may be tried again may also be lost because of others.
         let most = book.asked.unwrap_or(book.unasked).clamp(1, ATTEMPTS_MAX);
-        let allowed = most + book.yields + book.innocent_losses;
+        let allowed = most + book.yields + if most > 1 { book.innocent_losses } else { 0 };
         demand(book.executions <= allowed, "O3", || {
             format!("{job} was run {} times, {allowed} are allowed", book.executions)
         })
@@ -270,6 +268,7 @@ impl Oracle {
             heard_at: now,
             yields: 0,
             blamed: BTreeSet::new(),
+            is_bystander: false,
             is_doubtful: false,
             outcome: None,
         }
@@ -401,7 +400,7 @@ impl Oracle {
     /// suspended is innocent. So it is told of each attempt that was lost, whatever the outcome.
     fn judge_lost(&self, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
         let holder = book.holder.and_then(|worker| self.workers.get(&worker));
-        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job);
+        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job) || book.is_bystander;
         let is_guilty = |attempt: u32| match book.running_since.is_some() && attempt == book.starts {
             true => book.suspended_since.is_none() && !is_for_another,
             false => book.blamed.contains(&attempt),
@@ -429,7 +428,8 @@ impl Oracle {
         let is_free = book.holder.is_none() || is_its_exit;
         let holder = book.holder.and_then(|worker| self.workers.get(&worker));
         let was_lost = book.is_doubtful || book.running_since.is_some();
-        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job);
+        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job) || book.is_bystander;
+        let may_have_begun = holder.is_some_and(|holder| holder.may_have_begun(id));
         match (ended.outcome, event) {
             (OutcomeCode::Ok, Event::Finished { worker, job, attempt, .. }) => {
                 *job == id && has_run(*worker, *attempt, Ran::Well)
@@ -466,7 +466,8 @@ impl Oracle {
             }
             (OutcomeCode::Indeterminate, _) => {
                 let is_last = book.allowed() == 1 || book.is_doubtful;
-                is_its_exit && was_lost && is_last && is_for_another
+                let was_lost_so = was_lost && is_last && is_for_another;
+                is_its_exit && (was_lost_so || may_have_begun)
             }
             (OutcomeCode::Unavailable, _) => {
                 let no_worker = self.programs.iter().any(|program| program.may_refuse(self.least_restarts));

@@ -25,6 +25,7 @@
 //! |     | ran, and not those that were suspended, whatever the outcome; after a death its jobs are with no others |
 
 mod compare;
+mod doubt;
 mod jobs;
 mod memory;
 mod orders;

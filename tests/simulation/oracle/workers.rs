@@ -6,7 +6,7 @@ use offload_core::event::Event;
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
 use offload_protocol::nouns::OutcomeCode;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One living process.
 #[derive(Clone, Debug)]
@@ -24,6 +24,10 @@ pub(super) struct WorkerBook {
     pub(super) was_stopped: bool,
     /// It has said what no honest worker says.
     pub(super) is_liar: bool,
+    /// ... and what cannot be read: what it says from now on is lost.
+    pub(super) is_garbled: bool,
+    /// Jobs of whose runs it spoke when it had lied, or lied of, and those that were to come before them.
+    pub(super) doubtful: BTreeSet<JobId>,
     /// It was ended because it did not say hello.
     pub(super) is_silent: bool,
     /// The job, not wanted any more, of which it said that this was another attempt: nobody cares.
@@ -44,7 +48,7 @@ pub(super) struct WorkerBook {
     /// What it offers, and whether it promised that it may be run twice.
     pub(super) offers: BTreeMap<String, bool>,
     /// It was ended because it lied.
-    is_punished: bool,
+    pub(super) is_punished: bool,
     jobs_done: u64,
     /// The job that it was asked to give back.
     pub(super) wanted_back: Option<JobId>,
@@ -63,6 +67,8 @@ impl WorkerBook {
             is_stopped: false,
             was_stopped: false,
             is_liar: false,
+            is_garbled: false,
+            doubtful: BTreeSet::new(),
             is_silent: false,
             unnoticed_lie: None,
             given: VecDeque::new(),
@@ -146,6 +152,7 @@ pub(super) enum Duty {
 impl Oracle {
     /// Takes note of an event.
     pub(super) fn take_note(&mut self, now: Mono, event: &Event, is_honest: bool) -> Duty {
+        self.note_doubt(event, is_honest);
         match event {
             Event::Submit { ticket, request } => self.asked = Some((*ticket, request.clone())),
             Event::Refused => self.rejected += 1,
@@ -175,8 +182,12 @@ impl Oracle {
                 return self.ran(now, *worker, *job, is_honest, code);
             }
             Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
-            Event::Violation { worker, .. } if self.sends_nonsense_at_its_end(*worker) => {}
-            Event::Violation { worker, .. } | Event::Unfit { worker, .. } => return self.lied(*worker),
+            Event::Violation { worker, .. } | Event::Garbled { worker, .. }
+                if self.sends_nonsense_at_its_end(*worker) => {}
+            Event::Violation { worker, .. } | Event::Garbled { worker, .. } | Event::Unfit { worker, .. } => {
+                return self.lied(*worker);
+            }
+            Event::Unsent { worker, jobs } => self.unsent(*worker, jobs),
             Event::Closed { worker } => {
                 if let Some(book) = self.workers.get_mut(worker) {
                     book.is_leaving = true;
@@ -305,6 +316,7 @@ impl Oracle {
                 self.programs[book.program].unstarted_at = None;
             }
             job.start(now, book.promises(&job.task));
+            job.is_bystander = book.is_leaving;
         }
         Duty::Nothing
     }
@@ -368,30 +380,6 @@ impl Oracle {
         self.lied(worker)
     }
 
-    /// What is no message says nothing that could be false: where a worker is ended for one job already, all that is known
-    /// of the others stays known.
-    fn sends_nonsense_at_its_end(&mut self, worker: WorkerId) -> bool {
-        let book = self.workers.get_mut(&worker).filter(|book| book.is_ended_for_a_job && book.is_leaving);
-        book.map(|book| book.is_liar = true).is_some()
-    }
-
-    /// A worker has said what no honest one says: from now on its jobs are in doubt, and it must go unless it goes.
-    fn lied(&mut self, worker: WorkerId) -> Duty {
-        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
-        book.is_liar = true;
-        if book.hello_at.is_none() {
-            self.programs[book.program].may_be_broken = true;
-        }
-        for job in &book.given {
-            self.jobs.entry(*job).and_modify(|job| job.is_doubtful = true);
-        }
-        if book.is_leaving {
-            return Duty::Nothing;
-        }
-        book.is_punished = true;
-        Duty::Punish(worker)
-    }
-
     fn died(&mut self, now: Mono, worker: WorkerId, is_fatal: bool, is_killed: bool) -> Duty {
         let Some(book) = self.workers.get(&worker) else { return Duty::Nothing };
         let (program, version) = (book.program, book.version);
@@ -399,7 +387,8 @@ impl Oracle {
         let may_be_no_worker = book.is_silent && self.silence_may_be_final;
         self.programs[program].fail(now, is_start && (is_fatal || book.is_liar || may_be_no_worker));
         // One that breaks a rule right after its hello is as bad as one that never said it.
-        let is_young = book.hello_at.is_some_and(|hello| now - hello < self.least_window);
+        let window = self.least_window.max(self.least_backoff.0);
+        let is_young = book.hello_at.is_some_and(|hello| now - hello < window);
         let is_of_no_use = book.is_punished && is_young && book.jobs_done == 0 && book.given.is_empty();
         let is_on_trial = self.reloads.is_on_trial(program, version);
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
@@ -463,7 +452,8 @@ impl Oracle {
             let Some(job) = self.jobs.get_mut(id) else { continue };
             let Some(holder) = job.holder.filter(|worker| self.gone.contains(worker)) else { continue };
             let Some(worker) = self.workers.get(&holder) else { continue };
-            if job.running_since.is_some() && !worker.is_ended_for_a_job && job.suspended_since.is_none() {
+            let is_innocent = worker.is_ended_for_a_job || job.is_bystander || job.suspended_since.is_some();
+            if job.running_since.is_some() && !is_innocent {
                 self.shares.cost_a_worker(&job.client, job.ran(now));
             }
             let (program, unstarted) = (worker.program, job.unstarted);

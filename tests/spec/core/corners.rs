@@ -33,6 +33,22 @@ fn jobs_follow_their_task_when_an_earlier_program_takes_it_over() {
     assert_eq!((pool.outcome(queued), pool.outcome(running)), (Some(Ok), None));
 }
 
+/// Of two workers one lacks a task, the other one ends, and no more can be started: who asks for that task is told so, as those
+/// are who asked before.
+#[test]
+fn a_job_that_only_a_worker_could_do_which_cannot_be_started_is_refused() {
+    let mut pool = waiting(2, 1);
+    let [lacking, full] = [WorkerId(1), WorkerId(2)];
+    pool.event(Event::Hello { worker: lacking, tasks: vec![TaskOffer::new("other")] });
+    pool.event(Event::Hello { worker: full, tasks: offers() });
+    pool.exit(full, Exit::Code(1));
+    pool.wait(Duration::from_secs(10));
+    pool.exit(WorkerId(3), Exit::Code(64));
+    assert_eq!(pool.refusal("sum").code, Unavailable);
+    let other = pool.submit("other");
+    assert_eq!(pool.worker_with(other), Some(lacking));
+}
+
 #[test]
 fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_it() {
     let mut pool = waiting(1, 1);
@@ -46,15 +62,21 @@ fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_i
     assert_eq!(pool.outcome(job), Some(UnknownTask));
 }
 
-/// A worker has three jobs; the second is cancelled, then the first takes too long. What it says on its way out still counts, or the
-/// third would be given to another worker although it was started.
-#[test]
-fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
+/// A pool of one worker that has shown that `charge` is tiny, so that it is given several, and that goes only if it is killed.
+fn one_worker_with_tiny_work() -> PoolUnderTest {
     let mut pool = PoolUnderTest::slots(1);
     pool.workers_ignore_term();
     let warm_up = pool.submit("charge");
     pool.start(warm_up);
     pool.finish_after(warm_up, Duration::from_micros(3));
+    pool
+}
+
+/// A worker has three jobs; the second is cancelled, then the first takes too long. What it says on its way out still counts,
+/// or the third would be given to another worker although it was started.
+#[test]
+fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
+    let mut pool = one_worker_with_tiny_work();
     let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
     let [second, third] = [0; 2].map(|_| pool.submit("charge"));
     let worker = pool.start(first);
@@ -70,11 +92,7 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
 
 #[test]
 fn who_loses_a_run_because_of_another_job_does_not_pay_for_it_even_if_the_job_ends_so() {
-    let mut pool = PoolUnderTest::slots(1);
-    pool.workers_ignore_term();
-    let warm_up = pool.submit("charge");
-    pool.start(warm_up);
-    pool.finish_after(warm_up, Duration::from_micros(3));
+    let mut pool = one_worker_with_tiny_work();
     let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
     let by = |request: &mut JobRequest| request.client = "innocent".to_owned();
     let [second, _] = [0; 2].map(|_| pool.submit_with("charge", by));

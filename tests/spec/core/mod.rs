@@ -3,6 +3,7 @@
 mod abandoned;
 mod blame;
 mod corners;
+mod doubt;
 mod limits;
 mod promises;
 mod renewal;

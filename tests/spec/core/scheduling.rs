@@ -6,6 +6,7 @@ use offload_core::event::{Event, JobRequest, Key};
 use offload_core::ids::{JobId, Ticket};
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode::*;
+use offload_protocol::nouns::Usage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,6 +217,84 @@ fn a_slot_that_is_kept_for_short_work_is_lent_when_none_comes() {
     assert_eq!(given(&pool).len(), 1);
     pool.wait(Duration::from_millis(200));
     assert_eq!(given(&pool), long[..2]);
+}
+
+/// A job that has run for so long by now is done.
+fn end(pool: &mut PoolUnderTest, job: JobId, run: Duration) {
+    let worker = pool.worker_with(job).expect("it has a worker");
+    pool.workers.get_mut(&worker).expect("it lives").given.retain(|(given, _)| *given != job);
+    let usage = Usage::default();
+    pool.event(Event::Finished { worker, job, attempt: 1, run, usage, output_bytes: 1 });
+}
+
+/// Long work was there first, and has all slots; then short work comes, each time so long after the last was done.
+fn waits_of_short_work_behind_long(pause: Duration) -> Vec<Duration> {
+    let mut pool = slots(2, |_| ());
+    let long_run = Duration::from_secs(6);
+    teach(&mut pool, MS, long_run);
+    pool.wait(Duration::from_secs(1));
+    let long: Vec<JobId> = (0..20).map(|_| submit_as(&mut pool, "hog", "charge")).collect();
+    let mut ends: BTreeMap<JobId, Duration> = BTreeMap::new();
+    let mut clock = Duration::ZERO;
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let short = submit_as(&mut pool, "polite", "sum");
+        let mut waited = Duration::ZERO;
+        loop {
+            for job in given(&pool).into_iter().filter(|job| long.contains(job)) {
+                ends.entry(job).or_insert_with(|| {
+                    pool.start(job);
+                    clock + long_run
+                });
+            }
+            if given(&pool).contains(&short) {
+                break;
+            }
+            pool.wait(MS * 10);
+            (clock, waited) = (clock + MS * 10, waited + MS * 10);
+            for job in given(&pool).into_iter().filter(|job| ends.get(job).is_some_and(|end| *end <= clock)) {
+                end(&mut pool, job, long_run);
+            }
+        }
+        pool.start(short);
+        pool.finish_after(short, Duration::from_micros(100));
+        waits.push(waited);
+        pool.wait(pause);
+        clock += pause;
+    }
+    waits
+}
+
+#[test]
+fn short_work_that_comes_after_long_work_waits_once_and_then_finds_a_slot() {
+    for pause in [50 * MS, 150 * MS, Duration::from_secs(1), Duration::from_secs(4)] {
+        let waits = waits_of_short_work_behind_long(pause);
+        let waited = waits.iter().filter(|wait| **wait > MS * 20).count();
+        assert!(waited <= 2, "every {pause:?}: {waits:?}");
+        assert!(waits[2..].iter().all(Duration::is_zero), "every {pause:?}: {waits:?}");
+    }
+}
+
+#[test]
+fn a_slot_is_kept_no_longer_than_short_work_had_to_wait() {
+    let mut pool = slots(2, |_| ());
+    teach(&mut pool, MS, Duration::from_secs(6));
+    pool.wait(Duration::from_secs(1));
+    let long: Vec<JobId> = (0..8).map(|_| submit_as(&mut pool, "hog", "charge")).collect();
+    for job in &long[..2] {
+        pool.start(*job);
+    }
+    let short = pool.submit_with("sum", |request| request.client = "polite".to_owned());
+    pool.wait(Duration::from_secs(6));
+    for job in &long[..2] {
+        end(&mut pool, *job, Duration::from_secs(6));
+    }
+    pool.run(short);
+    assert_eq!(given(&pool).len(), 1, "one is kept");
+    pool.wait(Duration::from_millis(5900));
+    assert_eq!(given(&pool).len(), 1, "one is kept for as long as short work waited");
+    pool.wait(Duration::from_millis(200));
+    assert_eq!(given(&pool).len(), 2);
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub(crate) static TABLE: &[Key] = &[
         "drain-timeout",
         Time(0..=ANY),
         field!(pool.core.drain_timeout),
-        "Time that jobs have to finish after SIGTERM or SIGINT",
+        "Time that jobs have to finish after SIGTERM, SIGINT or another signal to end",
     ),
     key(
         "supervisor.max_jobs",
@@ -247,7 +247,7 @@ pub(crate) static TABLE: &[Key] = &[
         "max-kept-bytes",
         Bytes(2 * PROMISE_BYTES..=ANY),
         field!(pool.core.max_kept_bytes),
-        "Maximum bytes of kept results and keys, half of it for one client",
+        "Maximum bytes of kept results and keys; one client gets as much of it as it leaves free",
     ),
     key(
         "clients",

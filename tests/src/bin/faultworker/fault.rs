@@ -69,7 +69,7 @@ impl Fault {
 }
 
 /// The kernel lets only one of several that ask at the same time be the first.
-fn is_first_at(mark: &Path) -> bool {
+pub(crate) fn is_first_at(mark: &Path) -> bool {
     File::options().write(true).create_new(true).open(mark).is_ok()
 }
 

@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tests::canary;
+use tests::canary::{self, BEGUN, BEGUN_TWICE};
 use wire::{Job, Told, Wire};
 
 /// What it offers: name, and whether it is idempotent.
@@ -181,6 +181,7 @@ impl Worker {
         // Before the word is out: SIGTERM may come right after it.
         let terminated = term.map(|_| acts::terminated());
         wire::send(&wire::started(job.id, job.attempt));
+        self.leave_word_of(job);
         let answer = ordinary_answer(job);
         if let Some(flag) = terminated {
             acts::wait_for_term(&flag);
@@ -188,6 +189,21 @@ impl Worker {
         let Some(fault) = run.or(term) else { return answer };
         let whole = framed(job, &answer);
         self.commit_and_survive(fault, job, &whole).unwrap_or(answer)
+    }
+
+    /// What must not be run twice leaves word that it has begun, and again if it was before.
+    fn leave_word_of(&self, job: &Job) {
+        let is_of_this_name = |(name, is_idempotent): &&(&str, bool)| *name == job.task && !is_idempotent;
+        if !TASKS.iter().any(|task| is_of_this_name(&task)) {
+            return;
+        }
+        let [begun, twice] = [BEGUN, BEGUN_TWICE].map(|name| self.mark(&format!("{name}-{}", job.id)));
+        if let (Some(begun), Some(twice)) = (begun, twice)
+            && !fault::is_first_at(&begun)
+        {
+            // Whether a third one was before us does not matter.
+            let _ = fault::is_first_at(&twice);
+        }
     }
 
     /// Sends the answer, or whatever was ordered instead.

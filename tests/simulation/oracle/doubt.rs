@@ -1,0 +1,73 @@
+//! What is known of a worker that has broken a rule, and of the jobs that it had.
+
+use super::Oracle;
+use super::jobs::JobBook;
+use super::workers::{Duty, WorkerBook};
+use offload_core::event::Event;
+use offload_core::ids::{JobId, WorkerId};
+
+impl WorkerBook {
+    /// Whether it may have begun this job, which it was given.
+    pub(super) fn may_have_begun(&self, id: JobId) -> bool {
+        self.is_garbled || self.doubtful.contains(&id)
+    }
+}
+
+impl Oracle {
+    pub(super) fn note_doubt(&mut self, event: &Event, is_honest: bool) {
+        match event {
+            Event::Garbled { worker, .. } => {
+                self.workers.entry(*worker).and_modify(|book| book.is_garbled = true);
+            }
+            Event::Started { worker, job, .. }
+            | Event::Finished { worker, job, .. }
+            | Event::Skipped { worker, job }
+            | Event::Failed { worker, job, .. }
+            | Event::Progress { worker, job, .. }
+            | Event::Checkpoint { worker, job, .. }
+            | Event::Yielded { worker, job, .. } => {
+                if let Some(book) = self.workers.get_mut(worker)
+                    && (book.is_liar || !is_honest)
+                {
+                    let place = book.given.iter().position(|given| given == job);
+                    book.doubtful.extend(book.given.iter().take(place.map_or(0, |place| place + 1)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Not one byte of these was written to this worker, which is on its way out: it does not have them.
+    pub(super) fn unsent(&mut self, worker: WorkerId, jobs: &[JobId]) {
+        let Some(book) = self.workers.get_mut(&worker) else { return };
+        for id in jobs {
+            book.given.retain(|given| given != id);
+            let job = self.jobs.get_mut(id).filter(|job| job.holder == Some(worker));
+            job.into_iter().for_each(JobBook::stop_running);
+        }
+    }
+
+    /// What is no message says nothing that could be false: where a worker is ended for one job already, all that is known
+    /// of the others stays known.
+    pub(super) fn sends_nonsense_at_its_end(&mut self, worker: WorkerId) -> bool {
+        let book = self.workers.get_mut(&worker).filter(|book| book.is_ended_for_a_job && book.is_leaving);
+        book.map(|book| book.is_liar = true).is_some()
+    }
+
+    /// A worker has said what no honest one says: from now on its jobs are in doubt, and it must go unless it goes.
+    pub(super) fn lied(&mut self, worker: WorkerId) -> Duty {
+        let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
+        book.is_liar = true;
+        if book.hello_at.is_none() {
+            self.programs[book.program].may_be_broken = true;
+        }
+        for job in &book.given {
+            self.jobs.entry(*job).and_modify(|job| job.is_doubtful = true);
+        }
+        if book.is_leaving {
+            return Duty::Nothing;
+        }
+        book.is_punished = true;
+        Duty::Punish(worker)
+    }
+}
