@@ -5,7 +5,7 @@ use super::file::parse_file;
 use super::key::{ANY, Kind, SOCKET_PATH_MAX};
 use super::table::FILE_TABLES;
 use super::*;
-use clap::{Args, Command, CommandFactory, FromArgMatches};
+use clap::{Args, Command, FromArgMatches};
 use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE, PAYLOAD_MAX_VARIABLE};
 use offload_supervisor::workers::orphans::GENERATION_VARIABLE;
 use offload_worker::confine;
@@ -22,14 +22,18 @@ fn environment(name: &str, value: &str) -> Result<Layer, String> {
     read_environment(variable).map_err(|error| error.to_string())
 }
 
-fn flags(words: &[&str]) -> Result<Layer, String> {
+/// The flags of all settings, as `serve` has them.
+fn all_flags() -> Command {
     let command = Command::new("offload").no_binary_name(true);
     let command = KeyFlags::<Everywhere>::augment_args(command);
     let command = KeyFlags::<NumberOfWorkers>::augment_args(command);
     let command = KeyFlags::<Programs>::augment_args(command);
     let command = KeyFlags::<Queue>::augment_args(command);
-    let command = KeyFlags::<Supervision>::augment_args(command);
-    let matches = command.try_get_matches_from(words).map_err(|error| error.to_string())?;
+    KeyFlags::<Supervision>::augment_args(command)
+}
+
+fn flags(words: &[&str]) -> Result<Layer, String> {
+    let matches = all_flags().try_get_matches_from(words).map_err(|error| error.to_string())?;
     fn said<C: super::arguments::Choice>(matches: &clap::ArgMatches) -> Layer {
         KeyFlags::<C>::from_arg_matches(matches).unwrap().layer()
     }
@@ -146,16 +150,13 @@ fn each_field_takes_both_bounds_of_its_key_and_the_core_takes_them_too() {
 
 #[test]
 fn each_key_is_in_the_help_in_config_show_and_in_the_reference() {
-    let mut serve = crate::CommandLine::command();
-    serve.build();
-    let serve = serve.find_subcommand_mut("serve").unwrap();
-    let help = serve.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = all_flags().render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     let (reference, document) = (reference(), reference_json());
     let default = resolve(&[]).unwrap();
     for key in TABLE {
         let [flag, variable] = [format!("--{}", key.flag), key.variable()];
         for part in [&flag, &variable, key.about, &key.default()] {
-            assert!(help.contains(part), "the help of serve lacks {part}");
+            assert!(help.contains(part), "the help lacks {part}");
         }
         assert_eq!(shown(&default, key).1, Origin::Default);
         let explained =
