@@ -143,7 +143,8 @@ fn workers_of_a_run_that_is_killed_end_too() {
 fn who_awaits_a_job_of_a_pool_that_is_dropped_is_told_so() {
     let mut event_loop = EventLoop::new().unwrap();
     let words = vec![offload().to_str().unwrap().to_owned(), "worker".to_owned()];
-    let config = PoolConfig { workers: 1, log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    let mut config = PoolConfig { log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    config.core.workers = 1;
     let pool = ComputePool::start(config, &event_loop).unwrap();
     let told = Rc::new(RefCell::new(Vec::new()));
     for task in ["sleep", "echo"] {

@@ -80,9 +80,9 @@ impl Map {
     fn embedded(&self, settings: &Settings, globals: &Globals) -> Ended {
         let config = self.pool.embedded(settings, globals);
         let limits = Limits {
-            jobs: WINDOW.min(config.max_jobs as u64),
-            bytes: config.max_bytes,
-            payload: config.max_payload as u64,
+            jobs: WINDOW.min(config.core.max_jobs as u64),
+            bytes: config.core.max_bytes,
+            payload: config.core.max_payload,
             failures: self.max_failures,
         };
         let summary = work(config, self.job.options(), self.work(limits, globals)?)?;
