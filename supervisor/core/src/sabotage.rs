@@ -72,8 +72,6 @@ bugs! {
     LiarsBeginNothing,
     /// A job that may have begun, and must not run again, is run again.
     DoubtIgnored,
-    /// An answer to a job of which nobody said that it was started says nothing of that job.
-    UnstartedAnswersForgotten,
     /// A job that must not run again, and was lost because of another, is blamed.
     InnocentBlamed,
     /// What ran out of time is not among the attempts that a job has lost.

@@ -13,13 +13,11 @@ use crate::workers::{Answer, Launcher, Process, Program, SpawnError, Wanted};
 use offload_core::event::Event;
 use offload_core::ids::{ProgramIndex, SlotIndex, Version, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError};
+use offload_protocol::limits::CORE_VARIABLE;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The variable in which a worker finds the core that it is to bind itself to.
-const AFFINITY_VARIABLE: &str = "OFFLOAD_AFFINITY";
 
 /// See the module's documentation.
 pub(super) struct Launches {
@@ -75,7 +73,7 @@ impl Launches {
         let program = self.programs.get(program, version);
         let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
         let program = match core {
-            Some(core) => program.clone().with_variable(AFFINITY_VARIABLE, &core.to_string()),
+            Some(core) => program.clone().with_variable(CORE_VARIABLE, &core.to_string()),
             None => program.clone(),
         };
         let name = program.name().to_owned();

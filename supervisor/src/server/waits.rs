@@ -41,8 +41,6 @@ pub(super) struct Ticket {
     pub(super) number: u64,
     /// Whether it counts: there is one that does not for each job, that of whoever submitted it.
     pub(super) counts: bool,
-    /// Whether the output has been collected when this is answered.
-    pub(super) collects: bool,
 }
 
 impl Waits {
@@ -95,10 +93,7 @@ impl Front {
         let tickets = client.waits.take(job);
         self.waits.counted -= tickets.iter().filter(|ticket| ticket.counts).count();
         for ticket in tickets {
-            match ticket.collects {
-                true => self.deliver_to_collector(id, ticket.number, job, finished.clone()),
-                false => self.deliver(id, ticket.number, finished.clone()),
-            }
+            self.deliver_to_collector(id, ticket.number, job, finished.clone());
         }
     }
 
@@ -110,7 +105,7 @@ impl Front {
         };
         let listens = self.may_wait(id, job).and_then(|()| self.service.wait(job, self.listener_for(id)));
         match listens {
-            Ok(()) => self.add_ticket(id, job, Ticket { number: ticket, counts: true, collects: true }),
+            Ok(()) => self.add_ticket(id, job, Ticket { number: ticket, counts: true }),
             Err(error) => self.refuse(id, ticket, &error),
         }
     }
@@ -132,7 +127,7 @@ impl Front {
             }
             return Err(error);
         }
-        self.add_ticket(id, job, Ticket { number, counts: is_known, collects: false });
+        self.add_ticket(id, job, Ticket { number, counts: is_known });
         Ok(())
     }
 
