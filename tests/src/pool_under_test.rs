@@ -240,9 +240,9 @@ impl PoolUnderTest {
     ///
     /// # Panics
     /// If an invariant is broken.
-    pub fn try_submit(&mut self, request: JobRequest) -> Option<JobId> {
+    pub fn try_submit(&mut self, request: &JobRequest) -> Option<JobId> {
         let mut actions = Actions::new();
-        let verdict = self.core.submit(self.now, &request, &mut actions);
+        let verdict = self.core.submit(self.now, request, &mut actions);
         self.check_and_act(&format!("{request:?}"), actions);
         self.work_off();
         verdict.map(|accepted| accepted.job).map_err(|error| self.rejected.push(error)).ok()
@@ -263,7 +263,7 @@ impl PoolUnderTest {
     pub fn submit_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> JobId {
         let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
         change(&mut request);
-        self.try_submit(request).unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last()))
+        self.try_submit(&request).unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last()))
     }
 
     /// Why a job with default options is refused.
@@ -278,7 +278,7 @@ impl PoolUnderTest {
     pub fn accepts(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> bool {
         let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
         change(&mut request);
-        self.try_submit(request).is_some()
+        self.try_submit(&request).is_some()
     }
 
     /// Why a job with other options is refused.
@@ -288,7 +288,7 @@ impl PoolUnderTest {
     pub fn refusal_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> ErrorDetail {
         let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
         change(&mut request);
-        assert_eq!(self.try_submit(request), None, "it was accepted");
+        assert_eq!(self.try_submit(&request), None, "it was accepted");
         self.rejected.last().expect("an answer").clone()
     }
 

@@ -41,7 +41,7 @@ fn a_full_queue_refuses_and_says_how_full_it_is() {
 #[test]
 fn an_input_over_the_limit_is_refused_and_the_limit_is_said() {
     let mut pool = small();
-    assert_eq!(pool.try_submit(of_size(61)), None);
+    assert_eq!(pool.try_submit(&of_size(61)), None);
     let error = pool.rejected.last().unwrap();
     assert_eq!((error.code, error.message.as_str()), (TooLarge, "input of 61 bytes, the limit is 60 bytes"));
 }
@@ -49,11 +49,11 @@ fn an_input_over_the_limit_is_refused_and_the_limit_is_said() {
 #[test]
 fn bytes_are_held_until_the_job_ends_and_not_longer() {
     let mut pool = small();
-    let job = pool.try_submit(of_size(60)).unwrap();
-    assert_eq!(pool.try_submit(of_size(41)), None);
+    let job = pool.try_submit(&of_size(60)).unwrap();
+    assert_eq!(pool.try_submit(&of_size(41)), None);
     assert_eq!(pool.rejected.last().unwrap().code, Overloaded);
     pool.run(job);
-    assert!(pool.try_submit(of_size(60)).is_some());
+    assert!(pool.try_submit(&of_size(60)).is_some());
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_name_that_no_task_can_have_is_refused_even_before_it_is_known_which_tasks_t
 fn a_timeout_of_nothing_makes_no_sense_and_a_deadline_of_nothing_has_passed() {
     let mut pool = small();
     let no_time = JobRequest { timeout: Some(Duration::ZERO), ..of_size(1) };
-    assert_eq!(pool.try_submit(no_time), None);
+    assert_eq!(pool.try_submit(&no_time), None);
     assert_eq!(pool.rejected.last().unwrap().code, BadRequest);
     let job = pool.submit_with("sum", |request| request.deadline = Some(Duration::ZERO));
     assert_eq!(pool.outcome(job), Some(Timeout));
@@ -206,7 +206,7 @@ proptest! {
         let mut pool = PoolUnderTest::with(config, start);
         for (told, millis) in events {
             match told {
-                Told::Request(request) => drop(pool.try_submit(request)),
+                Told::Request(request) => drop(pool.try_submit(&request)),
                 Told::Event(event) => pool.event(event),
             }
             pool.wait(Duration::from_millis(millis));
