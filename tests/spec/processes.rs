@@ -150,14 +150,15 @@ fn a_supervisor_that_runs_as_root_warns_of_what_its_workers_can_do() {
     }
     let is_warning = |line: &str| line.contains("running as root: workers keep CAP_SYS_PTRACE");
     let daemon = Daemon::start(&["--workers", "2"]);
+    daemon.wait_until_whole();
     assert_eq!(daemon.workers()[0]["confinement"]["can_trace"], true);
     assert!(daemon.stderr.find(is_warning, PATIENCE).is_some());
-    daemon.wait_until_whole();
     assert_eq!(daemon.stderr.all().iter().filter(|line| is_warning(line)).count(), 1);
     // Who has given the privilege up is warned of nothing.
     let harmless =
         format!("setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace {} worker", offload().display());
     let mut daemon = Daemon::start(&["--workers", "1", "--worker", &harmless]);
+    daemon.wait_until_whole();
     assert_eq!(daemon.workers()[0]["confinement"]["can_trace"], false);
     daemon.run(&["stop"]).ok();
     daemon.wait();
