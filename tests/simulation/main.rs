@@ -37,8 +37,6 @@ mod ghost;
 #[cfg(test)]
 mod many;
 mod oracle;
-#[cfg(test)]
-mod planted;
 mod process;
 mod running;
 mod script;

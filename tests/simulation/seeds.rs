@@ -8,12 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a plan; a panic is a failure like any other.
 pub(crate) fn run(plan: Plan) -> Verdict {
-    run_caught(|| World::run(plan))
-}
-
-/// See [`run`].
-pub(crate) fn run_caught(run: impl FnOnce() -> Verdict) -> Verdict {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(|| World::run(plan))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Verdict::of_panic(Failure { rule: "panic", what: text.unwrap_or_default() })

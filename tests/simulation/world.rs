@@ -194,13 +194,7 @@ pub(crate) struct World {
 impl World {
     /// Lets a world live from its beginning to its end.
     pub(crate) fn run(plan: Plan) -> Verdict {
-        World::run_with(plan, |_| ())
-    }
-
-    /// The same with a core that was prepared for it.
-    pub(crate) fn run_with(plan: Plan, prepare: impl FnOnce(&mut Core)) -> Verdict {
         let mut world = World::new(plan);
-        prepare(&mut world.core);
         world.verdict.failure = world.live().err();
         world.verdict.time = world.out.now;
         world.verdict.bold = std::mem::take(&mut world.out.choices.bold);

@@ -3,7 +3,6 @@
 
 use super::Core;
 use super::ids::{JobId, ProgramIndex, SlotIndex};
-use super::sabotage::Bug;
 use super::slots::{Role, Slot, SlotState};
 
 impl Core {
@@ -48,7 +47,7 @@ impl Core {
     /// Processes of one version may offer different tasks. If a job is first that only the spare can do, the spare changes
     /// places with a worker of its version that has nothing to do: otherwise the job would wait for ever.
     pub(super) fn bring_in_spare(&mut self, program: ProgramIndex) {
-        if !self.programs[program].offers_differ || self.sabotage.is(Bug::SpareKeepsItsTasks) {
+        if !self.programs[program].offers_differ {
             return;
         }
         let Some(spare) = self.ready_spare().filter(|&spare| self.slots[spare].program == program) else {
