@@ -90,7 +90,7 @@ use registry::{Offers, Registry};
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
-use slots::{Role, Slot, SlotState};
+use slots::{Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -400,15 +400,6 @@ impl Core {
         };
         let unasked = if idempotent { job.attempts_default } else { 1 };
         job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
-    }
-
-    fn is_spare(&self, slot: SlotIndex) -> bool {
-        self.slots[slot].role == Role::Spare
-    }
-
-    /// The spare's place, if there is one.
-    fn spare(&self) -> Option<SlotIndex> {
-        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
     }
 
     /// Why jobs of this program cannot be done for now, if they cannot.
