@@ -71,7 +71,8 @@ fn live(rounds: u64) -> Vec<usize> {
 fn live_here(rounds: u64) -> Vec<usize> {
     let mut event_loop = EventLoop::new().unwrap();
     let words = vec![program("offload").display().to_string(), "worker".to_owned()];
-    let config = PoolConfig { workers: 2, log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    let mut config = PoolConfig { log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    config.core.workers = 2;
     let pool = ComputePool::start(config, &event_loop).unwrap();
     let seed = RefCell::new(Seed::new(1));
     let client = Rc::new(Client { pool, seed, left: Cell::new(0), right: Cell::new(0) });

@@ -67,10 +67,21 @@ impl std::error::Error for EncodeError {}
 /// [`DecodeError`] if the bytes are not exactly one message.
 pub fn decode<'a, M: Deserialize<'a>>(header: &'a [u8]) -> Result<M, DecodeError> {
     let (message, used) = bincode::serde::borrow_decode_from_slice(header, CONFIGURATION)
-        .map_err(|error| DecodeError::Malformed(error.to_string()))?;
+        .map_err(|error| DecodeError::Malformed(in_words(&error)))?;
     match header.len() - used {
         0 => Ok(message),
         left => Err(DecodeError::TrailingBytes { left }),
+    }
+}
+
+/// What is wrong with a header, without the names that things have inside of the codec.
+fn in_words(error: &bincode::error::DecodeError) -> String {
+    use bincode::error::DecodeError;
+    match error {
+        DecodeError::OtherString(what) => what.clone(),
+        DecodeError::UnexpectedEnd { .. } => "it ends too early".to_owned(),
+        DecodeError::Utf8 { .. } => "a text is not UTF-8".to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -15,7 +15,10 @@ pub const PAYLOAD_MAX_VARIABLE: &str = "OFFLOAD_PAYLOAD_MAX";
 
 /// The environment variable in which a worker finds its mark, a number that no other worker of any supervisor has: it
 /// and whatever it starts can be told from others by it.
-pub const MARK_VARIABLE: &str = "OFFLOAD_WORKER";
+pub const MARK_VARIABLE: &str = "OFFLOAD_MARK";
+
+/// The environment variable in which a worker finds the number of the core that it is to bind itself to, if any.
+pub const CORE_VARIABLE: &str = "OFFLOAD_CORE";
 
 /// The most that the payload limit can be configured to, in bytes (1 GiB): lengths travel as `u32`.
 pub const PAYLOAD_MAX_CEILING: usize = 1 << 30;

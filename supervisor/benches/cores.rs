@@ -72,7 +72,8 @@ fn print_rows(numbers: &str, jobs: u32, reached: impl Iterator<Item = (usize, Ve
 /// From the first submission to the last result, on workers that have all done a job before.
 fn time_to_do(workers: usize, numbers: &'static str, jobs: u32) -> Result<Duration, Box<dyn Error>> {
     let mut event_loop = EventLoop::new()?;
-    let config = PoolConfig { workers, ..PoolConfig::with(Program::builtin(false)) };
+    let mut config = PoolConfig::with(Program::builtin(false));
+    config.core.workers = workers;
     let pool = ComputePool::start(config, &event_loop)?;
     do_jobs(&mut event_loop, &pool, "1000", u32::try_from(workers)? * 4)?;
     let begun = Instant::now();

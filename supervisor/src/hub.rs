@@ -61,9 +61,6 @@ use strays::Sweeps;
 pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
 
-/// The variable in which a worker finds the core that it is to bind itself to.
-const AFFINITY_VARIABLE: &str = "OFFLOAD_AFFINITY";
-
 /// The hub as its owners hold it.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
 

@@ -45,6 +45,7 @@ pub mod workers;
 pub use front::client;
 pub use job::{Finished, Job, input_digest};
 pub use log::{Level, LogFormat};
+pub use offload_core::config::CoreConfig;
 pub use offload_event_loop as event_loop;
 pub use offload_event_loop::{Context, EventLoop, io_pool};
 pub use offload_protocol as protocol;

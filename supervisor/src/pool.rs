@@ -8,9 +8,7 @@ use crate::workers::orphans::new_generation;
 use crate::workers::{Launcher, Program};
 use offload_core::config::CoreConfig;
 use offload_event_loop::{Context, LoopHandle};
-use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::Future;
@@ -26,63 +24,22 @@ pub fn default_workers() -> usize {
 }
 
 /// How a pool is set up. The defaults are those of the command line.
+///
+/// ```
+/// use offload_supervisor::PoolConfig;
+/// use std::time::Duration;
+///
+/// let mut config = PoolConfig::default();
+/// config.core.run_timeout = Duration::from_secs(10);
+/// ```
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// Worker processes; the default is [`default_workers`].
-    pub workers: usize,
-    /// What they run: slot `i` runs program `i` modulo their number. There is no default.
+    /// Everything that the core decides by: numbers of workers and jobs, bytes, times. Unlike in
+    /// [`CoreConfig::default`], `workers` is [`default_workers`] and `seed` is a random number; change fields of it, rather
+    /// than to make a new one. How many `programs` there are is set at the start: as many as the field beside it has.
+    pub core: CoreConfig,
+    /// What the workers run: slot `i` runs program `i` modulo their number. There is no default.
     pub programs: Vec<Program>,
-    /// Started workers that wait to replace one that dies: 0 or 1; the default is 1.
-    pub spares: usize,
-    /// Most jobs that may wait; 10,000.
-    pub max_jobs: usize,
-    /// Most bytes of input held for jobs that wait or run; 256 MiB.
-    pub max_bytes: u64,
-    /// Longest input or output of one job, in bytes; 64 MiB.
-    pub max_payload: usize,
-    /// Longest run of one attempt, unless the job says otherwise; 5 minutes.
-    pub run_timeout: Duration,
-    /// Most attempts at a job that may be tried again; 3.
-    pub max_attempts: u32,
-    /// Wait after the first failed start of a worker, doubled by each further one; 100 ms.
-    pub backoff_min: Duration,
-    /// Longest wait between two starts; 5 s.
-    pub backoff_max: Duration,
-    /// After so many failed starts in a row jobs are refused until a start succeeds; 5.
-    pub max_restarts: u32,
-    /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time or
-    /// before its exit with code 0, or nothing that makes sense: most likely it is no worker.
-    pub max_silent_starts: u32,
-    /// A worker that dies idle before this time, without having done a job, counts as a failed start; 10 s.
-    pub window: Duration,
-    /// From a request to drain to the end of whatever is still there; 10 s.
-    pub drain_timeout: Duration,
-    /// From the start of a worker to its hello; 10 s.
-    pub hello_timeout: Duration,
-    /// From telling a running job that it is cancelled to SIGTERM; 100 ms.
-    pub cancel_grace: Duration,
-    /// A worker that is stopped, or does not say what it promised to say, is killed after this; 1 s.
-    pub hang_timeout: Duration,
-    /// Most jobs of one client that may wait; nine tenths of `max_jobs` if none.
-    pub max_jobs_per_client: Option<usize>,
-    /// How long the result of a job that nobody awaits is kept after the job's end, unless it is collected; 1 hour.
-    pub keep_results: Duration,
-    /// How long an idempotency key is known, and the result of its job kept, after the job's end; 1 hour.
-    pub keep_keys: Duration,
-    /// How long a dead letter is kept; 72 hours.
-    pub keep_dead_letters: Duration,
-    /// Most bytes of results and keys that are kept; one client may have as much as it leaves free; 128 MiB.
-    pub max_kept_bytes: u64,
-    /// Shares of worker time by the name of the client, 1 to 1000; 1 for all others.
-    pub weights: BTreeMap<String, u32>,
-    /// Slots of each program kept for short work while there is some; a quarter of them if none, at least one of two.
-    pub short_slots: Option<usize>,
-    /// A worker that has done so many jobs, or up to a quarter more, is replaced; never if none.
-    pub max_jobs_per_worker: Option<u64>,
-    /// A worker that is so old, or up to a quarter older, is replaced; never if none.
-    pub max_age: Option<Duration>,
-    /// A worker whose resident memory is larger is replaced, in bytes; never if none.
-    pub max_rss: Option<u64>,
     /// Whether each worker is bound to one core, that of slot i being the i-th of those that this process may use.
     pub affinity: bool,
     /// Whether processes that a worker left behind, and that are children of this one now, are killed: when it has ended
@@ -97,35 +54,9 @@ pub struct PoolConfig {
 
 impl Default for PoolConfig {
     fn default() -> PoolConfig {
-        let core = CoreConfig::default();
         PoolConfig {
-            workers: default_workers(),
+            core: CoreConfig { workers: default_workers(), seed: seed(), ..CoreConfig::default() },
             programs: Vec::new(),
-            spares: core.spares,
-            max_jobs: core.max_jobs,
-            max_bytes: core.max_bytes,
-            max_payload: PAYLOAD_MAX_DEFAULT,
-            run_timeout: core.run_timeout,
-            max_attempts: core.max_attempts,
-            backoff_min: core.backoff_min,
-            backoff_max: core.backoff_max,
-            max_restarts: core.max_restarts,
-            max_silent_starts: core.max_silent_starts,
-            window: core.window,
-            drain_timeout: core.drain_timeout,
-            hello_timeout: core.hello_timeout,
-            cancel_grace: core.cancel_grace,
-            hang_timeout: core.hang_timeout,
-            max_jobs_per_client: core.max_jobs_per_client,
-            keep_results: core.keep_results,
-            keep_keys: core.keep_keys,
-            keep_dead_letters: core.keep_dead_letters,
-            max_kept_bytes: core.max_kept_bytes,
-            weights: core.weights,
-            short_slots: core.short_slots,
-            max_jobs_per_worker: core.max_jobs_per_worker,
-            max_age: core.max_age,
-            max_rss: core.max_rss,
             affinity: false,
             sweep: false,
             log: Level::Normal,
@@ -150,38 +81,9 @@ impl PoolConfig {
         Ok(HubConfig { programs, affinity, sweep, launcher })
     }
 
+    /// The core's part, as it is at the start.
     pub(crate) fn core(&self) -> CoreConfig {
-        CoreConfig {
-            workers: self.workers,
-            programs: self.programs.len(),
-            spares: self.spares,
-            max_jobs: self.max_jobs,
-            max_bytes: self.max_bytes,
-            max_payload: self.max_payload as u64,
-            run_timeout: self.run_timeout,
-            max_attempts: self.max_attempts,
-            backoff_min: self.backoff_min,
-            backoff_max: self.backoff_max,
-            max_restarts: self.max_restarts,
-            max_silent_starts: self.max_silent_starts,
-            window: self.window,
-            drain_timeout: self.drain_timeout,
-            hello_timeout: self.hello_timeout,
-            cancel_grace: self.cancel_grace,
-            hang_timeout: self.hang_timeout,
-            max_jobs_per_client: self.max_jobs_per_client,
-            keep_results: self.keep_results,
-            keep_keys: self.keep_keys,
-            keep_dead_letters: self.keep_dead_letters,
-            max_kept_bytes: self.max_kept_bytes,
-            weights: self.weights.clone(),
-            short_slots: self.short_slots,
-            max_jobs_per_worker: self.max_jobs_per_worker,
-            max_age: self.max_age,
-            max_rss: self.max_rss,
-            seed: seed(),
-            ..CoreConfig::default()
-        }
+        CoreConfig { programs: self.programs.len(), ..self.core.clone() }
     }
 }
 

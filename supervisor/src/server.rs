@@ -188,7 +188,8 @@ impl Server {
         let generation = found_generation(&mut listener, &log);
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = IoPool::new(cx, io_config).map_err(StartError::Threads)?;
-        let ready = Ready { socket: config.socket, workers: config.pool.workers, pid: std::process::id() };
+        let ready =
+            Ready { socket: config.socket, workers: config.pool.core.workers, pid: std::process::id() };
         let mut warn = log.warner();
         // Without a thread for it the loop is as good as it was, and only unwatched.
         let watchdog =

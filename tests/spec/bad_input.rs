@@ -144,7 +144,7 @@ fn an_empty_path_of_the_socket_is_a_usage_error_wherever_it_comes_from() {
     for verb in [&["serve"][..], &["status"], &["submit", "echo", "x"], &["map", "echo"], &["stop"]] {
         run_offload(&[&["--socket", ""], verb].concat()).code(2);
         let ran = run(command(verb).env("OFFLOAD_SOCKET", ""), b"").code(2);
-        assert!(ran.stderr.contains("OFFLOAD_SOCKET is empty"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("OFFLOAD_SOCKET: the path of the socket is empty"), "{}", ran.stderr);
     }
 }
 
@@ -206,6 +206,39 @@ fn an_input_that_cannot_be_read_has_one_exit_code_whichever_verb_was_to_read_it(
     }
     daemon.run(&["map", "echo", "/"]).code(2);
     daemon.run(&["config", "check", missing]).code(2);
+}
+
+#[test]
+fn a_mistake_in_the_configuration_is_told_with_its_place_and_its_key_whoever_makes_it() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let path = file.to_str().unwrap();
+    for (text, line, reason) in [
+        ("[[pool]]\n\nworkers = 0\n", 3, "pool.workers: it must be from 1 to 256, not 0"),
+        ("[supervisor]\nsocket = \"\"\n", 2, "supervisor.socket: the path of the socket is empty"),
+        (
+            "[[pool]]\nname = \"a\"\n[[pool]]\nname = \"a\"\n",
+            4,
+            "pool.name: \"a\" is the name of a pool before it",
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        for verb in [
+            &["config", "check", path][..],
+            &["config", "show", "--config", path],
+            &["run", "--config", path, "echo"],
+        ] {
+            let ran = run_offload(verb).code(2);
+            assert!(ran.stderr.contains(&format!("{path}:{line}: {reason}")), "{verb:?}: {}", ran.stderr);
+        }
+    }
+    for verb in [&["serve"][..], &["run", "echo"], &["config", "show"]] {
+        let ran = run(command(verb).env("OFFLOAD_WORKERS", "0"), b"").code(2);
+        assert!(ran.stderr.contains("OFFLOAD_WORKERS: it must be from 1 to 256, not 0"), "{}", ran.stderr);
+        let ran = run_offload(&[verb, &["--workers=0"]].concat()).code(2);
+        let expected = "invalid value '0' for '--workers <N>': it must be from 1 to 256, not 0";
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    }
 }
 
 #[test]

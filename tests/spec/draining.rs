@@ -75,6 +75,20 @@ fn results_that_nobody_has_collected_are_counted_when_they_are_lost() {
     }
 }
 
+/// What is kept for a key is kept also when it has been collected; only what was not is lost.
+#[test]
+fn the_result_of_a_key_counts_as_lost_if_its_submitter_was_not_given_it() {
+    let mut daemon = Daemon::start(&["--workers", "1"]);
+    daemon.run(&["submit", "--idempotency-key", "taken", "echo", "x"]).ok();
+    let mut gone = daemon.command(&["submit", "--idempotency-key", "left", "sleep", "100"]).spawn().unwrap();
+    daemon.worker_running("sleep");
+    gone.kill().unwrap();
+    gone.wait().unwrap();
+    let drained = daemon.run(&["drain", "--json"]).ok().json();
+    assert_eq!(drained, json!({ "state": "stopped", "cancelled": 0, "uncollected": 1 }));
+    assert_eq!(daemon.wait(), 0);
+}
+
 #[test]
 fn a_signal_gives_the_jobs_the_drain_timeout_and_the_exit_code_says_if_that_was_too_short() {
     let mut daemon = Daemon::start(&["--workers", "1", "--drain-timeout", "10ms"]);

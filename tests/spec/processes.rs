@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 use tests::harness::{
-    Daemon, PATIENCE, copy_for_anybody, offload, private_folder, program, signal, until, wait_for_end,
+    Daemon, PATIENCE, command, copy_for_anybody, offload, private_folder, program, run, signal, until,
+    wait_for_end, write_executable,
 };
 
 fn faultworker() -> String {
@@ -233,7 +234,7 @@ struct Lease {
 impl Lease {
     fn of(folder: &Path) -> Lease {
         let file = folder.join("leased");
-        std::fs::copy(offload(), &file).unwrap();
+        write_executable(&file, &std::fs::read(offload()).unwrap());
         let script = "$SIG{IO} = q(IGNORE); $| = 1; open(F, q(<), $ARGV[0]) or die; fcntl(F, 1024, 1) or die; \
                       print qq(held\\n); sleep 600";
         let mut perl = Command::new("perl");
@@ -246,6 +247,24 @@ impl Lease {
     }
 }
 
+/// What a worker is told in its environment is about this worker, and no setting.
+#[test]
+fn an_offload_that_a_worker_starts_has_settings_of_its_own() {
+    let folder = private_folder();
+    let [script, shown] = ["worker.sh", "shown"].map(|name| folder.path().join(name));
+    let (offload, output) = (offload(), shown.display());
+    let lines = format!("{0} config show > {output} 2>&1\nexec {0} worker\n", offload.display());
+    std::fs::write(&script, lines).unwrap();
+    let worker = format!("sh {}", script.display());
+    let mut echo = command(&["run", "--workers", "1", "--worker", &worker, "echo", "x"]);
+    run(echo.env("OFFLOAD_AFFINITY", "true"), b"").ok();
+    let shown = std::fs::read_to_string(shown).unwrap();
+    for key in ["pool.command", "pool.affinity"] {
+        let line = shown.lines().find(|line| line.starts_with(key)).unwrap_or(&shown);
+        assert!(line.ends_with("default"), "{line}");
+    }
+}
+
 /// Two programs, of which one cannot be loaded. Workers of the other crash and are replaced all the same; jobs for
 /// which there is nobody are refused; and the pool ends.
 #[test]
@@ -255,14 +274,14 @@ fn a_program_that_cannot_be_loaded_stops_neither_the_restarts_of_others_nor_the_
     let words = |file: &Path| {
         vec![file.to_str().unwrap().to_owned(), "worker".to_owned(), "--allow-faults".to_owned()]
     };
-    let config = PoolConfig {
-        workers: 2,
+    let mut config = PoolConfig {
         programs: vec![Program::command(words(&lease.file)), Program::command(words(&offload()))],
-        hello_timeout: Duration::from_secs(2),
-        backoff_min: Duration::from_millis(1),
         log: Level::Quiet,
         ..PoolConfig::default()
     };
+    config.core.workers = 2;
+    config.core.hello_timeout = Duration::from_secs(2);
+    config.core.backoff_min = Duration::from_millis(1);
     let mut event_loop = EventLoop::new().unwrap();
     let pool = ComputePool::start(config, &event_loop).unwrap();
     let ended = Rc::new(RefCell::new(Vec::new()));
@@ -348,8 +367,7 @@ fn what_cannot_be_executed_is_named_with_the_reason_and_never_given_to_a_shell()
         ),
     ] {
         let file = folder.path().join(name);
-        std::fs::write(&file, content).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_executable(&file, &content);
         let daemon = Daemon::launch(&["--workers", "1", "--worker", file.to_str().unwrap()]);
         let ran = daemon.run(&["submit", "act", "nothing"]).code(4);
         assert!(ran.stderr.contains("unavailable") && ran.stderr.contains(&reason), "{}", ran.stderr);

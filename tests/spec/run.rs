@@ -86,3 +86,11 @@ fn the_number_of_workers_can_be_chosen_and_is_never_exceeded() {
     pids.dedup();
     assert_eq!(pids.len(), 3, "six jobs of 50 ms on three workers");
 }
+
+/// There are no more workers than inputs, so fewer can be kept for short work than was said.
+#[test]
+fn one_input_needs_no_slots_for_short_work_whoever_asks_for_them() {
+    let words = ["run", "--workers", "4", "echo", "x"];
+    let ran = run(command(&words).env("OFFLOAD_SHORT_SLOTS", "3"), b"").ok();
+    assert_eq!(ran.text().trim_end(), "x");
+}

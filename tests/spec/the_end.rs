@@ -4,13 +4,12 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::{ComputePool, EventLoop, Job, Level, PoolConfig, Program};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::cell::RefCell;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use tests::harness::{
     Daemon, PATIENCE, children_of, command, descriptors_of, offload, private_folder, signal, until,
-    wait_for_end,
+    wait_for_end, write_executable,
 };
 
 #[test]
@@ -62,8 +61,7 @@ fn a_run_that_is_ended_by_any_signal_leaves_no_helper_behind() {
     // It has an environment of its own.
     let helper = "setsid -f sh -c 'echo $$ >> \"$0\"; exec sleep 600' \"$1\" <&- >&- 2>&-";
     let script = format!("#!/bin/sh\n{helper}\nexec {} worker\n", offload().display());
-    std::fs::write(&worker, script).unwrap();
-    std::fs::set_permissions(&worker, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_executable(&worker, script.as_bytes());
     for which in [Signal::HUP, Signal::QUIT, Signal::ALARM, Signal::XCPU, Signal::USR2] {
         let helpers = folder.path().join(format!("helpers-{}", which.as_raw()));
         let words = format!("{} {}", worker.display(), helpers.display());
@@ -145,7 +143,8 @@ fn workers_of_a_run_that_is_killed_end_too() {
 fn who_awaits_a_job_of_a_pool_that_is_dropped_is_told_so() {
     let mut event_loop = EventLoop::new().unwrap();
     let words = vec![offload().to_str().unwrap().to_owned(), "worker".to_owned()];
-    let config = PoolConfig { workers: 1, log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    let mut config = PoolConfig { log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    config.core.workers = 1;
     let pool = ComputePool::start(config, &event_loop).unwrap();
     let told = Rc::new(RefCell::new(Vec::new()));
     for task in ["sleep", "echo"] {

@@ -2,6 +2,7 @@
 //!
 //! Nothing in here sleeps to let something happen: it waits for the event, and gives up loudly at a deadline.
 
+mod files;
 mod lines;
 mod programs;
 mod terminal;
@@ -12,7 +13,6 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+pub use files::{copy_for_anybody, private_folder, write_executable};
 pub use lines::Lines;
 pub use programs::{offload, program};
 pub use terminal::Terminal;
@@ -30,12 +31,6 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The root of the workspace.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in a folder of the workspace")
-}
-
-/// A folder that only we can enter, gone when dropped.
-pub fn private_folder() -> TempDir {
-    let private = std::fs::Permissions::from_mode(0o700);
-    tempfile::Builder::new().prefix("offload-").permissions(private).tempdir().expect("a temporary folder")
 }
 
 /// A command that has ended.
@@ -238,17 +233,6 @@ pub fn processes_with(text: &str) -> Vec<u32> {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect();
     found.sort_unstable();
     found
-}
-
-/// A copy of a program where any user can start it: ours may lie in a folder that is for us alone.
-///
-/// # Panics
-/// If it cannot be copied.
-pub fn copy_for_anybody(folder: &Path, name: &str) -> PathBuf {
-    let copy = folder.join(name);
-    std::fs::copy(program(name), &copy).expect("it can be copied");
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).expect("our own file");
-    copy
 }
 
 /// A supervisor with a socket in a folder of its own. Dropping it kills and reaps it, and waits for its workers.

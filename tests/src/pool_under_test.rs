@@ -276,6 +276,13 @@ impl PoolUnderTest {
         self.refusal_with(task, |_| ())
     }
 
+    /// Submits a job. Returns whether it is accepted.
+    pub fn accepts(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> bool {
+        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
+        change(&mut request);
+        self.try_submit(request).is_some()
+    }
+
     /// Why a job with other options is refused.
     ///
     /// # Panics

@@ -16,9 +16,9 @@
 //! | niceness | 5 more than the parent's | serves |
 //! | scheduler | SCHED_BATCH: not preferred when it wakes up | serves |
 //! | OOM killer | +900: the worker goes before the supervisor | serves |
-//! | affinity | only if `OFFLOAD_AFFINITY` says so | serves |
+//! | affinity | only if `OFFLOAD_CORE` says so | serves |
 //! | signals | none is ignored or blocked because the supervisor, or who started it, does | serves |
-//! | mark | what `OFFLOAD_WORKER` says becomes the limit of file locks, which nothing uses | serves |
+//! | mark | what `OFFLOAD_MARK` says becomes the limit of file locks, which nothing uses | serves |
 //! | not dumpable | nobody of the same user reads its memory; lost by exec | serves |
 //!
 //! What is a must either is the point of it all, or lowers a limit, which the kernel never refuses: a system that does
@@ -42,7 +42,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, umask};
-use offload_protocol::limits::MARK_VARIABLE;
+use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE};
 use rustix::process::{getppid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fmt;
@@ -58,8 +58,6 @@ pub const STACK_VARIABLE: &str = "OFFLOAD_LIMIT_STACK";
 pub const FILE_SIZE_VARIABLE: &str = "OFFLOAD_LIMIT_FSIZE";
 /// The environment variable for [`Limits::memory`], in bytes.
 pub const MEMORY_VARIABLE: &str = "OFFLOAD_MAX_MEMORY";
-/// The environment variable for [`Limits::core`], the number of a core.
-pub const CORE_VARIABLE: &str = "OFFLOAD_AFFINITY";
 
 /// How many files a worker may have open unless somebody says otherwise.
 pub const OPEN_FILES_DEFAULT: u64 = 128;

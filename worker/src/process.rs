@@ -82,7 +82,7 @@ fn cannot<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> EnterErro
 #[cfg(test)]
 mod tests {
     use crate::builtin;
-    use crate::confine::{CORE_VARIABLE, FILE_SIZE_VARIABLE, MEMORY_VARIABLE, OPEN_FILES_VARIABLE};
+    use crate::confine::{FILE_SIZE_VARIABLE, MEMORY_VARIABLE, OPEN_FILES_VARIABLE};
     use crate::task::{Output, Task, TaskError};
     use crate::test_supervisor::{Said, TestSupervisor};
     use crate::worker::Worker;
@@ -90,6 +90,7 @@ mod tests {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
     use nix::sys::signal::Signal;
     use nix::sys::stat::{Mode, umask};
+    use offload_protocol::limits::CORE_VARIABLE;
     use offload_protocol::limits::{MARK_VARIABLE, PAYLOAD_MAX_VARIABLE};
     use offload_protocol::messages::ToWorker;
     use rustix::process::getpriority_process;

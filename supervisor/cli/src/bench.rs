@@ -24,8 +24,9 @@ mod workload;
 use super::failure::{Ended, Failure, OK};
 use super::flags::Globals;
 use super::output::{print, print_line, say};
+use crate::configuration::Settings;
+use crate::configuration::arguments::{KeyFlags, NumberOfWorkers};
 use crate::configuration::units::{parse_duration, show_duration};
-use crate::configuration::{Layer, Settings};
 use clap::{Args, Subcommand, ValueEnum};
 use jobs::Exercise;
 use offload_supervisor::{PoolConfig, Program};
@@ -76,9 +77,8 @@ struct Compare {
     #[arg(long, value_name = "D", value_parser = parse_seconds, default_value = "2")]
     seconds: Duration,
 
-    /// Worker processes [default: the logical cores that this process may use] [env: OFFLOAD_WORKERS]
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
+    #[command(flatten)]
+    workers: KeyFlags<NumberOfWorkers>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -100,7 +100,7 @@ impl Bench {
 
 impl Compare {
     fn run(self, globals: &Globals) -> Ended {
-        let settings = globals.settings(Layer { workers: self.workers, ..Layer::default() })?;
+        let settings = globals.settings(self.workers.layer())?;
         let report = match self.task {
             Task::Average => self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals),
             Task::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
@@ -128,7 +128,7 @@ impl Compare {
             self.warn(&row, globals);
             strategies.push(row);
         }
-        let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.workers);
+        let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.core.workers);
         Ok(Report { task: W::TASK, size, seconds, workers, strategies })
     }
 
@@ -150,9 +150,12 @@ impl Compare {
 
 /// Always the built-in workers, because their answers are known; and no spare, because none is to crash.
 fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals) -> PoolConfig {
-    let config = settings.pool_config(vec![Program::builtin(false)]);
-    let in_flight = (workload.input().len() as u64).saturating_mul(config.workers as u64);
-    PoolConfig { spares: 0, log: globals.log_level(), max_bytes: config.max_bytes.max(in_flight), ..config }
+    let mut config = settings.pool_config(vec![Program::builtin(false)]);
+    let core = &mut config.core;
+    let in_flight = (workload.input().len() as u64).saturating_mul(core.workers as u64);
+    core.max_bytes = core.max_bytes.max(in_flight);
+    core.spares = 0;
+    PoolConfig { log: globals.log_level(), ..config }
 }
 
 /// A bare number is seconds, everything else a duration as everywhere.

@@ -1,16 +1,16 @@
-//! `offload config`: is a file right, and what is in effect?
+//! `offload config`: is a file right, what is in effect, and what can be set?
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::output::print;
 use super::table::Table;
 use super::text;
-use crate::configuration::{Layer, Origin, Settings, Shown, read_file};
+use crate::configuration::{Origin, Settings, Shown, read_file, reference, reference_json};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Check a configuration file, or show what is in effect
+/// Check a configuration file, show what is in effect, or tell what can be set
 #[derive(Args, Debug)]
 pub(crate) struct Config {
     #[command(subcommand)]
@@ -29,8 +29,10 @@ enum Verb {
         #[command(flatten)]
         pool: PoolFlags,
         #[command(flatten)]
-        serve: Box<ServeFlags>,
+        serve: ServeFlags,
     },
+    /// Print a configuration file that explains every key: its flag, variable, bounds and default
+    Reference,
 }
 
 impl Config {
@@ -38,14 +40,17 @@ impl Config {
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         match self.verb {
             Verb::Check { file } => {
-                let settings =
-                    Settings::resolve(Layer::default(), Layer::default(), read_file(&file)?, None)?;
+                let settings = Settings::resolve(&[read_file(&file)?], None)?;
                 print(checked(&file.display().to_string(), &settings, globals.json).as_bytes())?;
             }
             Verb::Show { pool, serve } => {
-                let settings = globals.settings(serve.layer(pool.layer()))?;
+                let settings = globals.settings(pool.layer().and(serve.layer()))?;
                 let render = if globals.json { show_json } else { show_table };
                 print(render(&settings.show()).as_bytes())?;
+            }
+            Verb::Reference => {
+                let text = if globals.json { reference_json() } else { reference() };
+                print(text.as_bytes())?;
             }
         }
         Ok(OK)

@@ -20,7 +20,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const NOTES: &str = "\
 Waits as long as the jobs take, unless --timeout says otherwise: then what is not done in time is cancelled, the
 number of these jobs is told (with --json as `cancelled`), and the exit code is 1. `offload stop` does not wait.
-Results of detached jobs that nobody has collected are lost; their number is told (with --json as `uncollected`).";
+Results that nobody has collected, of jobs that are detached or have a key, are lost; their number is told (with --json as
+`uncollected`).";
 
 /// Shut down gracefully: reject new jobs, finish those that are there, then end
 #[derive(Args, Debug)]

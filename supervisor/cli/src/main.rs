@@ -243,10 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn serve_has_a_flag_for_each_setting_and_config_show_has_the_same() {
+        let mut offload = CommandLine::command();
+        offload.build();
+        let config = offload.find_subcommand("config").unwrap();
+        for verb in [offload.find_subcommand("serve").unwrap(), config.find_subcommand("show").unwrap()] {
+            for key in configuration::table::TABLE {
+                let has_it = verb.get_arguments().any(|argument| argument.get_long() == Some(key.flag));
+                assert!(has_it, "{} has no --{}", verb.get_name(), key.flag);
+            }
+        }
+    }
+
+    #[test]
     fn global_flags_may_stand_behind_the_verb() {
         let typed =
             CommandLine::try_parse_from(["offload", "status", "--json", "--socket", "/run/x"]).unwrap();
-        assert!(typed.globals.json && typed.globals.socket.is_some());
+        assert!(typed.globals.json && typed.globals.keys.first_given().as_deref() == Some("--socket"));
     }
 
     #[test]

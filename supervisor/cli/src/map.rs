@@ -80,9 +80,9 @@ impl Map {
     fn embedded(&self, settings: &Settings, globals: &Globals) -> Ended {
         let config = self.pool.embedded(settings, globals);
         let limits = Limits {
-            jobs: WINDOW.min(config.max_jobs as u64),
-            bytes: config.max_bytes,
-            payload: config.max_payload as u64,
+            jobs: WINDOW.min(config.core.max_jobs as u64),
+            bytes: config.core.max_bytes,
+            payload: config.core.max_payload,
             failures: self.max_failures,
         };
         let summary = work(config, self.job.options(), self.work(limits, globals)?)?;
@@ -113,7 +113,7 @@ impl Map {
             None => Ok(code),
             Some(reason) => Err(Failure::outcome(
                 OutcomeCode::Indeterminate,
-                format!("{reason}; the rest of the list was not read"),
+                format!("{reason}; what was not answered by then has failed, and no more lines were read"),
             )),
         }
     }

@@ -11,7 +11,6 @@ use super::progress::Progress;
 use super::sink::Sink;
 use super::source::Source;
 use clap::Args;
-use offload_supervisor::PoolConfig;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -52,13 +51,15 @@ impl Run {
         expect_a_reader()?;
         refuse_binary_on_a_terminal(Some(&self.task), globals)?;
         let settings = globals.settings(self.pool.layer())?;
-        let config = self.pool.embedded(&settings, globals);
-        let workers = config.workers.min(inputs.len().max(config.programs.len()));
-        let config = PoolConfig { workers, ..config };
+        let mut config = self.pool.embedded(&settings, globals);
+        let core = &mut config.core;
+        core.workers = core.workers.min(inputs.len().max(config.programs.len()));
+        // Of fewer workers, fewer can be kept for short work.
+        core.short_slots = core.short_slots.map(|slots| slots.min(core.workers.saturating_sub(1)));
         let limits = Limits {
-            jobs: WINDOW.min(config.max_jobs as u64),
-            bytes: config.max_bytes,
-            payload: config.max_payload as u64,
+            jobs: WINDOW.min(config.core.max_jobs as u64),
+            bytes: config.core.max_bytes,
+            payload: config.core.max_payload,
             failures: None,
         };
         let sink = if globals.json { Sink::json_lines() } else { Sink::outputs(inputs.len() == 1) };

@@ -4,13 +4,13 @@ use super::embedded::{become_sweeper, new_event_loop, not_started};
 use super::failure::{Ended, Failure, OK};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::text;
-use crate::configuration::{Layer, Origin, Settings};
+use crate::configuration::{Layer, Settings};
 use clap::{Args, ValueEnum};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::front::BindError;
 use offload_supervisor::printer::Printer;
 use offload_supervisor::{
-    Configuration, Ignored, LogFormat, PoolConfig, Ready, Reload, Server, ServerConfig, ServerEnd, StartError,
+    Configuration, LogFormat, PoolConfig, Ready, Reload, Server, ServerConfig, ServerEnd, StartError,
 };
 use serde_json::json;
 use std::process::ExitCode;
@@ -65,7 +65,7 @@ impl Serve {
         let config = ServerConfig {
             pool: serve.pool_config(globals, &settings),
             socket: settings.socket()?.to_owned(),
-            io_threads: settings.io_threads.value,
+            io_threads: settings.values.io_threads,
             reload: globals.config.is_some().then(|| Arc::clone(&serve).reload(globals.clone())),
             fixed: settings.fixed(),
             fail_fast: serve.fail_fast,
@@ -87,7 +87,7 @@ impl Serve {
     }
 
     fn layer(&self) -> Layer {
-        self.serve.layer(self.pool.layer())
+        self.pool.layer().and(self.serve.layer())
     }
 
     fn pool_config(&self, globals: &Globals, settings: &Settings) -> PoolConfig {
@@ -107,7 +107,7 @@ impl Serve {
             Ok(Configuration {
                 pool: self.pool_config(&globals, &settings),
                 fixed: settings.fixed(),
-                overruled: overruled(&settings, &globals.file_alone().map_err(told)?),
+                overruled: settings.overruled(),
             })
         })
     }
@@ -123,26 +123,6 @@ fn panic_into(warn: impl FnMut(std::fmt::Arguments<'_>) + Send + 'static) {
             warn(format_args!("{panic}"));
         }
     }));
-}
-
-/// What the file says and a flag or the environment has decided otherwise.
-fn overruled(settings: &Settings, file: &Settings) -> Vec<Ignored> {
-    let both = settings.show().into_iter().zip(file.show());
-    let is_overruled = |origin| matches!(origin, Origin::Flag | Origin::Environment);
-    let ignored = both.filter(|(decided, written)| {
-        is_overruled(decided.origin) && written.origin == Origin::File && decided.value != written.value
-    });
-    ignored
-        .map(|(decided, written)| Ignored {
-            setting: decided.key.to_owned(),
-            in_effect: decided.value,
-            configured: written.value,
-            why: match decided.origin {
-                Origin::Environment => "the environment says otherwise".to_owned(),
-                _ => "a flag says otherwise".to_owned(),
-            },
-        })
-        .collect()
 }
 
 /// The exit code. Whatever is to be said was said in the log: standard error may be stopped, and nothing may wait for it.

@@ -2,7 +2,7 @@
 
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
-    KEEP_DEAD_LETTERS_DEFAULT, KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT,
+    KEEP_DEAD_LETTERS_DEFAULT, KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, LAST_JOBS,
     PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT, RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
 };
 use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
@@ -151,7 +151,7 @@ impl CoreConfig {
 
     /// Most jobs of one client that may wait.
     pub fn max_jobs_of_one(&self) -> usize {
-        self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / 10)
+        self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / LAST_JOBS)
     }
 
     /// Most bytes of results and keys that are kept for one client, if no others have any.

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A job that may have begun, and must not be run twice, is lost with its worker, and nobody knows what it has done. It
-//! is blamed for nothing. Any other goes back as one that never began (`lose.rs`).
+//! is blamed for nothing, for who breaks rules may speak of jobs that it never saw: what ran before in that process may have
+//! sent the words. Any other goes back as one that never began (`lose.rs`).
 
 use super::Core;
 use super::action::Actions;

@@ -19,6 +19,10 @@ impl Core {
     pub fn check(&self) -> Result<(), String> {
         self.check_books()?;
         self.check_places()?;
+        let is_moving = self.has_more_to_move;
+        let kept =
+            (0..self.programs.len()).find(|&program| !is_moving && self.place_for_spare(program).is_some());
+        ensure(kept.is_none(), || "a job waits that only the spare can do".into())?;
         self.jobs.iter().try_for_each(|(id, job)| self.check_job(id, job))?;
         (0..self.slots.len()).try_for_each(|slot| self.check_slot(slot))
     }

@@ -82,7 +82,6 @@ use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, Worke
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
 use letters::Letters;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
@@ -90,7 +89,7 @@ use registry::{Offers, Registry};
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
-use slots::{Slot, SlotState};
+use slots::{Role, Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -402,27 +401,13 @@ impl Core {
         job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
     }
 
-    /// Why jobs of this program cannot be done for now, if they cannot.
-    fn unavailable(&self, program: ProgramIndex) -> Option<ErrorDetail> {
-        self.unavailable_unless(program, |_| true)
+    fn is_spare(&self, slot: SlotIndex) -> bool {
+        self.slots[slot].role == Role::Spare
     }
 
-    /// Why jobs of this task cannot be done for now: no worker can be had, and none of those that there are offers it.
-    fn unavailable_task(&self, task: TaskIndex) -> Option<ErrorDetail> {
-        let task = self.registry.task(task);
-        self.unavailable_unless(task.program, |worker| self.promise_of(worker, &task.name).is_some())
-    }
-
-    /// Why no worker can be had for now, unless there is one that will do.
-    fn unavailable_unless(
-        &self,
-        program: ProgramIndex,
-        will_do: impl Fn(WorkerId) -> bool,
-    ) -> Option<ErrorDetail> {
-        let restarts = &self.programs[program].restarts;
-        let mut of_program = self.slots.iter().filter(|slot| slot.program == program && slot.is_ready());
-        let refuse = restarts.is_refusing() && !of_program.any(|slot| slot.worker().is_some_and(&will_do));
-        refuse.then(|| outcome::error(OutcomeCode::Unavailable, restarts.why()))
+    /// The spare's place, if there is one.
+    fn spare(&self) -> Option<SlotIndex> {
+        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
     }
 }
 

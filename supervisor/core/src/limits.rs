@@ -25,6 +25,10 @@ pub const fn little(limit: u64) -> u64 {
     if limit / 4096 < LITTLE { limit / 4096 } else { LITTLE }
 }
 
+/// The last places of the queue, one in so many, are shared out: of them a client gets another one only while fewer of its
+/// jobs wait than are left.
+pub const LAST_JOBS: usize = 10;
+
 /// Most attempts that a job may ask for.
 pub const ATTEMPTS_MAX: u32 = 100;
 

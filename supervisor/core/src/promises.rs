@@ -98,6 +98,8 @@ pub struct Promise {
     bytes: u64,
     /// Somebody waits for the end of the job and there is no key: nothing will have to be kept for long.
     is_awaited: bool,
+    /// Somebody was given all of the output, which is kept beyond that for the key.
+    was_collected: bool,
     stage: Stage,
 }
 
@@ -115,10 +117,9 @@ impl Promises {
         &self.kept
     }
 
-    /// Jobs that have ended and whose results nobody has collected, of those without a key: for a key a result is kept beyond
-    /// that. When it is over these are the lost ones.
+    /// Jobs that have ended and whose results nobody has collected. When it is over these are the lost ones.
     pub fn uncollected(&self) -> impl Iterator<Item = JobId> {
-        let is_kept = |promise: &Promise| promise.stage != Stage::Open && promise.key.is_none();
+        let is_kept = |promise: &Promise| promise.stage != Stage::Open && !promise.was_collected;
         let kept = self.by_job.iter().filter(move |(_, promise)| is_kept(promise)).map(|(job, _)| *job);
         self.lost.iter().copied().chain(kept)
     }
@@ -155,6 +156,10 @@ impl Promises {
     /// Whether a key was promised to be known.
     fn is_keyed(&self, job: JobId) -> bool {
         self.by_job.get(&job).is_some_and(|promise| promise.key.is_some())
+    }
+
+    fn note_collected(&mut self, job: JobId) {
+        self.by_job.entry(job).and_modify(|promise| promise.was_collected = true);
     }
 
     fn keep(&mut self, job: JobId, bytes: u64, until: Mono) {
@@ -343,7 +348,14 @@ impl Core {
         let used = request.key.as_ref().map(|key| self.promises.keys.insert(owner, key, &request.task, id));
         let (key, before) = used.map_or((None, None), |(key, before)| (Some(key), before));
         self.promises.kept.hold(&account, PROMISE_BYTES);
-        let promise = Promise { account, key, bytes: PROMISE_BYTES, is_awaited: false, stage: Stage::Open };
+        let promise = Promise {
+            account,
+            key,
+            bytes: PROMISE_BYTES,
+            is_awaited: false,
+            was_collected: false,
+            stage: Stage::Open,
+        };
         self.promises.by_job.insert(id, promise);
         before
     }
@@ -386,11 +398,14 @@ impl Core {
 
     /// Somebody was given all of the output of a job. If that was all that was promised, the promise is kept.
     pub(super) fn on_collected(&mut self, job: JobId, actions: &mut Actions) {
-        let is_due = self.promises.kept_until(job).is_some() && !self.promises.is_keyed(job);
-        if is_due {
-            self.promises.end(job);
-            actions.push(Action::Release { job, why: Released::Collected });
+        if self.promises.kept_until(job).is_none() {
+            return;
         }
+        if self.promises.is_keyed(job) {
+            return self.promises.note_collected(job);
+        }
+        self.promises.end(job);
+        actions.push(Action::Release { job, why: Released::Collected });
     }
 
     /// Limits or the phase have changed.

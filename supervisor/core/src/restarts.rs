@@ -10,6 +10,9 @@
 //!   any --- a failure that no retry can mend ---> broken: jobs are refused, no more starts
 //! ```
 //!
+//! If all that failed in a row are workers that ended with jobs which they had not started, it may be the doing of these
+//! jobs. Then only the jobs of their clients are refused; if those of others are done, the program is good.
+//!
 //! SIGKILL from outside is not the program's doing, and is excused a number of times.
 //!
 //! The scheme is that of a circuit breaker with exponential backoff (M. Nygard, "Release It!"); unlike a restart
@@ -18,7 +21,12 @@
 use super::config::CoreConfig;
 use super::ids::{Mono, WorkerId};
 use super::rng::Rng;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// So many clients are remembered whose jobs may be the reason of failures.
+const SUSPECTS_MAX: usize = 64;
 
 /// So many workers in a row may end for no reason of their own before that counts as failing.
 const DEATHS_EXCUSED: u32 = 20;
@@ -35,9 +43,45 @@ pub struct Restarts {
     broken: bool,
     has_said_hello: bool,
     has_proved_good: bool,
+    /// Whose doing the failures in this row may be.
+    suspects: Suspects,
     /// Workers that ended for no reason of their own since a job was done.
     excused: u32,
     why: String,
+}
+
+/// Whose doing it may be that workers end before they have done anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Suspects {
+    /// That of these clients, whose jobs they had.
+    Clients(BTreeSet<Arc<str>>),
+    /// The program's.
+    Program,
+}
+
+impl Default for Suspects {
+    fn default() -> Suspects {
+        Suspects::Clients(BTreeSet::new())
+    }
+}
+
+impl Suspects {
+    fn add(&mut self, others: &Suspects) {
+        let (Suspects::Clients(clients), Suspects::Clients(more)) = (&mut *self, others) else {
+            return *self = Suspects::Program;
+        };
+        clients.extend(more.iter().cloned());
+        if clients.len() > SUSPECTS_MAX {
+            *self = Suspects::Program;
+        }
+    }
+
+    fn has(&self, client: &str) -> bool {
+        match self {
+            Suspects::Clients(clients) => clients.contains(client),
+            Suspects::Program => true,
+        }
+    }
 }
 
 impl Restarts {
@@ -45,7 +89,7 @@ impl Restarts {
     /// after the duration that is returned. Jobs are refused once so many in a row have failed.
     pub(super) fn failed(
         &mut self,
-        why: &str,
+        (why, suspects): (&str, &Suspects),
         failures_max: u32,
         (worker, newest): (WorkerId, WorkerId),
         now: Mono,
@@ -54,6 +98,7 @@ impl Restarts {
     ) -> Duration {
         self.why = why.to_owned();
         self.failed_at = now;
+        self.suspects.add(suspects);
         // What a worker does that was ordered before the last failure that was counted says nothing new: usually they
         // were ordered together, and fail together.
         if self.failures > 0 && self.counted_up_to.is_some_and(|counted| worker <= counted) {
@@ -99,6 +144,7 @@ impl Restarts {
             return;
         }
         self.failures = 0;
+        self.suspects = Suspects::default();
         self.open = false;
         self.not_before = Mono::default();
     }
@@ -129,6 +175,11 @@ impl Restarts {
     /// Whether no worker can be had for now.
     pub fn is_refusing(&self) -> bool {
         self.open || self.broken
+    }
+
+    /// The same for the jobs of this client.
+    pub fn is_refusing_for(&self, client: &str) -> bool {
+        self.broken || (self.open && self.suspects.has(client))
     }
 
     /// Why, for people.
@@ -162,7 +213,9 @@ mod tests {
         let mut fail = || {
             let worker = WorkerId(restarts.counted_up_to.map_or(0, |worker| worker.0) + 1);
             let (most, now) = (config.max_restarts, restarts.not_before);
-            restarts.failed("x", most, (worker, worker), now, config, &mut Rng::new(1)).as_millis()
+            restarts
+                .failed(("x", &Suspects::Program), most, (worker, worker), now, config, &mut Rng::new(1))
+                .as_millis()
         };
         (0..times).map(|_| fail()).collect()
     }
@@ -193,7 +246,14 @@ mod tests {
         let mut restarts = Restarts::default();
         for worker in 1..=8 {
             let now = Mono::default() + Duration::from_secs(worker);
-            restarts.failed("x", 5, (WorkerId(worker), WorkerId(8)), now, &config, &mut Rng::new(1));
+            restarts.failed(
+                ("x", &Suspects::Program),
+                5,
+                (WorkerId(worker), WorkerId(8)),
+                now,
+                &config,
+                &mut Rng::new(1),
+            );
         }
         assert_eq!(restarts.failures(), 1);
     }

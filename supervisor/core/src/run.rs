@@ -34,17 +34,13 @@ impl Core {
             return self.doubt_up_to(slot, id);
         }
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
-        if !is_next {
+        let expected = self.jobs.get(id).map(|job| job.attempts + 1);
+        if !is_next || expected.is_some_and(|expected| expected != attempt) {
             self.doubt_up_to(slot, id);
             let message = format!("started a job out of turn (attempt {attempt})");
             return self.on_violation(now, worker, message, actions);
         }
-        let expected = self.jobs.get(id).map_or(attempt, |job| job.attempts + 1);
-        self.begin(now, slot, worker, (id, expected));
-        if attempt != expected {
-            let message = format!("started attempt {attempt} of a job, not attempt {expected}");
-            self.on_violation(now, worker, message, actions);
-        }
+        self.begin(now, slot, worker, (id, attempt));
     }
 
     /// The next job of a worker has been started.
@@ -90,8 +86,7 @@ impl Core {
         }
     }
 
-    /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed; the lie
-    /// is of the job that it names, if that is the next one and nothing runs, for then it must have begun.
+    /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed.
     pub(super) fn running_as_named(
         &mut self,
         now: Mono,
@@ -109,12 +104,6 @@ impl Core {
         let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
-            let next = self.slots[slot].load().and_then(Load::next_to_start);
-            let must_have_begun = running.is_none() && next == Some(id);
-            if must_have_begun {
-                let attempt = self.jobs.get(id).map_or(attempt, |job| job.attempts + 1);
-                self.begin(now, slot, worker, (id, attempt));
-            }
             self.doubt_up_to(slot, id);
             self.on_violation(now, worker, message, actions);
         }

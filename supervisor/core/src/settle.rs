@@ -86,7 +86,12 @@ impl Core {
                 (0..self.slots.len()).filter(|&slot| is_ready(&self.slots[slot])).collect();
             let can_be_done = |job| ready.iter().any(|&slot| self.promise_to(slot, job).is_some());
             let waiting = self.programs[program].queues().flat_map(|queue| queue.jobs());
-            let hopeless: Vec<JobId> = waiting.filter(|&job| !can_be_done(job)).collect();
+            let is_refused = |id: JobId| {
+                self.jobs
+                    .get(id)
+                    .is_some_and(|job| self.programs[program].restarts.is_refusing_for(&job.account))
+            };
+            let hopeless: Vec<JobId> = waiting.filter(|&job| is_refused(job) && !can_be_done(job)).collect();
             for job in hopeless {
                 self.finish(now, job, Ending::of(error.clone()), actions);
             }

@@ -6,15 +6,6 @@ use super::ids::{JobId, ProgramIndex, SlotIndex};
 use super::slots::{Role, Slot, SlotState};
 
 impl Core {
-    pub(super) fn is_spare(&self, slot: SlotIndex) -> bool {
-        self.slots[slot].role == Role::Spare
-    }
-
-    /// The spare's place, if there is one.
-    pub(super) fn spare(&self) -> Option<SlotIndex> {
-        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
-    }
-
     /// A ready spare takes the place of a worker that is lost or not ready yet.
     pub(super) fn promote_spare(&mut self) {
         let Some(spare) = self.ready_spare() else { return };
@@ -56,29 +47,32 @@ impl Core {
     /// Processes of one version may offer different tasks. If a job is first that only the spare can do, the spare changes
     /// places with a worker of its version that has nothing to do: otherwise the job would wait for ever.
     pub(super) fn bring_in_spare(&mut self, program: ProgramIndex) {
-        if !self.programs[program].offers_differ {
-            return;
+        if let Some((slot, spare)) = self.place_for_spare(program) {
+            self.exchange_with_spare(slot, spare);
         }
-        let Some(spare) = self.ready_spare().filter(|&spare| self.slots[spare].program == program) else {
-            return;
-        };
+    }
+
+    /// The place that the spare, in its own, is to change with, if it is needed.
+    pub(super) fn place_for_spare(&self, program: ProgramIndex) -> Option<(SlotIndex, SlotIndex)> {
+        if !self.programs[program].offers_differ {
+            return None;
+        }
+        let spare = self.ready_spare().filter(|&spare| self.slots[spare].program == program)?;
         let is_for_spare = |job: JobId| {
             let mut others = self.slots_of(program).filter(|&slot| self.is_accepting(slot));
             self.promise_to(spare, job).is_some() && !others.any(|slot| self.promise_to(slot, job).is_some())
         };
         let mut heads = self.heads_to_start(program);
         if !heads.any(|(next, line)| self.is_line_open(program, line) && is_for_spare(next.job())) {
-            return;
+            return None;
         }
-        drop(heads);
         let has_nothing_to_do = |slot: &SlotIndex| {
             let place = &self.slots[*slot];
             let is_idle = matches!(place.state, SlotState::Idle { .. }) && self.is_accepting(*slot);
             is_idle && place.retire.is_none() && place.version() == self.slots[spare].version()
         };
         let idle = self.slots_of(program).filter(has_nothing_to_do);
-        if let Some(slot) = idle.min_by_key(|&slot| (self.slots[slot].is_reserved, slot)) {
-            self.exchange_with_spare(slot, spare);
-        }
+        let slot = idle.min_by_key(|&slot| (self.slots[slot].is_reserved, slot))?;
+        Some((slot, spare))
     }
 }

@@ -8,12 +8,14 @@
 //! ```
 
 use super::action::{Action, Actions, Notice};
-use super::ids::{Mono, ProgramIndex, Version, WorkerId};
-use super::outcome::human;
+use super::ids::{Mono, ProgramIndex, TaskIndex, Version, WorkerId};
+use super::outcome::{self, human};
+use super::restarts::Suspects;
 use super::slots::{Cause, SlotState, Worker};
 use super::supervise::KILLED;
 use super::{Core, Program};
 use crate::exit::Exit;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 
 /// The exit code with which a worker says that starting it again is pointless.
 const EXIT_DO_NOT_RESTART: i32 = 64;
@@ -54,7 +56,7 @@ impl Core {
         if !is_dismissed {
             let start = FailedStart { worker, program: self.slots[slot].program, version };
             let outlook = if fatal { Outlook::None } else { Outlook::Fair };
-            self.start_failed(now, start, outlook, message, actions);
+            self.start_failed(now, start, outlook, &Suspects::Program, message, actions);
         }
     }
 
@@ -99,7 +101,7 @@ impl Core {
                 (outlook, format!("a worker ended at start-up with {exit}{words}"))
             }
         };
-        self.start_failed(now, start, outlook, &message, actions);
+        self.start_failed(now, start, outlook, &Suspects::Program, &message, actions);
     }
 
     /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
@@ -121,7 +123,7 @@ impl Core {
         let is_excused = match from_outside {
             true => self.programs[program].restarts.excuses_death(),
             false if death.was_test => others_work,
-            false => death.had_jobs && others_work && self.programs[program].restarts.excuses_death(),
+            false => death.had_jobs() && others_work && self.programs[program].restarts.excuses_death(),
         };
         if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.failed_start_window() {
             let what = match death.cause {
@@ -132,7 +134,7 @@ impl Core {
             };
             let message = format!("a worker {what} before it had done a job{}", death.words);
             let start = FailedStart { worker: worker.id, program, version: worker.version };
-            self.start_failed(now, start, Outlook::Fair, &message, actions);
+            self.start_failed(now, start, Outlook::Fair, &death.suspects, &message, actions);
         }
     }
 
@@ -142,6 +144,7 @@ impl Core {
         now: Mono,
         FailedStart { worker, program, version }: FailedStart,
         outlook: Outlook,
+        suspects: &Suspects,
         why: &str,
         actions: &mut Actions,
     ) {
@@ -164,7 +167,14 @@ impl Core {
                     Outlook::Fair | Outlook::None => u32::MAX,
                 };
                 let most = self.config.max_restarts.min(silent_most);
-                Some(restarts.failed(why, most, (worker, newest), now, &self.config, &mut self.rng))
+                Some(restarts.failed(
+                    (why, suspects),
+                    most,
+                    (worker, newest),
+                    now,
+                    &self.config,
+                    &mut self.rng,
+                ))
             }
         };
         let failures = restarts.failures();
@@ -174,6 +184,36 @@ impl Core {
             true => Notice::Degraded { program, failures, why, again_in },
             false => Notice::StartFailed { program, failures, why, again_in },
         }));
+    }
+}
+
+/// Who is refused because no worker can be had.
+impl Core {
+    /// Why jobs of this program cannot be done for now, if they cannot.
+    pub(super) fn unavailable(&self, program: ProgramIndex) -> Option<ErrorDetail> {
+        let is_refusing = self.programs[program].restarts.is_refusing();
+        self.unavailable_unless(program, is_refusing, |_| true)
+    }
+
+    /// Why jobs of this task cannot be done for now for this client: no worker can be had, and none of those that there
+    /// are offers it.
+    pub(super) fn unavailable_task(&self, task: TaskIndex, client: &str) -> Option<ErrorDetail> {
+        let task = self.registry.task(task);
+        let is_refusing = self.programs[task.program].restarts.is_refusing_for(client);
+        let offers = |worker| self.promise_of(worker, &task.name).is_some();
+        self.unavailable_unless(task.program, is_refusing, offers)
+    }
+
+    /// Why no worker can be had for now, unless there is one that will do.
+    fn unavailable_unless(
+        &self,
+        program: ProgramIndex,
+        is_refusing: bool,
+        will_do: impl Fn(WorkerId) -> bool,
+    ) -> Option<ErrorDetail> {
+        let mut of_program = self.slots.iter().filter(|slot| slot.program == program && slot.is_ready());
+        let refuse = is_refusing && !of_program.any(|slot| slot.worker().is_some_and(&will_do));
+        refuse.then(|| outcome::error(OutcomeCode::Unavailable, self.programs[program].restarts.why()))
     }
 }
 
@@ -231,10 +271,17 @@ pub(super) struct FailedStart {
 pub(super) struct Death<'a> {
     pub(super) cause: Option<&'a Cause>,
     pub(super) exit: Exit,
-    /// It had been given jobs.
-    pub(super) had_jobs: bool,
+    /// Whose doing it may be: that of the clients whose jobs it had been given, if there were any.
+    pub(super) suspects: Suspects,
     /// It had been given a job of which it was to be seen whether a worker lives to start it.
     pub(super) was_test: bool,
     /// What it said, as the end of a sentence.
     pub(super) words: &'a str,
+}
+
+impl Death<'_> {
+    /// Whether it had been given jobs.
+    fn had_jobs(&self) -> bool {
+        self.suspects != Suspects::Program
+    }
 }

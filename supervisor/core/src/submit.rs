@@ -10,7 +10,7 @@ use super::outcome::{self, human};
 use super::registry::{Class, Promise};
 use super::slots::Cause;
 use super::{Core, Ending, Phase};
-use crate::limits::PRIORITY_MAX;
+use crate::limits::{LAST_JOBS, PRIORITY_MAX};
 use offload_protocol::limits::{LABEL_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Core {
         if request.lane.is_some_and(|lane| lane != task.lane) {
             return Err(self.wrong_lane(index));
         }
-        self.unavailable_task(index).map_or(Ok(Some(index)), Err)
+        self.unavailable_task(index, &request.client).map_or(Ok(Some(index)), Err)
     }
 
     pub(super) fn wrong_lane(&self, task: TaskIndex) -> ErrorDetail {
@@ -132,9 +132,19 @@ impl Core {
             self.room_for(&request.client, request.input_bytes)?;
         }
         let own = self.clients.find(&request.client).map_or(0, |account| account.waiting);
-        let limit = self.config.max_jobs_of_one();
-        if own >= limit {
-            let message = format!("{own} jobs of this client wait, the limit for one client is {limit}");
+        let most = self.config.max_jobs_of_one();
+        if own >= most {
+            let message = format!("{own} jobs of this client wait, the limit for one client is {most}");
+            return Err(self.full(OutcomeCode::Quota, &message, program));
+        }
+        let free = limit.saturating_sub(waiting);
+        // A quota that reaches into the last places was asked for.
+        let are_shared_out = free <= limit / LAST_JOBS && most <= limit - limit / LAST_JOBS;
+        if are_shared_out && own >= free {
+            let message = format!(
+                "{own} jobs of this client wait, and of the last {free} places each client gets another one only while \
+                 fewer of its jobs wait than are left"
+            );
             return Err(self.full(OutcomeCode::Quota, &message, program));
         }
         Ok(())

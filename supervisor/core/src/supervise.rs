@@ -5,6 +5,7 @@ use super::action::{Action, Actions, Kill, Notice};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
 use super::registry::{Offers, Promise};
+use super::restarts::Suspects;
 use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Worker};
 use super::starts::{Death, FailedStart};
 use super::waiting::planned;
@@ -343,9 +344,14 @@ impl Core {
                 self.blame_start(now, start, cause.as_ref(), exit, &words, actions);
             }
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
-                let had_jobs = !load.is_empty();
+                let accounts =
+                    load.jobs().filter_map(|job| self.jobs.get(job)).map(|job| job.account.clone());
+                let suspects = match load.is_empty() {
+                    true => Suspects::Program,
+                    false => Suspects::Clients(accounts.collect()),
+                };
                 let was_test = load.jobs().any(|job| self.programs[program].probation.is_testing(job));
-                let death = Death { cause: cause.as_ref(), exit, had_jobs, was_test, words: &words };
+                let death = Death { cause: cause.as_ref(), exit, suspects, was_test, words: &words };
                 self.on_idle_death(now, program, worker, &death, actions);
             }
             Some(_) => {}

@@ -91,10 +91,7 @@ impl Hub {
             let before = self.name(before);
             reasons.push(format!("its key stood for job {before}, until the time of the key was over"));
         }
-        reasons.extend(job.lost.iter().map(|lost| match lost.attempt {
-            0 => format!("a worker ended before it started the job: {}", lost.what),
-            attempt => format!("attempt {attempt} was lost: {}", lost.what),
-        }));
+        reasons.extend(job.lost.iter().map(|lost| loss(lost.attempt, &lost.what)));
         reasons
     }
 
@@ -172,7 +169,7 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
         ));
     }
     reasons.push(format!(
-        "{} of its own client and {} in all wait with it, of {} clients that take turns",
+        "{} of its own client and {} in all wait with it; clients that take turns: {}",
         waiting.ahead_of_its_own,
         waiting.all.saturating_sub(1),
         waiting.clients.max(1)
@@ -187,6 +184,14 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
     reasons
 }
 
+/// A worker that ended and had the job.
+fn loss(attempt: u32, what: &str) -> String {
+    match attempt {
+        0 => format!("a worker ended before it started the job: {what}"),
+        attempt => format!("attempt {attempt} was lost: {what}"),
+    }
+}
+
 fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
     let report = &record.report;
     let ran = report.receipt.worker_pid != 0;
@@ -195,7 +200,7 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
         Some(error) if error.code == report.outcome => format!("it has ended: {}", error.message),
         Some(error) => format!("it has ended: {}: {}", error.code, error.message),
     };
-    let lost = record.lost.iter().map(|lost| format!("attempt {} was lost: {}", lost.attempt, lost.what));
+    let lost = record.lost.iter().map(|lost| loss(lost.attempt, &lost.what));
     ExplanationView {
         job: report.job.clone(),
         task: report.task.clone(),

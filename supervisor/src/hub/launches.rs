@@ -8,11 +8,12 @@
 //!
 //! A launch may hang, on a file system that does not answer. Nobody waits for it longer than for a worker's hello.
 
-use super::{AFFINITY_VARIABLE, Hub};
+use super::Hub;
 use crate::workers::{Answer, Process, SpawnError, Wanted};
 use offload_core::event::Event;
 use offload_core::ids::{ProgramIndex, SlotIndex, Version, WorkerId};
 use offload_event_loop::{Interest, LoopError};
+use offload_protocol::limits::CORE_VARIABLE;
 use std::time::Instant;
 
 /// See the module's documentation.
@@ -58,7 +59,7 @@ impl Hub {
         let program = program.get(&version).expect("a version is kept while it may be started");
         let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
         let program = match core {
-            Some(core) => program.clone().with_variable(AFFINITY_VARIABLE, &core.to_string()),
+            Some(core) => program.clone().with_variable(CORE_VARIABLE, &core.to_string()),
             None => program.clone(),
         };
         let name = program.name().to_owned();

@@ -40,8 +40,6 @@ pub(super) struct Ticket {
     pub(super) number: u64,
     /// Whether it counts: there is one that does not for each job, that of whoever submitted it.
     pub(super) counts: bool,
-    /// Whether the output has been collected when this is answered.
-    pub(super) collects: bool,
 }
 
 impl Waits {
@@ -94,10 +92,7 @@ impl Front {
         let tickets = client.waits.take(job);
         self.waits.counted -= tickets.iter().filter(|ticket| ticket.counts).count();
         for ticket in tickets {
-            match ticket.collects {
-                true => self.deliver_to_collector(id, ticket.number, job, finished.clone()),
-                false => self.deliver(id, ticket.number, finished.clone()),
-            }
+            self.deliver_to_collector(id, ticket.number, job, finished.clone());
         }
     }
 
@@ -112,7 +107,7 @@ impl Front {
         let listener = self.listener_for(id);
         let listens = self.hub.borrow_mut().listen(job, listener);
         match listens {
-            Ok(()) => self.add_ticket(id, job, Ticket { number: ticket, counts: true, collects: true }),
+            Ok(()) => self.add_ticket(id, job, Ticket { number: ticket, counts: true }),
             Err(_) => self.reject(id, ticket, OutcomeCode::Overloaded, "too many wait for this job"),
         }
     }
@@ -135,7 +130,7 @@ impl Front {
             }
             return Err(error);
         }
-        self.add_ticket(id, job, Ticket { number, counts: is_known, collects: false });
+        self.add_ticket(id, job, Ticket { number, counts: is_known });
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //! | where | set by | seen of | lost by |
 //! |---|---|---|---|
 //! | the limit of file locks, which nothing uses | the SDK and `worker-exec`, before any code of the program runs | every process | setting that very limit |
-//! | the variable `OFFLOAD_WORKER` | whoever starts the worker | those of the same user that are not hidden | another environment, a title written over it, a fork of a hidden process |
+//! | the variable `OFFLOAD_MARK` | whoever starts the worker | those of the same user that are not hidden | another environment, a title written over it, a fork of a hidden process |
 //!
 //! So a process that wants to get away from its mark can. It is then known only as a descendant of some worker of this
 //! supervisor, and ends with that at the latest.
@@ -160,8 +160,7 @@ mod tests {
             assert_eq!(line(hard), None, "{hard}");
         }
         assert_eq!(line("4611686018427387904"), Some(Mark(LOWEST)));
-        for environment in ["", "OFFLOAD_WORKER=", "OFFLOAD_WORKER=1", "XOFFLOAD_WORKER=4611686018427387904"]
-        {
+        for environment in ["", "OFFLOAD_MARK=", "OFFLOAD_MARK=1", "XOFFLOAD_MARK=4611686018427387904"] {
             assert_eq!(in_environment(environment.as_bytes()), None, "{environment}");
         }
     }

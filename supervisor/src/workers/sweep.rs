@@ -339,7 +339,7 @@ pub(super) mod tests {
             let marks = Marks::of(&"7".repeat(32)).unwrap();
             let helper = |worker: u64| {
                 let mark = marks.of_worker(worker).number();
-                start(&format!("OFFLOAD_WORKER={mark} setsid -f sleep 600")).wait().unwrap();
+                start(&format!("OFFLOAD_MARK={mark} setsid -f sleep 600")).wait().unwrap();
             };
             [1, 1, 2].into_iter().for_each(helper);
             start("setsid -f sleep 600").wait().unwrap();

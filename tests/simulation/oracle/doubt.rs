@@ -14,18 +14,7 @@ impl WorkerBook {
 }
 
 impl Oracle {
-    /// Who answers to the next of its jobs must have begun it, whether it said so or not.
-    fn note_answer(&mut self, event: &Event) {
-        let (Event::Finished { worker, job, .. } | Event::Failed { worker, job, .. }) = event else { return };
-        let book = self.workers.get(worker);
-        let is_heard = book.is_some_and(|book| book.is_well() && !book.is_liar && book.started.is_empty());
-        if is_heard && book.is_some_and(|book| book.given.front() == Some(job)) {
-            self.jobs.entry(*job).and_modify(|job| job.was_answered_unstarted = true);
-        }
-    }
-
     pub(super) fn note_doubt(&mut self, event: &Event, is_honest: bool) {
-        self.note_answer(event);
         match event {
             Event::Garbled { worker, .. } => {
                 self.workers.entry(*worker).and_modify(|book| book.is_garbled = true);

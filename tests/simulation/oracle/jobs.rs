@@ -75,10 +75,6 @@ pub(super) struct JobBook {
     pub(super) is_bystander: bool,
     /// A worker that breaks rules had it: what was said of it since is not known to be true.
     pub(super) is_doubtful: bool,
-    /// The number of the attempt that was given out last.
-    pub(super) attempt: u32,
-    /// An answer to that attempt came without a word that it was started: it is used up.
-    pub(super) was_answered_unstarted: bool,
     outcome: Option<OutcomeCode>,
 }
 
@@ -274,8 +270,6 @@ impl Oracle {
             blamed: BTreeSet::new(),
             is_bystander: false,
             is_doubtful: false,
-            attempt: 0,
-            was_answered_unstarted: false,
             outcome: None,
         }
     }

@@ -29,10 +29,6 @@ impl Oracle {
         demand(job.is_doubtful || attempt == job.starts + 1, "O3", || {
             format!("{id} gets attempt {attempt} after {} starts", job.starts)
         })?;
-        demand(!job.was_answered_unstarted || attempt > job.attempt, "O3", || {
-            format!("{id} gets attempt {attempt}, of which an answer has come")
-        })?;
-        (job.attempt, job.was_answered_unstarted) = (attempt, false);
         demand(resume == (job.checkpoint > 0), "O3", || {
             format!("{id} has a checkpoint of {} bytes; to go on from there: {resume}", job.checkpoint)
         })?;

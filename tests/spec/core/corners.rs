@@ -33,22 +33,6 @@ fn jobs_follow_their_task_when_an_earlier_program_takes_it_over() {
     assert_eq!((pool.outcome(queued), pool.outcome(running)), (Some(Ok), None));
 }
 
-/// Of two workers one lacks a task, the other one ends, and no more can be started: who asks for that task is told so, as those
-/// are who asked before.
-#[test]
-fn a_job_that_only_a_worker_could_do_which_cannot_be_started_is_refused() {
-    let mut pool = waiting(2, 1);
-    let [lacking, full] = [WorkerId(1), WorkerId(2)];
-    pool.event(Event::Hello { worker: lacking, tasks: vec![TaskOffer::new("other")] });
-    pool.event(Event::Hello { worker: full, tasks: offers() });
-    pool.exit(full, Exit::Code(1));
-    pool.wait(Duration::from_secs(10));
-    pool.exit(WorkerId(3), Exit::Code(64));
-    assert_eq!(pool.refusal("sum").code, Unavailable);
-    let other = pool.submit("other");
-    assert_eq!(pool.worker_with(other), Some(lacking));
-}
-
 #[test]
 fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_it() {
     let mut pool = waiting(1, 1);

@@ -6,6 +6,7 @@ mod corners;
 mod doubt;
 mod limits;
 mod promises;
+mod refusals;
 mod renewal;
 mod scheduling;
 mod silence;

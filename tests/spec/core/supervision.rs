@@ -391,19 +391,6 @@ fn one_good_start_ends_the_refusal() {
 }
 
 #[test]
-fn workers_that_die_right_after_their_hello_are_started_ever_more_slowly_without_a_window_too() {
-    let config = CoreConfig { workers: 1, spares: 0, window: Duration::ZERO, ..CoreConfig::default() };
-    let mut pool = PoolUnderTest::with(config, Start::Hello);
-    for _ in 0..20 {
-        if let Some(worker) = pool.workers.keys().next().copied() {
-            pool.exit(worker, Exit::Code(1));
-        }
-        pool.wait(Duration::from_millis(50));
-    }
-    assert!(pool.spawned_at.len() <= 5, "{:?}", pool.spawned_at);
-}
-
-#[test]
 fn exit_code_64_says_that_starting_it_again_is_pointless() {
     let mut pool =
         PoolUnderTest::with(CoreConfig { workers: 2, spares: 0, ..CoreConfig::default() }, Start::Wait);

@@ -1,144 +1,28 @@
-//! The configuration file: TOML to a [`Layer`]. A mistake is told with the file, the line and the nearest known key.
+//! The configuration file: TOML to a [`Layer`]. A mistake is told with the file, the line and the key, and an unknown key
+//! with the nearest known one.
 
-use super::units;
+use super::key::{Key, Kind};
+use super::table::{FILE_TABLES, in_table};
+use super::value::Value;
 use super::words::split_words;
-use super::{ConfigError, Layer};
+use super::{ConfigError, Layer, Origin};
 use rustix::fs::{Mode, OFlags, open};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Longest configuration file that is read, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-const TABLES: [&str; 4] = ["supervisor", "pool", "io", "clients"];
-const SUPERVISOR_KEYS: [&str; 10] = [
-    "socket",
-    "drain_timeout",
-    "max_jobs",
-    "max_jobs_per_client",
-    "max_bytes",
-    "max_payload",
-    "keep_results",
-    "keep_keys",
-    "keep_dead_letters",
-    "max_kept_bytes",
-];
-const POOL_KEYS: [&str; 14] = [
-    "name",
-    "command",
-    "workers",
-    "spares",
-    "run_timeout",
-    "max_attempts",
-    "hello_timeout",
-    "hang_timeout",
-    "max_jobs_per_worker",
-    "max_rss",
-    "max_age",
-    "affinity",
-    "short_slots",
-    "restart",
-];
-const RESTART_KEYS: [&str; 4] = ["backoff_min", "backoff_max", "max_restarts", "window"];
-const IO_KEYS: [&str; 1] = ["threads"];
+/// The table that there may be several of.
+const POOL: &str = "pool";
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Written {
-    supervisor: Supervisor,
-    pool: Vec<Pool>,
-    io: Io,
-    /// Shares of worker time by name.
-    clients: BTreeMap<String, u32>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Supervisor {
-    socket: Option<PathBuf>,
-    #[serde(deserialize_with = "units::duration")]
-    drain_timeout: Option<Duration>,
-    max_jobs: Option<usize>,
-    max_jobs_per_client: Option<usize>,
-    #[serde(deserialize_with = "units::size")]
-    max_bytes: Option<u64>,
-    #[serde(deserialize_with = "units::size")]
-    max_payload: Option<u64>,
-    #[serde(deserialize_with = "units::duration")]
-    keep_results: Option<Duration>,
-    #[serde(deserialize_with = "units::duration")]
-    keep_keys: Option<Duration>,
-    #[serde(deserialize_with = "units::duration")]
-    keep_dead_letters: Option<Duration>,
-    #[serde(deserialize_with = "units::size")]
-    max_kept_bytes: Option<u64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Pool {
-    name: Option<String>,
-    command: Option<Command>,
-    workers: Option<usize>,
-    spares: Option<usize>,
-    #[serde(deserialize_with = "units::duration")]
-    run_timeout: Option<Duration>,
-    max_attempts: Option<u32>,
-    #[serde(deserialize_with = "units::duration")]
-    hello_timeout: Option<Duration>,
-    #[serde(deserialize_with = "units::duration")]
-    hang_timeout: Option<Duration>,
-    max_jobs_per_worker: Option<u64>,
-    #[serde(deserialize_with = "units::size")]
-    max_rss: Option<u64>,
-    #[serde(deserialize_with = "units::duration")]
-    max_age: Option<Duration>,
-    affinity: Option<bool>,
-    short_slots: Option<usize>,
-    restart: Restart,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Restart {
-    #[serde(deserialize_with = "units::duration")]
-    backoff_min: Option<Duration>,
-    #[serde(deserialize_with = "units::duration")]
-    backoff_max: Option<Duration>,
-    max_restarts: Option<u32>,
-    #[serde(deserialize_with = "units::duration")]
-    window: Option<Duration>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Io {
-    threads: Option<usize>,
-}
-
-/// `"python3 worker.py"` or `["python3", "worker.py"]`.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a command: a text or a list of words")]
-enum Command {
-    Line(String),
-    Words(Vec<String>),
-}
-
-impl Command {
-    fn words(self) -> Result<Vec<String>, String> {
-        match self {
-            Command::Line(line) => split_words(&line),
-            Command::Words(words) if words.is_empty() => Err("an empty command".to_owned()),
-            Command::Words(words) => Ok(words),
-        }
-    }
-}
+/// What a pool is called in messages. It configures nothing, so it is not among the settings.
+const NAME: &str = "name";
 
 /// Reads the file at `path`.
 ///
@@ -175,64 +59,133 @@ fn read_regular(path: &Path) -> Result<String, String> {
 /// # Errors
 /// [`ConfigError`] naming the file, the line, and for an unknown key the nearest known one.
 pub(crate) fn parse_file(text: &str, path: &Path) -> Result<Layer, ConfigError> {
-    let at = |span: Option<Range<usize>>, message: &str| {
-        let line = span.map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        ConfigError(format!("{}:{line}: {message}", path.display()))
-    };
-    let tables = DeTable::parse(text).map_err(|error| at(error.span(), error.message()))?;
-    check_tables(tables.get_ref()).map_err(|(span, message)| at(Some(span), &message))?;
-    let file: Written = toml::from_str(text).map_err(|error| at(error.span(), error.message()))?;
-    file.into_layer().map_err(|message| ConfigError(format!("{}: {message}", path.display())))
+    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let place = |span: &Range<usize>| format!("{}:{}", path.display(), line_of(span.start));
+    let error = |(span, message): Misplaced| ConfigError(format!("{}: {message}", place(&span)));
+    let file = DeTable::parse(text)
+        .map_err(|mistake| error((mistake.span().unwrap_or_default(), mistake.message().to_owned())))?;
+    let said = read_tables(file.get_ref()).map_err(error)?;
+    let mut layer = Layer::new(Origin::File);
+    for Said { key, value, span } in said {
+        layer.say(key, value, format!("{}: {}", place(&span), key.name));
+    }
+    Ok(layer)
 }
 
 /// Where a mistake is, and what it is.
 type Misplaced = (Range<usize>, String);
 
-fn check_tables(tables: &DeTable<'_>) -> Result<(), Misplaced> {
-    check_keys(tables, &TABLES, "as a table")?;
-    for (name, value) in tables {
-        check_brackets(name.get_ref(), value.get_ref()).map_err(|message| (name.span(), message))?;
-        match name.get_ref().as_ref() {
-            "supervisor" => check_inside(value.get_ref(), &SUPERVISOR_KEYS, "in [supervisor]")?,
-            // Every name of a client is a key.
-            "clients" => {}
-            "io" => check_inside(value.get_ref(), &IO_KEYS, "in [io]")?,
-            _ => check_pools(value.get_ref())?,
+/// A value and where it stands.
+struct Said {
+    key: &'static Key,
+    value: Value,
+    span: Range<usize>,
+}
+
+fn read_tables(file: &DeTable<'_>) -> Result<Vec<Said>, Misplaced> {
+    let tables: Vec<_> = FILE_TABLES.into_iter().filter(|table| !table.contains('.')).collect();
+    check_names(file, &tables, "as a table")?;
+    let mut said = Vec::new();
+    for (name, value) in file {
+        check_brackets(name.get_ref(), value).map_err(|message| (name.span(), message))?;
+        // Known, as was just checked.
+        let Some(table) = tables.iter().find(|table| **table == name.get_ref()) else { continue };
+        match *table {
+            POOL => said.extend(read_pools(value)?),
+            table => read_table(table, value, &mut said)?,
         }
     }
-    Ok(())
+    for one in &said {
+        one.key.check(&one.value).map_err(|reason| one.misplaced(&reason))?;
+    }
+    Ok(said)
 }
 
 /// Whether a table that there may be several of is written as such, and no other.
-fn check_brackets(name: &str, value: &DeValue<'_>) -> Result<(), String> {
-    match (name, value) {
-        ("pool", DeValue::Table(_)) => {
+fn check_brackets(name: &str, value: &Spanned<DeValue<'_>>) -> Result<(), String> {
+    match (name, value.get_ref()) {
+        (POOL, DeValue::Array(_)) => Ok(()),
+        (POOL, _) => {
             Err("[pool] is written [[pool]], with two brackets, because there may be several".to_owned())
         }
-        ("pool", _) => Ok(()),
+        (_, DeValue::Table(_)) => Ok(()),
         (_, DeValue::Array(_)) => {
             Err(format!("[[{name}]] is written [{name}], with one bracket, because there is only one"))
         }
-        _ => Ok(()),
+        (_, other) => Err(format!("{name}: a table is expected, not {}", kind_of(other))),
     }
 }
 
-fn check_pools(pools: &DeValue<'_>) -> Result<(), Misplaced> {
-    for pool in pools.as_array().into_iter().flatten() {
-        check_inside(pool.get_ref(), &POOL_KEYS, "in [[pool]]")?;
-        if let Some(restart) = pool.get_ref().get("restart") {
-            check_inside(restart.get_ref(), &RESTART_KEYS, "in restart of [[pool]]")?;
+/// Reads a table of the file, with the tables in it.
+fn read_table(
+    table: &'static str,
+    written: &Spanned<DeValue<'_>>,
+    said: &mut Vec<Said>,
+) -> Result<(), Misplaced> {
+    let Some(entries) = written.get_ref().as_table() else {
+        let message = format!("{table}: a table is expected, not {}", kind_of(written.get_ref()));
+        return Err((written.span(), message));
+    };
+    if let Some(key) = in_table(table).find(|key| key.table_and_name().1.is_none()) {
+        return read_key(key, written, said);
+    }
+    let inner = |name: &str| FILE_TABLES.into_iter().find(|inner| *inner == format!("{table}.{name}"));
+    check_names(entries, &names_in(table), &place_of(table))?;
+    for (name, value) in entries {
+        let name = name.get_ref();
+        if let Some(inner) = inner(name) {
+            read_table(inner, value, said)?;
+        } else if let Some(key) = in_table(table).find(|key| key.table_and_name().1 == Some(name)) {
+            read_key(key, value, said)?;
         }
     }
     Ok(())
 }
 
-/// A value that should be a table and is none has no keys to check: reading the types tells of it, with its line.
-fn check_inside(value: &DeValue<'_>, known: &[&str], place: &str) -> Result<(), Misplaced> {
-    value.as_table().map_or(Ok(()), |table| check_keys(table, known, place))
+fn read_key(key: &'static Key, value: &Spanned<DeValue<'_>>, said: &mut Vec<Said>) -> Result<(), Misplaced> {
+    let at = |message: String| (value.span(), format!("{}: {message}", key.name));
+    let read = match (&key.kind, value.get_ref()) {
+        // A heading alone says nothing.
+        (Kind::Weights, DeValue::Table(entries)) if entries.is_empty() => return Ok(()),
+        (Kind::Weights, DeValue::Table(entries)) => read_weights(key, entries)?,
+        (_, written) => read_value(key, written).map_err(at)?,
+    };
+    said.push(Said { key, value: read, span: value.span() });
+    Ok(())
 }
 
-fn check_keys(table: &DeTable<'_>, known: &[&str], place: &str) -> Result<(), Misplaced> {
+/// Reads a table in which every name is that of a client. Each mistake is told with its own line.
+fn read_weights(key: &Key, entries: &DeTable<'_>) -> Result<Value, Misplaced> {
+    let mut weights = BTreeMap::new();
+    for (name, written) in entries {
+        let at = |message: String| (written.span(), format!("{}: {message}", key.name));
+        let of_name = |message: String| at(format!("{}: {message}", name.get_ref()));
+        let number = number(written.get_ref()).map_err(of_name)?;
+        let weight = u32::try_from(number).map_err(|_| of_name(format!("{number} is too large")))?;
+        let one = BTreeMap::from([(name.get_ref().to_string(), weight)]);
+        key.check(&Value::Weights(one.clone())).map_err(at)?;
+        weights.extend(one);
+    }
+    Ok(Value::Weights(weights))
+}
+
+/// What may stand in this table.
+fn names_in(table: &'static str) -> Vec<&'static str> {
+    let name = (table == POOL).then_some(NAME);
+    let keys = in_table(table).filter_map(|key| key.table_and_name().1);
+    let inner = FILE_TABLES.into_iter().filter_map(|inner| inner.strip_prefix(table)?.strip_prefix('.'));
+    name.into_iter().chain(keys).chain(inner).collect()
+}
+
+fn place_of(table: &str) -> String {
+    match table.split_once('.') {
+        None if table == POOL => format!("in [[{table}]]"),
+        None => format!("in [{table}]"),
+        Some((outer, inner)) => format!("in {inner} of [[{outer}]]"),
+    }
+}
+
+fn check_names(table: &DeTable<'_>, known: &[&str], place: &str) -> Result<(), Misplaced> {
     let unknown = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
     match unknown.min_by_key(|key| key.span().start) {
         Some(key) => Err((key.span(), unknown_key(key.get_ref(), known, place))),
@@ -250,74 +203,113 @@ fn unknown_key(key: &str, known: &[&str], place: &str) -> String {
     }
 }
 
-impl Written {
-    fn into_layer(self) -> Result<Layer, String> {
-        let mut layer = Layer {
-            socket: self.supervisor.socket,
-            drain_timeout: self.supervisor.drain_timeout,
-            max_jobs: self.supervisor.max_jobs,
-            max_jobs_per_client: self.supervisor.max_jobs_per_client,
-            weights: Some(self.clients).filter(|weights| !weights.is_empty()),
-            max_bytes: self.supervisor.max_bytes,
-            max_payload: self.supervisor.max_payload,
-            keep_results: self.supervisor.keep_results,
-            keep_keys: self.supervisor.keep_keys,
-            keep_dead_letters: self.supervisor.keep_dead_letters,
-            max_kept_bytes: self.supervisor.max_kept_bytes,
-            io_threads: self.io.threads,
-            ..Layer::default()
-        };
-        for pool in self.pool {
-            pool.add_to(&mut layer)?;
+/// Several tables are one pool today: commands and numbers of workers add up, anything else is said once.
+fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<Said>, Misplaced> {
+    let mut all = BTreeMap::<&str, Said>::new();
+    let mut names = BTreeSet::new();
+    for pool in pools.get_ref().as_array().into_iter().flatten() {
+        let mut said = Vec::new();
+        read_table(POOL, pool, &mut said)?;
+        if let Some(name) = pool.get_ref().get(NAME) {
+            check_pool_name(name.get_ref(), &mut names).map_err(|reason| (name.span(), reason))?;
         }
-        Ok(layer)
+        for one in said {
+            let one = match all.remove(one.key.name) {
+                Some(before) => before.and(one)?,
+                None => one,
+            };
+            all.insert(one.key.name, one);
+        }
+    }
+    Ok(all.into_values().collect())
+}
+
+/// Whether it is a name that no pool before it has.
+fn check_pool_name(name: &DeValue<'_>, before: &mut BTreeSet<String>) -> Result<(), String> {
+    match name.as_str() {
+        None => Err(format!("pool.name: a text is expected, not {}", kind_of(name))),
+        Some("") => Err("pool.name: it is empty: leave it out, or name the pool".to_owned()),
+        Some(name) if !before.insert(name.to_owned()) => {
+            Err(format!("pool.name: {name:?} is the name of a pool before it, too"))
+        }
+        Some(_) => Ok(()),
     }
 }
 
-impl Pool {
-    /// Several tables are one pool today: commands and numbers of workers add up, anything else is said once.
-    fn add_to(self, layer: &mut Layer) -> Result<(), String> {
-        let name = self.name.unwrap_or_else(|| "default".to_owned());
-        if let Some(command) = self.command {
-            let words = command.words().map_err(|reason| format!("command of pool {name:?}: {reason}"))?;
-            layer.commands.get_or_insert_default().push(words);
+impl Said {
+    fn misplaced(&self, reason: &str) -> Misplaced {
+        (self.span.clone(), format!("{}: {reason}", self.key.name))
+    }
+
+    /// What this pool and a later one say together.
+    fn and(self, later: Said) -> Result<Said, Misplaced> {
+        let Said { key, value, span } = later;
+        if !key.adds_up && value != self.value {
+            let [value, before] = [&value, &self.value].map(|value| key.show(Some(value)));
+            let message = format!(
+                "{}: {value} here and {before} in a pool before it; it holds for all pools",
+                key.name
+            );
+            return Err((span, message));
         }
-        if let Some(workers) = self.workers {
-            let sum = layer.workers.unwrap_or(0).checked_add(workers);
-            layer.workers = Some(sum.ok_or("the numbers of workers are too large")?);
+        match key.adds_up {
+            true => Ok(Said { key, value: self.value.and(value), span }),
+            false => Ok(self),
         }
-        set_once(&mut layer.spares, self.spares, "spares", &name)?;
-        set_once(&mut layer.run_timeout, self.run_timeout, "run_timeout", &name)?;
-        set_once(&mut layer.max_attempts, self.max_attempts, "max_attempts", &name)?;
-        set_once(&mut layer.hello_timeout, self.hello_timeout, "hello_timeout", &name)?;
-        set_once(&mut layer.hang_timeout, self.hang_timeout, "hang_timeout", &name)?;
-        set_once(&mut layer.max_jobs_per_worker, self.max_jobs_per_worker, "max_jobs_per_worker", &name)?;
-        set_once(&mut layer.max_rss, self.max_rss, "max_rss", &name)?;
-        set_once(&mut layer.max_age, self.max_age, "max_age", &name)?;
-        set_once(&mut layer.affinity, self.affinity, "affinity", &name)?;
-        set_once(&mut layer.short_slots, self.short_slots, "short_slots", &name)?;
-        set_once(&mut layer.backoff_min, self.restart.backoff_min, "restart.backoff_min", &name)?;
-        set_once(&mut layer.backoff_max, self.restart.backoff_max, "restart.backoff_max", &name)?;
-        set_once(&mut layer.max_restarts, self.restart.max_restarts, "restart.max_restarts", &name)?;
-        set_once(&mut layer.restart_window, self.restart.window, "restart.window", &name)
     }
 }
 
-fn set_once<T: PartialEq>(
-    place: &mut Option<T>,
-    value: Option<T>,
-    key: &str,
-    pool: &str,
-) -> Result<(), String> {
-    if value.is_some() && place.is_some() && *place != value {
-        return Err(format!(
-            "pool {pool:?} sets {key} differently from a pool before it; it holds for all of them"
-        ));
+/// Reads a value as TOML has it. Its bounds are checked when all pools are put together.
+fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
+    let expected = |what: &str| Err(format!("{what} is expected, not {}", kind_of(written)));
+    match (&key.kind, written) {
+        (Kind::Count(_), DeValue::Integer(_)) => number(written).map(Value::Number),
+        (Kind::Count(_), _) => expected("a whole number"),
+        (Kind::Bytes(_), DeValue::Integer(_)) => number(written).map(Value::Number),
+        (Kind::Switch, DeValue::Boolean(switch)) => Ok(Value::Switch(*switch)),
+        (Kind::Switch, _) => expected("true or false"),
+        (Kind::Commands, DeValue::Array(_)) => words(written).map(|words| Value::Commands(vec![words])),
+        (Kind::Commands, DeValue::String(line)) => {
+            split_words(line).map(|words| Value::Commands(vec![words]))
+        }
+        (Kind::Commands, _) => expected("a text or a list of words"),
+        (Kind::Weights, _) => expected("a table"),
+        (_, DeValue::String(text)) => key.parse_unchecked(text),
+        (Kind::Bytes(_), _) => expected("a size such as \"64MiB\""),
+        (Kind::Time(_), _) => expected("a duration such as \"10s\""),
+        (Kind::Path, _) => expected("a path"),
     }
-    if value.is_some() {
-        *place = value;
+}
+
+fn number(written: &DeValue<'_>) -> Result<u64, String> {
+    let integer = written.as_integer();
+    let number = integer.and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
+    number.ok_or_else(|| match integer {
+        Some(integer) => format!("{integer} is not a whole number from 0 on, or too large"),
+        None => format!("a whole number is expected, not {}", kind_of(written)),
+    })
+}
+
+fn words(written: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let words = written.as_array().into_iter().flatten();
+    let words: Option<Vec<_>> = words.map(|word| word.get_ref().as_str().map(str::to_owned)).collect();
+    match words {
+        Some(words) if words.is_empty() => Err("an empty command".to_owned()),
+        Some(words) => Ok(words),
+        None => Err("each word of a command is a text".to_owned()),
     }
-    Ok(())
+}
+
+fn kind_of(written: &DeValue<'_>) -> String {
+    match written {
+        DeValue::String(text) => format!("the text {text:?}"),
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(switch) => switch.to_string(),
+        DeValue::Datetime(time) => format!("the time {time}"),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -329,82 +321,15 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_understood() {
-        let layer = parse(
-            r#"
-            [supervisor]
-            socket = "/run/offload.sock"
-            drain_timeout = "10s"
-            max_jobs = 500
-            max_jobs_per_client = 8
-            max_bytes = "128MiB"
-            max_payload = 1048576
-            keep_results = "2h"
-            keep_keys = "3h"
-            keep_dead_letters = "4h"
-            max_kept_bytes = "5MiB"
-
-            [[pool]]
-            name = "python"
-            command = "python3 'my worker.py'"
-            workers = 3
-            spares = 0
-            run_timeout = "5m"
-            hello_timeout = "2s"
-            hang_timeout = "3s"
-            max_jobs_per_worker = 4
-            max_rss = "5MiB"
-            max_age = "6h"
-            affinity = true
-            short_slots = 1
-            max_attempts = 2
-            restart = { backoff_min = "50ms", backoff_max = "5s", max_restarts = 7, window = "1m" }
-
-            [clients]
-            a = 2
-            b = 3
-
-            [io]
-            threads = 8
-            "#,
-        )
-        .unwrap();
-        let expected = Layer {
-            socket: Some("/run/offload.sock".into()),
-            drain_timeout: Some(Duration::from_secs(10)),
-            max_jobs: Some(500),
-            max_bytes: Some(128 << 20),
-            max_payload: Some(1 << 20),
-            commands: Some(vec![vec!["python3".to_owned(), "my worker.py".to_owned()]]),
-            workers: Some(3),
-            spares: Some(0),
-            run_timeout: Some(Duration::from_secs(300)),
-            max_attempts: Some(2),
-            backoff_min: Some(Duration::from_millis(50)),
-            backoff_max: Some(Duration::from_secs(5)),
-            max_restarts: Some(7),
-            restart_window: Some(Duration::from_secs(60)),
-            hello_timeout: Some(Duration::from_secs(2)),
-            hang_timeout: Some(Duration::from_secs(3)),
-            max_jobs_per_worker: Some(4),
-            max_rss: Some(5 << 20),
-            max_age: Some(Duration::from_secs(6 * 3600)),
-            affinity: Some(true),
-            short_slots: Some(1),
-            max_jobs_per_client: Some(8),
-            keep_results: Some(Duration::from_secs(2 * 3600)),
-            keep_keys: Some(Duration::from_secs(3 * 3600)),
-            keep_dead_letters: Some(Duration::from_secs(4 * 3600)),
-            max_kept_bytes: Some(5 << 20),
-            weights: Some([("a".to_owned(), 2), ("b".to_owned(), 3)].into()),
-            io_threads: Some(8),
-        };
-        assert_eq!(layer, expected);
+    fn numbers_are_written_as_toml_has_them() {
+        let layer = parse("[supervisor]\nmax_payload = 1_048_576\nmax_bytes = 0x4000_0000").unwrap();
+        assert_eq!(layer.said["supervisor.max_payload"].value, Value::Number(1 << 20));
+        assert_eq!(layer.said["supervisor.max_bytes"].value, Value::Number(1 << 30));
     }
 
     #[test]
     fn an_empty_file_sets_nothing() {
-        assert_eq!(parse(""), Ok(Layer::default()));
+        assert_eq!(parse(""), Ok(Layer::new(Origin::File)));
     }
 
     #[test]
@@ -441,19 +366,48 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_is_told_with_its_line() {
-        for (text, place, part) in [
-            ("[supervisor]\n\nmax_jobs = \"many\"", "offload.toml:3:", "expected usize"),
-            ("[supervisor]\ndrain_timeout = \"10\"", "offload.toml:2:", "250ms"),
-            ("[supervisor]\ndrain_timeout = 10", "offload.toml:2:", "250ms"),
-            ("[supervisor]\nmax_bytes = -5", "offload.toml:2:", "64MiB"),
-            ("[supervisor\n", "offload.toml:1:", ""),
-            ("pool = 3", "offload.toml:1:", "sequence"),
-            ("[[pool]]\ncommand = 3", "offload.toml:2:", "a command"),
+    fn a_value_of_the_wrong_kind_is_told_with_its_line_and_its_key() {
+        for (text, expected) in [
+            (
+                "[supervisor]\n\nmax_jobs = \"many\"",
+                "3: supervisor.max_jobs: a whole number is expected, not the text \"many\"",
+            ),
+            (
+                "[supervisor]\nmax_jobs = -1",
+                "2: supervisor.max_jobs: -1 is not a whole number from 0 on, or too large",
+            ),
+            (
+                "[supervisor]\nmax_jobs = 1.5",
+                "2: supervisor.max_jobs: a whole number is expected, not the number 1.5",
+            ),
+            (
+                "[supervisor]\ndrain_timeout = 10",
+                "2: supervisor.drain_timeout: a duration such as \"10s\" is expected, not the number 10",
+            ),
+            (
+                "[supervisor]\nmax_bytes = true",
+                "2: supervisor.max_bytes: a size such as \"64MiB\" is expected, not true",
+            ),
+            ("[supervisor]\nsocket = []", "2: supervisor.socket: a path is expected, not a list"),
+            ("[[pool]]\naffinity = 1", "2: pool.affinity: true or false is expected, not the number 1"),
+            ("[[pool]]\ncommand = {}", "2: pool.command: a text or a list of words is expected, not a table"),
+            ("[[pool]]\ncommand = [1]", "2: pool.command: each word of a command is a text"),
+            ("[[pool]]\ncommand = []", "2: pool.command: an empty command"),
+            ("[[pool]]\nname = 1979-05-27", "2: pool.name: a text is expected, not the time 1979-05-27"),
+            ("[[pool]]\nrestart = 3", "2: pool.restart: a table is expected, not the number 3"),
+            ("pool = [3]", "1: pool: a table is expected, not the number 3"),
+            ("supervisor = 3", "1: supervisor: a table is expected, not the number 3"),
+            ("[clients]\na = 1\nb = \"x\"", "3: clients: b: a whole number is expected, not the text \"x\""),
+            ("[clients]\na = 0", "2: clients: the share of client \"a\" must be from 1 to 1000, not 0"),
         ] {
-            let message = parse(text).unwrap_err();
-            assert!(message.starts_with(place) && message.contains(part), "{message}");
+            assert_eq!(parse(text).unwrap_err(), format!("offload.toml:{expected}"));
         }
+        let message = parse("[supervisor]\ndrain_timeout = \"10\"").unwrap_err();
+        assert!(
+            message.contains("2: supervisor.drain_timeout: \"10\"") && message.contains("250ms"),
+            "{message}"
+        );
+        assert!(parse("\n[supervisor\n").unwrap_err().starts_with("offload.toml:2: "));
     }
 
     #[test]
@@ -462,15 +416,31 @@ mod tests {
             "[[pool]]\ncommand = \"a\"\nworkers = 2\n[[pool]]\ncommand = [\"b\", \"c d\"]\nworkers = 3",
         )
         .unwrap();
-        assert_eq!(layer.workers, Some(5));
-        assert_eq!(layer.commands.unwrap(), [vec!["a"], vec!["b", "c d"]]);
+        assert_eq!(layer.said["pool.workers"].value, Value::Number(5));
+        let commands = [vec!["a".to_owned()], vec!["b".to_owned(), "c d".to_owned()]].to_vec();
+        assert_eq!(layer.said["pool.command"].value, Value::Commands(commands));
+        let message = parse("[[pool]]\nworkers = 200\n[[pool]]\nworkers = 100").unwrap_err();
+        assert_eq!(message, "offload.toml:4: pool.workers: it must be from 1 to 256, not 300");
     }
 
     #[test]
     fn several_pools_cannot_differ_in_what_they_share() {
         assert!(parse("[[pool]]\nspares = 1\n[[pool]]\nspares = 1").is_ok());
         let message = parse("[[pool]]\nspares = 1\n[[pool]]\nname = \"b\"\nspares = 0").unwrap_err();
-        assert!(message.contains("pool \"b\" sets spares differently"), "{message}");
+        assert_eq!(
+            message,
+            "offload.toml:5: pool.spares: 0 here and 1 in a pool before it; it holds for all pools"
+        );
+    }
+
+    #[test]
+    fn two_pools_do_not_have_one_name() {
+        assert!(parse("[[pool]]\nname = \"a\"\n[[pool]]\nname = \"b\"\n[[pool]]\n[[pool]]").is_ok());
+        let message = parse("[[pool]]\nname = \"a\"\n[[pool]]\n\nname = \"a\"").unwrap_err();
+        assert_eq!(message, "offload.toml:5: pool.name: \"a\" is the name of a pool before it, too");
+        assert!(
+            parse("[[pool]]\nname = \"\"").unwrap_err().starts_with("offload.toml:2: pool.name: it is empty")
+        );
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! How people write lengths of time and amounts of memory: `250ms`, `10s`, `64MiB`.
 
-use serde::de::{self, Deserializer, Visitor};
-use std::fmt;
 use std::time::Duration;
 
 /// The units of time and how many milliseconds each has, the smallest first.
@@ -70,38 +68,6 @@ fn show(amount: u64, units: &[(&str, u64)]) -> String {
 
 fn split_unit(text: &str) -> (&str, &str) {
     text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()))
-}
-
-/// For `#[serde(deserialize_with)]`: a duration written as text.
-pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Duration>, D::Error> {
-    source.deserialize_any(Written { expected: "a duration such as \"10s\"", read: parse_duration }).map(Some)
-}
-
-/// For `#[serde(deserialize_with)]`: a size written as text or as a number of bytes.
-pub(super) fn size<'de, D: Deserializer<'de>>(source: D) -> Result<Option<u64>, D::Error> {
-    source.deserialize_any(Written { expected: "a size such as \"64MiB\"", read: parse_size }).map(Some)
-}
-
-/// Takes a text, and where a bare number is enough for `read`, a number too.
-struct Written<T> {
-    expected: &'static str,
-    read: fn(&str) -> Result<T, String>,
-}
-
-impl<T> Visitor<'_> for Written<T> {
-    type Value = T;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.expected)
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-        (self.read)(text).map_err(E::custom)
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
-        (self.read)(&number.to_string()).map_err(E::custom)
-    }
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ fn s56_input_and_output_of_a_job_are_copied_to_another_process_and_back() {
 fn s57_there_are_as_many_workers_as_logical_cores_unless_told_otherwise() {
     let cores = std::thread::available_parallelism().unwrap().get();
     assert_eq!(default_workers(), cores);
-    assert_eq!(PoolConfig::default().workers, cores);
+    assert_eq!(PoolConfig::default().core.workers, cores);
 }
 
 #[test]

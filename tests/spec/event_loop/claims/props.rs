@@ -119,8 +119,9 @@ pub(super) fn io_pool_with(event_loop: &mut EventLoop, config: IoPoolConfig) -> 
 /// A pool of so many worker processes with the built-in tasks.
 pub(super) fn compute_pool(event_loop: &EventLoop, workers: usize) -> ComputePool {
     let words = vec![offload().to_str().expect("a path of ASCII").to_owned(), "worker".to_owned()];
-    let log = Level::Quiet;
-    let config = PoolConfig { workers, spares: 0, log, ..PoolConfig::with(Program::command(words)) };
+    let mut config = PoolConfig { log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    config.core.workers = workers;
+    config.core.spares = 0;
     ComputePool::start(config, event_loop).expect("a valid configuration")
 }
 

@@ -1,0 +1,150 @@
+//! The flags of settings, made from the [`TABLE`] for clap. A struct of flags is flattened into those of a verb:
+//!
+//! ```text
+//!   #[command(flatten)]
+//!   serve: KeyFlags<Supervision>,        // the flags of all keys of that group
+//! ```
+
+use super::key::{Group, Key, Kind};
+use super::table::TABLE;
+use super::value::Value;
+use super::weights::parse_weight;
+use super::{Layer, Origin};
+use clap::builder::{BoolValueParser, OsStringValueParser, TypedValueParser, ValueParser};
+use clap::error::Error;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+/// The keys of one group, as a type, so that each group of flags is one that clap can flatten.
+pub(crate) trait Choice {
+    /// The group.
+    const GROUP: Group;
+    /// The heading of their flags in the help; none: that of the flags before them.
+    const HEADING: Option<&'static str>;
+}
+
+macro_rules! choice {
+    ($group:ident, $heading:expr) => {
+        #[doc = concat!("The keys of [`Group::", stringify!($group), "`].")]
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct $group;
+
+        impl Choice for $group {
+            const GROUP: Group = Group::$group;
+            const HEADING: Option<&'static str> = $heading;
+        }
+    };
+}
+
+choice!(Everywhere, Some("Global options"));
+choice!(NumberOfWorkers, None);
+choice!(Programs, Some("Workers"));
+choice!(Queue, Some("Workers"));
+choice!(Supervision, Some("Supervision"));
+
+fn keys_of<C: Choice>() -> impl Iterator<Item = &'static Key> {
+    TABLE.iter().filter(|key| key.group == C::GROUP)
+}
+
+/// What was typed of the flags of these keys.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyFlags<C> {
+    layer: Layer,
+    choice: PhantomData<C>,
+}
+
+impl<C> Default for KeyFlags<C> {
+    fn default() -> KeyFlags<C> {
+        KeyFlags { layer: Layer::new(Origin::Flag), choice: PhantomData }
+    }
+}
+
+impl<C: Choice> KeyFlags<C> {
+    /// What they say.
+    pub(crate) fn layer(&self) -> Layer {
+        self.layer.clone()
+    }
+
+    /// The first of them that was given, as it is typed.
+    pub(crate) fn first_given(&self) -> Option<String> {
+        let given = keys_of::<C>().find(|key| self.layer.said.contains_key(key.name));
+        given.map(|key| format!("--{}", key.flag))
+    }
+}
+
+impl<C: Choice> Args for KeyFlags<C> {
+    fn augment_args(command: Command) -> Command {
+        match C::HEADING {
+            Some(heading) => command.next_help_heading(heading),
+            None => command,
+        }
+        .args(keys_of::<C>().map(argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<C: Choice> FromArgMatches for KeyFlags<C> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<KeyFlags<C>, Error> {
+        let mut flags = KeyFlags::default();
+        for key in keys_of::<C>() {
+            let typed = matches.get_many::<Value>(key.flag).into_iter().flatten();
+            if let Some(value) = typed.cloned().reduce(Value::and) {
+                flags.layer.say(key, value, format!("--{}", key.flag));
+            }
+        }
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = KeyFlags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn argument(key: &'static Key) -> Arg {
+    let argument = Arg::new(key.flag)
+        .long(key.flag)
+        .value_name(value_name(key))
+        .value_parser(value_parser(key))
+        .help(help(key))
+        .global(key.group == Group::Everywhere);
+    match key.kind {
+        Kind::Commands | Kind::Weights => argument.action(ArgAction::Append),
+        Kind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        Kind::Path => argument.value_hint(ValueHint::AnyPath),
+        Kind::Count(_) | Kind::Bytes(_) | Kind::Time(_) => argument,
+    }
+}
+
+fn help(key: &Key) -> String {
+    let form = if key.kind == Kind::Weights { "=NAME=N,..." } else { "" };
+    format!("{} [default: {}] [env: {}{form}]", key.about, key.default(), key.variable())
+}
+
+/// What stands for a value of this key.
+pub(super) fn value_name(key: &Key) -> &'static str {
+    match key.kind {
+        Kind::Count(_) => "N",
+        Kind::Bytes(_) => "SIZE",
+        Kind::Time(_) => "DURATION",
+        Kind::Switch => "BOOL",
+        Kind::Path => "PATH",
+        Kind::Commands => "CMD ARG...",
+        Kind::Weights => "NAME=N",
+    }
+}
+
+fn value_parser(key: &'static Key) -> ValueParser {
+    match key.kind {
+        Kind::Switch => BoolValueParser::new().map(Value::Switch).into(),
+        Kind::Weights => ValueParser::from(move |text: &str| {
+            let value = Value::Weights(BTreeMap::from([parse_weight(text)?]));
+            key.check(&value).map(|()| value)
+        }),
+        _ => OsStringValueParser::new().try_map(move |text| key.parse(&text)).into(),
+    }
+}

@@ -1,0 +1,359 @@
+//! A key: all that there is to know of one setting, and what follows from it for every source.
+
+use super::Values;
+use super::units::{parse_duration, parse_size, show_duration, show_size};
+use super::value::{Field, Value};
+use super::weights::{self, parse_weights, show_weights};
+use super::words::{join_words, split_words};
+use std::ffi::OsStr;
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// Longest path of a local socket, in bytes: what fits into the kernel's address with its closing zero.
+pub(crate) const SOCKET_PATH_MAX: usize = 107;
+
+/// The upper bound of what has none.
+pub(super) const ANY: u64 = u64::MAX;
+
+/// To be asked often: the help of each flag has its default, and the number of cores is not known without files.
+static DEFAULTS: LazyLock<Values> = LazyLock::new(Values::default);
+
+/// How a value is written, and its bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A whole number.
+    Count(RangeInclusive<u64>),
+    /// An amount of memory, in bytes.
+    Bytes(RangeInclusive<u64>),
+    /// A length of time; the bounds are in milliseconds.
+    Time(RangeInclusive<u64>),
+    /// `true` or `false`.
+    Switch,
+    /// The path of a local socket.
+    Path,
+    /// Commands. A source that says one key several times says several.
+    Commands,
+    /// Shares of worker time by the name of the client; a table of its own in the file.
+    Weights,
+}
+
+/// Which verbs have the flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Every verb.
+    Everywhere,
+    /// The verbs that start workers: how many.
+    NumberOfWorkers,
+    /// The verbs that start workers: which.
+    Programs,
+    /// The verbs that start workers: what these are given.
+    Queue,
+    /// `serve`, and `config show`, which tells what `serve` would run with.
+    Supervision,
+}
+
+/// How to get at the field in which a setting is kept.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    /// To read it.
+    pub(super) get: fn(&Values) -> &dyn Field,
+    /// To write it.
+    pub(super) get_mut: fn(&mut Values) -> &mut dyn Field,
+}
+
+/// One setting. Made by [`key`] and the methods behind it; everything else that knows of settings is made from the
+/// [`TABLE`](super::table::TABLE) of them.
+pub(crate) struct Key {
+    /// As in the configuration file, with its table: `pool.run_timeout`.
+    pub(crate) name: &'static str,
+    /// As on the command line, without the dashes: `run-timeout`.
+    pub(crate) flag: &'static str,
+    /// Which verbs have the flag.
+    pub(crate) group: Group,
+    /// How a value is written, and its bounds.
+    pub(crate) kind: Kind,
+    /// One sentence, without a full stop.
+    pub(crate) about: &'static str,
+    /// Whether a reload cannot change it.
+    pub(crate) needs_restart: bool,
+    /// Whether several `[[pool]]` tables add up to one value; otherwise they have to agree.
+    pub(super) adds_up: bool,
+    /// Of a default that is not one value for all: what it is.
+    default: Option<&'static str>,
+    /// A value for the reference, where the default is none.
+    example: Option<&'static str>,
+    /// What is in effect where there is no value, in a word or two.
+    nothing: &'static str,
+    /// Where it is not that of the flag.
+    variable: Option<&'static str>,
+    field: Access,
+    gives_way: fn(&mut Values),
+    check: fn(&Values) -> Result<(), String>,
+}
+
+/// A key of `serve` that several pools have to agree on and that a reload can change.
+pub(super) const fn key(
+    name: &'static str,
+    flag: &'static str,
+    kind: Kind,
+    field: Access,
+    about: &'static str,
+) -> Key {
+    Key {
+        name,
+        flag,
+        group: Group::Supervision,
+        kind,
+        about,
+        needs_restart: false,
+        adds_up: false,
+        default: None,
+        example: None,
+        nothing: "none",
+        variable: None,
+        field,
+        gives_way: |_| (),
+        check: |_| Ok(()),
+    }
+}
+
+impl Key {
+    /// The verbs of `group` have the flag.
+    pub(super) const fn in_group(self, group: Group) -> Key {
+        Key { group, ..self }
+    }
+
+    /// Its variable is not named like its flag.
+    pub(super) const fn with_variable(self, variable: &'static str) -> Key {
+        Key { variable: Some(variable), ..self }
+    }
+
+    /// Its default cannot be told by one value.
+    pub(super) const fn by_default(self, default: &'static str) -> Key {
+        Key { default: Some(default), ..self }
+    }
+
+    /// Its default cannot be written in the file; this is a value that can.
+    pub(super) const fn for_example(self, example: &'static str) -> Key {
+        Key { example: Some(example), ..self }
+    }
+
+    /// Without a value, this is in effect.
+    pub(super) const fn without_it(self, nothing: &'static str) -> Key {
+        Key { nothing, ..self }
+    }
+
+    /// A reload cannot change it.
+    pub(super) const fn that_needs_a_restart(self) -> Key {
+        Key { needs_restart: true, ..self }
+    }
+
+    /// Several pools add up.
+    pub(super) const fn added_up(self) -> Key {
+        Key { adds_up: true, ..self }
+    }
+
+    /// Where nobody has said it, this makes it go with what somebody has said of another key.
+    pub(super) const fn giving_way(self, gives_way: fn(&mut Values)) -> Key {
+        Key { gives_way, ..self }
+    }
+
+    /// Says what is wrong with it beside the other values, in a sentence for whoever has said it.
+    pub(super) const fn that_goes_with(self, check: fn(&Values) -> Result<(), String>) -> Key {
+        Key { check, ..self }
+    }
+
+    /// The environment variable.
+    pub(crate) fn variable(&self) -> String {
+        let of_flag = || format!("OFFLOAD_{}", self.flag.to_uppercase().replace('-', "_"));
+        self.variable.map_or_else(of_flag, str::to_owned)
+    }
+
+    /// Its table in the file, and its name there; a key that is a table of its own has no other name.
+    pub(crate) fn table_and_name(&self) -> (&'static str, Option<&'static str>) {
+        self.name.rsplit_once('.').map_or((self.name, None), |(table, name)| (table, Some(name)))
+    }
+
+    /// What is in effect.
+    pub(crate) fn read(&self, values: &Values) -> Option<Value> {
+        (self.field.get)(values).read()
+    }
+
+    pub(super) fn write(&self, values: &mut Values, value: Value) {
+        (self.field.get_mut)(values).write(value);
+    }
+
+    pub(super) fn give_way(&self, values: &mut Values) {
+        (self.gives_way)(values);
+    }
+
+    /// # Errors
+    /// A sentence about what is wrong with it beside the other values.
+    pub(super) fn check_with_others(&self, values: &Values) -> Result<(), String> {
+        (self.check)(values)
+    }
+
+    /// A value as it is written.
+    pub(crate) fn show(&self, value: Option<&Value>) -> String {
+        let Some(value) = value.filter(|value| !is_empty(value)) else {
+            return format!("({})", self.nothing);
+        };
+        match value {
+            Value::Number(bytes) if matches!(self.kind, Kind::Bytes(_)) => show_size(*bytes),
+            Value::Number(count) => count.to_string(),
+            Value::Time(time) => show_duration(*time),
+            Value::Switch(switch) => switch.to_string(),
+            Value::Path(path) => path.to_string_lossy().into_owned(),
+            Value::Commands(commands) => {
+                let commands: Vec<_> = commands.iter().map(|words| join_words(words)).collect();
+                commands.join("; ")
+            }
+            Value::Weights(weights) => show_weights(weights),
+        }
+    }
+
+    /// The default in a few words, for help and reference.
+    pub(crate) fn default(&self) -> String {
+        let shown = || match self.read(&DEFAULTS).filter(|value| !is_empty(value)) {
+            Some(value) => self.show(Some(&value)),
+            None => self.nothing.to_owned(),
+        };
+        self.default.map_or_else(shown, str::to_owned)
+    }
+
+    /// Whether the default is one value that can be written.
+    #[cfg(test)]
+    pub(super) fn has_plain_default(&self) -> bool {
+        self.default.is_none() && self.example.is_none()
+    }
+
+    /// A value as the file has it: the default where that is one value.
+    pub(crate) fn example(&self) -> String {
+        let text = self.example.map_or_else(|| self.default(), str::to_owned);
+        match self.kind {
+            Kind::Count(_) | Kind::Switch | Kind::Weights => text,
+            Kind::Bytes(_) | Kind::Time(_) | Kind::Path | Kind::Commands => format!("\"{text}\""),
+        }
+    }
+
+    /// The bounds in a few words, where there are any.
+    pub(crate) fn bounds(&self) -> Option<String> {
+        let (Kind::Count(bounds) | Kind::Bytes(bounds) | Kind::Time(bounds)) = &self.kind else {
+            return None;
+        };
+        let show = |bound| self.show(Some(&self.of_number(bound)));
+        match (*bounds.start(), *bounds.end()) {
+            (0, ANY) => None,
+            (least, ANY) => Some(format!("at least {}", show(least))),
+            (least, most) => Some(format!("from {} to {}", show(least), show(most))),
+        }
+    }
+
+    /// Reads what stands on a command line or in a variable.
+    ///
+    /// # Errors
+    /// A sentence for the person who wrote it.
+    pub(crate) fn parse(&self, text: &OsStr) -> Result<Value, String> {
+        let value = match &self.kind {
+            Kind::Path => Value::Path(PathBuf::from(text)),
+            _ => self.parse_unchecked(text.to_str().ok_or("it is not UTF-8")?)?,
+        };
+        self.check(&value)?;
+        Ok(value)
+    }
+
+    /// The same without a look at its bounds.
+    ///
+    /// # Errors
+    /// A sentence for the person who wrote it.
+    pub(super) fn parse_unchecked(&self, text: &str) -> Result<Value, String> {
+        match &self.kind {
+            Kind::Count(_) => parse_count(text).map(Value::Number),
+            Kind::Bytes(_) => parse_size(text).map(Value::Number),
+            Kind::Time(_) => parse_duration(text).map(Value::Time),
+            Kind::Switch => parse_switch(text).map(Value::Switch),
+            Kind::Path => Ok(Value::Path(PathBuf::from(text))),
+            Kind::Commands => split_words(text).map(|words| Value::Commands(vec![words])),
+            Kind::Weights => parse_weights(text).map(Value::Weights),
+        }
+    }
+
+    /// Whether a value is within its bounds.
+    ///
+    /// # Errors
+    /// A sentence with the bounds.
+    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
+        match (&self.kind, value) {
+            (Kind::Count(bounds) | Kind::Bytes(bounds), Value::Number(number)) => {
+                self.within(bounds, *number)
+            }
+            (Kind::Time(bounds), Value::Time(time)) => {
+                self.within(bounds, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+            }
+            (Kind::Path, Value::Path(path)) => check_socket(path),
+            (Kind::Weights, Value::Weights(weights)) => weights::check(weights),
+            _ => Ok(()),
+        }
+    }
+
+    fn within(&self, bounds: &RangeInclusive<u64>, number: u64) -> Result<(), String> {
+        match self.bounds().filter(|_| !bounds.contains(&number)) {
+            Some(bounds) => {
+                let number = self.show(Some(&self.of_number(number)));
+                Err(format!("it must be {bounds}, not {number}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The value that this number of the kind's units is.
+    pub(super) fn of_number(&self, number: u64) -> Value {
+        match self.kind {
+            Kind::Time(_) => Value::Time(Duration::from_millis(number)),
+            _ => Value::Number(number),
+        }
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Commands(commands) => commands.is_empty(),
+        Value::Weights(weights) => weights.is_empty(),
+        _ => false,
+    }
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a whole number, or too large"))
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
+}
+
+/// Whether the kernel can take the path for a socket. One that is empty, or begins with a zero byte, would be no file but a
+/// name that every user of the machine can take.
+///
+/// # Errors
+/// A sentence for the person who wrote it.
+pub(super) fn check_socket(path: &Path) -> Result<(), String> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.contains(&0) {
+        return Err("the path of the socket has a zero byte".to_owned());
+    }
+    match bytes.len() {
+        0 => Err("the path of the socket is empty: leave it out for the default, or name one".to_owned()),
+        length if length > SOCKET_PATH_MAX => Err(format!(
+            "the path of the socket has {length} bytes, at most {SOCKET_PATH_MAX} are possible: {}",
+            path.display()
+        )),
+        _ => Ok(()),
+    }
+}

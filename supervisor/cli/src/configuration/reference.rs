@@ -1,0 +1,91 @@
+//! The reference of all settings: a configuration file in which every key is explained and none is set. So it can be read
+//! on a terminal, put into a document, and be the beginning of somebody's own file.
+
+use super::arguments::value_name;
+use super::key::Key;
+use super::table::{FILE_TABLES, in_file_order, in_table};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Longest line of an explanation, in characters.
+const WIDTH: usize = 100;
+
+/// The reference as a configuration file.
+pub(crate) fn reference() -> String {
+    let mut text = String::new();
+    for table in FILE_TABLES {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        begin(table, &mut text);
+        in_table(table).for_each(|key| add(key, &mut text));
+    }
+    text
+}
+
+/// The reference as a document: an object for each key.
+pub(crate) fn reference_json() -> String {
+    let keys: Vec<Value> = in_file_order().map(document).collect();
+    format!("{}\n", Value::from(keys))
+}
+
+fn document(key: &Key) -> Value {
+    json!({
+        "key": key.name,
+        "variable": key.variable(),
+        "flag": format!("--{}", key.flag),
+        "value": value_name(key),
+        "default": key.default(),
+        "bounds": key.bounds(),
+        "needs_restart": key.needs_restart,
+        "about": key.about,
+    })
+}
+
+const ABOUT_POOLS: &str = "There may be several of these, told apart by `name = \"...\"`: their commands and numbers of \
+                           workers add up, everything else has to agree.";
+
+fn begin(table: &str, text: &mut String) {
+    let heading = match table {
+        "pool" => {
+            comment(ABOUT_POOLS, text);
+            "[[pool]]".to_owned()
+        }
+        table => format!("[{table}]"),
+    };
+    let _ = writeln!(text, "{heading}");
+}
+
+fn comment(paragraph: &str, text: &mut String) {
+    for line in wrapped(paragraph) {
+        let _ = writeln!(text, "# {line}");
+    }
+}
+
+fn add(key: &Key, text: &mut String) {
+    let mut facts = vec![format!("--{}", key.flag), key.variable()];
+    facts.extend(key.bounds());
+    facts.extend(key.needs_restart.then(|| "needs a restart".to_owned()));
+    facts.push(format!("default: {}", key.default()));
+    let _ = writeln!(text);
+    comment(&format!("{}.", key.about), text);
+    comment(&format!("({})", facts.join(", ")), text);
+    let name = key.table_and_name().1.unwrap_or("NAME");
+    let _ = writeln!(text, "#{name} = {}", key.example());
+}
+
+/// The same in lines of at most [`WIDTH`] characters, where words allow it.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= WIDTH - 2 => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

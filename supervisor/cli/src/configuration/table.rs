@@ -1,0 +1,338 @@
+//! Every setting, once. The file, the variables, the flags and their help, `config show`, `config reference`, the messages
+//! and what a reload tells are made from this table. A new setting is an entry here, a field with its default in
+//! `CoreConfig` (or [`Values`]), and its use.
+//!
+//! Settings of one group stand in the order of its help; those of one table of the file in the order of `config show`.
+
+use super::Values;
+use super::key::Kind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
+use super::key::{ANY, Access, Group, Key, key};
+use super::units::{show_duration, show_size};
+use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
+use offload_protocol::limits::PAYLOAD_MAX_CEILING;
+use std::ops::RangeInclusive;
+
+/// The setting that says where the supervisor is.
+pub(crate) const SOCKET: &str = "supervisor.socket";
+/// The setting that a pool for one batch has another default for.
+pub(crate) const SPARES: &str = "pool.spares";
+
+/// The tables of the file, in its order.
+pub(crate) const FILE_TABLES: [&str; 5] = ["supervisor", "clients", "pool", "pool.restart", "io"];
+
+/// Most jobs that may wait.
+const JOBS_MAX: u64 = 10_000_000;
+
+/// Most threads for blocking work.
+const IO_THREADS_MAX: u64 = 64;
+
+/// How long a worker may be waited for at its start, or when it seems to hang, in milliseconds.
+const PATIENCE: RangeInclusive<u64> = 10..=3_600_000;
+
+/// The field of the [`Values`] in which a setting is kept.
+macro_rules! field {
+    ($($field:ident).+) => {
+        Access { get: |values| &values.$($field).+, get_mut: |values| &mut values.$($field).+ }
+    };
+}
+
+/// See the module's documentation.
+pub(crate) static TABLE: &[Key] = &[
+    key(SOCKET, "socket", Path, field!(socket), "Local socket of the supervisor, in a folder of mode 0700")
+        .in_group(Group::Everywhere)
+        .by_default(
+            "$XDG_RUNTIME_DIR/offload/offload.sock if that variable is set; else \
+             /run/user/UID/offload/offload.sock if the folder /run/user/UID is there; else \
+             $HOME/.offload/offload.sock",
+        )
+        .for_example("/run/user/1000/offload/offload.sock")
+        .that_needs_a_restart(),
+    key(
+        "pool.command",
+        "worker",
+        Commands,
+        field!(commands),
+        "Worker program with its arguments: one that speaks the protocol of workers, as \
+         examples/worker.py does, or `builtin`; may be given several times",
+    )
+    .in_group(Group::Programs)
+    .by_default("builtin")
+    .without_it("built-in")
+    .added_up()
+    .that_goes_with(each_program_has_a_worker),
+    key(
+        "pool.workers",
+        "workers",
+        Count(1..=WORKERS_MAX as u64),
+        field!(pool.core.workers),
+        "Worker processes",
+    )
+    .in_group(Group::NumberOfWorkers)
+    .by_default("the logical cores that this process may use")
+    .for_example("4")
+    .added_up()
+    .giving_way(workers_for_each_program),
+    key(
+        SPARES,
+        "spares",
+        Count(0..=1),
+        field!(pool.core.spares),
+        "Spare worker processes, ready to replace one that dies: 0 or 1",
+    ),
+    key(
+        "pool.run_timeout",
+        "run-timeout",
+        Time(1..=ANY),
+        field!(pool.core.run_timeout),
+        "Timeout of each attempt, unless the job has its own",
+    ),
+    key(
+        "pool.max_attempts",
+        "max-attempts",
+        Count(1..=ATTEMPTS_MAX as u64),
+        field!(pool.core.max_attempts),
+        "Maximum attempts of a job whose task is idempotent, the first one included",
+    ),
+    key(
+        "supervisor.drain_timeout",
+        "drain-timeout",
+        Time(0..=ANY),
+        field!(pool.core.drain_timeout),
+        "Time that jobs have to finish after SIGTERM, SIGINT or another signal to end",
+    ),
+    key(
+        "supervisor.max_jobs",
+        "max-jobs",
+        Count(1..=JOBS_MAX),
+        field!(pool.core.max_jobs),
+        "Maximum queued jobs",
+    )
+    .in_group(Group::Queue),
+    key(
+        "supervisor.max_bytes",
+        "max-bytes",
+        Bytes(1..=ANY),
+        field!(pool.core.max_bytes),
+        "Maximum bytes held for clients: inputs, checkpoints and outputs not yet delivered",
+    )
+    .in_group(Group::Queue)
+    .giving_way(bytes_for_the_largest_payload),
+    key(
+        "supervisor.max_payload",
+        "max-payload",
+        Bytes(1..=PAYLOAD_MAX_CEILING as u64),
+        field!(pool.core.max_payload),
+        "Maximum input or output of one job, up to 1GiB",
+    )
+    .in_group(Group::Queue)
+    .giving_way(payload_within_bytes)
+    .that_goes_with(the_largest_payload_can_be_queued),
+    key(
+        "pool.restart.backoff_min",
+        "backoff-min",
+        Time(1..=ANY),
+        field!(pool.core.backoff_min),
+        "Backoff after the first failed start of a worker; each further one doubles it",
+    )
+    .giving_way(backoff_min_within_max)
+    .that_goes_with(backoff_min_is_within_max),
+    key(
+        "pool.restart.backoff_max",
+        "backoff-max",
+        Time(1..=ANY),
+        field!(pool.core.backoff_max),
+        "Maximum backoff, before up to a quarter is added at random",
+    )
+    .giving_way(backoff_max_over_min),
+    key(
+        "pool.restart.max_restarts",
+        "max-restarts",
+        Count(1..=u32::MAX as u64),
+        field!(pool.core.max_restarts),
+        "Failed starts in a row after which jobs are rejected until a start succeeds",
+    ),
+    key(
+        "pool.restart.window",
+        "restart-window",
+        Time(0..=ANY),
+        field!(pool.core.window),
+        "A worker that exits within this time without having done a job counts as a failed start",
+    ),
+    key(
+        "pool.hello_timeout",
+        "hello-timeout",
+        Time(PATIENCE),
+        field!(pool.core.hello_timeout),
+        "Maximum time from the start of a worker process to its hello",
+    ),
+    key(
+        "pool.hang_timeout",
+        "hang-timeout",
+        Time(PATIENCE),
+        field!(pool.core.hang_timeout),
+        "Kill a worker that is stopped (SIGSTOP), or that promised to report progress and does not, \
+         after this",
+    ),
+    key(
+        "pool.max_jobs_per_worker",
+        "max-jobs-per-worker",
+        Count(1..=ANY),
+        field!(pool.core.max_jobs_per_worker),
+        "Replace a worker after N jobs, or up to a quarter more at random",
+    )
+    .for_example("1000")
+    .without_it("never"),
+    key(
+        "pool.max_rss",
+        "max-rss",
+        Bytes(1..=ANY),
+        field!(pool.core.max_rss),
+        "Replace a worker whose resident memory exceeds this",
+    )
+    .for_example("1GiB")
+    .without_it("never"),
+    key(
+        "pool.max_age",
+        "max-age",
+        Time(1..=ANY),
+        field!(pool.core.max_age),
+        "Replace a worker of this age, or up to a quarter older at random",
+    )
+    .for_example("24h")
+    .without_it("never"),
+    key("pool.affinity", "affinity", Switch, field!(pool.affinity), "Bind each worker to one core")
+        .that_needs_a_restart(),
+    key(
+        "pool.short_slots",
+        "short-slots",
+        Count(0..=WORKERS_MAX as u64 - 1),
+        field!(pool.core.short_slots),
+        "Slots of each program that are reserved for short jobs (under 10 ms) while some arrive",
+    )
+    .for_example("1")
+    .without_it("a quarter")
+    .that_goes_with(long_jobs_have_a_slot),
+    key(
+        "supervisor.max_jobs_per_client",
+        "max-jobs-per-client",
+        Count(1..=JOBS_MAX),
+        field!(pool.core.max_jobs_per_client),
+        "Maximum queued jobs of one client",
+    )
+    .for_example("1000")
+    .without_it("nine tenths of max_jobs"),
+    key(
+        "supervisor.keep_results",
+        "keep-results",
+        Time(0..=ANY),
+        field!(pool.core.keep_results),
+        "Keep the result of a detached job for this long after its end, or until it is collected",
+    ),
+    key(
+        "supervisor.keep_keys",
+        "keep-keys",
+        Time(0..=ANY),
+        field!(pool.core.keep_keys),
+        "Keep an idempotency key and the result of its job for this long after the job's end",
+    ),
+    key(
+        "supervisor.keep_dead_letters",
+        "keep-dead-letters",
+        Time(0..=ANY),
+        field!(pool.core.keep_dead_letters),
+        "Keep a dead letter for this long",
+    ),
+    key(
+        "supervisor.max_kept_bytes",
+        "max-kept-bytes",
+        Bytes(2 * PROMISE_BYTES..=ANY),
+        field!(pool.core.max_kept_bytes),
+        "Maximum bytes of kept results and keys; one client gets as much of it as it leaves free",
+    ),
+    key(
+        "clients",
+        "weight",
+        Weights,
+        field!(pool.core.weights),
+        "Scheduling weight of the client NAME, 1 to 1000; may be given several times",
+    )
+    .with_variable("OFFLOAD_WEIGHTS")
+    .for_example("10")
+    .without_it("1 each"),
+    key(
+        "io.threads",
+        "io-threads",
+        Count(1..=IO_THREADS_MAX),
+        field!(io_threads),
+        "Threads for blocking work",
+    )
+    .that_needs_a_restart(),
+];
+
+/// All keys, those of one table of the file together.
+pub(crate) fn in_file_order() -> impl Iterator<Item = &'static Key> {
+    FILE_TABLES.into_iter().flat_map(in_table)
+}
+
+/// The keys of one table of the file.
+pub(crate) fn in_table(table: &'static str) -> impl Iterator<Item = &'static Key> {
+    TABLE.iter().filter(move |key| key.table_and_name().0 == table)
+}
+
+/// Each program needs a worker, also on a machine with one core.
+fn workers_for_each_program(values: &mut Values) {
+    let workers = &mut values.pool.core.workers;
+    *workers = (*workers).max(values.commands.len()).min(WORKERS_MAX);
+}
+
+fn each_program_has_a_worker(values: &Values) -> Result<(), String> {
+    let (programs, workers) = (values.commands.len(), values.pool.core.workers);
+    goes(programs <= workers, || {
+        format!("{programs} worker programs need at least as many workers, not {workers}")
+    })
+}
+
+fn bytes_for_the_largest_payload(values: &mut Values) {
+    let core = &mut values.pool.core;
+    core.max_bytes = core.max_bytes.max(core.max_payload);
+}
+
+fn payload_within_bytes(values: &mut Values) {
+    let core = &mut values.pool.core;
+    core.max_payload = core.max_payload.min(core.max_bytes);
+}
+
+fn the_largest_payload_can_be_queued(values: &Values) -> Result<(), String> {
+    let [payload, bytes] = [values.pool.core.max_payload, values.pool.core.max_bytes];
+    goes(payload <= bytes, || {
+        let [payload, bytes] = [payload, bytes].map(show_size);
+        format!("{payload} is over max_bytes, {bytes}: the largest job could never be queued")
+    })
+}
+
+fn backoff_min_within_max(values: &mut Values) {
+    let core = &mut values.pool.core;
+    core.backoff_min = core.backoff_min.min(core.backoff_max);
+}
+
+fn backoff_max_over_min(values: &mut Values) {
+    let core = &mut values.pool.core;
+    core.backoff_max = core.backoff_max.max(core.backoff_min);
+}
+
+fn backoff_min_is_within_max(values: &Values) -> Result<(), String> {
+    let [min, max] = [values.pool.core.backoff_min, values.pool.core.backoff_max];
+    goes(min <= max, || {
+        let [min, max] = [min, max].map(show_duration);
+        format!("{min} is over backoff_max, {max}")
+    })
+}
+
+fn long_jobs_have_a_slot(values: &Values) -> Result<(), String> {
+    let (slots, workers) = (values.pool.core.short_slots.unwrap_or(0), values.pool.core.workers);
+    goes(slots < workers, || format!("{slots} of {workers} workers: none would be left for long jobs"))
+}
+
+fn goes(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(sentence()) }
+}
