@@ -9,6 +9,7 @@ use offload_core::slots::{Cause, SlotState};
 use offload_core::{Core, Phase};
 use offload_protocol::nouns::OutcomeCode;
 use std::collections::BTreeMap;
+#[cfg(test)]
 use std::fmt::Write;
 
 /// How often each pair was seen.
@@ -16,9 +17,6 @@ use std::fmt::Write;
 pub(crate) struct Coverage {
     pairs: BTreeMap<(&'static str, &'static str), u64>,
 }
-
-/// The pairs that can be seen, one a line. Those that only many more seeds than usual come upon end in "rare".
-const REACHABLE: &str = include_str!("reachable.txt");
 
 impl Coverage {
     /// Counts an event, in the state that it meets.
@@ -96,7 +94,14 @@ impl Coverage {
             *self.pairs.entry(pair).or_default() += 1;
         }
     }
+}
 
+/// The pairs that can be seen, one a line. Those that only many more seeds than usual come upon end in "rare".
+#[cfg(test)]
+const REACHABLE: &str = include_str!("reachable.txt");
+
+#[cfg(test)]
+impl Coverage {
     /// Adds what another run has seen.
     pub(crate) fn add(&mut self, other: &Coverage) {
         for (pair, count) in &other.pairs {

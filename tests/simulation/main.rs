@@ -14,9 +14,12 @@
 //! each job must have ended and each worker be there; then it is drained, and nothing may be left.
 //!
 //! - `OFFLOAD_SIM_SEEDS=20000 cargo test --release -p simulation many_seeds` runs more seeds;
-//! - `OFFLOAD_SIM_SEED=7 cargo test -p simulation one_seed -- --nocapture` runs one and prints each event.
-//!
-//! - `OFFLOAD_SIM_DEEPER=1 cargo test --release -p simulation exhaustive` searches one event deeper.
+//! - `OFFLOAD_SIM_SEED=7 cargo test -p simulation one_seed -- --nocapture` runs one and prints each event;
+//! - `OFFLOAD_SIM_DEEPER=1 cargo test --release -p simulation exhaustive` searches one event deeper;
+//! - `cargo run -p simulation look 1000` runs one seed after the other until one breaks a rule;
+//! - `cargo run -p simulation story 7` prints the events of one that does, made short;
+//! - `cargo run -p simulation digest 1000` prints a digest of all that so many seeds did: it is the same before and after
+//!   a change that was not meant to change any decision.
 //!
 //! New events and actions have one place each: what fake workers say in `process`, what clients and operators want in
 //! `script`, what the shell does in `world` (`apply`), what it means in `oracle` (`take_note`, `judge`), and the names in
@@ -27,11 +30,13 @@
 
 mod choices;
 mod coverage;
+#[cfg(test)]
 mod exhaustive;
 mod faults;
 mod ghost;
+#[cfg(test)]
+mod many;
 mod oracle;
-mod planted;
 mod process;
 mod running;
 mod script;
@@ -39,3 +44,50 @@ mod seeds;
 mod shrink;
 mod unwritten;
 mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["look", number] => with_number(number, look),
+        ["digest", number] => with_number(number, digest),
+        ["story", number] => with_number(number, tell_story),
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("simulation look SEEDS      runs so many seeds, until one breaks a rule");
+    eprintln!("simulation digest SEEDS    prints a digest of all events and actions of so many seeds");
+    eprintln!("simulation story SEED      prints the events of a seed that breaks a rule, made short");
+    ExitCode::from(2)
+}
+
+fn with_number(text: &str, answer: fn(u64) -> ExitCode) -> ExitCode {
+    match text.parse() {
+        Ok(number) => answer(number),
+        Err(_) => usage(),
+    }
+}
+
+/// Exit code 1 if a rule was broken.
+fn look(seeds: u64) -> ExitCode {
+    let Some((seed, failure)) = seeds::first_broken(seeds) else {
+        println!("no rule broken by {seeds} seeds");
+        return ExitCode::SUCCESS;
+    };
+    println!("seed {seed} breaks {}", failure.rule);
+    ExitCode::from(1)
+}
+
+fn digest(seeds: u64) -> ExitCode {
+    println!("{:016x}", seeds::digest(seeds));
+    ExitCode::SUCCESS
+}
+
+fn tell_story(seed: u64) -> ExitCode {
+    println!("{}", seeds::story(seed, &seeds::run));
+    ExitCode::SUCCESS
+}

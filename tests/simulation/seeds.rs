@@ -1,97 +1,30 @@
-//! Runs seeds, on as many threads as there are processors.
+//! One seed, or one after the other.
 
-use crate::coverage::Coverage;
+use crate::choices::mix;
 use crate::oracle::Failure;
 use crate::shrink::shrink;
 use crate::world::{Plan, Verdict, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// As many as take a few seconds in a build for development.
-const SEEDS: u64 = 6000;
-
-/// One seed of so many is run twice, and must be the same.
-const TWICE: u64 = 16;
-
-/// What many seeds have shown.
-#[derive(Default)]
-struct Total {
-    seeds: u64,
-    events: u64,
-    time: Duration,
-    coverage: Coverage,
-    /// The first seed that failed.
-    failed: Option<u64>,
-}
-
-fn number_from(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
-}
 
 /// Runs a plan; a panic is a failure like any other.
 pub(crate) fn run(plan: Plan) -> Verdict {
-    run_caught(|| World::run(plan))
-}
-
-/// See [`run`].
-pub(crate) fn run_caught(run: impl FnOnce() -> Verdict) -> Verdict {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(|| World::run(plan))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Verdict::of_panic(Failure { rule: "panic", what: text.unwrap_or_default() })
     })
 }
 
-fn run_seed(seed: u64) -> Verdict {
-    let with_digest = seed.is_multiple_of(TWICE);
-    let plan = Plan { seed, with_digest, ..Plan::default() };
-    let mut verdict = run(plan.clone());
-    if with_digest && verdict.failure.is_none() {
-        let again = run(plan);
-        if again.digest != verdict.digest {
-            verdict.failure = Some(Failure { rule: "O14", what: "two runs of one seed differ".to_owned() });
-        }
-    }
-    verdict
+/// The first of so many seeds that breaks a rule, and which one.
+pub(crate) fn first_broken(seeds: u64) -> Option<(u64, Failure)> {
+    (0..seeds).find_map(|seed| Some((seed, run(Plan { seed, ..Plan::default() }).failure?)))
 }
 
-fn run_many(seeds: u64) -> Total {
-    let next = AtomicU64::new(0);
-    let total = Mutex::new(Total::default());
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let work = || {
-        let mut own = Total::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
-                break;
-            }
-            let verdict = run_seed(seed);
-            own.seeds += 1;
-            own.events += verdict.events;
-            own.time += Duration::from_nanos(verdict.time.as_nanos());
-            own.coverage.add(&verdict.coverage);
-            if verdict.failure.is_some() {
-                own.failed = Some(seed);
-                next.store(seeds, Ordering::Relaxed);
-            }
-        }
-        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-        total.seeds += own.seeds;
-        total.events += own.events;
-        total.time += own.time;
-        total.coverage.add(&own.coverage);
-        total.failed = total.failed.into_iter().chain(own.failed).min();
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
-        }
-    });
-    total.into_inner().unwrap_or_else(PoisonError::into_inner)
+/// A digest of all events and all actions of so many seeds: the same for as long as neither the core nor the simulator
+/// behaves in another way.
+pub(crate) fn digest(seeds: u64) -> u64 {
+    let digest_of = |seed| run(Plan { seed, with_digest: true, ..Plan::default() }).digest;
+    (0..seeds).fold(0, |digest, seed| mix(digest ^ digest_of(seed)))
 }
 
 /// What is printed of a seed that failed.
@@ -103,40 +36,4 @@ pub(crate) fn story(seed: u64, run: &dyn Fn(Plan) -> Verdict) -> String {
         "seed {seed} breaks {}: {}\nshrunk to {} events:\n{trace}",
         failure.rule, failure.what, verdict.events
     )
-}
-
-#[test]
-fn many_seeds() {
-    let wanted = number_from("OFFLOAD_SIM_SEEDS");
-    let began = Instant::now();
-    let total = run_many(wanted.unwrap_or(SEEDS));
-    let took = began.elapsed();
-    if let Some(seed) = total.failed {
-        panic!("{}", story(seed, &run));
-    }
-    println!(
-        "{} seeds, {} events, {:.1} h of virtual time, {} pairs of state and event, in {:.1} s: {:.0} seeds/s",
-        total.seeds,
-        total.events,
-        total.time.as_secs_f64() / 3600.0,
-        total.coverage.len(),
-        took.as_secs_f64(),
-        total.seeds as f64 / took.as_secs_f64(),
-    );
-    println!("{}", total.coverage.table());
-    let (missing, new) = total.coverage.differences();
-    assert!(new.is_empty(), "reached and not listed in reachable.txt:\n{}", new.join("\n"));
-    let is_enough = total.seeds >= SEEDS;
-    assert!(!is_enough || missing.is_empty(), "listed in reachable.txt and not reached: {missing:#?}");
-}
-
-#[test]
-fn one_seed() {
-    let seed = number_from("OFFLOAD_SIM_SEED");
-    let verdict = run(Plan { seed: seed.unwrap_or(0), with_trace: true, ..Plan::default() });
-    if seed.is_some() {
-        println!("{}", verdict.trace.join("\n"));
-    }
-    assert!(verdict.failure.is_none(), "{}", story(seed.unwrap_or(0), &run));
-    assert!(verdict.events > 0 && verdict.trace.len() as u64 >= verdict.events);
 }

@@ -147,8 +147,10 @@ pub(crate) struct Verdict {
     pub(crate) events: u64,
     /// Virtual time.
     pub(crate) time: Mono,
-    /// Of all events, all actions and the core at the end.
+    /// Of all events and all actions.
     pub(crate) digest: u64,
+    /// Of the core at the end, if digests are taken.
+    pub(crate) core_digest: u64,
     /// What was seen.
     pub(crate) coverage: Coverage,
     /// One line for each event.
@@ -194,17 +196,13 @@ pub(crate) struct World {
 impl World {
     /// Lets a world live from its beginning to its end.
     pub(crate) fn run(plan: Plan) -> Verdict {
-        World::run_with(plan, |_| ())
-    }
-
-    /// The same with a core that was prepared for it.
-    pub(crate) fn run_with(plan: Plan, prepare: impl FnOnce(&mut Core)) -> Verdict {
         let mut world = World::new(plan);
-        prepare(&mut world.core);
         world.verdict.failure = world.live().err();
         world.verdict.time = world.out.now;
         world.verdict.bold = std::mem::take(&mut world.out.choices.bold);
-        world.verdict.digest = mix(world.verdict.digest ^ world.core.digest());
+        if world.plan.with_digest {
+            world.verdict.core_digest = world.core.digest();
+        }
         world.verdict
     }
 

@@ -11,7 +11,6 @@
 use super::action::Actions;
 use super::ids::{JobId, Mono};
 use super::outcome;
-use super::sabotage::Bug;
 use super::{Core, Ending};
 use offload_protocol::nouns::OutcomeCode;
 
@@ -35,8 +34,7 @@ impl Core {
 
     /// A job waits again that a worker had.
     pub(super) fn end_if_abandoned(&mut self, id: JobId) {
-        let is_abandoned = self.jobs.get(id).is_some_and(|job| job.is_abandoned);
-        if is_abandoned && !self.sabotage.is(Bug::AbandonedTriedAgain) {
+        if self.jobs.get(id).is_some_and(|job| job.is_abandoned) {
             self.unwanted.push(id);
         }
     }

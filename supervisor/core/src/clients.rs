@@ -154,13 +154,6 @@ impl Clients {
         self.rest(id);
     }
 
-    /// The mistake of that name.
-    pub(super) fn charge_where_it_is_listed(&mut self, id: ClientId, nanos: i64) {
-        if let Some(account) = self.accounts.get_mut(&id) {
-            account.used = account.used.saturating_add(nanos / i64::from(account.weight));
-        }
-    }
-
     /// A job of its begins to wait.
     pub fn waits(&mut self, id: ClientId, expected: Duration) {
         if let Some(account) = self.accounts.get_mut(&id) {

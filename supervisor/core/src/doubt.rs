@@ -19,7 +19,6 @@ use super::action::Actions;
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::lose::End;
 use super::outcome;
-use super::sabotage::Bug;
 use super::slots::Load;
 use super::slots::SlotState;
 use super::{Charge, Ending};
@@ -63,9 +62,6 @@ impl Core {
 
     /// A worker that breaks, or has broken, a rule speaks of a run of this job.
     pub(super) fn doubt_up_to(&mut self, slot: SlotIndex, id: JobId) {
-        if self.sabotage.is(Bug::LiarsBeginNothing) {
-            return;
-        }
         if let Some(load) = self.slot_mut(slot).load_mut() {
             load.doubt_up_to(id);
         }
@@ -98,7 +94,7 @@ impl Core {
     ) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran_under = job.ran_under.and(job.promise);
-        if self.attempts_under(job, ran_under) > 1 || self.sabotage.is(Bug::DoubtIgnored) {
+        if self.attempts_under(job, ran_under) > 1 {
             self.jobs.get_mut(id).into_iter().for_each(|job| job.ran_under = ran_under);
             return self.give_back(now, id, was_alone, end, actions);
         }

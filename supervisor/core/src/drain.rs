@@ -3,7 +3,6 @@
 use super::action::{Action, Actions, Kill};
 use super::ids::{JobId, Mono, SlotIndex};
 use super::outcome;
-use super::sabotage::Bug;
 use super::slots::{Cause, SlotState};
 use super::{Core, Ending};
 use offload_protocol::nouns::OutcomeCode;
@@ -31,7 +30,6 @@ impl Core {
         let asked = limit.map(|limit| now + limit);
         let end_at = match self.phase {
             Phase::Running => asked,
-            Phase::Draining { end_at } if self.sabotage.is(Bug::LaterDrainCounts) => asked.or(end_at),
             Phase::Draining { end_at } => end_at.into_iter().chain(asked).min(),
             Phase::Stopping | Phase::Over => return,
         };
@@ -47,12 +45,9 @@ impl Core {
             return;
         }
         self.phase = Phase::Stopping;
-        let forgets = |job: &super::jobs::Job| {
-            self.sabotage.is(Bug::StopForgetsRunning) && job.state.is_with_a_worker()
-        };
-        let jobs: Vec<JobId> = self.jobs.iter().filter(|(_, job)| !forgets(job)).map(|(id, _)| id).collect();
+        let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
         for id in jobs {
-            self.cut_short += u64::from(!self.sabotage.is(Bug::CutShortNotCounted));
+            self.cut_short += 1;
             let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
             self.withdraw(now, id, Ending::of(error), actions);
         }

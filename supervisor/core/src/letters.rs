@@ -10,7 +10,6 @@ use super::Core;
 use super::action::{Action, Actions, Ended, LetterKept, Notice};
 use super::ids::{JobId, Mono};
 use super::kept::{Kept, share, whose};
-use super::sabotage::Bug;
 use crate::limits::PROMISE_BYTES;
 use offload_protocol::nouns::OutcomeCode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,12 +99,6 @@ impl Core {
         let letter = match () {
             () if fits(record + input_bytes) => LetterKept::Whole,
             () if fits(record) => LetterKept::WithoutInput,
-            () if self.sabotage.is(Bug::LetterEvicted) => {
-                let first = self.letters.ends.first().map(|(_, job)| *job);
-                first.into_iter().for_each(|job| self.letters.remove(job));
-                actions.extend(first.map(|job| Action::ForgetLetter { job }));
-                LetterKept::Whole
-            }
             () => LetterKept::Not,
         };
         ended.letter = Some(letter);

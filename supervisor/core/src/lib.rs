@@ -68,7 +68,6 @@ mod rng;
 mod room;
 mod run;
 pub mod run_times;
-pub mod sabotage;
 mod settle;
 pub mod slots;
 mod spare;
@@ -88,7 +87,7 @@ use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, Worke
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
 use letters::Letters;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use offload_protocol::nouns::ErrorDetail;
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
@@ -96,7 +95,6 @@ use registry::{Offers, Registry};
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
-use sabotage::{Bug, Sabotage};
 use slots::{Role, Slot, SlotState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -148,7 +146,6 @@ pub struct Core {
     unwanted: Vec<JobId>,
     /// Jobs that were cancelled because the supervisor ended.
     cut_short: u64,
-    sabotage: Sabotage,
 }
 
 /// One worker program with the jobs that wait for it.
@@ -226,7 +223,6 @@ impl Core {
             has_more_to_move: false,
             unwanted: Vec::new(),
             cut_short: 0,
-            sabotage: Sabotage::default(),
             config,
         };
         core.make_places();
@@ -351,11 +347,8 @@ impl Core {
             Charge::ForTheRun => self.charge(id, ending.run.map_or(ran, |run| run.min(ran))),
             Charge::Nothing => self.charge(id, Duration::ZERO),
         }
-        if !(self.sabotage.is(Bug::CancelledStaysQueued) && ending.outcome == OutcomeCode::Cancelled) {
-            self.dequeue(id);
-        }
+        self.dequeue(id);
         self.release_held(id);
-        self.spoil(id);
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         self.settle_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
@@ -367,7 +360,6 @@ impl Core {
         self.keep_letter(now, &account, input_bytes, &mut ended, actions);
         ended.keep = self.keep_promise(now, &ended, output_bytes);
         actions.push(Action::Finish(Box::new(ended)));
-        actions.extend(self.sabotage.is(Bug::ToldTwice).then(|| actions.last().cloned()).flatten());
     }
 
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
@@ -431,8 +423,7 @@ impl Core {
             RanUnder::Idempotent => true,
             RanUnder::NotIdempotent => false,
         };
-        let is_ignored = self.sabotage.is(Bug::IdempotenceIgnored);
-        let unasked = if idempotent || is_ignored { job.attempts_default } else { 1 };
+        let unasked = if idempotent { job.attempts_default } else { 1 };
         job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
     }
 

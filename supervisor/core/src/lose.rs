@@ -20,7 +20,6 @@ use super::ids::{JobId, Mono, Place, SlotIndex};
 use super::jobs::Job;
 use super::outcome::{self, human};
 use super::probation::{LATE_TESTS_MAX, UNSTARTED_MAX};
-use super::sabotage::Bug;
 use super::slots::{Cause, Load, Running, SlotState, Worker};
 use super::{Charge, Core, Ending, Phase};
 use crate::exit::{Exit, ExitUsage};
@@ -92,14 +91,11 @@ impl Core {
                 job.is_suspect = true;
             }
         }
-        if self.sabotage.is(Bug::UnstartedBlamed) && load.running.is_none() {
-            return self.blame_first(now, load, end, actions);
-        }
         if let Some(running) = load.running {
             self.lose_started(now, running, end, !is_job_ended && !running.is_bystander, actions);
         }
         if let Some(suspended) = load.suspended {
-            self.lose_started(now, suspended, end, self.sabotage.is(Bug::SuspendedBlamed), actions);
+            self.lose_started(now, suspended, end, false, actions);
         }
         for (place, job) in load.waiting.into_iter().enumerate() {
             match place < load.doubtful {
@@ -107,15 +103,6 @@ impl Core {
                 false => self.give_back(now, job, was_alone, end, actions),
             }
         }
-    }
-
-    /// The mistake of that name.
-    fn blame_first(&mut self, now: Mono, mut load: Load, end: &End, actions: &mut Actions) {
-        if let Some(first) = load.waiting.pop_front() {
-            let error = outcome::error(OutcomeCode::WorkerCrashed, end.exit.to_string());
-            self.finish(now, first, Ending::of(error), actions);
-        }
-        load.waiting.into_iter().for_each(|job| self.give_back(now, job, false, end, actions));
     }
 
     fn lose_started(
@@ -143,13 +130,13 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let allowed = self.attempts_allowed(job);
         let may_run_again = match is_blamed {
-            true => crashes < allowed + u32::from(self.sabotage.is(Bug::AttemptTooMany)),
+            true => crashes < allowed,
             false => allowed > 1,
         };
         if may_run_again {
             return self.try_again(id);
         }
-        let error = match is_blamed || self.sabotage.is(Bug::InnocentBlamed) {
+        let error = match is_blamed {
             true => blame(&lost, crashes, allowed),
             false => lost_with_another(&lost),
         };
@@ -179,11 +166,6 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.unstarted += u32::from(was_alone);
         let unstarted = job.unstarted;
-        if self.sabotage.is(Bug::ReturnsLimited) && unstarted > 2 {
-            let message = format!("{unstarted} workers ended before they had started it");
-            let error = outcome::error(OutcomeCode::WorkerCrashed, message);
-            return self.finish(now, id, Ending::of(error), actions);
-        }
         if was_alone && unstarted >= UNSTARTED_MAX {
             self.keep_back(now, id, end);
         }
@@ -202,8 +184,7 @@ impl Core {
     fn is_hopeless(&self, id: JobId) -> bool {
         let is_ending = matches!(self.phase, Phase::Draining { .. });
         let most = if is_ending { 1 } else { LATE_TESTS_MAX };
-        let is_over = self.jobs.get(id).is_some_and(|job| job.late_tests >= most);
-        is_over && !self.sabotage.is(Bug::HopelessTriedForEver)
+        self.jobs.get(id).is_some_and(|job| job.late_tests >= most)
     }
 
     /// It never began, or nobody knows of it: its client pays nothing.
@@ -240,9 +221,7 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.charged = 0;
         }
-        if !self.sabotage.is(Bug::RequeueLost) {
-            self.enqueue(id);
-        }
+        self.enqueue(id);
     }
 
     /// The time of an attempt is up: it is lost, and its job is the reason if it was the one that ran.
@@ -257,7 +236,7 @@ impl Core {
         // How the process ends is not known yet, and says nothing about the job.
         let end = End { cause: None, exit: Exit::Unknown, place, was, last_lines: Vec::new(), usage: None };
         let lost = end.attempt(OutcomeCode::Timeout, what, started.attempt, started.ran(now), is_blamed);
-        if let Some(job) = self.jobs.get_mut(id).filter(|_| !self.sabotage.is(Bug::TimeoutNamesNoAttempt)) {
+        if let Some(job) = self.jobs.get_mut(id) {
             remember(job, lost);
         }
     }

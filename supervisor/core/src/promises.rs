@@ -34,7 +34,6 @@ use super::ids::{JobId, Mono, ProgramIndex};
 use super::kept::{Kept, share, whose};
 use super::keys::{KeyName, Keys, Known};
 use super::ledger::Short;
-use super::sabotage::Bug;
 use super::{Core, Phase};
 use crate::limits::PROMISE_BYTES;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -295,7 +294,7 @@ impl Core {
 
     /// What the key of a request stands for already, if it has one.
     pub(super) fn known(&self, request: &JobRequest) -> Option<Known> {
-        let key = request.key.as_ref().filter(|_| !self.sabotage.is(Bug::KeyIgnored))?;
+        let key = request.key.as_ref()?;
         self.promises.keys.find(&request.owner, key, &request.task)
     }
 
@@ -306,7 +305,7 @@ impl Core {
         request: &JobRequest,
         program: Option<ProgramIndex>,
     ) -> Result<(), ErrorDetail> {
-        if !request.is_to_be_kept() || self.sabotage.is(Bug::PromisesUnbounded) {
+        if !request.is_to_be_kept() {
             return Ok(());
         }
         let account = &*request.client;
@@ -368,27 +367,19 @@ impl Core {
         let bytes = PROMISE_BYTES + ended.text_bytes() + output_bytes;
         // None is started that there is no room for, except at the end. Whether anybody waits for it at this moment says
         // nothing: he may go away before he has been given it.
-        let is_kept = self.phase == Phase::Running && !self.sabotage.is(Bug::OutputGivenUp)
-            || self.has_room_for(&promise.account, bytes - promise.bytes);
+        let is_kept =
+            self.phase == Phase::Running || self.has_room_for(&promise.account, bytes - promise.bytes);
         let time = self.time_to_keep(self.promises.is_keyed(id));
         let (bytes, keep) = match is_kept {
             true => (bytes, Keep::Promised),
             false => (bytes - output_bytes, Keep::WithoutOutput),
         };
         self.promises.keep(id, bytes, now + time);
-        if self.sabotage.is(Bug::KeysEvictedByNumber) && self.promises.ends.len() > 4 {
-            let first = self.promises.ends.first().map(|(_, job)| *job);
-            first.into_iter().for_each(|job| self.promises.end(job));
-        }
         keep
     }
 
     fn time_to_keep(&self, is_keyed: bool) -> Duration {
-        let results = if self.sabotage.is(Bug::ResultForgottenEarly) {
-            self.config.keep_results / 2
-        } else {
-            self.config.keep_results
-        };
+        let results = self.config.keep_results;
         if is_keyed { self.config.keep_keys.max(results) } else { results }
     }
 
@@ -400,9 +391,6 @@ impl Core {
     /// Promises whose time is over end.
     pub(super) fn end_promises(&mut self, now: Mono, actions: &mut Actions) {
         while let Some(&(_, job)) = self.promises.ends.first().filter(|(when, _)| *when <= now) {
-            if self.sabotage.is(Bug::PromiseNeverEnds) {
-                return;
-            }
             self.promises.end(job);
             actions.push(Action::Release { job, why: Released::TimeIsOver });
         }
@@ -410,7 +398,7 @@ impl Core {
 
     /// Somebody was given all of the output of a job. If that was all that was promised, the promise is kept.
     pub(super) fn on_collected(&mut self, job: JobId, actions: &mut Actions) {
-        if self.promises.kept_until(job).is_none() || self.sabotage.is(Bug::CollectedStillKept) {
+        if self.promises.kept_until(job).is_none() {
             return;
         }
         if self.promises.is_keyed(job) {

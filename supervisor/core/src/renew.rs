@@ -14,7 +14,6 @@
 use super::action::{Action, Actions, Kill, Notice};
 use super::config::CoreConfig;
 use super::ids::{Mono, ProgramIndex, SlotIndex, Version};
-use super::sabotage::Bug;
 use super::slots::{Cause, Retire, Role, Slot, SlotState, Worker};
 use super::{Core, Phase};
 
@@ -179,7 +178,7 @@ impl Core {
         why: &str,
         actions: &mut Actions,
     ) -> bool {
-        if self.trial_of(program, version).is_none() || self.sabotage.is(Bug::TrialNeverTakenBack) {
+        if self.trial_of(program, version).is_none() {
             return false;
         }
         self.renewal.programs[program].trial = None;
@@ -217,7 +216,6 @@ impl Core {
         if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
             let why = || is_ending.then(|| "the supervisor is ending".to_owned());
             actions.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
-            actions.extend(self.sabotage.is(Bug::ReloadToldTwice).then(|| actions.last().cloned()).flatten());
             // What only the other version offered is offered no more.
             (0..self.programs.len()).for_each(|program| self.settle_offers(program));
             self.place_parked(now, actions);

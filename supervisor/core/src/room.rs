@@ -7,7 +7,6 @@ use super::jobs::Job;
 use super::ledger::{Holding, Holdings, Short};
 use super::queue::{Kind, Next};
 use super::registry::size_of;
-use super::sabotage::Bug;
 use super::submit::full;
 use super::waiting::Line;
 use crate::limits::STALL_TIMEOUT;
@@ -22,8 +21,7 @@ impl Core {
     }
 
     pub(super) fn on_released(&mut self, client: &str, what: Holding, bytes: u64) {
-        let is_forgotten = what == Holding::Outgoing && self.sabotage.is(Bug::OutputNeverReleased);
-        if is_the_shells(what) && !is_forgotten {
+        if is_the_shells(what) {
             self.ledger.release(client, what, bytes);
             self.note_level(client);
         }
@@ -31,8 +29,7 @@ impl Core {
 
     /// Whether an input of so many bytes may come in for this client: for those who ask again and again.
     pub fn takes_in(&self, client: &str, bytes: u64) -> bool {
-        let is_ignored = |short| short == Short::OfItsShare && self.sabotage.is(Bug::ShareIgnoredAtTheDoor);
-        self.ledger.has_room(self.config.max_bytes, client, bytes).map_or_else(is_ignored, |()| true)
+        self.ledger.has_room(self.config.max_bytes, client, bytes).is_ok()
     }
 
     /// The same.
@@ -44,7 +41,6 @@ impl Core {
         let Err(short) = self.ledger.has_room(limit, client, bytes) else { return Ok(()) };
         let (all, own) = (self.ledger.all(), self.ledger.of(client));
         match short {
-            Short::OfItsShare if self.sabotage.is(Bug::ShareIgnoredAtTheDoor) => Ok(()),
             Short::OfItsShare => {
                 let (held, free) = (own.total(), limit - all.total());
                 let message = format!(
@@ -93,7 +89,6 @@ impl Core {
     fn may_start_kind(&self, kind: Kind) -> bool {
         let expected = self.registry.task(kind.task).likely_output_of(kind.size);
         self.ledger.may_start(self.config.max_bytes, kind.level, expected)
-            || self.sabotage.is(Bug::ShareIgnoredAtTheStart)
     }
 
     /// How the job of this task is listed now among those that wait.
@@ -103,9 +98,7 @@ impl Core {
 
     /// What a client has of outputs may have changed: its jobs that wait are listed by that.
     fn note_level(&mut self, client: &str) {
-        let Some(id) = self.clients.id_of(client).filter(|_| !self.sabotage.is(Bug::LevelForgotten)) else {
-            return;
-        };
+        let Some(id) = self.clients.id_of(client) else { return };
         let level = self.ledger.level_of(client);
         for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
             queue.set_level(id, level);
@@ -143,9 +136,7 @@ impl Core {
     /// The output of a job is here.
     pub(super) fn hold_output(&mut self, id: JobId, bytes: u64) {
         self.expect_no_output(id);
-        let Some(job) = self.jobs.get(id).filter(|_| !self.sabotage.is(Bug::OutputNotCounted)) else {
-            return;
-        };
+        let Some(job) = self.jobs.get(id) else { return };
         let client = job.account.clone();
         self.ledger.hold(&client, Holding::Outgoing, bytes);
         self.note_level(&client);

@@ -4,7 +4,6 @@ use super::action::{Action, Actions, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
-use super::sabotage::Bug;
 use super::slots::{Cause, Going, Load, Retire, Running, SlotState};
 use super::{Charge, Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
@@ -34,8 +33,7 @@ impl Core {
         if !self.slots[slot].is_trusted() {
             return self.doubt_up_to(slot, id);
         }
-        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id)
-            || self.sabotage.is(Bug::StartedTwice);
+        let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
             self.doubt_up_to(slot, id);
@@ -69,19 +67,15 @@ impl Core {
     fn running(&self, now: Mono, id: JobId, attempt: u32) -> Running {
         let job = self.jobs.get(id);
         let promise = job.map(|job| job.promise).unwrap_or_default();
-        let progress = promise.progress.filter(|_| !self.sabotage.is(Bug::HangUnnoticed));
         // A suspect is left alone.
-        let is_suspect = job.is_some_and(|job| job.is_suspect) && !self.sabotage.is(Bug::SuspectsLetOthersIn);
+        let is_suspect = job.is_some_and(|job| job.is_suspect);
         let may_be_lost = job.is_some_and(|job| self.attempts_allowed(job) > 1) && !is_suspect;
         Running {
             job: id,
             attempt,
             started_at: now,
-            finish_by: now
-                + job
-                    .filter(|_| !self.sabotage.is(Bug::RunHasNoLimit))
-                    .map_or_else(|| self.grace_of_unwanted(), |job| job.run_timeout),
-            progress_by: progress.map(|promise| (now, promise)),
+            finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout),
+            progress_by: promise.progress.map(|promise| (now, promise)),
             lets_others_in: may_be_lost && promise.lets_others_in(),
             yields: promise.yields,
             paid: None,
@@ -90,10 +84,6 @@ impl Core {
             stood_still: Duration::ZERO,
             is_bystander: false,
         }
-    }
-
-    fn grace_of_unwanted(&self) -> Duration {
-        if self.sabotage.is(Bug::RunHasNoLimit) { Duration::MAX } else { self.config.kill_grace }
     }
 
     /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed.
@@ -160,9 +150,7 @@ impl Core {
             self.registry.task_mut(task).returned(bytes, output);
         }
         let program = self.program_of(task);
-        if let Some(worker) = self.slots[slot].ready_worker()
-            && !self.sabotage.is(Bug::FailuresNotForgotten)
-        {
+        if let Some(worker) = self.slots[slot].ready_worker() {
             self.programs[program].restarts.proved_good(worker.ready_at);
         }
     }
@@ -172,24 +160,20 @@ impl Core {
         let patience = now + self.config.start_timeout;
         let home = self.slots[slot].worker().and_then(|worker| self.home_of(worker)).unwrap_or(slot);
         self.slots[home].jobs_done += 1;
-        let resumed_at = if self.sabotage.is(Bug::SuspendedClockRuns) { Mono::default() } else { now };
         let place = self.slot_mut(slot);
         if let Some(worker) = place.worker_mut() {
             worker.did(done);
         }
         if let Some(load) = place.load_mut() {
-            load.take_running(resumed_at);
+            load.take_running(now);
         }
         self.expect_start(slot, patience);
         self.retire_if_worn(slot);
     }
 
     fn expect_start(&mut self, slot: SlotIndex, patience: Mono) {
-        let is_renewed = !self.sabotage.is(Bug::PatienceNotRenewed);
         let place = self.slot_mut(slot);
-        if let SlotState::Busy { start_by, .. } = &mut place.state
-            && is_renewed
-        {
+        if let SlotState::Busy { start_by, .. } = &mut place.state {
             *start_by = patience;
         }
         place.rest_if_done();
@@ -209,10 +193,7 @@ impl Core {
         if !is_next || self.jobs.get(id).is_some() {
             return self.on_violation(now, worker, "skipped a job out of turn".to_owned(), actions);
         }
-        let is_taken_out = !self.sabotage.is(Bug::SkippedStillExpected);
-        if let Some(load) = self.slot_mut(slot).load_mut()
-            && is_taken_out
-        {
+        if let Some(load) = self.slot_mut(slot).load_mut() {
             load.pop_waiting();
         }
         self.expect_start(slot, now + self.config.start_timeout);
@@ -264,14 +245,12 @@ impl Core {
     /// A process was asked to end and has not.
     fn kill(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
         let reap_by = now + self.config.reap_timeout;
-        let is_forgotten = self.sabotage.is(Bug::NeverKilled);
         if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {
             *going = Going::Killed { reap_by };
             if *cause == Cause::Closed {
                 *cause = Cause::ClosedAndLivedOn;
             }
-            let kill = Action::Kill { worker: place.worker, how: Kill::Kill };
-            actions.extend((!is_forgotten).then_some(kill));
+            actions.push(Action::Kill { worker: place.worker, how: Kill::Kill });
         }
     }
 

@@ -2,11 +2,10 @@
 
 use super::action::{Action, Actions};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
-use super::jobs::{Job, JobState};
+use super::jobs::JobState;
 use super::outcome;
 use super::probation::UNSTARTED_MAX;
 use super::registry::{Class, Promise};
-use super::sabotage::Bug;
 use super::slots::{Listed, Load, Role, Slot, SlotState};
 use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
@@ -41,16 +40,11 @@ impl Core {
         self.give_out(now, actions);
         match self.phase {
             Phase::Running => self.fill_vacant(now, actions),
-            Phase::Draining { .. } if self.forgets_parked() => self.wind_up(now, actions),
             Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(now, actions),
             Phase::Draining { .. } | Phase::Stopping => self.wind_up(now, actions),
             Phase::Over => {}
         }
         self.relist();
-    }
-
-    fn forgets_parked(&self) -> bool {
-        self.sabotage.is(Bug::DrainForgetsParked) && self.jobs.len() == self.jobs.parked_count()
     }
 
     /// Sends parked jobs where they belong, once that is known.
@@ -136,7 +130,7 @@ impl Core {
             if !self.is_line_open(program, line) {
                 continue;
             }
-            let is_suspect = line.standing != Standing::Good && !self.sabotage.is(Bug::SuspectsHaveCompany);
+            let is_suspect = line.standing != Standing::Good;
             let company_of_this = if is_suspect { Company::None } else { company };
             let slot = match line.class {
                 Class::Short => self.slot_for_short(program, next.job(), company_of_this),
@@ -200,9 +194,7 @@ impl Core {
     /// What the worker there promises of the task of this job; nothing if it does not have that task.
     pub(super) fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
         let job = self.jobs.get(job)?;
-        let promise = self.promise_of(self.slots[slot].worker()?, &job.task_name);
-        let of_another = || job.task.map(|task| self.registry.task(task).promise);
-        if self.sabotage.is(Bug::PromiseOfAnother) { promise.and_then(|_| of_another()) } else { promise }
+        self.promise_of(self.slots[slot].worker()?, &job.task_name)
     }
 
     fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
@@ -213,9 +205,7 @@ impl Core {
 
     /// Whether jobs are given out from this queue now: those that no worker has lived to start wait for their turn.
     pub(super) fn is_line_open(&self, program: ProgramIndex, line: Line) -> bool {
-        let may_test =
-            self.programs[program].probation.is_open() || self.sabotage.is(Bug::NoPauseBetweenReturns);
-        line.standing != Standing::OnProbation || may_test
+        line.standing != Standing::OnProbation || self.programs[program].probation.is_open()
     }
 
     /// When one of the jobs that no worker has lived to start may be tried again.
@@ -286,8 +276,7 @@ impl Core {
 
     /// Whether a job that a worker has minds no others there.
     fn takes_company(&self, id: JobId) -> bool {
-        let may_be_near = |job: &Job| !job.is_suspect || self.sabotage.is(Bug::SuspectsHaveCompany);
-        self.jobs.get(id).is_some_and(|job| may_be_near(job) && self.is_tiny(id, job.promise))
+        self.jobs.get(id).is_some_and(|job| !job.is_suspect && self.is_tiny(id, job.promise))
     }
 
     /// Whether a job may be given to a worker that has other tiny ones.
@@ -299,8 +288,7 @@ impl Core {
     /// that job: both must be ones that can be done again, by what this worker promises of them.
     fn may_run_between_steps(&self, slot: SlotIndex, id: JobId) -> bool {
         let Some(promise) = self.promise_to(slot, id) else { return false };
-        let may_be_lost = |job: &Job| self.attempts_under(job, job.ran_under.and(promise)) > 1;
-        self.jobs.get(id).is_some_and(|job| may_be_lost(job) || self.sabotage.is(Bug::AnyoneLetIn))
+        self.jobs.get(id).is_some_and(|job| self.attempts_under(job, job.ran_under.and(promise)) > 1)
     }
 
     fn assign(&mut self, now: Mono, id: JobId, slot: SlotIndex, actions: &mut Actions) {
@@ -330,7 +318,7 @@ impl Core {
             if job.unstarted >= UNSTARTED_MAX {
                 self.programs[self.slots[slot].program].probation.test(id);
             }
-            let resume = job.checkpoint_bytes > 0 && !self.sabotage.is(Bug::ResumeForgotten);
+            let resume = job.checkpoint_bytes > 0;
             actions.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
         }
     }
@@ -342,16 +330,9 @@ impl Core {
         }
     }
 
-    fn forgets_to_list(&self, slot: SlotIndex) -> bool {
-        self.sabotage.is(Bug::SlotNotListed) && self.slots[slot].jobs_done > 0
-    }
-
     fn list(&mut self, slot: SlotIndex) {
         let fresh = Listed {
-            open: self
-                .room(slot)
-                .filter(|_| !self.forgets_to_list(slot))
-                .map(|load| (load, self.slots[slot].is_reserved)),
+            open: self.room(slot).map(|load| (load, self.slots[slot].is_reserved)),
             between_steps: self.lets_others_in(slot),
             due: self.slots[slot].deadline(self.config.hang_timeout),
         };
@@ -372,8 +353,7 @@ impl Core {
             self.due.remove(&(due, slot));
         }
         self.due.extend(fresh.due.map(|due| (due, slot)));
-        let is_wanted = place.role != Role::Surplus || self.sabotage.is(Bug::SurplusRefilled);
-        match matches!(place.state, SlotState::Vacant) && is_wanted {
+        match matches!(place.state, SlotState::Vacant) && place.role != Role::Surplus {
             true => self.vacant.insert(slot),
             false => self.vacant.remove(&slot),
         };
@@ -382,8 +362,7 @@ impl Core {
     /// Whether the slot can be given anything.
     pub(super) fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
-        let is_closing = slot.is_closing && !self.sabotage.is(Bug::ClosingTakesJobs);
-        (slot.role == Role::Work || self.sabotage.is(Bug::SpareWorks)) && slot.is_ready() && !is_closing
+        slot.role == Role::Work && slot.is_ready() && !slot.is_closing
     }
 
     /// How many jobs the slot has, if it can take one more.
@@ -422,10 +401,7 @@ impl Core {
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
         let program = self.slots[slot].program;
         let restarts = &self.programs[program].restarts;
-        let may_start =
-            restarts.may_start(now, self.starting(program)) || self.sabotage.is(Bug::NoPauseBetweenStarts);
-        let is_given_up = self.sabotage.is(Bug::BreakerStaysOpen) && restarts.is_refusing();
-        self.is_time_to_fill(slot) && may_start && !is_given_up
+        self.is_time_to_fill(slot) && restarts.may_start(now, self.starting(program))
     }
 
     /// The spare's place has time until the slots are served.

@@ -3,7 +3,6 @@
 
 use super::Core;
 use super::ids::{JobId, ProgramIndex, SlotIndex};
-use super::sabotage::Bug;
 use super::slots::{Role, Slot, SlotState};
 
 impl Core {
@@ -48,9 +47,6 @@ impl Core {
     /// Processes of one version may offer different tasks. If a job is first that only the spare can do, the spare changes
     /// places with a worker of its version that has nothing to do: otherwise the job would wait for ever.
     pub(super) fn bring_in_spare(&mut self, program: ProgramIndex) {
-        if self.sabotage.is(Bug::SpareKeepsItsTasks) {
-            return;
-        }
         if let Some((slot, spare)) = self.place_for_spare(program) {
             self.exchange_with_spare(slot, spare);
         }

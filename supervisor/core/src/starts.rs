@@ -11,7 +11,6 @@ use super::action::{Action, Actions, Notice};
 use super::ids::{Mono, ProgramIndex, TaskIndex, Version, WorkerId};
 use super::outcome::{self, human};
 use super::restarts::Suspects;
-use super::sabotage::Bug;
 use super::slots::{Cause, SlotState, Worker};
 use super::supervise::KILLED;
 use super::{Core, Program};
@@ -25,9 +24,7 @@ impl Core {
     /// Patience begins anew: the start itself may have had to wait.
     pub(super) fn on_launched(&mut self, now: Mono, worker: WorkerId) {
         let ready_until = now + self.config.hello_timeout;
-        let Some(&slot) = self.places.get(&worker).filter(|_| !self.sabotage.is(Bug::LaunchUnnoticed)) else {
-            return;
-        };
+        let Some(&slot) = self.places.get(&worker) else { return };
         if let SlotState::Starting { since, ready_by, .. } = &mut self.slot_mut(slot).state {
             (*since, *ready_by) = (now, ready_until);
         }
@@ -42,7 +39,7 @@ impl Core {
         message: &str,
         actions: &mut Actions,
     ) {
-        if !self.sabotage.is(Bug::LateFailureUnnoticed) && self.hanging.remove(&worker).is_some() {
+        if self.hanging.remove(&worker).is_some() {
             self.places_changed = true;
             return;
         }
@@ -78,8 +75,7 @@ impl Core {
         if from_outside && restarts.has_proved_good() && restarts.excuses_death() {
             return;
         }
-        let is_new = !restarts.has_said_hello() && !self.sabotage.is(Bug::SilenceRetried);
-        let if_ever = if is_new { Outlook::Poor } else { Outlook::Fair };
+        let if_ever = if restarts.has_said_hello() { Outlook::Fair } else { Outlook::Poor };
         let (outlook, message) = match cause {
             Some(Cause::Dismissed) => return,
             Some(Cause::Unfit(what)) => {

@@ -8,7 +8,6 @@ use super::keys::Known;
 use super::ledger::Holding;
 use super::outcome::{self, human};
 use super::registry::{Class, Promise};
-use super::sabotage::Bug;
 use super::slots::Cause;
 use super::{Core, Ending, Phase};
 use crate::limits::{LAST_JOBS, PRIORITY_MAX};
@@ -50,7 +49,7 @@ impl Core {
         request: &JobRequest,
         known: Option<Known>,
     ) -> Result<Option<TaskIndex>, ErrorDetail> {
-        if self.phase != Phase::Running && !self.sabotage.is(Bug::DrainTakesJobs) {
+        if self.phase != Phase::Running {
             return Err(outcome::error(
                 OutcomeCode::Unavailable,
                 "the supervisor is ending and takes no more jobs",
@@ -123,7 +122,7 @@ impl Core {
         let program = task.map(|task| self.program_of(task));
         let (waiting, _) = self.waiting_and_running();
         let limit = self.config.max_jobs;
-        if waiting >= limit + usize::from(self.sabotage.is(Bug::QueueOneTooLong)) {
+        if waiting >= limit {
             let message = format!("the queue is full: {waiting} jobs wait, the limit is {limit}");
             return Err(self.full(OutcomeCode::Overloaded, &message, program));
         }
@@ -280,8 +279,7 @@ impl Core {
     /// Ends jobs that wait and whose deadline has passed, which is certain at once. What a worker has may have ended in
     /// time, and only its answer not be here yet.
     pub(super) fn expire_waiting(&mut self, now: Mono, actions: &mut Actions) {
-        let early = self.sabotage.is(Bug::DeadlineBeforeAnswers);
-        self.expire(now, |state| early || !state.is_with_a_worker(), actions);
+        self.expire(now, |state| !state.is_with_a_worker(), actions);
     }
 
     /// Ends jobs whose deadline has passed, also those that a worker has: all that it said up to now is heard.
@@ -293,9 +291,6 @@ impl Core {
         let next = |jobs: &Jobs| jobs.late(now).find(|id| jobs.get(*id).is_some_and(|job| which(job.state)));
         while let Some(id) = next(&self.jobs) {
             let Some(job) = self.jobs.get(id) else { return };
-            if self.sabotage.is(Bug::DeadlineOfRunningIgnored) && job.state.is_with_a_worker() {
-                return;
-            }
             let waited = human(now - job.accepted_at);
             let message = match job.state {
                 JobState::Running { worker, .. } => {

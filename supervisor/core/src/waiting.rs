@@ -7,7 +7,6 @@ use super::jobs::{Expected, Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
-use super::sabotage::Bug;
 use super::slots::Load;
 use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::cell::Cell;
@@ -96,9 +95,7 @@ impl Core {
 
     /// It is known what a job took: its client pays, in all, just that.
     pub(super) fn charge(&mut self, id: JobId, ran: Duration) {
-        let Some(job) = self.jobs.get_mut(id).filter(|_| !self.sabotage.is(Bug::ChargeForgotten)) else {
-            return;
-        };
+        let Some(job) = self.jobs.get_mut(id) else { return };
         let nanos = nanos(ran);
         let (client, more) = (job.client, nanos.saturating_sub(job.charged));
         job.charged = nanos;
@@ -107,7 +104,7 @@ impl Core {
 
     /// A job costs its worker: its client pays for another one. Returns who paid, and how much.
     pub(super) fn charge_worker(&mut self, id: JobId) -> Option<(ClientId, Duration)> {
-        let job = self.jobs.get(id).filter(|_| !self.sabotage.is(Bug::WorkerCostsNothing))?;
+        let job = self.jobs.get(id)?;
         let (client, program) = (job.client, self.program_of(job.task?));
         let cost = self.programs[program].worker_cost.max(WORKER_COST_MIN);
         self.charge_client(client, nanos(cost));
@@ -131,10 +128,7 @@ impl Core {
     }
 
     fn charge_client(&mut self, client: ClientId, nanos: i64) {
-        match self.sabotage.is(Bug::RestingNotMoved) {
-            true => self.clients.charge_where_it_is_listed(client, nanos),
-            false => self.clients.charge(client, nanos),
-        }
+        self.clients.charge(client, nanos);
         let used = self.clients.used(client);
         for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
             queue.set_used(client, used);

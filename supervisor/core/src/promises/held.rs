@@ -3,7 +3,6 @@
 use super::Mark;
 use crate::ids::JobId;
 use crate::jobs::JobState;
-use crate::sabotage::Bug;
 use crate::settle::MOVED_MAX;
 use crate::{Core, Phase};
 use std::time::Duration;
@@ -21,9 +20,8 @@ impl Core {
 
     /// Nobody waits for it any more. If it is held back, it is seen again on whose account.
     pub(crate) fn on_unawaited(&mut self, job: JobId) {
-        let was_awaited = self.promises.by_job.get_mut(&job).is_some_and(|promise| {
-            std::mem::replace(&mut promise.is_awaited, self.sabotage.is(Bug::WaiterNeverLeaves))
-        });
+        let promise = self.promises.by_job.get_mut(&job);
+        let was_awaited = promise.is_some_and(|promise| std::mem::take(&mut promise.is_awaited));
         if was_awaited && self.release_held(job) {
             self.wait_again(job);
         }
@@ -61,13 +59,13 @@ impl Core {
     }
 
     fn is_never_held_back(&self) -> bool {
-        self.phase != Phase::Running || self.sabotage.is(Bug::NoRoomIgnored)
+        self.phase != Phase::Running
     }
 
     /// Jobs that were held back wait for their turn again if there is room. There has to be a little more of it than
     /// is needed for one job, so that thousands of jobs are not moved there and back for each one that is run.
     pub(crate) fn let_go_on(&mut self) {
-        if !std::mem::take(&mut self.promises.has_more_room) || self.sabotage.is(Bug::HeldForEver) {
+        if !std::mem::take(&mut self.promises.has_more_room) {
             return;
         }
         let (promises, limit) = (&self.promises, self.config.max_kept_bytes);
