@@ -6,8 +6,13 @@
 //! take rounds: it is start-time fair queueing (P. Goyal et al., 1996). A job is charged what it is expected to take
 //! when it is given out, and the difference once it is known what it took.
 //!
+//! It is also known of a client how long its outputs have been. One that is new may have long ones, whatever its task has
+//! returned to others: until it has had one, nobody's job is given to a worker behind its own.
+//!
 //! A client that comes back after a rest begins where those who wait are now: rest is not saved up.
 
+use super::registry::likely_output;
+use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +39,15 @@ pub struct Account {
     pub waiting: usize,
     /// What its waiting jobs are expected to take.
     pub backlog: Duration,
+    /// How long its outputs are likely to be; nothing is known before it has had one.
+    likely_output: Option<u64>,
+}
+
+impl Account {
+    /// Whether its outputs have been so small that others may wait behind one.
+    pub fn has_small_outputs(&self) -> bool {
+        self.likely_output.is_some_and(|bytes| bytes <= INLINE_PAYLOAD_MAX as u64)
+    }
 }
 
 /// All clients that have jobs, and some that had.
@@ -54,7 +68,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// None yet. So many are remembered, at the most, for what they used ahead of the others, although they have no jobs.
+    /// None yet. So many of those without jobs are remembered, at the most.
     pub fn new(resting_max: usize) -> Clients {
         Clients { resting_max, ..Clients::default() }
     }
@@ -94,6 +108,7 @@ impl Clients {
             jobs: 0,
             waiting: 0,
             backlog: Duration::ZERO,
+            likely_output: None,
         };
         self.accounts.insert(id, account);
         self.by_name.insert(name, id);
@@ -115,14 +130,11 @@ impl Clients {
         }
     }
 
-    /// If the account has no jobs it is listed among those, or forgotten.
+    /// If the account has no jobs it is listed among those.
     fn rest(&mut self, id: ClientId) {
-        let Some(account) = self.accounts.get(&id).filter(|account| account.jobs == 0) else { return };
-        // One that is not ahead of the others would begin where they are anyway.
-        if account.used <= self.now {
-            return self.forget(id);
+        if let Some(account) = self.accounts.get(&id).filter(|account| account.jobs == 0) {
+            self.resting.insert((account.used, id));
         }
-        self.resting.insert((account.used, id));
     }
 
     fn forget_some(&mut self) {
@@ -152,6 +164,13 @@ impl Clients {
             account.used = account.used.saturating_add(nanos / i64::from(account.weight));
         }
         self.rest(id);
+    }
+
+    /// A job of its has returned so much.
+    pub fn returned(&mut self, id: ClientId, output_bytes: u64) {
+        if let Some(account) = self.accounts.get_mut(&id) {
+            account.likely_output = Some(likely_output(account.likely_output, output_bytes));
+        }
     }
 
     /// A job of its begins to wait.
@@ -245,6 +264,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_has_small_outputs_when_it_has_had_some_and_not_after_a_large_one() {
+        let mut clients = Clients::new(10);
+        let client = clients.enter("client", 1);
+        let has_small = |clients: &Clients| clients.get(client).is_some_and(Account::has_small_outputs);
+        assert!(!has_small(&clients), "nothing is known yet");
+        clients.returned(client, 10);
+        assert!(has_small(&clients));
+        clients.returned(client, 1 << 20);
+        assert!(!has_small(&clients));
+    }
+
+    #[test]
     fn rest_is_not_saved_up() {
         let mut clients = Clients::new(10);
         let busy = clients.enter("busy", 1);
@@ -299,12 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_given_back_all_that_it_was_ahead_is_forgotten() {
+    fn who_is_ahead_is_remembered_longer_than_who_is_not() {
         let mut clients = Clients::new(1);
         let team = clients.enter("team", 1);
         clients.charge(team, 5_000);
         clients.leave(team);
-        clients.charge(team, -5_000);
-        assert!(clients.is_empty());
+        let behind = clients.enter("behind", 1);
+        clients.leave(behind);
+        assert!(clients.find("team").is_some() && clients.find("behind").is_none());
     }
 }

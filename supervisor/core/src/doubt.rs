@@ -1,26 +1,25 @@
 //! What a worker may have begun, of that which it did not say, in a way that counts, that it had started.
 //!
-//! A worker says Started before a task sees its first byte, and begins nothing if it cannot say so. That is the one rule
-//! of which nobody can see whether it is kept; so it counts as kept also by one that has broken others:
+//! A worker says Started before a task sees its first byte, and begins nothing if it cannot say so. Nobody can see whether
+//! it keeps this rule, so even one that has broken others is taken to keep it:
 //!
 //! ```text
-//!   it said that it started, or answered, this job    that has begun, and all that was to come before it may have
+//!   it speaks of a run of this job, out of turn or    it may have begun that job, and those that were to come before it
+//!   after it has broken a rule
 //!   it sent garbage: what it says later is lost       it may have begun all
 //!   not one byte of a job was written to it           it never began that, whatever it says
 //!   anything else                                     it has begun nothing of which it did not say so
 //! ```
 //!
-//! A job that may have begun, and must not be run twice, is lost with its worker, and nobody knows what it has done. It
-//! is blamed for nothing, for who breaks rules may speak of jobs that it never saw: what ran before in that process may have
-//! sent the words. Any other goes back as one that never began (`lose.rs`).
+//! A job that may have begun, and must not be run twice, ends as `indeterminate`. It is not blamed: the job that ran before
+//! it in that process may have sent those words. A job that may be run twice goes back as one that never began (`lose.rs`).
 
 use super::Core;
 use super::action::Actions;
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::lose::End;
 use super::outcome;
-use super::slots::Load;
-use super::slots::SlotState;
+use super::slots::{Load, SlotState};
 use super::{Charge, Ending};
 use offload_protocol::nouns::{OutcomeCode, Usage};
 use std::time::Duration;
@@ -95,7 +94,9 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let ran_under = job.ran_under.and(job.promise);
         if self.attempts_under(job, ran_under) > 1 {
-            self.jobs.get_mut(id).into_iter().for_each(|job| job.ran_under = ran_under);
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.ran_under = ran_under;
+            }
             return self.give_back(now, id, was_alone, end, actions);
         }
         self.note_unstarted(id, end);

@@ -102,10 +102,10 @@ impl Task {
         self.outputs.get(&size).copied().unwrap_or(0)
     }
 
-    /// Takes an output into account. A long one counts in full, so that one surprise ends the batching.
+    /// Takes an output into account.
     pub fn returned(&mut self, input_bytes: u64, output_bytes: u64) {
-        let likely = self.outputs.entry(size_of(input_bytes)).or_insert(output_bytes);
-        *likely = output_bytes.max(*likely - likely.saturating_sub(output_bytes).div_ceil(8));
+        let size = size_of(input_bytes);
+        self.outputs.insert(size, likely_output(self.outputs.get(&size).copied(), output_bytes));
     }
 
     /// What is to be expected of a run with an input of so many bytes. What never ran counts as long.
@@ -227,6 +227,13 @@ impl Registry {
         names.sort_by_cached_key(|name| (strsim::damerau_levenshtein(wanted, name), name.clone()));
         names
     }
+}
+
+/// How long the next output is likely to be, after one of this length. A long one counts in full, so that one surprise ends
+/// the batching.
+pub(super) fn likely_output(before: Option<u64>, output_bytes: u64) -> u64 {
+    let before = before.unwrap_or(output_bytes);
+    output_bytes.max(before - before.saturating_sub(output_bytes).div_ceil(8))
 }
 
 #[cfg(test)]

@@ -70,10 +70,9 @@ impl Suspects {
         let (Suspects::Clients(clients), Suspects::Clients(more)) = (&mut *self, others) else {
             return *self = Suspects::Program;
         };
-        clients.extend(more.iter().cloned());
-        if clients.len() > SUSPECTS_MAX {
-            *self = Suspects::Program;
-        }
+        // However many they are, nobody else is to be refused because of them: who does not fit in is still tried.
+        let room = SUSPECTS_MAX.saturating_sub(clients.len());
+        clients.extend(more.iter().take(room).cloned());
     }
 
     fn has(&self, client: &str) -> bool {
@@ -274,6 +273,19 @@ mod tests {
         assert!(!restarts.may_start(Mono::default(), 5), "that worker is older than the failures");
         restarts.proved_good(restarts.not_before);
         assert!(restarts.may_start(Mono::default(), 5));
+    }
+
+    #[test]
+    fn however_many_clients_have_jobs_that_end_workers_no_other_one_is_refused() {
+        let config = CoreConfig::default();
+        let mut restarts = Restarts::default();
+        for number in 1..=200 {
+            let suspects = Suspects::Clients(BTreeSet::from([Arc::from(format!("guilty {number}"))]));
+            let (worker, now) = (WorkerId(number), restarts.not_before);
+            restarts.failed(("x", &suspects), 5, (worker, worker), now, &config, &mut Rng::new(1));
+        }
+        assert!(restarts.is_refusing() && restarts.is_refusing_for("guilty 1"));
+        assert!(!restarts.is_refusing_for("innocent"));
     }
 
     #[test]

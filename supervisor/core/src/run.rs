@@ -144,11 +144,13 @@ impl Core {
 
     fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration, output: Option<u64>) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (Some(task), bytes, ran_before) = (job.task, job.input_bytes, job.ran_before) else { return };
+        let (Some(task), client) = (job.task, job.client) else { return };
+        let (bytes, ran_before) = (job.input_bytes, job.ran_before);
         self.registry.task_mut(task).ran(bytes, run + ran_before);
         if let Some(output) = output {
             self.registry.task_mut(task).returned(bytes, output);
         }
+        self.clients.returned(client, output.unwrap_or(0));
         let program = self.program_of(task);
         if let Some(worker) = self.slots[slot].ready_worker() {
             self.programs[program].restarts.proved_good(worker.ready_at);

@@ -1,6 +1,7 @@
 //! After every event: bring the world in line with the state.
 
 use super::action::{Action, Actions};
+use super::clients::Account;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome;
@@ -266,11 +267,12 @@ impl Core {
         (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
     }
 
-    /// Whether a job is so short that others of this kind may be given to its worker with it. One with steps is not,
-    /// whatever it takes: what is given behind it may be started between them.
+    /// Whether a job is so short, and its output likely so small, that others of this kind may be given to its worker with
+    /// it. One with steps is not, whatever it takes: what is given behind it may be started between them.
     fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
-        let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64;
+        let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64
+            && self.clients.get(job.client).is_some_and(Account::has_small_outputs);
         is_small && !promise.is_stepped && job.task.is_some_and(|task| self.registry.task(task).is_tiny())
     }
 

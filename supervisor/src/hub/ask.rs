@@ -75,9 +75,14 @@ impl Hub {
 
     /// Somebody who asked for the output of a job has been given all of it.
     pub(crate) fn collected(&mut self, job: JobId) {
-        if self.core.promises().kept_until(job).is_some() {
+        if self.keeps_result_of(job) {
             self.tell(Event::Collected { job });
         }
+    }
+
+    /// Whether a job has ended and its result is kept because that was promised.
+    pub(crate) fn keeps_result_of(&self, job: JobId) -> bool {
+        self.core.promises().kept_until(job).is_some()
     }
 
     /// Why nothing is known of the job of this name: it never was, it is forgotten, or it was not one of ours.

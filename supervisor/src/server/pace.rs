@@ -5,7 +5,7 @@
 //! did not run.
 //!
 //! ```text
-//!   outputs wait for it, over CONNECTION_BACKLOG_MAX ---- takes too little of them in STALL_TIMEOUT ----> cut off
+//!   outputs wait for it, over CONNECTION_BACKLOG_MAX ---- too few were taken in the last STALL_TIMEOUT -> cut off
 //!   a payload comes in ---- not complete after BODY_TIME and its length / BODY_RATE_MIN ----------------> cut off
 //!   a payload waits for room, or in the middle for more of it ---- in vain for ROOM_PATIENCE -----------> refused
 //!   cut off: the rest of the message under way and a Goodbye are written ---- not taken in STALL_TIMEOUT -> dropped
@@ -14,12 +14,13 @@
 use crate::front::Connection;
 use crate::limits::{BODY_RATE_MIN, BODY_TIME, CONNECTION_BACKLOG_MAX, OUTPUT_TAKEN_MIN, ROOM_PATIENCE};
 use offload_core::limits::STALL_TIMEOUT;
+use std::collections::VecDeque;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Looks since somebody began to count what is taken, and how much that was.
-    counted: u64,
+    /// What it has taken in each of the last looks for which much was held for it, and since the last one of them.
+    took: VecDeque<usize>,
     taken: usize,
     /// Looks in which the message or payload that is on its way in was read, and in which it waited for room.
     reading: u64,
@@ -87,13 +88,18 @@ impl Pace {
     }
 
     fn look_at_outputs(&mut self, held: usize) -> Option<String> {
-        self.counted += 1;
-        if held > CONNECTION_BACKLOG_MAX && self.counted < STALL_TIMEOUT.as_secs() {
+        let seconds = STALL_TIMEOUT.as_secs();
+        let taken = std::mem::take(&mut self.taken);
+        if held <= CONNECTION_BACKLOG_MAX {
+            self.took.clear();
             return None;
         }
-        let (taken, seconds) = (self.taken, self.counted);
-        (self.counted, self.taken) = (0, 0);
-        let is_slow = held > CONNECTION_BACKLOG_MAX && taken < OUTPUT_TAKEN_MIN;
+        if self.took.len() as u64 >= seconds {
+            self.took.pop_front();
+        }
+        self.took.push_back(taken);
+        let taken: usize = self.took.iter().sum();
+        let is_slow = self.took.len() as u64 >= seconds && taken < OUTPUT_TAKEN_MIN;
         is_slow.then(|| {
             format!(
                 "it took {taken} bytes of its outputs in {seconds} s, and {held} bytes are held for it: it has to take \
@@ -149,6 +155,6 @@ mod tests {
         let mut pace = Pace::default();
         pace.took(HELD);
         let slow = (1..=60).find(|_| pace.look_at_outputs(HELD).is_some());
-        assert_eq!(slow, Some(20));
+        assert_eq!(slow, Some(11));
     }
 }

@@ -92,8 +92,12 @@ impl Front {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let tickets = client.waits.take(job);
         self.waits.counted -= tickets.iter().filter(|ticket| ticket.counts).count();
+        let is_kept = self.hub.borrow().keeps_result_of(job);
         for ticket in tickets {
-            self.deliver_to_collector(id, ticket.number, job, finished.clone());
+            match is_kept {
+                true => self.deliver_to_collector(id, ticket.number, job, finished.clone()),
+                false => self.deliver(id, ticket.number, finished.clone()),
+            }
         }
     }
 

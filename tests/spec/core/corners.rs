@@ -50,9 +50,11 @@ fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_i
 fn one_worker_with_tiny_work() -> PoolUnderTest {
     let mut pool = PoolUnderTest::slots(1);
     pool.workers_ignore_term();
-    let warm_up = pool.submit("charge");
-    pool.start(warm_up);
-    pool.finish_after(warm_up, Duration::from_micros(3));
+    for client in ["", "innocent"] {
+        let warm_up = pool.submit_with("charge", |request| request.client = client.to_owned());
+        pool.start(warm_up);
+        pool.finish_after(warm_up, Duration::from_micros(3));
+    }
     pool
 }
 

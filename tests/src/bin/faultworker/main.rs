@@ -162,10 +162,14 @@ impl Worker {
     fn run(&mut self, job: &Job) {
         let fault = self.fault_of(job);
         let at = |phase| fault.as_ref().filter(|fault| fault.phase == phase);
-        if let Some(fault) = at(Phase::Recv) {
-            let _ = self.commit(fault, job, &wire::started(job.id, job.attempt));
+        let started = wire::started(job.id, job.attempt);
+        let lie = at(Phase::Recv).and_then(|fault| wrong::bytes(&fault.act, fault.number, job));
+        if let Some(fault) = at(Phase::Recv).filter(|_| lie.is_none()) {
+            let _ = self.commit(fault, job, &started);
         }
-        let answer = self.start(job, at(Phase::Run), at(Phase::Term));
+        // With the lie in one piece, or this process might be killed for that before it has started the job.
+        let words = [lie.unwrap_or_default(), started].concat();
+        let answer = self.start(job, &words, at(Phase::Run), at(Phase::Term));
         let whole = framed(job, &answer);
         self.reply(job, &whole, at(Phase::Reply));
         if let Some(fault) = at(Phase::After) {
@@ -176,11 +180,11 @@ impl Worker {
         }
     }
 
-    /// Says that the job runs, and runs it.
-    fn start(&mut self, job: &Job, run: Option<&Fault>, term: Option<&Fault>) -> Answer {
+    /// Says, in these words, that the job runs, and runs it.
+    fn start(&mut self, job: &Job, words: &[u8], run: Option<&Fault>, term: Option<&Fault>) -> Answer {
         // Before the word is out: SIGTERM may come right after it.
         let terminated = term.map(|_| acts::terminated());
-        wire::send(&wire::started(job.id, job.attempt));
+        wire::send(words);
         self.leave_word_of(job);
         let answer = ordinary_answer(job);
         if let Some(flag) = terminated {
