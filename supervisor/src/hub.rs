@@ -72,7 +72,7 @@ use watch::Watch;
 
 pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
-pub(crate) use pages::Page;
+pub use pages::Page;
 
 /// The hub as its owners hold it.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -87,7 +87,7 @@ pub(crate) struct Hub {
     actions: Actions,
     /// The end of the turn is on its way.
     turn_ends: bool,
-    log: Log,
+    log: Rc<Log>,
     time: OwnTime,
     processes: WorkerProcesses,
     launches: Launches,
@@ -153,7 +153,7 @@ impl Hub {
     pub(crate) fn start(
         config: CoreConfig,
         hub: HubConfig,
-        log: Log,
+        log: Rc<Log>,
         handle: LoopHandle,
     ) -> Result<HubRef, StartError> {
         let core = Core::new(config).map_err(StartError::Config)?;

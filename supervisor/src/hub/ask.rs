@@ -6,7 +6,6 @@ use super::holding::Undelivered;
 use super::orders::{self, Listener};
 use super::records::Listening;
 use crate::job::Finished;
-use crate::log::Log;
 use crate::public_id::Named;
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
@@ -117,11 +116,6 @@ impl Hub {
     /// As configured.
     pub(crate) fn config(&self) -> &CoreConfig {
         self.core.config()
-    }
-
-    /// The log.
-    pub(crate) fn log(&self) -> &Log {
-        &self.log
     }
 
     /// CPU time of all workers, dead and living.

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// An output on its way to those who wait for it. When the last clone is dropped, it is released.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Undelivered(
     #[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<OnItsWay>>,
 );
@@ -27,6 +27,7 @@ impl Undelivered {
     }
 }
 
+#[derive(Debug)]
 struct OnItsWay {
     client: Arc<str>,
     bytes: u64,
@@ -41,7 +42,7 @@ impl Drop for OnItsWay {
 }
 
 /// Bytes that are to be released, by client.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Delivered(Rc<RefCell<BTreeMap<Arc<str>, u64>>>);
 
 impl Delivered {

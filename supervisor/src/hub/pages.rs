@@ -22,16 +22,16 @@ const ENDED: &str = "ended/";
 
 /// Some rows of a list, as JSON.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub struct Page {
     /// An array of them.
-    pub(crate) rows: Vec<u8>,
+    pub rows: Vec<u8>,
     /// Where the next page begins; none if there is no other.
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
 }
 
 impl Page {
     /// The page as an object of both.
-    pub(crate) fn into_document(self) -> Vec<u8> {
+    pub fn into_document(self) -> Vec<u8> {
         let next = serde_json::Value::from(self.next).to_string();
         [b"{\"rows\":", self.rows.as_slice(), b",\"next\":", next.as_bytes(), b"}"].concat()
     }

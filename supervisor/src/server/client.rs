@@ -3,28 +3,23 @@
 use super::accept::Standing;
 use super::holdings::Holdings;
 use super::pace::Pace;
-use super::waits::Waits;
-use crate::front::{Connection, Flushed, Peer, Request};
+use crate::front::{Connection, Flushed, Request};
 use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
+use crate::service::{Collection, Session};
 use bytes::Bytes;
-use offload_core::ids::JobId;
 use offload_event_loop::{HandleId, Interest, LoopHandle};
 use offload_protocol::messages::ToClient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 /// See the module's documentation.
 pub(super) struct Client {
     pub(super) connection: Connection,
-    /// Who is at the other end.
-    pub(super) peer: Peer,
+    /// What the service holds for it.
+    pub(super) session: Session,
     watcher: HandleId,
     interest: Interest,
-    /// Jobs of which it is to be told the end.
-    pub(super) waits: Waits,
-    /// Requests that are answered later, when something is over.
-    pub(super) owed: BTreeSet<u64>,
     /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
     pub(super) asked: Option<Request>,
     /// It waits for its turn, to be heard or to be answered. Until then it is not watched.
@@ -45,22 +40,25 @@ pub(super) struct Client {
     pub(super) pace: Pace,
     /// Bytes that were written to it.
     written: u64,
-    /// Jobs whose outputs it has asked for, each with what has to be written until it has all of it.
-    collecting: VecDeque<(u64, JobId)>,
+    /// Outputs that are kept for it and on their way, each with what has to be written until it has all of it.
+    collecting: VecDeque<(u64, Collection)>,
     /// What this process holds for it.
     pub(super) holdings: Holdings,
 }
 
 impl Client {
-    pub(super) fn new(connection: Connection, peer: Peer, watcher: HandleId, standing: Standing) -> Client {
+    pub(super) fn new(
+        connection: Connection,
+        session: Session,
+        watcher: HandleId,
+        standing: Standing,
+    ) -> Client {
         let now = Instant::now();
         Client {
             connection,
-            peer,
+            session,
             watcher,
             interest: Interest::READ,
-            waits: Waits::default(),
-            owed: BTreeSet::new(),
             asked: None,
             is_in_line: false,
             answers: 0,
@@ -100,7 +98,7 @@ impl Client {
 
     /// Whether an answer to it is due, now or when something is over.
     pub(super) fn is_awaiting(&self) -> bool {
-        self.asked.is_some() || !self.waits.is_empty() || !self.owed.is_empty()
+        self.asked.is_some() || self.session.is_waiting()
     }
 
     /// Whether it asks for nothing and waits for nothing.
@@ -168,19 +166,21 @@ impl Client {
             Ok(Flushed::Closed) | Err(_) => self.collecting.clear(),
             Ok(_) => self.written += before.saturating_sub(after) as u64,
         }
+        self.complete_collections();
         // A socket that fails has finished the connection, which is looked at next.
         matches!(flushed, Ok(Flushed::More))
     }
 
-    /// The last message that it was sent is the output of this job: it is collected when that is written.
-    pub(super) fn collects(&mut self, job: JobId) {
-        self.collecting.push_back((self.written + self.connection.unsent() as u64, job));
+    /// The last message that it was sent is an output that is kept for it: it is collected when that is written.
+    pub(super) fn collects(&mut self, collection: Collection) {
+        self.collecting.push_back((self.written + self.connection.unsent() as u64, collection));
     }
 
-    /// Jobs whose outputs it has been given by now, to the last byte. They are named once.
-    pub(super) fn collected(&mut self) -> Vec<JobId> {
-        let written = self.collecting.iter().take_while(|(at, _)| *at <= self.written).count();
-        self.collecting.drain(..written).map(|(_, job)| job).collect()
+    /// Completes the collection of outputs of which it has the last byte by now.
+    fn complete_collections(&mut self) {
+        while let Some((_, collection)) = self.collecting.pop_front_if(|(at, _)| *at <= self.written) {
+            collection.complete();
+        }
     }
 
     /// It is told why it is parted from. What it has not taken is dropped, but for the message that is under way.
@@ -213,10 +213,16 @@ impl Client {
         self.connection.close_after_flush();
     }
 
-    /// Returns what it still waited for.
-    pub(super) fn unwatch(self, handle: &LoopHandle) -> Waits {
+    /// It is gone, and with it all that was held for it.
+    pub(super) fn unwatch(self, handle: &LoopHandle) {
         // Closing a watcher fails only if it is closed.
         let _ = handle.close(self.watcher, |_| ());
-        self.waits
+    }
+
+    /// Tells the service its name, once that is known.
+    pub(super) fn introduce(&self) {
+        if self.connection.is_greeted() {
+            self.session.introduce(self.connection.client());
+        }
     }
 }

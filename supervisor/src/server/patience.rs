@@ -174,7 +174,7 @@ impl Front {
         match limit {
             Limit::Idle => self.send_away(id, limit.why()),
             Limit::Greeting | Limit::Message | Limit::Presence => {
-                self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {}", limit.why()));
+                self.service.log().warn(format_args!("client {id} is disconnected: {}", limit.why()));
                 self.drop_client(id);
             }
         }
@@ -182,7 +182,7 @@ impl Front {
 
     /// Lets a client go that has nothing to lose, and tells it why.
     pub(super) fn send_away(&mut self, id: u64, why: &str) {
-        self.hub.borrow().log().info(format_args!("client {id} is let go: {why}"));
+        self.service.log().info(format_args!("client {id} is let go: {why}"));
         if let Some(client) = self.clients.get_mut(&id) {
             if client.connection.is_greeted() {
                 client.connection.goodbye(why);

@@ -20,10 +20,7 @@
 use super::Front;
 use super::client::Client;
 use crate::front::{Peer, REQUESTS_PER_CALL_MAX};
-use crate::limits::{LATE_ANSWERS_MAX, REQUESTS_PER_TURN};
-use bytes::Bytes;
-use offload_protocol::messages::{ToClient, View};
-use offload_protocol::nouns::OutcomeCode;
+use crate::limits::REQUESTS_PER_TURN;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -135,7 +132,7 @@ impl Front {
     pub(super) fn line_up(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !std::mem::replace(&mut client.is_in_line, true) {
-            self.line.push(client.peer, id);
+            self.line.push(client.session.peer(), id);
         }
         self.end_turn_later();
     }
@@ -204,8 +201,8 @@ impl Front {
         let before = client.answers;
         // Which bytes were written is not known, but there are not more of them than all that is held.
         client.answers = (before + more).min(client.connection.held());
-        self.processes.change_answers(client.peer, before, client.answers);
-        let peer = client.peer;
+        self.processes.change_answers(client.session.peer(), before, client.answers);
+        let peer = client.session.peer();
         self.let_on(peer);
     }
 
@@ -218,7 +215,7 @@ impl Front {
 
     /// A client is gone.
     pub(super) fn forget_process_of(&mut self, id: u64, client: &Client) {
-        let peer = client.peer;
+        let peer = client.session.peer();
         if client.is_in_line {
             self.line.remove(peer, id);
         }
@@ -228,47 +225,6 @@ impl Front {
         self.processes.change_answers(peer, client.answers, 0);
         self.processes.remove(peer, client.standing);
         self.let_on(peer);
-    }
-
-    /// Some rows of a list.
-    pub(super) fn show_page(&mut self, id: u64, ticket: u64, view: View, after: &str, limit: u32) {
-        let most = usize::try_from(limit).unwrap_or(usize::MAX);
-        self.reply(id, ticket, self.service.page(view, after, most));
-    }
-
-    /// Sends a document that is JSON already.
-    pub(super) fn answer_json(&mut self, id: u64, ticket: u64, document: Vec<u8>) {
-        self.settle(id, ticket);
-        self.send(id, &ToClient::Answer { ticket }, &Bytes::from(document));
-    }
-
-    /// Takes note that the client waits for an answer that comes when something is over. False if it waits for too many
-    /// already, and was told so.
-    pub(super) fn owe(&mut self, id: u64, ticket: u64) -> bool {
-        let Some(client) = self.clients.get_mut(&id) else { return false };
-        if client.owed.len() >= LATE_ANSWERS_MAX {
-            let message = format!("this client waits for {LATE_ANSWERS_MAX} answers, which is the limit");
-            self.reject(id, ticket, OutcomeCode::Overloaded, &message);
-            return false;
-        }
-        client.owed.insert(ticket);
-        true
-    }
-
-    /// The same for an answer that is given when all is over.
-    pub(super) fn owe_farewell(&mut self, id: u64, ticket: u64) -> bool {
-        let is_owed = self.owe(id, ticket);
-        if is_owed {
-            self.farewells.insert((id, ticket));
-        }
-        is_owed
-    }
-
-    /// Takes note that this request is answered.
-    pub(super) fn settle(&mut self, id: u64, ticket: u64) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.owed.remove(&ticket);
-        }
     }
 }
 
