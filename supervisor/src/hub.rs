@@ -44,6 +44,7 @@ mod strays;
 mod view;
 mod watch;
 
+use crate::end_of_turn::EndOfTurn;
 use crate::job::Job;
 use crate::log::Log;
 use crate::pool::StartError;
@@ -85,8 +86,7 @@ pub(crate) struct Hub {
     inbox: VecDeque<Incoming>,
     /// Always empty, and kept for its memory.
     actions: Actions,
-    /// The end of the turn is on its way.
-    turn_ends: bool,
+    turn: EndOfTurn,
     log: Rc<Log>,
     time: OwnTime,
     processes: WorkerProcesses,
@@ -165,7 +165,7 @@ impl Hub {
                 core,
                 inbox: VecDeque::new(),
                 actions: Actions::new(),
-                turn_ends: false,
+                turn: EndOfTurn::default(),
                 log,
                 time: OwnTime::new(),
                 processes: WorkerProcesses::default(),
@@ -367,14 +367,12 @@ impl Hub {
     /// Once a turn: outboxes are written and the timer is set. All that happens in a turn shares these.
     fn at_the_end_of_the_turn(&mut self) {
         self.watch_for_stalls();
-        if !std::mem::replace(&mut self.turn_ends, true) {
-            let me = self.me.clone();
-            self.handle.set_immediate(move |_| Hub::with(&me, Hub::end_turn));
-        }
+        let me = self.me.clone();
+        self.turn.ask(&self.handle, move || Hub::with(&me, Hub::end_turn));
     }
 
     fn end_turn(&mut self) {
-        self.turn_ends = false;
+        self.turn.begin();
         if self.records.has_delivered() {
             self.work_off_inbox();
         }

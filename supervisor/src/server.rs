@@ -27,6 +27,7 @@ mod patience;
 mod processes;
 mod turns;
 
+use crate::end_of_turn::EndOfTurn;
 use crate::front::Listener;
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
@@ -105,7 +106,7 @@ struct Front {
     /// Clients that have something to say, or whose next answer may be made.
     line: Line,
     patience: Patience,
-    turn_ends: bool,
+    turn: EndOfTurn,
     /// The payloads that were let in are counted, so that it is known which came first.
     last_payload: u64,
     /// Clients that wait for room.
@@ -227,7 +228,7 @@ impl Front {
                 to_serve: Line::default(),
                 line: Line::default(),
                 patience: Patience::default(),
-                turn_ends: false,
+                turn: EndOfTurn::default(),
                 last_payload: 0,
                 room_line: RoomLine::default(),
                 looks_at_paces: false,

@@ -3,14 +3,16 @@
 use super::accept::Standing;
 use super::holdings::Holdings;
 use super::pace::Pace;
+use crate::end_of_turn::{Watched, Writable};
 use crate::front::{Connection, Flushed, Request};
 use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
 use crate::service::{Collection, Session};
 use bytes::Bytes;
-use offload_event_loop::{HandleId, Interest, LoopHandle};
+use offload_event_loop::{HandleId, LoopHandle};
 use offload_protocol::messages::ToClient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
+use std::io;
 use std::time::Instant;
 
 /// See the module's documentation.
@@ -18,8 +20,7 @@ pub(super) struct Client {
     pub(super) connection: Connection,
     /// What the service holds for it.
     pub(super) session: Session,
-    watcher: HandleId,
-    interest: Interest,
+    watched: Watched,
     /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
     pub(super) asked: Option<Request>,
     /// It waits for its turn, to be heard or to be answered. Until then it is not watched.
@@ -57,8 +58,7 @@ impl Client {
         Client {
             connection,
             session,
-            watcher,
-            interest: Interest::READ,
+            watched: Watched::for_input(watcher),
             asked: None,
             is_in_line: false,
             answers: 0,
@@ -152,25 +152,6 @@ impl Client {
         self.input_at.max(self.output_at)
     }
 
-    /// Writes once. True if there is more that could be written at once.
-    pub(super) fn flush(&mut self) -> bool {
-        let before = self.connection.unsent();
-        let flushed = self.connection.flush();
-        let after = self.connection.unsent();
-        if after != before {
-            self.output_at = Instant::now();
-            self.pace.took(before.saturating_sub(after));
-        }
-        match &flushed {
-            // What was to be written is dropped.
-            Ok(Flushed::Closed) | Err(_) => self.collecting.clear(),
-            Ok(_) => self.written += before.saturating_sub(after) as u64,
-        }
-        self.complete_collections();
-        // A socket that fails has finished the connection, which is looked at next.
-        matches!(flushed, Ok(Flushed::More))
-    }
-
     /// The last message that it was sent is an output that is kept for it: it is collected when that is written.
     pub(super) fn collects(&mut self, collection: Collection) {
         self.collecting.push_back((self.written + self.connection.unsent() as u64, collection));
@@ -189,34 +170,13 @@ impl Client {
         self.collecting.retain(|(at, _)| *at <= last);
     }
 
-    /// Looks for what can go on.
-    pub(super) fn set_interest(&mut self, handle: &LoopHandle) {
-        let wants_read = self.wants_to_be_read();
-        let was_read = self.interest == Interest::READ || self.interest == Interest::READ | Interest::WRITE;
-        if wants_read && !was_read {
-            // While it was not read it could not make any progress.
-            self.sent_something();
-        }
-        let wants_write = self.connection.unsent() > 0;
-        let interest = match (wants_read, wants_write) {
-            (true, true) => Interest::READ | Interest::WRITE,
-            (true, false) => Interest::READ,
-            (false, true) => Interest::WRITE,
-            (false, false) => Interest::NONE,
-        };
-        if interest != self.interest && handle.set_interest(self.watcher, interest).is_ok() {
-            self.interest = interest;
-        }
-    }
-
     pub(super) fn close_after_flush(&mut self) {
         self.connection.close_after_flush();
     }
 
     /// It is gone, and with it all that was held for it.
     pub(super) fn unwatch(self, handle: &LoopHandle) {
-        // Closing a watcher fails only if it is closed.
-        let _ = handle.close(self.watcher, |_| ());
+        self.watched.unwatch(handle);
     }
 
     /// Tells the service its name, once that is known.
@@ -224,5 +184,41 @@ impl Client {
         if self.connection.is_greeted() {
             self.session.introduce(self.connection.client());
         }
+    }
+}
+
+impl Writable for Client {
+    fn write_once(&mut self) -> io::Result<Flushed> {
+        let before = self.connection.unsent();
+        let flushed = self.connection.flush();
+        let after = self.connection.unsent();
+        if after != before {
+            self.output_at = Instant::now();
+            self.pace.took(before.saturating_sub(after));
+        }
+        match &flushed {
+            // What was to be written is dropped.
+            Ok(Flushed::Closed) | Err(_) => self.collecting.clear(),
+            Ok(_) => self.written += before.saturating_sub(after) as u64,
+        }
+        self.complete_collections();
+        flushed
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.connection.unsent() > 0
+    }
+
+    fn wants_input(&self) -> bool {
+        self.wants_to_be_read()
+    }
+
+    fn watched(&mut self) -> Option<&mut Watched> {
+        Some(&mut self.watched)
+    }
+
+    /// While it was not read it could not make any progress.
+    fn is_heard_again(&mut self) {
+        self.sent_something();
     }
 }

@@ -3,6 +3,7 @@
 use super::Front;
 use super::accept::Standing;
 use super::client::Client;
+use crate::end_of_turn::{Written, write_and_watch};
 use crate::front::{Connection, ConnectionError, Received, Request, Room};
 use crate::job::{Finished, Job};
 use crate::service::{Reply, Report, Session, Submission};
@@ -193,15 +194,13 @@ impl Front {
     }
 
     pub(super) fn end_turn_later(&mut self) {
-        if !std::mem::replace(&mut self.turn_ends, true) {
-            let me = self.me.clone();
-            self.handle.set_immediate(move |_| Front::with(&me, Front::end_turn));
-        }
+        let me = self.me.clone();
+        self.turn.ask(&self.handle, move || Front::with(&me, Front::end_turn));
     }
 
     /// Once a turn: some clients are heard and answered, and those to whom there is something to write are written to.
     fn end_turn(&mut self) {
-        self.turn_ends = false;
+        self.turn.begin();
         self.take_turns();
         self.serve_all();
         self.let_go_if_all_are_gone();
@@ -210,16 +209,16 @@ impl Front {
     pub(super) fn serve(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.is_marked = false;
-        let has_more_to_write = client.flush();
+        // A socket that fails has finished the connection, which is looked at next.
+        let written = write_and_watch(client, &self.handle);
         // One that sends no more is let go when it has all that it asked for.
         let is_done = client.has_ended() && client.is_idle();
         if client.connection.is_finished() || is_done {
             return self.drop_client(id);
         }
-        client.set_interest(&self.handle);
         self.count_answers(id, 0);
         self.count_outputs(id);
-        if has_more_to_write {
+        if matches!(written, Written::More) {
             self.mark(id);
         }
         self.give_a_turn(id);

@@ -23,6 +23,7 @@
 use super::Front;
 use super::accept::Standing;
 use super::client::Client;
+use crate::end_of_turn::Writable;
 use crate::limits::{CONTROL_IDLE_TIMEOUT, GREETING_TIMEOUT, IDLE_TIMEOUT};
 use offload_core::limits::STALL_TIMEOUT;
 use offload_event_loop::TimerId;
@@ -187,7 +188,7 @@ impl Front {
             if client.connection.is_greeted() {
                 client.connection.goodbye(why);
                 // It is told if that takes no waiting.
-                client.flush();
+                let _ = client.write_once();
             }
             self.drop_client(id);
         }
