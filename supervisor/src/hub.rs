@@ -1,4 +1,6 @@
-//! The hub: it carries what happened to the core, and carries out what the core wants. It decides nothing.
+//! The hub connects the core, which decides, with everything that has to be done: it turns what happens (a message from
+//! a worker process, a request) into events for the core, and carries out the actions that the core returns. It decides
+//! nothing itself.
 //!
 //! ```text
 //!   worker socket readable ---> links: messages --.                           .--> Spawn:  an order to the launcher

@@ -19,12 +19,12 @@
 //! |---|---|
 //! | [`offload_event_loop`], here as [`event_loop`] | the loop: phases, timers, ticks, futures. Knows no job |
 //! | [`offload_core`] | every decision about jobs and workers, pure: no clock, no I/O |
-//! | [`workers`] | one worker process: spawn, socket, output, signals, burial |
+//! | [`workers`] | one worker process: spawn, socket, output, signals, end |
 //! | [`front`] | the local socket: bytes to requests, answers to bytes |
 //! | `hub.rs` | the hub: carries events to the core and does what it says |
-//! | `service.rs` | what a front may ask of it, and the replies |
+//! | [`service`] | everything that a front (the local socket, or another one) may ask of the supervisor |
 //! | [`ComputePool`] | the hub as programs embed it |
-//! | [`Server`] | the hub with a front and signals: the main process |
+//! | [`Server`] | the service with the front for the local socket, and signals: the main process |
 //! | [`signals`] | signals that end a process, caught to put things in order first |
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |

@@ -1,4 +1,4 @@
-//! The pool as programs embed it.
+//! The pool of worker processes for programs that embed this library.
 
 use crate::hub::{Hub, HubConfig, HubRef, Listener, Undelivered};
 use crate::job::{Finished, Job};

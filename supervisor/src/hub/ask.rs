@@ -1,4 +1,4 @@
-//! What the front and the pool's users may ask the hub.
+//! Questions to the hub: the names and states of jobs, the configuration, and who waits for what.
 
 use super::Hub;
 use super::finished::Record;

@@ -1,8 +1,8 @@
-//! What this process holds in memory for clients, as the core's ledger has to know it.
+//! Memory that this process holds for clients, as it is reported to the ledger in the core.
 //!
-//! An output is on its client's account from the moment when its worker has sent it. It is released when nobody has to
-//! be told of it any more ([`Undelivered`]); a listener that writes it to a socket says before that, with
-//! [`Hub::hold`], that it holds the bytes from now on.
+//! An output is charged to its client from the moment when its worker has sent it. The charge ends when the last
+//! receiver drops its [`Undelivered`]. A receiver that writes the output to a socket charges the bytes to its own
+//! account first, with [`Hub::hold`].
 
 use super::{Hub, Then};
 use offload_core::event::Event;

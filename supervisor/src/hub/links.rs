@@ -1,4 +1,5 @@
-//! The hub's side of the living processes: each is watched on the loop, and what it does becomes events for the core.
+//! The living worker processes on the event loop: their sockets, their output and their ends are watched, and become
+//! events for the core.
 
 use super::processes::{Dead, Heard, Watchers};
 use super::{Hub, Incoming, Payload};

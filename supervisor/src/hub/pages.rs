@@ -1,5 +1,5 @@
-//! Lists in pages: some rows at a time, however long the list is and whatever happens to it meanwhile. A page says where
-//! the next one begins, by what it showed last and not by a number of rows, so nothing is left out.
+//! Pages of a list. A page has a limited number of rows and says which row it ended with; the next page begins after
+//! that row. So no row is left out, however the list changes between two pages.
 //!
 //! ```text
 //!   jobs     those that live, the youngest first ---> those that have ended, the youngest first

@@ -1,6 +1,5 @@
-//! The living worker processes, and what is on its way to each of them. Here is kept what is true of a process and of nothing
-//! else, so whoever wants to know how a worker is spoken to need not read how it is watched (`links.rs`) or why it is
-//! spoken to (the core).
+//! The living worker processes: what each is sent, what it has been sent but has not received yet, and whether its
+//! messages are read. Watching their sockets is in `links.rs`; what they are sent is decided by the core.
 //!
 //! ```text
 //!   send ---> outbox, marked ---> flush: once a turn ---> the kernel has it: from here on the worker may know of it

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Accepts connections, and decides which clients stay if there are too many.
 //!
 //! ```text
 //!   room for one more of this process? ---- yes ------------------------------------------> Ordinary
@@ -13,10 +13,10 @@
 //!     '-- Goodbye, which says why
 //! ```
 //!
-//! How much room there is: `CONNECTIONS_MAX`, or as many descriptors as the supervision of workers leaves
-//! (`service/descriptors.rs`). How it is shared out says `processes.rs`; nobody gives way to a process that has more connections
-//! than his own. So clients, however many, neither keep a dead worker from being replaced nor lock out those who
-//! look after the supervisor.
+//! The number of places is `CONNECTIONS_MAX`, or less if the limit of open files leaves fewer beside the workers
+//! (`service/descriptors.rs`). `processes.rs` shares them out among processes; a client never gives way to a process
+//! that has more connections than its own. So however many clients there are, a dead worker can be replaced, and an
+//! administrator can connect.
 
 use super::Front;
 use super::client::Client;

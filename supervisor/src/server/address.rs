@@ -1,5 +1,5 @@
-//! The socket's file is somebody's to remove. Then the supervisor could not be reached any more, and another one could
-//! take its place unnoticed. So changes in the directory are watched.
+//! Watches the socket's file. If it is removed, nobody can connect any more, and another supervisor could take its
+//! place unnoticed; so it is put back.
 //!
 //! ```text
 //!   something was removed ---> a moment later: --- all is there ------------------> nothing

@@ -1,4 +1,4 @@
-//! One connection on the loop, with the jobs that its client waits for.
+//! One connection of a client on the event loop.
 
 use super::accept::Standing;
 use super::holdings::Holdings;

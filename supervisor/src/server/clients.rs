@@ -1,4 +1,4 @@
-//! Requests to the service, and its replies to the clients, as messages.
+//! Turns requests of clients into calls of the service, and replies into messages.
 
 use super::Front;
 use super::accept::Standing;

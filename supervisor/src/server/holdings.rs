@@ -1,5 +1,5 @@
-//! What is held in memory for each connection, told to the service as it changes; and what is done where there is too
-//! little room.
+//! Back-pressure on clients: what this process holds in memory for each connection is reported to the service, and a
+//! client is not read while there is no room for what it sends.
 //!
 //! ```text
 //!   a payload is announced ---- room for all of it ----> it is read, and counted as it comes
@@ -12,11 +12,12 @@
 //!                                             refused
 //! ```
 //!
-//! What is announced and has not come takes nobody's room, so whoever announces much and sends little holds nothing up.
-//! And since only one payload can wait in its middle, and that not for ever, two halves never wait for each other.
+//! Bytes that are announced and have not come take nobody's room, so a client that announces much and sends little
+//! delays nobody. Only one payload at a time can wait in its middle, and not for ever, so two half payloads never wait
+//! for each other.
 //!
-//! Those who wait stand in a line. When bytes are released, and once a second, they are let in from its front, as many as
-//! there is room for all of together; the others are not even looked at if there is too little room for any of them.
+//! Connections that wait for room form a queue. When memory is released, and once a second, as many as there is room
+//! for together are let in from its front. If there is too little room for any of them, none is looked at.
 
 use super::Front;
 use super::client::Client;

@@ -1,4 +1,4 @@
-//! How long a client may be silent.
+//! Time limits for silent clients.
 //!
 //! ```text
 //!   it takes much too slowly, or sends much too slowly         see `pace.rs`
@@ -10,15 +10,16 @@
 //!                                                              is looked at now and then whether it is still there
 //! ```
 //!
-//! One timer serves all clients: it is set to the earliest of these times, and whoever makes progress meanwhile is only
-//! found to be early when it fires. Before a client is let go, what it sent is read; and each limit is looked at twice,
-//! the second time after [`LAST_CHANCE`]. If this process was late for a look, it did not run, and everybody gets
-//! another last chance: so no client pays for a gap of ours, however long. If it is late again for the look after that,
-//! only a gap of [`GAP_MIN`] gives one more, and [`EXCUSES_MAX`] in a row are all there are: who is over its limit is let
-//! go, however late this process always is.
+//! One timer serves all clients. It is set to the earliest limit; a client that has made progress by then is checked
+//! again later. Before a client is disconnected, what it sent is read, and each limit is checked twice, the second time
+//! after [`LAST_CHANCE`].
 //!
-//! Bytes that come in and bytes that go out have a clock each: who does not take its answers is not excused by asking for
-//! more.
+//! If a check is late, the supervisor did not run for a while, and every client gets another last chance. If the check
+//! after that is late as well, only a gap of [`GAP_MIN`] gives one more, and at most [`EXCUSES_MAX`] in a row do. So no
+//! client is disconnected because of a pause of the supervisor, and the limits still apply on a machine that is always
+//! late.
+//!
+//! Input and output have a clock each: a client that does not read its answers is not excused by sending more requests.
 
 use super::Front;
 use super::accept::Standing;

@@ -1,5 +1,5 @@
-//! Clients take turns in being heard and answered: process after process, and within a process connection after
-//! connection. So whoever has many connections, or asks much, waits longer himself and holds up nobody else.
+//! Clients are read and answered in turns: process after process, and within a process connection after connection. A
+//! client with many connections or many requests waits longer itself and delays nobody else.
 //!
 //! ```text
 //!               there is something to read of it,
@@ -10,12 +10,12 @@
 //!      '-- nothing more is there <------------------------'--> more is there: in line again, behind the others
 //! ```
 //!
-//! One turn of the loop has an allowance of requests and of time for all of them; whatever was asked and however it was
-//! answered counts. The others wait in line for the next turn of the loop, and cost nothing meanwhile.
+//! Each turn of the event loop has an allowance of requests and of time for all clients together. The others wait for
+//! the next turn of the loop, which costs nothing.
 //!
-//! A long answer is made only when its connection has taken most of what it was told before. A process for which
-//! [`PROCESS_ANSWERS_MAX`](crate::limits::PROCESS_ANSWERS_MAX) bytes of answers are held has no turn at all until it has
-//! taken some.
+//! A long answer is made only when the client has read most of the answers before. A process for which
+//! [`PROCESS_ANSWERS_MAX`](crate::limits::PROCESS_ANSWERS_MAX) bytes of answers are held is passed over until it has
+//! read some.
 
 use super::Front;
 use super::client::Client;
