@@ -1,4 +1,6 @@
-//! The hub: it carries what happened to the core, and carries out what the core wants. It decides nothing.
+//! The hub connects the core, which decides, with everything that has to be done: it turns what happens (a message from
+//! a worker process, a request) into events for the core, and carries out the actions that the core returns. It decides
+//! nothing itself.
 //!
 //! ```text
 //!   worker socket readable ---> links: messages --.                           .--> Spawn:  an order to the launcher
@@ -44,6 +46,7 @@ mod strays;
 mod view;
 mod watch;
 
+use crate::end_of_turn::EndOfTurn;
 use crate::job::Job;
 use crate::log::Log;
 use crate::pool::StartError;
@@ -72,7 +75,7 @@ use watch::Watch;
 
 pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
-pub(crate) use pages::Page;
+pub use pages::Page;
 
 /// The hub as its owners hold it.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -85,9 +88,8 @@ pub(crate) struct Hub {
     inbox: VecDeque<Incoming>,
     /// Always empty, and kept for its memory.
     actions: Actions,
-    /// The end of the turn is on its way.
-    turn_ends: bool,
-    log: Log,
+    turn: EndOfTurn,
+    log: Rc<Log>,
     time: OwnTime,
     processes: WorkerProcesses,
     launches: Launches,
@@ -153,7 +155,7 @@ impl Hub {
     pub(crate) fn start(
         config: CoreConfig,
         hub: HubConfig,
-        log: Log,
+        log: Rc<Log>,
         handle: LoopHandle,
     ) -> Result<HubRef, StartError> {
         let core = Core::new(config).map_err(StartError::Config)?;
@@ -165,7 +167,7 @@ impl Hub {
                 core,
                 inbox: VecDeque::new(),
                 actions: Actions::new(),
-                turn_ends: false,
+                turn: EndOfTurn::default(),
                 log,
                 time: OwnTime::new(),
                 processes: WorkerProcesses::default(),
@@ -367,14 +369,12 @@ impl Hub {
     /// Once a turn: outboxes are written and the timer is set. All that happens in a turn shares these.
     fn at_the_end_of_the_turn(&mut self) {
         self.watch_for_stalls();
-        if !std::mem::replace(&mut self.turn_ends, true) {
-            let me = self.me.clone();
-            self.handle.set_immediate(move |_| Hub::with(&me, Hub::end_turn));
-        }
+        let me = self.me.clone();
+        self.turn.ask(&self.handle, move || Hub::with(&me, Hub::end_turn));
     }
 
     fn end_turn(&mut self) {
-        self.turn_ends = false;
+        self.turn.begin();
         if self.records.has_delivered() {
             self.work_off_inbox();
         }

@@ -1,4 +1,4 @@
-//! What a program that embeds this library hands in and gets back.
+//! A job as a program submits it, and the result that it gets back.
 
 use crate::front::Peer;
 use bytes::Bytes;

@@ -19,16 +19,17 @@
 //! |---|---|
 //! | [`offload_event_loop`], here as [`event_loop`] | the loop: phases, timers, ticks, futures. Knows no job |
 //! | [`offload_core`] | every decision about jobs and workers, pure: no clock, no I/O |
-//! | [`workers`] | one worker process: spawn, socket, output, signals, burial |
+//! | [`workers`] | one worker process: spawn, socket, output, signals, end |
 //! | [`front`] | the local socket: bytes to requests, answers to bytes |
 //! | `hub.rs` | the hub: carries events to the core and does what it says |
-//! | `service.rs` | what a front may ask of it, and the replies |
+//! | [`service`] | everything that a front (the local socket, or another one) may ask of the supervisor |
 //! | [`ComputePool`] | the hub as programs embed it |
-//! | [`Server`] | the hub with a front and signals: the main process |
+//! | [`Server`] | the service with the front for the local socket, and signals: the main process |
 //! | [`signals`] | signals that end a process, caught to put things in order first |
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
+mod end_of_turn;
 pub mod front;
 mod hub;
 mod job;
@@ -38,7 +39,7 @@ mod pool;
 pub mod printer;
 mod public_id;
 mod server;
-mod service;
+pub mod service;
 pub mod signals;
 mod sys;
 pub mod views;
@@ -53,5 +54,6 @@ pub use offload_event_loop as event_loop;
 pub use offload_event_loop::{Context, EventLoop, io_pool};
 pub use offload_protocol as protocol;
 pub use pool::{Call, ComputePool, PoolConfig, StartError, default_workers};
-pub use server::{Configuration, FixedSetting, Ignored, Ready, Reload, Server, ServerConfig, ServerEnd};
+pub use server::{Ready, Server, ServerConfig};
+pub use service::{Configuration, FixedSetting, Ignored, Reload, ServerEnd};
 pub use workers::Program;

@@ -1,4 +1,4 @@
-//! The pool as programs embed it.
+//! The pool of worker processes for programs that embed this library.
 
 use crate::hub::{Hub, HubConfig, HubRef, Listener, Undelivered};
 use crate::job::{Finished, Job};
@@ -156,7 +156,7 @@ impl ComputePool {
     /// [`StartError::Config`], [`StartError::Launcher`] and [`StartError::Loop`]. That a program cannot be started is
     /// told by the jobs' outcomes.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
-        let log = Log::to_stderr(config.log, config.log_format);
+        let log = Rc::new(Log::to_stderr(config.log, config.log_format));
         let core = config.core();
         let hub = Hub::start(core, config.into_hub(new_generation())?, log, handle.clone())?;
         Ok(ComputePool { hub, handle: handle.clone() })

@@ -1,5 +1,5 @@
-//! Lines for a stream whose reader may stop: a terminal after Ctrl-S, a full pipe. They are written by a thread, so
-//! that a loop which has something to say is never stopped by it.
+//! Writes lines to a stream whose reader may stop reading: a terminal after Ctrl-S, or a full pipe. A thread of its own
+//! writes them, so the event loop is never blocked by it.
 //!
 //! ```text
 //!   print ---> at most LINES_MAX lines, BYTES_MAX bytes ---> thread ---> the stream, which may block

@@ -1,4 +1,5 @@
-//! The names that users give to jobs: ULIDs, made from the job's number in the core and back without a table.
+//! Public job ids. They are ULIDs that contain the number of the job in the core, so no table is needed to translate
+//! them.
 //!
 //! ```text
 //!   48 bits  start of the supervisor, in milliseconds since 1970
@@ -6,7 +7,7 @@
 //!   64 bits  number of the job
 //! ```
 //!
-//! Within one supervisor they sort by age; an id of another supervisor is recognized as unknown.
+//! Ids of one supervisor sort by age. An id that another supervisor has given is recognised as unknown.
 
 use offload_core::ids::JobId;
 use std::hash::{BuildHasher, RandomState};

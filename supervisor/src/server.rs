@@ -1,61 +1,54 @@
-//! The main process: a pool, the local socket in front of it, and the signals that end it.
+//! The main process: a [`Service`], the front for the local socket, and the signals that end the process.
 //!
 //! ```text
 //!   clients ---> Front ---> Service ---> hub ---> workers
-//!   signals ------'  '--- how far it is on the way to its end: `server/stage.rs`
+//!   signals -------------------'
 //! ```
 //!
-//! `server/clients.rs` carries requests to the hub and answers back, `server/client.rs` is one connection on the loop; who is
-//! let in says `server/accept.rs`, who is heard and answered next `server/turns.rs`, who is let go `server/patience.rs`.
+//! The front's state is here; what it does is in the files below. It reaches jobs, workers and limits through the service
+//! only (`service.rs`), and the sockets through `front/`.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `accept.rs`, `processes.rs` | which clients are accepted |
+//! | `clients.rs`, `client.rs` | requests become calls of the service, replies become messages; one connection on the loop |
+//! | `turns.rs` | which client is read and answered next |
+//! | `holdings.rs`, `pace.rs` | what a client may make this process hold in memory, and how fast it must read and write |
+//! | `patience.rs` | when a silent client is disconnected |
+//! | `address.rs` | what happens if the socket's file is removed |
 
 mod accept;
 mod address;
 mod client;
 mod clients;
-mod descriptors;
 mod holdings;
 mod pace;
 mod patience;
 mod processes;
-mod reload;
-mod stage;
 mod turns;
-mod waits;
 
+use crate::end_of_turn::EndOfTurn;
 use crate::front::Listener;
-use crate::hub::{Hub, HubRef};
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
-use crate::service::Service;
+use crate::service::{
+    Descriptors, FixedSetting, Ground, LastAnswers, OnReply, Reload, ServerEnd, Service, ServiceConfig,
+};
 use crate::signals::EndingSignals;
-use crate::workers::Program;
 use crate::workers::orphans::{self, Killed};
 use client::Client;
-use descriptors::Descriptors;
 use holdings::RoomLine;
-use offload_core::outcome::human;
-use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
-use offload_event_loop::{
-    Context, HandleId, Hold, Interest, LoopError, LoopHandle, WATCHDOG_THRESHOLD, Watchdog,
-};
+use offload_event_loop::{Context, HandleId, Interest, LoopError, LoopHandle};
 use patience::Patience;
 use processes::Processes;
-use reload::{Asker, Reloads};
-pub use reload::{Configuration, FixedSetting, Ignored, Reload};
-use rustix::process::geteuid;
 use signal_hook::consts::SIGHUP;
-use stage::{Stage, Wisher};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use turns::Line;
-use waits::AllWaits;
-
-/// How long the last answers may take.
-const PARTING_MAX: Duration = Duration::from_secs(1);
 
 /// How a server is set up.
 #[derive(Clone)]
@@ -76,33 +69,6 @@ pub struct ServerConfig {
     pub fail_fast: bool,
 }
 
-/// How a server ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerEnd {
-    /// All jobs were done.
-    Done,
-    /// It was told to end at once, and so many jobs were cancelled.
-    Stopped {
-        /// How many.
-        cancelled: u64,
-    },
-    /// It was to finish the jobs that were there, and the time for that was up.
-    CutShort {
-        /// How many were cancelled.
-        cancelled: u64,
-    },
-    /// Another supervisor owns the socket now.
-    Replaced {
-        /// For people.
-        reason: String,
-    },
-    /// A program cannot be started, and [`ServerConfig::fail_fast`] was set.
-    Unavailable {
-        /// For people.
-        reason: String,
-    },
-}
-
 /// What is known when the first worker is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
@@ -121,50 +87,34 @@ pub struct Server {
 
 type FrontRef = Rc<RefCell<Front>>;
 
-/// Everything that has to do with clients.
+/// The front for the local socket: its clients and what they wait for.
 struct Front {
     me: Weak<RefCell<Front>>,
-    /// Before the hub, whose log waits for what the watchdog may still have to say.
-    _watchdog: Option<Watchdog>,
-    hub: HubRef,
-    /// What clients ask for.
     service: Service,
-    io_pool: Rc<IoPool>,
     handle: LoopHandle,
     listener: Option<(Listener, HandleId)>,
     signals: Option<HandleId>,
-    reload: Option<Reload>,
-    reloads: Reloads,
-    /// Settings that cannot be changed any more.
-    fixed: Vec<FixedSetting>,
     /// Tells of changes in the directory of the socket.
     address_watcher: Option<HandleId>,
     will_look_at_address: bool,
-    /// What the workers run.
-    programs: Vec<Program>,
+    /// Where the service sends answers that come later.
+    on_reply: OnReply,
     clients: BTreeMap<u64, Client>,
-    last_client: u64,
     processes: Processes,
     /// Clients with something to write, or that have to be looked after otherwise.
     to_serve: Line,
     /// Clients that have something to say, or whose next answer may be made.
     line: Line,
     patience: Patience,
-    descriptors: Descriptors,
-    turn_ends: bool,
+    turn: EndOfTurn,
     /// The payloads that were let in are counted, so that it is known which came first.
     last_payload: u64,
     /// Clients that wait for room.
     room_line: RoomLine,
     /// In a second it is looked whether clients keep up.
     looks_at_paces: bool,
-    stage: Stage,
-    /// Why it ends, where that is not somebody's wish.
-    end: Option<ServerEnd>,
-    /// Who waits for the end, and under which ticket.
-    farewells: BTreeSet<(u64, u64)>,
-    waits: AllWaits,
-    hold: Option<Hold>,
+    /// There from the moment when jobs and workers are gone until the last answers are written.
+    last_answers: Option<LastAnswers>,
 }
 
 impl Server {
@@ -177,87 +127,53 @@ impl Server {
         cx: &mut Context,
         on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
     ) -> Result<Server, StartError> {
-        let handle = cx.handle();
-        let descriptors = Descriptors::raise(config.io_threads);
-        descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
-        let mut listener = Listener::bind(&config.socket)?;
-        let log = Log::to_stderr(config.pool.log, config.pool.log_format);
+        let ServerConfig { pool, socket, io_threads, reload, fixed, fail_fast } = config;
+        let descriptors = Descriptors::raise(io_threads);
+        descriptors.check(pool.core().processes_max()).map_err(StartError::Descriptors)?;
+        let mut listener = Listener::bind(&socket)?;
+        let log = Rc::new(Log::to_stderr(pool.log, pool.log_format));
         let generation = found_generation(&mut listener, &log);
-        let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
-        let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(StartError::Threads)?);
-        let ready =
-            Ready { socket: config.socket, workers: config.pool.core.workers, pid: std::process::id() };
-        let mut warn = log.warner();
-        // Without a thread for it the loop is as good as it was, and only unwatched.
-        let watchdog =
-            handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
-        let programs = config.pool.programs.clone();
-        let hub = Hub::start(config.pool.core(), config.pool.into_hub(generation)?, log, handle.clone())?;
-        hub.borrow_mut().when_ready(Box::new(move |cx| on_ready(&ready, cx)));
-        let front = Rc::new_cyclic(|me| {
-            RefCell::new(Front {
-                me: me.clone(),
-                _watchdog: watchdog,
-                service: Service::new(hub.clone(), io_pool.clone()),
-                hub,
-                io_pool,
-                hold: Some(handle.hold()),
-                handle,
-                listener: None,
-                signals: None,
-                reload: config.reload,
-                reloads: Reloads::default(),
-                fixed: config.fixed,
-                address_watcher: None,
-                will_look_at_address: false,
-                programs,
-                clients: BTreeMap::new(),
-                last_client: 0,
-                processes: Processes::default(),
-                to_serve: Line::default(),
-                line: Line::default(),
-                patience: Patience::default(),
-                descriptors,
-                turn_ends: false,
-                last_payload: 0,
-                room_line: RoomLine::default(),
-                looks_at_paces: false,
-                stage: Stage::Serving,
-                end: None,
-                farewells: BTreeSet::new(),
-                waits: AllWaits::default(),
-            })
-        });
+        let ready = Ready { socket, workers: pool.core.workers, pid: std::process::id() };
+        let ground = Ground { descriptors, generation, log };
+        let service = Service::start_on(ground, ServiceConfig { pool, io_threads, reload, fixed }, cx)?;
+        service.when_ready(move |cx| on_ready(&ready, cx));
+        let front = Front::new(service.clone(), cx.handle());
         front.borrow_mut().listen(listener)?;
         front.borrow_mut().watch_signals()?;
         front.borrow().warn_of_little_room();
-        front.borrow().warn_of_privileges();
         front.borrow_mut().watch_address();
-        if config.fail_fast {
-            front.borrow_mut().end_if_a_start_fails();
+        let me = Rc::downgrade(&front);
+        service.on_end(move |last_answers| Front::with(&me, |front| front.part(last_answers)));
+        if fail_fast {
+            service.stop_if_no_worker_starts();
         }
         Ok(Server { front })
+    }
+
+    /// What another front needs. It ends with this server.
+    pub fn service(&self) -> Service {
+        self.front.borrow().service.clone()
     }
 
     /// Finishes the jobs that are there, refuses others, then lets the loop go. What is not done within the limit is
     /// cancelled.
     pub fn drain(&self, limit: Option<Duration>) {
-        self.front.borrow_mut().drain(limit, Wisher::Somebody);
+        self.service().drain(limit);
     }
 
     /// A way to have a line written into the log from any thread, without waiting for whoever reads it.
     pub fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
-        self.front.borrow().hub.borrow().log().warner()
+        self.service().warner()
     }
 
     /// How it ended, if it has.
     pub fn end(&self) -> ServerEnd {
-        self.front.borrow().how_it_ended()
+        self.service().end()
     }
 
     /// Cancels the jobs that are there, then lets the loop go.
     pub fn stop(&self) {
-        self.front.borrow_mut().stop();
+        self.service().stop();
     }
 }
 
@@ -293,6 +209,34 @@ fn write_generations(listener: &mut Listener, generations: Vec<String>, log: &Lo
 }
 
 impl Front {
+    fn new(service: Service, handle: LoopHandle) -> FrontRef {
+        Rc::new_cyclic(|me: &Weak<RefCell<Front>>| {
+            let front = me.clone();
+            RefCell::new(Front {
+                me: me.clone(),
+                service,
+                handle,
+                listener: None,
+                signals: None,
+                address_watcher: None,
+                will_look_at_address: false,
+                on_reply: Rc::new(move |ticket, reply| {
+                    Front::with(&front, |front| front.reply(ticket.session, ticket.number, reply));
+                }),
+                clients: BTreeMap::new(),
+                processes: Processes::default(),
+                to_serve: Line::default(),
+                line: Line::default(),
+                patience: Patience::default(),
+                turn: EndOfTurn::default(),
+                last_payload: 0,
+                room_line: RoomLine::default(),
+                looks_at_paces: false,
+                last_answers: None,
+            })
+        })
+    }
+
     /// Does something with the front if it is still there: how callbacks of the loop come in.
     fn with(front: &Weak<RefCell<Front>>, deed: impl FnOnce(&mut Front)) {
         if let Some(front) = front.upgrade() {
@@ -309,23 +253,6 @@ impl Front {
         Ok(())
     }
 
-    /// Of a process of the same user only such a one is held off by being hidden that has no privileges.
-    fn warn_of_privileges(&self) {
-        if !geteuid().is_root() {
-            return;
-        }
-        let hub = Rc::downgrade(&self.hub);
-        self.hub.borrow_mut().when_ready(Box::new(move |_| {
-            let Some(hub) = hub.upgrade() else { return };
-            if hub.borrow().has_worker_that_can_trace() {
-                hub.borrow().log().warn(format_args!(
-                    "running as root: workers keep CAP_SYS_PTRACE, so their programs can read and change everything of this \
-                     process; run it as an ordinary user"
-                ));
-            }
-        }));
-    }
-
     fn watch_signals(&mut self) -> Result<(), StartError> {
         let me = self.me.clone();
         let mut signals = EndingSignals::catch().map_err(LoopError::from)?;
@@ -339,116 +266,29 @@ impl Front {
         Ok(())
     }
 
-    /// One reloads. All others that would end this process ask it to end, as SIGTERM does.
     fn on_signal(&mut self, signal: i32) {
-        let limit = self.hub.borrow().config().drain_timeout;
         match signal {
-            SIGHUP => self.reload(Asker::Signal),
-            _ if self.stage.was_signalled() => {
-                self.hub.borrow().log().warn(format_args!("second signal: ending now"));
-                self.stop();
-            }
-            _ => {
-                let most = human(limit);
-                self.hub
-                    .borrow()
-                    .log()
-                    .tell(format_args!("draining for at most {most}; another signal ends at once"));
-                self.drain(Some(limit), Wisher::Signal);
-            }
+            SIGHUP => self.service.reload(),
+            // Any other that would end this process asks it to end, as SIGTERM does.
+            _ => self.service.on_ending_signal(),
         }
     }
 
-    /// Asked for several times, the earliest end counts.
-    fn drain(&mut self, limit: Option<Duration>, wisher: Wisher) {
-        if self.stage.drain(wisher) {
-            let me = self.me.clone();
-            return self.hub.borrow_mut().drain(limit, Box::new(move |_| Front::with(&me, Front::part)));
-        }
-        limit.into_iter().for_each(|limit| self.hub.borrow_mut().limit_drain(limit));
-        self.part_from_the_late();
-    }
-
-    fn stop(&mut self) {
-        if self.stage.stop() {
-            let me = self.me.clone();
-            return self.hub.borrow_mut().stop(Box::new(move |_| Front::with(&me, Front::part)));
-        }
-        self.part_from_the_late();
-    }
-
-    /// Who asks for the end when all is over is answered at once.
-    fn part_from_the_late(&mut self) {
-        if self.stage.is_parting() {
-            self.part();
-        }
-    }
-
-    /// Jobs and workers are gone: give the last answers, then let the loop go. May be called more than once.
-    fn part(&mut self) {
-        self.send_farewells();
+    /// Jobs and workers are gone: nobody else is let in, and who is there is parted from when the last answers are written.
+    fn part(&mut self, last_answers: LastAnswers) {
+        self.last_answers = Some(last_answers);
         self.unwatch_address();
-        if self.stage.part() {
-            self.log_the_end();
-            self.stop_listening();
-            let me = self.me.clone();
-            self.handle.set_timeout(PARTING_MAX, move |_| Front::with(&me, Front::let_go));
-            self.clients.values_mut().for_each(Client::close_after_flush);
-            let all: Vec<u64> = self.clients.keys().copied().collect();
-            all.into_iter().for_each(|client| self.mark(client));
-        }
+        self.stop_listening();
+        self.clients.values_mut().for_each(Client::close_after_flush);
+        let all: Vec<u64> = self.clients.keys().copied().collect();
+        all.into_iter().for_each(|client| self.mark(client));
         self.let_go_if_all_are_gone();
     }
 
-    fn how_it_ended(&self) -> ServerEnd {
-        let cancelled = self.hub.borrow().cut_short();
-        match &self.end {
-            Some(end) => end.clone(),
-            None if cancelled == 0 => ServerEnd::Done,
-            None if self.stage.was_stopped() => ServerEnd::Stopped { cancelled },
-            None => ServerEnd::CutShort { cancelled },
-        }
-    }
-
-    fn log_the_end(&self) {
-        let hub = self.hub.borrow();
-        match hub.uncollected() {
-            0 => {}
-            kept => hub.log().warn(format_args!("kept results lost that nobody had collected: {kept}")),
-        }
-        match (self.stage.was_stopped(), hub.cut_short()) {
-            (_, 0) => hub.log().info(format_args!("ended: no job was cancelled")),
-            (true, jobs) => {
-                hub.log().warn(format_args!("ended: jobs cancelled because it was to end at once: {jobs}"));
-            }
-            (false, jobs) => {
-                let why = "jobs cancelled because they were not done in time";
-                hub.log().error(format_args!("ended: {why}: {jobs}"));
-            }
-        }
-    }
-
-    fn end_if_a_start_fails(&mut self) {
-        let me = self.me.clone();
-        self.hub.borrow_mut().when_no_worker_starts(Box::new(move |reason, _| {
-            Front::with(&me, |front| {
-                front.hub.borrow().log().error(format_args!("{reason}; ending, because of --fail-fast"));
-                front.end = Some(ServerEnd::Unavailable { reason });
-                front.stop();
-            });
-        }));
-    }
-
     fn let_go_if_all_are_gone(&mut self) {
-        if self.stage.is_parting() && self.clients.is_empty() {
-            self.let_go();
-        }
-    }
-
-    fn let_go(&mut self) {
-        self.unwatch();
-        if self.hold.take().is_some() {
-            self.handle.stop();
+        if self.clients.is_empty() && self.last_answers.is_some() {
+            self.unwatch();
+            self.last_answers = None;
         }
     }
 

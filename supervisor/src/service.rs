@@ -1,154 +1,184 @@
-//! What a front may ask for, and what it is answered: the one way from whoever talks to clients to the hub. A reply is a value
-//! with a type; which bytes it becomes is the front's affair, so another front asks the same and needs no other hub.
+//! The service: everything that a front may ask of the supervisor. A front is the code that talks to clients over one kind
+//! of connection: `server.rs` is the one for the local socket; one for HTTP would be another. A front knows its sockets and
+//! its bytes, and reaches jobs, workers and limits through here only. Whoever writes a front needs to read this file and
+//! the types that it exports.
 //!
 //! ```text
-//!   a front ---> Service ---> hub        submit, wait, leave, result, cancel, explain, show, page, dead letters
-//!      ^            |
-//!      '-- Reply: Report | Page | Document | Refusal
+//!   client ==bytes==> front --- requests --> Session --.                    .--> hub --> core (decides)
+//!                       |                    Account --+---> Service -------|     '----> worker processes
+//!   client <==bytes==== front <-- Reply ---------------'                    '--> I/O threads (reload)
+//!                               now, or later through
+//!                               the callback `on_reply`
 //! ```
 //!
-//! Jobs are named by their public ids, as clients know them. Nothing here waits: the end of a job comes to a [`Listener`].
+//! # What a front does
+//!
+//! | when | it calls |
+//! |---|---|
+//! | it starts | [`Service::on_end`] |
+//! | a client connects | [`Service::open`], and keeps the [`Session`] as long as the connection |
+//! | the client says its name | [`Session::introduce`] |
+//! | a request body is announced | [`Account::has_room`]; if there is none [`Service::when_room`], or [`Session::refuse_input`] |
+//! | bytes of it have come | [`Account::set_arriving`] |
+//! | a job is complete | [`Session::submit`] |
+//! | a client asks for the end of a job | [`Session::wait`], [`Service::result`] |
+//! | it asks for anything else | [`Service::cancel`], [`explain`](Service::explain), [`show`](Service::show), [`page`](Service::page), [`Session::dead_letter`] |
+//! | it looks after the supervisor | [`Session::drain`], [`Session::stop`], [`Session::reload`] |
+//! | answers wait to be written | [`Account::set_outgoing`] |
+//! | the client has a whole output | [`Collection::complete`] |
+//! | the connection is gone | it drops the [`Session`] |
+//! | the callback of [`Service::on_end`] is called | it writes its last answers, and drops the [`LastAnswers`] |
+//!
+//! # Rules
+//!
+//! - Every request has a number that the front chooses (a ticket), and one final answer. A method that returns a [`Reply`]
+//!   has answered. One that returns `None` answers later: the session's callback gets the ticket and the reply. It is never
+//!   called from inside a method of the service, so a front may hold a borrow of itself while it calls one. A job has two
+//!   answers: [`Reply::Accepted`] at once and [`Reply::Report`] at its end.
+//! - Whatever is held for a client belongs to its [`Session`]: the jobs that it waits for, the answers that it is owed, the
+//!   bytes on its [`Account`]. Dropping the session gives all of it up. A job that nobody waits for any more is cancelled
+//!   if it has not started, unless it was submitted as detached or with an idempotency key.
+//! - Back-pressure is the front's to apply: it does not read from a client for whom there is no room.
+//! - Nothing here blocks, and everything happens on the event loop's thread.
+//!
+//! Jobs are named by their public ids, as clients know them.
 
-use crate::front::Peer;
-use crate::hub::{HubRef, Listener, Page};
-use crate::job::{Finished, Job};
-use crate::views::{DeadView, ExplanationView, IoPoolView, Status, TaskView};
+mod account;
+mod descriptors;
+mod ending;
+mod reload;
+mod reply;
+mod session;
+mod stage;
+mod waits;
+
+use crate::hub::{Hub, HubRef};
+use crate::log::Log;
+use crate::pool::{PoolConfig, StartError};
+use crate::views::IoPoolView;
+use crate::workers::orphans::new_generation;
+use ending::Ending;
 use offload_core::ids::JobId;
-use offload_event_loop::io_pool::IoPool;
-use offload_protocol::messages::{DeadDeed, View};
+use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
+use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
+use offload_protocol::messages::View;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
-use serde::Serialize;
-use std::rc::Rc;
+use reload::Reloads;
+use rustix::process::geteuid;
+use session::Sessions;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::{Rc, Weak};
 
-/// See the module's documentation. Cheap to clone.
+pub use account::Account;
+pub use descriptors::Connections;
+pub(crate) use descriptors::Descriptors;
+pub use ending::{LastAnswers, ServerEnd};
+pub use reload::{Configuration, FixedSetting, Ignored, Reload};
+pub use reply::{Collection, Document, Page, Reply, Report};
+pub use session::{OnReply, Session, Submission, Ticket};
+pub use stage::Stage;
+
+/// See the module's documentation. Cheap to clone. The event loop runs until the service has drained or was stopped.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub struct Service(Rc<Inner>);
+
+/// What all clones share. Each part has a cell of its own, which is never borrowed while somebody else's code is called.
+struct Inner {
+    me: Weak<Inner>,
+    /// Before the log, which waits for what the watchdog may still have to say.
+    _watchdog: Option<Watchdog>,
     hub: HubRef,
+    log: Rc<Log>,
     io_pool: Rc<IoPool>,
+    handle: LoopHandle,
+    descriptors: Descriptors,
+    ending: RefCell<Ending>,
+    reloads: RefCell<Reloads>,
+    sessions: RefCell<Sessions>,
 }
 
-/// An answer.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// How a job ended, and what it returned. Whoever has given all of it away says so, with `Hub::collected`.
-    Report {
-        /// Which.
-        job: JobId,
-        /// How.
-        finished: Box<Finished>,
-    },
-    /// Some rows of a list.
-    Page(Page),
-    /// Something else that can be written down.
-    Document(Box<Document>),
-    /// It is not done, and why.
-    Refusal(ErrorDetail),
+/// How a service is set up.
+#[derive(Clone)]
+pub struct ServiceConfig {
+    /// The workers and their limits.
+    pub pool: PoolConfig,
+    /// Threads for blocking work, such as reading the configuration.
+    pub io_threads: usize,
+    /// Reads the configuration again for a reload. Without it a reload starts the same programs anew.
+    pub reload: Option<Reload>,
+    /// Settings that a reload cannot change; it reports those of them that were changed in vain.
+    pub fixed: Vec<FixedSetting>,
 }
 
-/// What can be written down. It is written without its name.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Document {
-    /// How the supervisor is.
-    Status(Status),
-    /// What can be asked for.
-    Tasks(Vec<TaskView>),
-    /// Why a job is where it is.
-    Explanation(ExplanationView),
-    /// A dead letter.
-    Letter(DeadView),
-    /// A dead letter was dropped.
-    Dropped {
-        /// The job that died.
-        job: String,
-        /// It was.
-        dropped: bool,
-    },
-    /// The job of a dead letter is tried again.
-    Retried {
-        /// The job that died.
-        dead: String,
-        /// The one that it is now.
-        job: String,
-    },
-    /// A job was to be cancelled.
-    Cancelled {
-        /// Which.
-        job: String,
-        /// It had not ended.
-        cancelled: bool,
-        /// How it has ended by now, if it has.
-        state: Option<&'static str>,
-    },
-}
-
-/// A job that was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) job: JobId,
-    /// It was there already, under the same key.
-    pub(crate) is_known: bool,
+/// What has to be known before the service starts.
+pub(crate) struct Ground {
+    pub(crate) descriptors: Descriptors,
+    /// The mark of this supervisor's processes, by which a later one finds those that outlived it.
+    pub(crate) generation: Option<String>,
+    pub(crate) log: Rc<Log>,
 }
 
 /// A job of which something is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+enum Found {
     /// It has not ended.
     Live(JobId),
-    /// It has.
+    /// It has ended.
     Ended(JobId),
 }
 
 impl Service {
-    pub(crate) fn new(hub: HubRef, io_pool: Rc<IoPool>) -> Service {
-        Service { hub, io_pool }
-    }
-
-    /// Submits a job. Its output is kept for whoever asks for it if nobody listens.
+    /// Starts the workers. Jobs may be submitted at once; they wait until a worker is ready.
     ///
     /// # Errors
-    /// Why it is refused; then the listener is told nothing.
-    pub(crate) fn submit(&self, job: Job, listener: Option<Listener>) -> Result<Taken, ErrorDetail> {
-        let keeps_output = listener.is_none();
-        let accepted = self.hub.borrow_mut().submit(job, keeps_output, listener);
-        let accepted = accepted.map_err(|refused| refused.error)?;
-        Ok(Taken { job: accepted.job, is_known: accepted.is_known })
+    /// [`StartError`], except that there is no socket to bind; nothing is left behind.
+    pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, StartError> {
+        let descriptors = Descriptors::raise(config.io_threads);
+        descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
+        let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
+        Service::start_on(Ground { descriptors, generation: new_generation(), log }, config, cx)
     }
 
-    /// The public id of a job.
-    pub(crate) fn name(&self, job: JobId) -> String {
-        self.hub.borrow().name(job)
+    pub(crate) fn start_on(
+        ground: Ground,
+        config: ServiceConfig,
+        cx: &mut Context,
+    ) -> Result<Service, StartError> {
+        let Ground { descriptors, generation, log } = ground;
+        let handle = cx.handle();
+        let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
+        let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(StartError::Threads)?);
+        let mut warn = log.warner();
+        // Without a thread for it the loop is as good as it was, and only unwatched.
+        let watchdog =
+            handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
+        let reloads = Reloads::new(config.reload, config.fixed, config.pool.programs.clone());
+        let (core, own) = (config.pool.core(), config.pool.into_hub(generation)?);
+        let hub = Hub::start(core, own, Rc::clone(&log), handle.clone())?;
+        let service = Service(Rc::new_cyclic(|me| Inner {
+            me: me.clone(),
+            _watchdog: watchdog,
+            hub,
+            log,
+            io_pool,
+            ending: RefCell::new(Ending::new(handle.hold())),
+            handle,
+            descriptors,
+            reloads: RefCell::new(reloads),
+            sessions: RefCell::default(),
+        }));
+        service.warn_of_privileges();
+        Ok(service)
     }
 
-    /// The job of this name.
-    ///
-    /// # Errors
-    /// Why nothing is known of it.
-    pub(crate) fn find(&self, name: &str) -> Result<Found, ErrorDetail> {
-        let hub = self.hub.borrow();
-        match hub.find(name) {
-            Some(job) if hub.is_live(job) => Ok(Found::Live(job)),
-            Some(job) if hub.look_up(job).is_some() => Ok(Found::Ended(job)),
-            _ => Err(ErrorDetail::new(OutcomeCode::NoSuchJob, hub.why_unknown(name))),
-        }
+    /// Calls `then` once a worker is ready for jobs, on the loop; never if none ever is.
+    pub fn when_ready(&self, then: impl FnOnce(&mut Context) + 'static) {
+        self.hub().borrow_mut().when_ready(Box::new(then));
     }
 
-    /// Has a job that has not ended tell this listener how it ends.
-    ///
-    /// # Errors
-    /// If too many wait for it.
-    pub(crate) fn wait(&self, job: JobId, listener: Listener) -> Result<(), ErrorDetail> {
-        let listens = self.hub.borrow_mut().listen(job, listener);
-        listens.map_err(|_| ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for this job"))
-    }
-
-    /// This connection does not wait for a job any more.
-    pub(crate) fn leave(&self, job: JobId, connection: u64) {
-        self.hub.borrow_mut().leave(job, connection);
-    }
-
-    /// How a job ended.
-    pub(crate) fn result(&self, name: &str) -> Reply {
+    /// How a job ended, with its output; a refusal while it has not.
+    pub fn result(&self, name: &str) -> Reply {
         match self.find(name) {
             Ok(Found::Ended(job)) => self.result_of(job),
             Ok(Found::Live(_)) => Reply::refusal(
@@ -159,49 +189,41 @@ impl Service {
         }
     }
 
-    fn result_of(&self, job: JobId) -> Reply {
-        let hub = self.hub.borrow();
-        let found = hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()));
-        match found {
-            Some(Ok(finished)) => Reply::Report { job, finished: Box::new(finished) },
-            Some(Err(why)) => Reply::refusal(OutcomeCode::NoSuchJob, why),
-            None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(&hub.name(job))),
-        }
-    }
-
-    /// Ends a job.
-    pub(crate) fn cancel(&self, name: &str) -> Reply {
+    /// Cancels a job. Those who wait for it are told that it ended.
+    pub fn cancel(&self, name: &str) -> Reply {
         let (job, was_live) = match self.find(name) {
             Ok(Found::Live(job)) => (job, true),
             Ok(Found::Ended(job)) => (job, false),
             Err(error) => return Reply::Refusal(error),
         };
-        self.hub.borrow_mut().cancel(job);
-        let state = self.hub.borrow().look_up(job).map(|record| record.report.outcome.as_str());
+        self.hub().borrow_mut().cancel(job);
+        let state = self.hub().borrow().look_up(job).map(|record| record.report.outcome.as_str());
         Reply::document(Document::Cancelled { job: name.to_owned(), cancelled: was_live, state })
     }
 
-    /// Why a job is where it is.
-    pub(crate) fn explain(&self, name: &str) -> Reply {
-        let hub = self.hub.borrow();
+    /// The state of a job and the reasons for it, such as why it has not started.
+    pub fn explain(&self, name: &str) -> Reply {
+        let hub = self.hub().borrow();
         match hub.find(name).and_then(|job| hub.explain(job)) {
             Some(explanation) => Reply::document(Document::Explanation(explanation)),
             None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(name)),
         }
     }
 
-    /// A document, or the first page of a list.
-    pub(crate) fn show(&self, view: View) -> Reply {
+    /// The status, the tasks, or the first page of a list.
+    pub fn show(&self, view: View) -> Reply {
         match view {
-            View::Status => Reply::document(Document::Status(self.hub.borrow().status(self.io_pool_view()))),
-            View::Tasks => Reply::document(Document::Tasks(self.hub.borrow().tasks())),
+            View::Status => {
+                Reply::document(Document::Status(self.hub().borrow().status(self.io_pool_view())))
+            }
+            View::Tasks => Reply::document(Document::Tasks(self.hub().borrow().tasks())),
             View::Workers | View::Jobs | View::Dead => self.page(view, "", usize::MAX),
         }
     }
 
-    /// Some rows of a list, after the place where the page before ended, as it said; empty for the first one.
-    pub(crate) fn page(&self, view: View, after: &str, most: usize) -> Reply {
-        match self.hub.borrow().page(view, after, most) {
+    /// At most `most` rows of a list. `after` is [`Page::next`] of the page before, and empty for the first page.
+    pub fn page(&self, view: View, after: &str, most: usize) -> Reply {
+        match self.hub().borrow().page(view, after, most) {
             Some(page) => Reply::Page(page),
             None => Reply::refusal(
                 OutcomeCode::BadRequest,
@@ -210,75 +232,110 @@ impl Service {
         }
     }
 
-    /// Does something with a dead letter. What is tried again is a job of this client, by name and process.
-    pub(crate) fn dead(&self, deed: DeadDeed, name: &str, asker: (&str, Peer)) -> Reply {
-        let letter = {
-            let hub = self.hub.borrow();
-            hub.find(name).and_then(|job| Some((job, hub.dead_letter(job)?)))
-        };
-        let Some((job, letter)) = letter else {
-            let message =
-                "there is no dead letter of this job; `offload dead list` shows those that there are";
-            return Reply::refusal(OutcomeCode::NoSuchJob, message.to_owned());
-        };
-        match deed {
-            DeadDeed::Show => Reply::document(Document::Letter(letter)),
-            DeadDeed::Drop => {
-                self.hub.borrow_mut().drop_dead_letter(job);
-                Reply::document(Document::Dropped { job: name.to_owned(), dropped: true })
-            }
-            DeadDeed::Retry => self.retry(job, name, asker),
+    /// Calls `then` once, when some client's memory has been released: then a front asks [`Account::has_room`] again. Only
+    /// a release that comes after this call counts.
+    pub fn when_room(&self, then: impl FnOnce(&mut Context) + 'static) {
+        self.hub().borrow_mut().when_room(Box::new(then));
+    }
+
+    /// Whether the limit of memory for all clients together is reached, so that there is room for nobody.
+    pub fn is_full(&self) -> bool {
+        self.hub().borrow().is_full()
+    }
+
+    /// Bytes of memory that are free for all clients together.
+    pub fn free_bytes(&self) -> u64 {
+        self.hub().borrow().free_bytes()
+    }
+
+    /// Largest request body, in bytes. A front refuses a larger one with [`Service::refuse_too_large`].
+    pub fn max_payload(&self) -> usize {
+        usize::try_from(self.hub().borrow().config().max_payload).unwrap_or(usize::MAX)
+    }
+
+    /// Counts a job as refused because its body of so many bytes is too large, and makes the answer.
+    pub fn refuse_too_large(&self, length: usize) -> Reply {
+        self.count_refused();
+        let limit = self.max_payload();
+        let message = format!("input of {length} bytes, the limit is {limit} bytes");
+        Reply::refusal(OutcomeCode::TooLarge, message)
+    }
+
+    /// Counts a job as refused that the front itself refuses, for a reason of its own.
+    pub fn count_refused(&self) {
+        self.hub().borrow_mut().refused();
+    }
+
+    /// How many connections there may be, given the limit of open files and what the workers need of it.
+    pub fn connections(&self) -> Connections {
+        self.0.descriptors.connections_beside(self.hub().borrow().processes_max())
+    }
+
+    /// A way to write a warning into the log from any thread, without waiting for whoever reads it.
+    #[track_caller]
+    pub fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
+        self.0.log.warner()
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        &self.0.log
+    }
+
+    fn hub(&self) -> &HubRef {
+        &self.0.hub
+    }
+
+    /// What a callback of the loop keeps of this: it does not keep the service alive.
+    fn weak(&self) -> Weak<Inner> {
+        self.0.me.clone()
+    }
+
+    /// Does something with the service if it is still there: how callbacks of the loop come in.
+    fn with(service: &Weak<Inner>, deed: impl FnOnce(&Service)) {
+        if let Some(inner) = service.upgrade() {
+            deed(&Service(inner));
         }
     }
 
-    fn retry(&self, job: JobId, name: &str, asker: (&str, Peer)) -> Reply {
-        let retried = self.hub.borrow_mut().retry_dead_letter(job, asker);
-        match retried {
-            Some(Ok(accepted)) => {
-                let job = self.name(accepted.job);
-                Reply::document(Document::Retried { dead: name.to_owned(), job })
-            }
-            Some(Err(refused)) => Reply::Refusal(refused.error),
-            None => Reply::refusal(OutcomeCode::NoSuchJob, self.hub.borrow().why_unknown(name)),
+    fn find(&self, name: &str) -> Result<Found, ErrorDetail> {
+        let hub = self.hub().borrow();
+        match hub.find(name) {
+            Some(job) if hub.is_live(job) => Ok(Found::Live(job)),
+            Some(job) if hub.look_up(job).is_some() => Ok(Found::Ended(job)),
+            _ => Err(ErrorDetail::new(OutcomeCode::NoSuchJob, hub.why_unknown(name))),
+        }
+    }
+
+    fn result_of(&self, job: JobId) -> Reply {
+        let hub = self.hub().borrow();
+        let found = hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()));
+        match found {
+            Some(Ok(finished)) => Reply::report(finished, Some(Collection::new(self.clone(), job))),
+            Some(Err(why)) => Reply::refusal(OutcomeCode::NoSuchJob, why),
+            None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(&hub.name(job))),
         }
     }
 
     fn io_pool_view(&self) -> IoPoolView {
-        let stats = self.io_pool.stats();
+        let stats = self.0.io_pool.stats();
         IoPoolView { threads: stats.threads, busy: stats.busy, queued: stats.queued, stuck: stats.stuck }
     }
-}
 
-impl Reply {
-    fn document(document: Document) -> Reply {
-        Reply::Document(Box::new(document))
-    }
-
-    fn refusal(code: OutcomeCode, message: String) -> Reply {
-        Reply::Refusal(ErrorDetail::new(code, message))
-    }
-}
-
-impl Document {
-    /// The document as JSON.
-    ///
-    /// # Panics
-    /// Never: views have string keys and no numbers out of range.
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("views have string keys and no numbers out of range")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_document_is_written_without_its_name_and_in_the_order_of_its_fields() {
-        let cancelled = Document::Cancelled { job: "01".to_owned(), cancelled: true, state: Some("ok") };
-        assert_eq!(cancelled.to_json(), br#"{"job":"01","cancelled":true,"state":"ok"}"#);
-        let unknown = Document::Cancelled { job: "01".to_owned(), cancelled: false, state: None };
-        assert_eq!(unknown.to_json(), br#"{"job":"01","cancelled":false,"state":null}"#);
-        assert_eq!(Document::Tasks(Vec::new()).to_json(), b"[]");
+    /// A supervisor hides itself from other processes of its user. That does not hold off a worker with privileges.
+    fn warn_of_privileges(&self) {
+        if !geteuid().is_root() {
+            return;
+        }
+        let me = self.weak();
+        self.when_ready(move |_| {
+            Service::with(&me, |service| {
+                if service.hub().borrow().has_worker_that_can_trace() {
+                    service.log().warn(format_args!(
+                        "running as root: workers keep CAP_SYS_PTRACE, so their programs can read and change everything of \
+                         this process; run it as an ordinary user"
+                    ));
+                }
+            });
+        });
     }
 }

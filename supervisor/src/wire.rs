@@ -1,6 +1,6 @@
-//! One wire: a socket over which frames come in and go out, of a worker or of a client: read once, write what there is, bounded each time.
-//! Who is at the other end, what the frames mean and what follows from an error is the affair of the two that use it
-//! (`workers/link.rs`, `front/connection.rs`).
+//! A wire is a non-blocking socket that carries frames in both directions. Workers (`workers/link.rs`) and clients
+//! (`front/connection.rs`) use the same one. Each read and each write is bounded; what the frames mean, and what
+//! follows from an error, is up to the user of the wire. When it is written to is in `end_of_turn.rs`.
 //!
 //! ```text
 //!   push ---> outbox ---> flush: at most so many bytes ---> socket ---> read: at most a chunk ---> decoder ---> frames

@@ -26,6 +26,7 @@ mod processes;
 mod promises;
 mod reloading;
 mod run;
+mod second_front;
 mod serve;
 mod start_up;
 mod submit;

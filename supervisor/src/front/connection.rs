@@ -1,4 +1,4 @@
-//! One client.
+//! One client's connection: frames become requests, answers become frames.
 //!
 //! ```text
 //!             Hello, answered
@@ -13,8 +13,9 @@
 //!  in any state: an I/O error drops what was to be written, and it is finished at once
 //! ```
 //!
-//! A payload that is too long, or that there is no room for, is no reason to part: the request is refused when it is
-//! announced, and its bytes are skipped as they come. Where room may come soon, it is left in the socket until then.
+//! A payload that is too long, or for which there is no room, does not end the connection: the request is refused when
+//! the payload is announced, and its bytes are skipped as they come. If there may soon be room, the payload stays in
+//! the socket until then.
 
 use super::REQUESTS_PER_CALL_MAX;
 use super::greeting::{client_named_in, what_speaks_like};

@@ -1,4 +1,5 @@
-//! A directory that no other user can enter: the real gate before the socket, whose own mode is the second one.
+//! The directory of the socket, which no other user can enter. It is what keeps others out; the mode of the socket
+//! itself is the second line of defence.
 
 use super::listener::BindError;
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};

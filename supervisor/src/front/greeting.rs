@@ -1,4 +1,5 @@
-//! The first thing that a peer says, by which a client is told from everything else that may connect to a socket.
+//! The first message of a connection. It tells a client from anything else that may connect to a socket, such as a
+//! browser.
 
 use super::connection::{ConnectionError, violation};
 use super::peer::Peer;

@@ -1,12 +1,12 @@
-//! The socket that clients connect to.
+//! The socket that clients connect to, and how it is created.
 //!
 //! ```text
 //! check the path -> private directory -> lock -> bind under a name of our own -> chmod 0600 -> rename over the name
 //! ```
 //!
-//! In this order nothing is touched before it is certain that no other supervisor uses it, and whoever finds the
-//! socket finds it private and listening. A socket left behind by a supervisor that was killed is replaced; anything
-//! else of that name is not ours to replace.
+//! In this order nothing is changed before it is certain that no other supervisor uses the socket, and whoever finds
+//! the socket finds it private and listening. A socket that a killed supervisor left behind is replaced; any other file
+//! of that name is left alone.
 
 use super::connection::Connection;
 use super::directory::{PrivateDirectory, is_socket};

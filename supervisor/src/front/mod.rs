@@ -1,22 +1,22 @@
-//! The side that clients see: a local socket in a private directory, and what travels over it.
+//! The local socket: a socket in a private directory, and the protocol that clients speak over it.
 //!
-//! This room turns bytes into requests and answers into bytes. It knows no worker and decides nothing about a job:
-//! the hub hands it descriptors that are ready, and passes on what comes out.
+//! This module turns bytes into requests and answers into bytes. It knows no workers and decides nothing about jobs. The
+//! server (`server.rs`) calls it when a descriptor is ready, and passes on the requests that come out.
 //!
 //! ```text
 //! directory.rs    a directory that no other user can enter
 //! lock.rs         one supervisor for each socket
 //! listener.rs     bind and accept
-//! standing.rs     are the socket and the lock still ours?
+//! standing.rs     whether the socket and the lock are still ours
 //! connection.rs   one client: Greeting -> Open -> Closing
-//! greeting.rs     is the peer a client at all?
-//! request.rs      what a client may want
-//! peer.rs         who is at the other end
-//! client.rs       the other end of all this, blocking: for the command line and for programs
+//! greeting.rs     whether the peer is a client at all
+//! request.rs      the requests of clients
+//! peer.rs         the process at the other end
+//! client.rs       the client's end of the socket, blocking: for the command line and for programs
 //! ```
 //!
 //! Nothing here blocks but [`client`]. What one call does is bounded by the constants below, so that no client holds
-//! up the others; how long a client may take is for the hub's timers to say.
+//! up the others; how long a client may take is decided by the server's timers.
 
 pub mod client;
 mod connection;

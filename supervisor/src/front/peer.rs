@@ -1,4 +1,4 @@
-//! Who is at the other end of a local socket.
+//! The process at the other end of a local socket.
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::process::geteuid;

@@ -1,4 +1,4 @@
-//! What a client may want, independent of the buffer that it came in.
+//! The requests of clients, as values that do not depend on the buffer that they were read from.
 
 use crate::wire;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Whether the files by which a supervisor is found are still its own, and who owns them otherwise.
+//! Checks whether the socket and the lock are still those of this supervisor, and who owns them otherwise.
 
 use super::directory::PrivateDirectory;
 use rustix::fs::{self, Stat, inotify};

@@ -1,4 +1,4 @@
-//! What the front and the pool's users may ask the hub.
+//! Questions to the hub: the names and states of jobs, the configuration, and who waits for what.
 
 use super::Hub;
 use super::finished::Record;
@@ -6,7 +6,6 @@ use super::holding::Undelivered;
 use super::orders::{self, Listener};
 use super::records::Listening;
 use crate::job::Finished;
-use crate::log::Log;
 use crate::public_id::Named;
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
@@ -117,11 +116,6 @@ impl Hub {
     /// As configured.
     pub(crate) fn config(&self) -> &CoreConfig {
         self.core.config()
-    }
-
-    /// The log.
-    pub(crate) fn log(&self) -> &Log {
-        &self.log
     }
 
     /// CPU time of all workers, dead and living.

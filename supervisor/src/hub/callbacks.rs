@@ -1,5 +1,5 @@
-//! Who wants to be told what. Nobody is called from in here: who is to be told is handed out, and the loop calls them, so
-//! that they may do anything.
+//! Callbacks that wait for something: a ready worker, the end, free memory, a reload. They are returned from here and
+//! called by the event loop, never from inside the hub, so a callback may call the hub again.
 
 use super::{OnNoWorker, OnReloaded, Then};
 use offload_core::ids::Version;

@@ -1,6 +1,6 @@
-//! Dead letters: jobs whose every allowed attempt ended its worker, with their inputs and with all that is known of
-//! how that went, until somebody drops them or has them done again, or their time is over. Which are kept, and for how
-//! long, the core decides (`core::letters`).
+//! Dead letters: jobs that were given up because every allowed attempt ended its worker process. Each is kept with its
+//! input and the record of its attempts until a user deletes or retries it, or its time is over. The core decides which
+//! are kept, and for how long (`core::letters`).
 
 use super::orders::{Order, micros};
 use super::{Hub, Refused};

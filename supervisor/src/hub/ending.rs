@@ -1,4 +1,4 @@
-//! The way to the end: drained, within a time or not, or stopped.
+//! Graceful shutdown (drain, with or without a time limit) and immediate shutdown (stop).
 
 use super::{Hub, Then};
 use offload_core::Phase;

@@ -1,4 +1,4 @@
-//! Why a job is where it is, in sentences.
+//! Explanations for users: sentences that say why a job is in its state.
 
 use super::Hub;
 use super::finished::Record;

@@ -1,8 +1,8 @@
-//! What this process holds in memory for clients, as the core's ledger has to know it.
+//! Memory that this process holds for clients, as it is reported to the ledger in the core.
 //!
-//! An output is on its client's account from the moment when its worker has sent it. It is released when nobody has to
-//! be told of it any more ([`Undelivered`]); a listener that writes it to a socket says before that, with
-//! [`Hub::hold`], that it holds the bytes from now on.
+//! An output is charged to its client from the moment when its worker has sent it. The charge ends when the last
+//! receiver drops its [`Undelivered`]. A receiver that writes the output to a socket charges the bytes to its own
+//! account first, with [`Hub::hold`].
 
 use super::{Hub, Then};
 use offload_core::event::Event;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// An output on its way to those who wait for it. When the last clone is dropped, it is released.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Undelivered(
     #[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<OnItsWay>>,
 );
@@ -27,6 +27,7 @@ impl Undelivered {
     }
 }
 
+#[derive(Debug)]
 struct OnItsWay {
     client: Arc<str>,
     bytes: u64,
@@ -41,7 +42,7 @@ impl Drop for OnItsWay {
 }
 
 /// Bytes that are to be released, by client.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Delivered(Rc<RefCell<BTreeMap<Arc<str>, u64>>>);
 
 impl Delivered {

@@ -1,4 +1,5 @@
-//! Processes in the making: ordered from the launcher, not arrived yet; and the programs that they are made of.
+//! Worker processes that are being started, and the programs that are started. The launcher starts them on other
+//! threads, because a start can hang on a file system that does not answer.
 //!
 //! ```text
 //!   ordered ---> arrived: a process, or why there is none ---> the core is told
@@ -6,7 +7,7 @@
 //!      '------> given up: the core is told at once that there is none; whatever still comes is killed by the launcher
 //! ```
 //!
-//! A launch may hang, on a file system that does not answer. Nobody waits for it longer than for a worker's hello.
+//! No start is waited for longer than a worker may take to say hello.
 
 use super::Hub;
 use crate::workers::{Answer, Launcher, Process, Program, SpawnError, Wanted};

@@ -1,7 +1,9 @@
-//! The hub's side of the living processes: each is watched on the loop, and what it does becomes events for the core.
+//! The living worker processes on the event loop: their sockets, their output and their ends are watched, and become
+//! events for the core.
 
-use super::processes::{Dead, Heard, Watchers, Written};
+use super::processes::{Dead, Heard, Watchers};
 use super::{Hub, Incoming, Payload};
+use crate::end_of_turn::{Watched, Written};
 use crate::limits::LAST_LINES_BYTES_MAX;
 use crate::workers::{Process, SpawnError, Stream, StreamState, escape_line};
 use bytes::Bytes;
@@ -43,7 +45,7 @@ impl Hub {
         let stderr =
             made.add(self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr)))?;
         made.watchers.clear();
-        Ok(Watchers { link, pidfd, stdout, stderr })
+        Ok(Watchers { link: Watched::for_input(link), pidfd, stdout, stderr })
     }
 
     /// An idle worker does not keep the loop alive, hence unreferenced.
@@ -74,11 +76,10 @@ impl Hub {
     /// Reads once. True if there may be more to read.
     fn receive(&mut self, worker: WorkerId) -> bool {
         let inbox = &mut self.inbox;
-        let heard = self.processes.receive(worker, &mut |message, payload| {
+        let heard = self.processes.receive(worker, &self.handle, &mut |message, payload| {
             inbox.push_back(incoming(worker, message, payload));
         });
-        if let Heard::Last(link, event) = heard {
-            rest(&self.handle, link);
+        if let Heard::Last(event) = heard {
             self.inbox.push_back(event.into());
             return false;
         }
@@ -146,16 +147,13 @@ impl Hub {
     }
 
     fn flush(&mut self, worker: WorkerId) {
-        let message = match self.processes.flush(worker) {
-            None | Some(Written::Deaf) => return,
-            Some(Written::More) => return self.at_the_end_of_the_turn(),
-            Some(Written::Watch(link, interest)) => match self.handle.set_interest(link, interest) {
-                Ok(()) => return,
-                Err(error) => format!("cannot watch its socket: {error}"),
-            },
-            Some(Written::Broken(error)) => format!("cannot write to it: {error}"),
-        };
-        self.inbox.push_back(Event::Violation { worker, message }.into());
+        match self.processes.flush(worker, &self.handle) {
+            None | Some(Written::Watching) => {}
+            Some(Written::More) => self.at_the_end_of_the_turn(),
+            Some(Written::Failed(message)) => {
+                self.inbox.push_back(Event::Violation { worker, message }.into());
+            }
+        }
     }
 
     /// The event; but nobody can begin what he does not know of.

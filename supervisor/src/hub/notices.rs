@@ -1,8 +1,8 @@
-//! What the log is told: what the core finds worth a line, and what workers print.
+//! Lines for the log: notices of the core, and the output of workers.
 //!
-//! A program that cannot be started is tried again and again, and says the same each time. So of failed starts in a row
-//! there is a line a second at the most, which tells how many there were, and what a start prints is not told again
-//! that an earlier one of the row has printed. All of it is there for who wants everything.
+//! A program that cannot be started is tried again and again, and prints the same each time. So failed starts in a row
+//! get at most one line a second, with their number, and output that an earlier one of them has printed is left out.
+//! `--verbose` shows everything.
 
 use super::Hub;
 use crate::log::{Kind, Level};

@@ -1,4 +1,5 @@
-//! What the hub knows of a job that the core does not: its bytes, and who waits for it.
+//! A job from its acceptance to its end: its input, its options, and the listeners that are called when it ends. The
+//! core knows the job by its number only.
 
 use super::finished::Ending;
 use super::holding::Undelivered;

@@ -1,5 +1,5 @@
-//! Lists in pages: some rows at a time, however long the list is and whatever happens to it meanwhile. A page says where
-//! the next one begins, by what it showed last and not by a number of rows, so nothing is left out.
+//! Pages of a list. A page has a limited number of rows and says which row it ended with; the next page begins after
+//! that row. So no row is left out, however the list changes between two pages.
 //!
 //! ```text
 //!   jobs     those that live, the youngest first ---> those that have ended, the youngest first
@@ -22,16 +22,16 @@ const ENDED: &str = "ended/";
 
 /// Some rows of a list, as JSON.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub struct Page {
     /// An array of them.
-    pub(crate) rows: Vec<u8>,
+    pub rows: Vec<u8>,
     /// Where the next page begins; none if there is no other.
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
 }
 
 impl Page {
     /// The page as an object of both.
-    pub(crate) fn into_document(self) -> Vec<u8> {
+    pub fn into_document(self) -> Vec<u8> {
         let next = serde_json::Value::from(self.next).to_string();
         [b"{\"rows\":", self.rows.as_slice(), b",\"next\":", next.as_bytes(), b"}"].concat()
     }

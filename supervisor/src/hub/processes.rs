@@ -1,6 +1,5 @@
-//! The living worker processes, and what is on its way to each of them. Here is kept what is true of a process and of nothing
-//! else, so whoever wants to know how a worker is spoken to need not read how it is watched (`links.rs`) or why it is
-//! spoken to (the core).
+//! The living worker processes: what each is sent, what it has been sent but has not received yet, and whether its
+//! messages are read. Watching their sockets is in `links.rs`; what they are sent is decided by the core.
 //!
 //! ```text
 //!   send ---> outbox, marked ---> flush: once a turn ---> the kernel has it: from here on the worker may know of it
@@ -8,12 +7,13 @@
 //!                '--- condemned: thrown away, and the jobs are named of which not one byte was written
 //! ```
 
+use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::workers::{Captured, Confinement, Flushed, Process, Received, StopState, Stream};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::exit::{Exit, ExitUsage};
 use offload_core::ids::{JobId, WorkerId};
-use offload_event_loop::{HandleId, Interest, LoopHandle};
+use offload_event_loop::{HandleId, LoopHandle};
 use offload_protocol::messages::{FromWorker, ToWorker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -51,10 +51,7 @@ impl PastPids {
 struct Living {
     process: Process,
     watchers: Watchers,
-    /// Its socket has ended or spoken nonsense: it is not looked at any more.
-    is_deaf: bool,
-    /// Nothing is read of it for now, for want of room.
-    is_unread: bool,
+    hearing: Hearing,
     is_marked: bool,
     /// When bytes last went in or out, for as long as some are due.
     progress_at: Instant,
@@ -68,9 +65,20 @@ struct Living {
     unwritten: VecDeque<(JobId, u64)>,
 }
 
+/// Whether the messages of a process are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    /// They are read as they come.
+    Reads,
+    /// They stay in the socket for now, for want of room.
+    Waits,
+    /// There are no more: the socket has ended, or what came was no message.
+    Over,
+}
+
 /// Those that look after one process on the loop.
 pub(super) struct Watchers {
-    pub(super) link: HandleId,
+    pub(super) link: Watched,
     pub(super) pidfd: HandleId,
     pub(super) stdout: HandleId,
     pub(super) stderr: HandleId,
@@ -82,20 +90,8 @@ pub(super) enum Heard {
     Messages,
     /// Nothing is there for now.
     Nothing,
-    /// This was the last of it: nobody has to look at its socket any more.
-    Last(HandleId, Event),
-}
-
-/// What came of writing once.
-pub(super) enum Written {
-    /// What its socket is to be watched for from now on.
-    Watch(HandleId, Interest),
-    /// Nobody looks at its socket any more.
-    Deaf,
-    /// There is more that can be written at once.
-    More,
-    /// It cannot be written to.
-    Broken(io::Error),
+    /// This was the last of it: its socket is not read any more.
+    Last(Event),
 }
 
 /// A process that has ended.
@@ -205,29 +201,13 @@ impl WorkerProcesses {
         marked
     }
 
-    /// Writes once.
-    pub(super) fn flush(&mut self, worker: WorkerId) -> Option<Written> {
-        let living = self.living.get_mut(&worker)?;
-        let before = living.process.unsent();
-        let flushed = living.flush();
-        if living.process.unsent() != before {
-            living.progress_at = Instant::now();
+    /// Writes once, and has the loop watch for what can go on.
+    pub(super) fn flush(&mut self, worker: WorkerId, handle: &LoopHandle) -> Option<Written> {
+        let written = write_and_watch(self.living.get_mut(&worker)?, handle);
+        if matches!(written, Written::More) {
+            self.mark(worker);
         }
-        let interest = match flushed {
-            Ok(Flushed::Done) if living.is_unread => Interest::NONE,
-            Ok(Flushed::Blocked) if living.is_unread => Interest::WRITE,
-            Ok(Flushed::Done) => Interest::READ,
-            Ok(Flushed::Blocked) => Interest::READ | Interest::WRITE,
-            Ok(Flushed::More) => {
-                self.mark(worker);
-                return Some(Written::More);
-            }
-            // What it had sent before is still to be read, and then the end of it.
-            Ok(Flushed::Closed) => Interest::READ,
-            Err(error) => return Some(Written::Broken(error)),
-        };
-        let is_deaf = living.is_deaf;
-        Some(if is_deaf { Written::Deaf } else { Written::Watch(living.watchers.link, interest) })
+        Some(written)
     }
 
     /// Sends a signal, after which nothing else is sent. Returns the jobs of which the worker cannot know.
@@ -250,8 +230,14 @@ impl WorkerProcesses {
 /// What they say.
 impl WorkerProcesses {
     /// Reads once.
-    pub(super) fn receive(&mut self, worker: WorkerId, hear: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Heard {
-        let Some(living) = self.living.get_mut(&worker).filter(|living| !living.is_deaf) else {
+    pub(super) fn receive(
+        &mut self,
+        worker: WorkerId,
+        handle: &LoopHandle,
+        hear: &mut dyn FnMut(FromWorker<'_>, Bytes),
+    ) -> Heard {
+        let is_heard = |living: &&mut Living| living.hearing != Hearing::Over;
+        let Some(living) = self.living.get_mut(&worker).filter(is_heard) else {
             return Heard::Nothing;
         };
         let last = match living.process.receive(hear) {
@@ -263,21 +249,28 @@ impl WorkerProcesses {
             Ok(Received::Closed) => Event::Closed { worker },
             Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
-        living.is_deaf = true;
-        Heard::Last(living.watchers.link, last)
+        living.hearing = Hearing::Over;
+        // Taking a descriptor out of the set cannot fail.
+        let _ = living.watchers.link.look_for(handle, false, false);
+        Heard::Last(last)
     }
 
     /// Nothing is read of it until [`WorkerProcesses::read_again`]. False if it is not there.
     pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
-        let is_there = self.living.get_mut(&worker).map(|living| living.is_unread = true).is_some();
+        let Some(living) = self.living.get_mut(&worker) else { return false };
+        if living.hearing == Hearing::Reads {
+            living.hearing = Hearing::Waits;
+        }
         self.mark(worker);
-        is_there
+        true
     }
 
     /// It is read again. False if it is not there.
     pub(super) fn read_again(&mut self, worker: WorkerId) -> bool {
         let Some(living) = self.living.get_mut(&worker) else { return false };
-        living.is_unread = false;
+        if living.hearing == Hearing::Waits {
+            living.hearing = Hearing::Reads;
+        }
         living.progress_at = Instant::now();
         self.mark(worker);
         true
@@ -361,8 +354,7 @@ impl Living {
         Living {
             process,
             watchers,
-            is_deaf: false,
-            is_unread: false,
+            hearing: Hearing::Reads,
             is_marked: false,
             progress_at: Instant::now(),
             silent_looks: 0,
@@ -388,14 +380,6 @@ impl Living {
         sent.expect("what is sent to workers fits on the wire");
     }
 
-    /// Writes once, and takes note of what is written.
-    fn flush(&mut self) -> io::Result<Flushed> {
-        let flushed = self.process.flush();
-        let written = self.process.written();
-        while self.unwritten.pop_front_if(|(_, start)| *start < written).is_some() {}
-        flushed
-    }
-
     /// Throws away what is not written. Returns the jobs of which nothing was.
     fn condemn(&mut self) -> Vec<JobId> {
         self.is_condemned = true;
@@ -409,7 +393,7 @@ impl Living {
 
     /// A worker that runs a job need not read the next one.
     fn owes_bytes(&self, runs: bool) -> bool {
-        let owes_more = self.process.is_mid_frame() && !self.is_unread;
+        let owes_more = self.process.is_mid_frame() && self.hearing != Hearing::Waits;
         owes_more || (self.process.unsent() > 0 && !runs)
     }
 
@@ -422,7 +406,8 @@ impl Living {
 
     fn unwatch(self, handle: &LoopHandle) -> Process {
         let Watchers { link, pidfd, stdout, stderr } = self.watchers;
-        for watcher in [link, pidfd, stdout, stderr] {
+        link.unwatch(handle);
+        for watcher in [pidfd, stdout, stderr] {
             // Closing a watcher fails only if it is closed.
             let _ = handle.close(watcher, |_| ());
         }
@@ -430,9 +415,41 @@ impl Living {
     }
 }
 
+impl Writable for Living {
+    fn write_once(&mut self) -> io::Result<Flushed> {
+        let before = self.process.unsent();
+        let flushed = self.process.flush();
+        let written = self.process.written();
+        while self.unwritten.pop_front_if(|(_, start)| *start < written).is_some() {}
+        if self.process.unsent() != before {
+            self.progress_at = Instant::now();
+        }
+        if matches!(flushed, Ok(Flushed::Closed)) && self.hearing == Hearing::Waits {
+            // What it had sent before is still to be read, and then the end of it.
+            self.hearing = Hearing::Reads;
+        }
+        flushed
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.process.unsent() > 0
+    }
+
+    fn wants_input(&self) -> bool {
+        self.hearing == Hearing::Reads
+    }
+
+    fn watched(&mut self) -> Option<&mut Watched> {
+        (self.hearing != Hearing::Over).then_some(&mut self.watchers.link)
+    }
+
+    fn is_heard_again(&mut self) {}
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use offload_event_loop::EventLoop;
 
     #[test]
     fn the_last_process_ids_are_remembered_and_no_others() {
@@ -444,11 +461,13 @@ mod tests {
 
     #[test]
     fn of_a_worker_that_is_not_there_nothing_is_known_and_nothing_can_be_said_to_it() {
+        let event_loop = EventLoop::new().unwrap();
+        let handle = event_loop.handle();
         let (mut processes, worker) = (WorkerProcesses::default(), WorkerId(1));
         processes.send(worker, &ToWorker::Drain, &Bytes::new());
-        assert!(processes.take_marked().is_empty() && processes.flush(worker).is_none());
+        assert!(processes.take_marked().is_empty() && processes.flush(worker, &handle).is_none());
         assert!(processes.condemn(worker, Signal::TERM).is_none() && processes.reap(worker).is_none());
         assert!(!processes.leave_unread(worker) && !processes.read_again(worker));
-        assert!(matches!(processes.receive(worker, &mut |_, _| ()), Heard::Nothing));
+        assert!(matches!(processes.receive(worker, &handle, &mut |_, _| ()), Heard::Nothing));
     }
 }

@@ -1,5 +1,5 @@
-//! What is known here of jobs, and not by the core: the bytes and the waiting listeners of those that live, the reports
-//! and outputs of those that have ended, the dead letters, and what was handed over and is not delivered yet.
+//! What the hub knows of jobs and the core does not: input bytes and listeners of live jobs, reports and outputs of
+//! ended jobs, dead letters, and outputs that are delivered but still charged.
 //!
 //! ```text
 //!   open: an order ---> the job lives ---> close ---> remembered (`finished.rs`)

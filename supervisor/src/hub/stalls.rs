@@ -1,6 +1,6 @@
-//! Workers that stop in the middle of a message, or take nothing of what is written to them. Looked for now and then;
-//! what has a time limit of its own in the core (starting, running, ending) is not looked at here. Looks are counted and
-//! not time, so a process that did not run for a while, and saw no progress in it, blames nobody for that.
+//! Stalled workers: those that stop in the middle of a message, or do not read what is written to them. They are looked
+//! for at intervals. Starting, running and ending have time limits in the core and are not checked here. Looks are
+//! counted instead of time, so no worker is blamed for a while in which the supervisor itself did not run.
 //!
 //! ```text
 //!   anything happens ---> a look 250 ms later ---> all workers idle, nothing owed ---> no more looks
@@ -8,7 +8,8 @@
 //!                                '------'  as long as a worker has something to do
 //! ```
 //!
-//! So a supervisor with nothing to do is not woken; where memory has a limit, idle workers are measured seldom.
+//! A supervisor with nothing to do is not woken by this. If memory is limited, idle workers are measured at long
+//! intervals.
 
 use super::Hub;
 use super::watch::NextLook;

@@ -1,5 +1,5 @@
-//! Processes in states in which they do nothing, and processes that nobody owns: on every SIGCHLD the workers are asked
-//! whether they were stopped, and what those that have ended left behind is swept.
+//! Stopped workers and stray processes. At every SIGCHLD the hub checks which workers were stopped or continued, and
+//! sweeps up processes that ended workers have left behind.
 
 use super::Hub;
 use crate::workers::StopState;

@@ -1,4 +1,4 @@
-//! What the hub shows of itself: the documents behind `status`, `workers`, `jobs` and `tasks`, and lines for the log.
+//! The documents behind `status`, `workers`, `jobs` and `tasks`, made from the state of the hub and the core.
 
 use super::Hub;
 use super::finished::Record;

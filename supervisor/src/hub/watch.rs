@@ -1,6 +1,5 @@
-//! What is looked at from time to time: workers that may have stalled, memory that may have grown, and what dead workers
-//! left behind. When that is done and with whom it goes on is kept here, apart from what is looked for (`stalls.rs`,
-//! `strays.rs`).
+//! When the periodic checks are due: stalled workers, memory, and stray processes. What each check does is in
+//! `stalls.rs` and `strays.rs`.
 //!
 //! ```text
 //!   looks    Never -- anything happens --> Soon -- a look: something is under way --> Soon

@@ -1,9 +1,9 @@
-//! How much is said of one kind. A crash loop says the same thing over and over: the first lines tell all there is to
-//! know, and the rest is a number.
+//! Rate limits of the log. A crash loop says the same thing over and over; the first lines say all there is to know,
+//! and the rest is reported as a number.
 //!
-//! Each kind of line has a bucket: so many at once, then one a second, of all workers and clients together. What a
-//! worker prints has buckets of its own, for lines and for bytes. What is left out is counted and told: with the next
-//! line of its kind or, when it has become quiet, in a line of its own; once a second for each kind at the most.
+//! Each kind of line has a token bucket: some lines at once, then one a second, for all workers and clients together.
+//! Output of workers has buckets of its own, for lines and for bytes. The number of lines left out is written with the
+//! next line of that kind, or in a line of its own once there is no more of it; at most once a second for each kind.
 
 use crate::limits::{
     LOG_LINES_AT_ONCE, LOG_LINES_PER_SECOND, OUTPUT_BYTES_AT_ONCE, OUTPUT_LINES_AT_ONCE,

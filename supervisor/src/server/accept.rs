@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Accepts connections, and decides which clients stay if there are too many.
 //!
 //! ```text
 //!   room for one more of this process? ---- yes ------------------------------------------> Ordinary
@@ -13,14 +13,13 @@
 //!     '-- Goodbye, which says why
 //! ```
 //!
-//! How much room there is: `CONNECTIONS_MAX`, or as many descriptors as the supervision of workers leaves
-//! (`descriptors.rs`). How it is shared out says `processes.rs`; nobody gives way to a process that has more connections
-//! than his own. So clients, however many, neither keep a dead worker from being replaced nor lock out those who
-//! look after the supervisor.
+//! The number of places is `CONNECTIONS_MAX`, or less if the limit of open files leaves fewer beside the workers
+//! (`service/descriptors.rs`). `processes.rs` shares them out among processes; a client never gives way to a process
+//! that has more connections than its own. So however many clients there are, a dead worker can be replaced, and an
+//! administrator can connect.
 
 use super::Front;
 use super::client::Client;
-use super::descriptors::Connections;
 use crate::front::{AcceptError, Connection, Peer, Request};
 use crate::limits::{
     ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS_OF_ONE, CONTROL_TURN, GIVE_WAY_AFTER,
@@ -46,16 +45,15 @@ impl Front {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some((listener, watcher)) = &self.listener else { return };
             let watcher = *watcher;
-            let payload_max = usize::try_from(self.hub.borrow().config().max_payload).unwrap_or(usize::MAX);
-            match listener.accept(payload_max) {
+            match listener.accept(self.service.max_payload()) {
                 Ok(Some(connection)) => self.let_in(connection),
                 Ok(None) => return,
                 Err(AcceptError::Exhausted(error)) => {
-                    self.hub.borrow().log().warn(format_args!("no descriptor for another client: {error}"));
+                    self.service.log().warn(format_args!("no descriptor for another client: {error}"));
                     return self.pause_accepting(watcher);
                 }
                 Err(AcceptError::Io(error)) => {
-                    self.hub.borrow().log().error(format_args!("the local socket failed: {error}"));
+                    self.service.log().error(format_args!("the local socket failed: {error}"));
                     return self.pause_accepting(watcher);
                 }
             }
@@ -73,16 +71,15 @@ impl Front {
     }
 
     fn let_in(&mut self, mut connection: Connection) {
-        self.last_client += 1;
-        let id = self.last_client;
-        let peer = connection.process().map_or(Peer::Connection(id), Peer::Process);
+        let session = self.service.open(connection.process(), self.on_reply.clone());
+        let peer = session.peer();
         let own = self.processes.connections(peer);
         if self.make_room(peer, own) {
-            return self.admit(id, peer, connection, Standing::Ordinary);
+            return self.admit(session, connection, Standing::Ordinary);
         }
-        let is_free = self.processes.has_room_beyond(peer, self.connections().control);
+        let is_free = self.processes.has_room_beyond(peer, self.service.connections().control);
         if is_free || self.send_away_a_controller(peer, own) {
-            return self.admit(id, peer, connection, Standing::Control);
+            return self.admit(session, connection, Standing::Control);
         }
         connection.goodbye(&self.too_many(own));
         // It is told if that takes no waiting.
@@ -99,11 +96,11 @@ impl Front {
         let gives_way = |client: &Client| {
             let is_silent = !client.connection.is_greeted() || client.is_idle();
             let is_long = now.saturating_duration_since(client.progress_at()) >= GIVE_WAY_AFTER;
-            is_silent && is_long && self.processes.gives_way_to(client.peer, (peer, own))
+            is_silent && is_long && self.processes.gives_way_to(client.session.peer(), (peer, own))
         };
         let idle = self.clients.iter().filter(|(_, client)| client.standing == Standing::Ordinary);
         let first = idle.filter(|(_, client)| gives_way(client)).min_by_key(|(_, client)| {
-            (std::cmp::Reverse(self.processes.connections(client.peer)), client.progress_at())
+            (std::cmp::Reverse(self.processes.connections(client.session.peer())), client.progress_at())
         });
         let Some(id) = first.map(|(id, _)| *id) else { return false };
         self.send_away(id, "others need the room, and it asked for nothing");
@@ -118,8 +115,9 @@ impl Front {
         let now = Instant::now();
         let is_done = |client: &Client| {
             let is_long = now.saturating_duration_since(client.since) >= CONTROL_TURN;
-            let is_free = client.standing == Standing::Control && client.owed.is_empty() && is_long;
-            is_free && self.processes.gives_way_to(client.peer, (peer, own))
+            let is_free =
+                client.standing == Standing::Control && !client.session.is_looking_after() && is_long;
+            is_free && self.processes.gives_way_to(client.session.peer(), (peer, own))
         };
         let done = self.clients.iter().filter(|(_, client)| is_done(client));
         let Some(id) = done.min_by_key(|(_, client)| client.since).map(|(id, _)| *id) else { return false };
@@ -129,17 +127,13 @@ impl Front {
 
     /// How many ordinary clients there may be.
     pub(super) fn room(&self) -> usize {
-        self.connections().clients
-    }
-
-    fn connections(&self) -> Connections {
-        self.descriptors.connections_beside(self.hub.borrow().processes_max())
+        self.service.connections().clients
     }
 
     pub(super) fn warn_of_little_room(&self) {
         let room = self.room();
         if room < CONNECTIONS_MAX {
-            self.hub.borrow().log().warn(format_args!(
+            self.service.log().warn(format_args!(
                 "descriptors are scarce: there is room for {room} clients instead of {CONNECTIONS_MAX}"
             ));
         }
@@ -161,7 +155,7 @@ impl Front {
         if client.standing == Standing::Ordinary || request.is_control() {
             return true;
         }
-        let peer = client.peer;
+        let peer = client.session.peer();
         if !self.make_room(peer, self.processes.connections(peer) - 1) {
             return false;
         }
@@ -175,9 +169,10 @@ impl Front {
 
     pub(super) fn refuse_for_want_of_room(&mut self, id: u64, request: &Request) {
         if matches!(request, Request::Submit { .. } | Request::TooLarge { .. } | Request::NoRoom { .. }) {
-            self.hub.borrow_mut().refused();
+            self.service.count_refused();
         }
-        let own = self.clients.get(&id).map_or(0, |client| self.processes.connections(client.peer) - 1);
+        let own =
+            self.clients.get(&id).map_or(0, |client| self.processes.connections(client.session.peer()) - 1);
         let message =
             format!("{}; only requests to look after the supervisor are answered", self.too_many(own));
         let after = u64::try_from(GIVE_WAY_AFTER.as_millis()).unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! The socket's file is somebody's to remove. Then the supervisor could not be reached any more, and another one could
-//! take its place unnoticed. So changes in the directory are watched.
+//! Watches the socket's file. If it is removed, nobody can connect any more, and another supervisor could take its
+//! place unnoticed; so it is put back.
 //!
 //! ```text
 //!   something was removed ---> a moment later: --- all is there ------------------> nothing
@@ -8,9 +8,9 @@
 //!                                                     '-- another supervisor was faster ---> drained, it is the owner now
 //! ```
 
-use super::stage::Wisher;
-use super::{Front, ServerEnd};
+use super::Front;
 use crate::front::{BindError, Listener, Standing};
+use crate::service::ServerEnd;
 use offload_event_loop::Interest;
 use std::time::Duration;
 
@@ -71,21 +71,18 @@ impl Front {
         let place = path.display();
         match mended {
             Ok(()) => {
-                let hub = self.hub.borrow();
-                hub.log().warn(format_args!("{place} was removed or replaced: it is there again"));
+                self.service.log().warn(format_args!("{place} was removed or replaced: it is there again"));
             }
             Err(BindError::AlreadyRunning { pid, .. }) => {
                 let owner = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
                 let reason =
                     format!("{place} and its lock were removed, and another supervisor{owner} owns them now");
-                self.hub.borrow().log().error(format_args!("{reason}: draining"));
-                self.end = Some(ServerEnd::Replaced { reason });
-                let limit = self.hub.borrow().config().drain_timeout;
-                self.drain(Some(limit), Wisher::Somebody);
+                self.service.log().error(format_args!("{reason}: draining"));
+                self.service.drain_because(ServerEnd::Replaced { reason });
             }
             Err(error) => {
-                let hub = self.hub.borrow();
-                hub.log()
+                self.service
+                    .log()
                     .error(format_args!("{place} was removed or replaced, and nobody can connect: {error}"));
             }
         }

@@ -1,30 +1,26 @@
-//! One connection on the loop, with the jobs that its client waits for.
+//! One connection of a client on the event loop.
 
 use super::accept::Standing;
 use super::holdings::Holdings;
 use super::pace::Pace;
-use super::waits::Waits;
-use crate::front::{Connection, Flushed, Peer, Request};
+use crate::end_of_turn::{Watched, Writable};
+use crate::front::{Connection, Flushed, Request};
 use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
+use crate::service::{Collection, Session};
 use bytes::Bytes;
-use offload_core::ids::JobId;
-use offload_event_loop::{HandleId, Interest, LoopHandle};
+use offload_event_loop::{HandleId, LoopHandle};
 use offload_protocol::messages::ToClient;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::io;
 use std::time::Instant;
 
 /// See the module's documentation.
 pub(super) struct Client {
     pub(super) connection: Connection,
-    /// Who is at the other end.
-    pub(super) peer: Peer,
-    watcher: HandleId,
-    interest: Interest,
-    /// Jobs of which it is to be told the end.
-    pub(super) waits: Waits,
-    /// Requests that are answered later, when something is over.
-    pub(super) owed: BTreeSet<u64>,
+    /// What the service holds for it.
+    pub(super) session: Session,
+    watched: Watched,
     /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
     pub(super) asked: Option<Request>,
     /// It waits for its turn, to be heard or to be answered. Until then it is not watched.
@@ -45,22 +41,24 @@ pub(super) struct Client {
     pub(super) pace: Pace,
     /// Bytes that were written to it.
     written: u64,
-    /// Jobs whose outputs it has asked for, each with what has to be written until it has all of it.
-    collecting: VecDeque<(u64, JobId)>,
+    /// Outputs that are kept for it and on their way, each with what has to be written until it has all of it.
+    collecting: VecDeque<(u64, Collection)>,
     /// What this process holds for it.
     pub(super) holdings: Holdings,
 }
 
 impl Client {
-    pub(super) fn new(connection: Connection, peer: Peer, watcher: HandleId, standing: Standing) -> Client {
+    pub(super) fn new(
+        connection: Connection,
+        session: Session,
+        watcher: HandleId,
+        standing: Standing,
+    ) -> Client {
         let now = Instant::now();
         Client {
             connection,
-            peer,
-            watcher,
-            interest: Interest::READ,
-            waits: Waits::default(),
-            owed: BTreeSet::new(),
+            session,
+            watched: Watched::for_input(watcher),
             asked: None,
             is_in_line: false,
             answers: 0,
@@ -100,7 +98,7 @@ impl Client {
 
     /// Whether an answer to it is due, now or when something is over.
     pub(super) fn is_awaiting(&self) -> bool {
-        self.asked.is_some() || !self.waits.is_empty() || !self.owed.is_empty()
+        self.asked.is_some() || self.session.is_waiting()
     }
 
     /// Whether it asks for nothing and waits for nothing.
@@ -154,8 +152,43 @@ impl Client {
         self.input_at.max(self.output_at)
     }
 
-    /// Writes once. True if there is more that could be written at once.
-    pub(super) fn flush(&mut self) -> bool {
+    /// The last message that it was sent is an output that is kept for it: it is collected when that is written.
+    pub(super) fn collects(&mut self, collection: Collection) {
+        self.collecting.push_back((self.written + self.connection.unsent() as u64, collection));
+    }
+
+    /// Completes the collection of outputs of which it has the last byte by now.
+    fn complete_collections(&mut self) {
+        while let Some((_, collection)) = self.collecting.pop_front_if(|(at, _)| *at <= self.written) {
+            collection.complete();
+        }
+    }
+
+    /// It is told why it is parted from. What it has not taken is dropped, but for the message that is under way.
+    pub(super) fn cut_off(&mut self, why: &str) {
+        let last = self.written + self.connection.cut_off(why) as u64;
+        self.collecting.retain(|(at, _)| *at <= last);
+    }
+
+    pub(super) fn close_after_flush(&mut self) {
+        self.connection.close_after_flush();
+    }
+
+    /// It is gone, and with it all that was held for it.
+    pub(super) fn unwatch(self, handle: &LoopHandle) {
+        self.watched.unwatch(handle);
+    }
+
+    /// Tells the service its name, once that is known.
+    pub(super) fn introduce(&self) {
+        if self.connection.is_greeted() {
+            self.session.introduce(self.connection.client());
+        }
+    }
+}
+
+impl Writable for Client {
+    fn write_once(&mut self) -> io::Result<Flushed> {
         let before = self.connection.unsent();
         let flushed = self.connection.flush();
         let after = self.connection.unsent();
@@ -168,55 +201,24 @@ impl Client {
             Ok(Flushed::Closed) | Err(_) => self.collecting.clear(),
             Ok(_) => self.written += before.saturating_sub(after) as u64,
         }
-        // A socket that fails has finished the connection, which is looked at next.
-        matches!(flushed, Ok(Flushed::More))
+        self.complete_collections();
+        flushed
     }
 
-    /// The last message that it was sent is the output of this job: it is collected when that is written.
-    pub(super) fn collects(&mut self, job: JobId) {
-        self.collecting.push_back((self.written + self.connection.unsent() as u64, job));
+    fn has_unsent(&self) -> bool {
+        self.connection.unsent() > 0
     }
 
-    /// Jobs whose outputs it has been given by now, to the last byte. They are named once.
-    pub(super) fn collected(&mut self) -> Vec<JobId> {
-        let written = self.collecting.iter().take_while(|(at, _)| *at <= self.written).count();
-        self.collecting.drain(..written).map(|(_, job)| job).collect()
+    fn wants_input(&self) -> bool {
+        self.wants_to_be_read()
     }
 
-    /// It is told why it is parted from. What it has not taken is dropped, but for the message that is under way.
-    pub(super) fn cut_off(&mut self, why: &str) {
-        let last = self.written + self.connection.cut_off(why) as u64;
-        self.collecting.retain(|(at, _)| *at <= last);
+    fn watched(&mut self) -> Option<&mut Watched> {
+        Some(&mut self.watched)
     }
 
-    /// Looks for what can go on.
-    pub(super) fn set_interest(&mut self, handle: &LoopHandle) {
-        let wants_read = self.wants_to_be_read();
-        let was_read = self.interest == Interest::READ || self.interest == Interest::READ | Interest::WRITE;
-        if wants_read && !was_read {
-            // While it was not read it could not make any progress.
-            self.sent_something();
-        }
-        let wants_write = self.connection.unsent() > 0;
-        let interest = match (wants_read, wants_write) {
-            (true, true) => Interest::READ | Interest::WRITE,
-            (true, false) => Interest::READ,
-            (false, true) => Interest::WRITE,
-            (false, false) => Interest::NONE,
-        };
-        if interest != self.interest && handle.set_interest(self.watcher, interest).is_ok() {
-            self.interest = interest;
-        }
-    }
-
-    pub(super) fn close_after_flush(&mut self) {
-        self.connection.close_after_flush();
-    }
-
-    /// Returns what it still waited for.
-    pub(super) fn unwatch(self, handle: &LoopHandle) -> Waits {
-        // Closing a watcher fails only if it is closed.
-        let _ = handle.close(self.watcher, |_| ());
-        self.waits
+    /// While it was not read it could not make any progress.
+    fn is_heard_again(&mut self) {
+        self.sent_something();
     }
 }

@@ -1,5 +1,5 @@
-//! What is held in memory for each connection, told to the hub as it changes; and what is done where there is too
-//! little room.
+//! Back-pressure on clients: what this process holds in memory for each connection is reported to the service, and a
+//! client is not read while there is no room for what it sends.
 //!
 //! ```text
 //!   a payload is announced ---- room for all of it ----> it is read, and counted as it comes
@@ -12,51 +12,32 @@
 //!                                             refused
 //! ```
 //!
-//! What is announced and has not come takes nobody's room, so whoever announces much and sends little holds nothing up.
-//! And since only one payload can wait in its middle, and that not for ever, two halves never wait for each other.
+//! Bytes that are announced and have not come take nobody's room, so a client that announces much and sends little
+//! delays nobody. Only one payload at a time can wait in its middle, and not for ever, so two half payloads never wait
+//! for each other.
 //!
-//! Those who wait stand in a line. When bytes are released, and once a second, they are let in from its front, as many as
-//! there is room for all of together; the others are not even looked at if there is too little room for any of them.
+//! Connections that wait for room form a queue. When memory is released, and once a second, as many as there is room
+//! for together are let in from its front. If there is too little room for any of them, none is looked at.
 
 use super::Front;
 use super::client::Client;
 use super::pace::Verdict;
-use crate::front::{Connection, Peer, Request, Room};
-use crate::hub::Hub;
-use crate::job::account_name;
-use offload_core::ledger::Holding;
+use crate::front::Request;
 use offload_protocol::limits::READ_CHUNK;
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often clients are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the hub was told.
+/// How a client stands with regard to room.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
-    /// On whose account it is, once that is known.
-    account: Option<Arc<str>>,
-    /// Of a payload that comes in.
-    arriving: u64,
-    /// Of what is to be written.
-    outgoing: u64,
     /// Which payload it is that comes in: a smaller number was let in earlier.
     payload: u64,
     /// In the middle of a payload nothing more is read, for want of room.
     pub(super) is_paused: bool,
     is_in_line: bool,
-}
-
-impl Holdings {
-    fn account_of(&mut self, connection: &Connection, peer: Peer) -> Option<Arc<str>> {
-        if self.account.is_none() && connection.is_greeted() {
-            self.account = Some(account_name(connection.client(), Some(peer)).into());
-        }
-        self.account.clone()
-    }
 }
 
 /// Clients that wait for room, who came first first.
@@ -65,7 +46,7 @@ pub(super) struct RoomLine {
     ids: VecDeque<u64>,
     /// None of them needs less.
     least: u64,
-    /// The hub will say when bytes are released.
+    /// The service will say when bytes are released.
     is_listening: bool,
 }
 
@@ -102,29 +83,19 @@ impl RoomLine {
     }
 }
 
-/// What is to be done with a payload that is announced by the client of this name and process.
-pub(super) fn find_room(hub: &Hub, (name, peer): (&str, Peer), length: usize, may_wait: bool) -> Room {
-    match hub.has_room(&account_name(name, Some(peer)), length as u64) {
-        true => Room::Take,
-        false if may_wait => Room::Wait,
-        false => Room::Refuse,
-    }
-}
-
 impl Front {
     /// Whether there is room for more of the payload that comes in, if one does. If not, nothing is read until there is.
     pub(super) fn may_go_on(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get_mut(&id) else { return false };
         client.holdings.is_paused = false;
         // Whoever has not taken its answers gets no more of them while there is no room for anything.
-        if client.connection.unsent() > 0 && self.hub.borrow().is_full() {
+        if client.connection.unsent() > 0 && self.service.is_full() {
             return self.pause(id);
         }
         let Some(left) = client.connection.coming().map(|length| length - client.connection.arrived()) else {
             return true;
         };
-        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return true };
-        if self.hub.borrow().has_room(&account, left.min(READ_CHUNK) as u64) {
+        if client.session.account().has_room(left.min(READ_CHUNK) as u64) {
             return true;
         }
         let mine = client.holdings.payload;
@@ -152,20 +123,17 @@ impl Front {
     /// Something was read from a client: what has come of a payload is counted.
     pub(super) fn note_what_came(&mut self, id: u64, is_complete: bool) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Client { connection, peer, pace, holdings, .. } = client;
+        client.introduce();
+        let Client { connection, session, pace, holdings, .. } = client;
         if is_complete {
             pace.delivered();
         }
-        if connection.coming().is_some() && (is_complete || holdings.arriving == 0) {
+        if connection.coming().is_some() && (is_complete || session.account().arriving() == 0) {
             self.last_payload += 1;
             holdings.payload = self.last_payload;
         }
-        let account = holdings.account_of(connection, *peer);
-        let before = std::mem::replace(&mut holdings.arriving, connection.arrived() as u64);
-        let (now, waits) = (holdings.arriving, client.waits_for_room());
-        if let Some(account) = account {
-            self.change(&account, Holding::Arriving, before, now);
-        }
+        session.account().set_arriving(connection.arrived() as u64);
+        let waits = client.waits_for_room();
         self.watch_pace(id);
         if waits {
             self.await_room(id);
@@ -175,33 +143,16 @@ impl Front {
     /// What is to be written to a client is counted.
     pub(super) fn count_outputs(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(account) = client.holdings.account_of(&client.connection, client.peer) else { return };
+        client.introduce();
         let now = client.connection.held() as u64;
-        let before = std::mem::replace(&mut client.holdings.outgoing, now);
+        client.session.account().set_outgoing(now);
         // It has taken its answers: that was what it had to wait for, unless it is in the middle of a payload.
         if now == 0 && client.holdings.is_paused && client.connection.coming().is_none() {
             client.holdings.is_paused = false;
             client.has_more = true;
             self.mark(id);
         }
-        self.change(&account, Holding::Outgoing, before, now);
         self.watch_pace(id);
-    }
-
-    /// A client is gone.
-    pub(super) fn release_all(&mut self, holdings: &Holdings) {
-        if let Some(account) = &holdings.account {
-            self.change(account, Holding::Arriving, holdings.arriving, 0);
-            self.change(account, Holding::Outgoing, holdings.outgoing, 0);
-        }
-    }
-
-    fn change(&mut self, account: &Arc<str>, what: Holding, before: u64, now: u64) {
-        let mut hub = self.hub.borrow_mut();
-        match now > before {
-            true => hub.hold(account, what, now - before),
-            false => hub.release(account, what, before - now),
-        }
     }
 
     /// Has the client stand in line, and looked after when there may be room.
@@ -219,31 +170,30 @@ impl Front {
     fn listen_for_room(&mut self) {
         if !self.room_line.ids.is_empty() && !std::mem::replace(&mut self.room_line.is_listening, true) {
             let me = self.me.clone();
-            self.hub.borrow_mut().when_room(Box::new(move |_| {
+            self.service.when_room(move |_| {
                 Front::with(&me, |front| {
                     front.room_line.is_listening = false;
                     front.look_for_room();
                 });
-            }));
+            });
         }
     }
 
     /// What a client needs that waits for room; nothing if it does not.
     fn need_of(&self, id: u64) -> Option<Need> {
         let client = self.clients.get(&id).filter(|client| client.waits_for_room())?;
-        let (connection, hub) = (&client.connection, self.hub.borrow());
+        let connection = &client.connection;
         let bytes = match (connection.announced(), connection.coming()) {
             (Some(length), _) => length,
             (None, Some(length)) => (length - connection.arrived()).min(READ_CHUNK),
             // Whoever has not taken its answers waits until there is any room at all.
-            (None, None) => return Some(Need { bytes: 0, has_room: !hub.is_full() }),
+            (None, None) => return Some(Need { bytes: 0, has_room: !self.service.is_full() }),
         };
-        let account = client.holdings.account.as_deref().unwrap_or_default();
-        Some(Need { bytes: bytes as u64, has_room: hub.has_room(account, bytes as u64) })
+        Some(Need { bytes: bytes as u64, has_room: client.session.account().has_room(bytes as u64) })
     }
 
     fn look_for_room(&mut self) {
-        let free = self.hub.borrow().free_bytes();
+        let free = self.service.free_bytes();
         let mut line = std::mem::take(&mut self.room_line);
         let let_in = line.let_in(free, |id| self.need_of(id));
         self.room_line = line;
@@ -263,23 +213,11 @@ impl Front {
         client.holdings.is_paused = false;
         client.sent_something();
         self.note_what_came(id, true);
-        self.hub.borrow_mut().refused();
-        self.refuse_input(id, ticket, length);
+        if let Some(client) = self.clients.get(&id) {
+            let reply = client.session.refuse_input(length);
+            self.reply(id, ticket, reply);
+        }
         self.mark(id);
-    }
-
-    pub(super) fn refuse_input(&mut self, id: u64, ticket: u64, length: usize) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
-        let why = self.hub.borrow().room_for(&account, length as u64).err();
-        let error = why.unwrap_or_else(|| ErrorDetail {
-            retry_after_ms: Some(100),
-            ..ErrorDetail::new(
-                OutcomeCode::Overloaded,
-                format!("there was no room in time for {length} bytes of input; try again in about 100 ms"),
-            )
-        });
-        self.refuse(id, ticket, &error);
     }
 
     /// Has this client looked at a second from now if it must be.
@@ -314,13 +252,14 @@ impl Front {
 
     fn cut_off(&mut self, id: u64, why: &str) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let account = client.holdings.account_of(&client.connection, client.peer).unwrap_or_default();
         client.pace.cut_off();
         client.output_at = Instant::now();
         client.cut_off(why);
         self.count_outputs(id);
-        let name = account.escape_debug();
-        self.hub.borrow().log().warn(format_args!("client {id} ({name}) is disconnected: {why}"));
+        if let Some(client) = self.clients.get(&id) {
+            let name = client.session.account().name().escape_debug();
+            self.service.log().warn(format_args!("client {id} ({name}) is disconnected: {why}"));
+        }
         self.mark(id);
     }
 

@@ -1,8 +1,6 @@
-//! Whether a client keeps up: how fast it takes what is written to it, and how fast what it announced comes in.
-//!
-//! Any progress is not enough, or a byte now and then would hold megabytes for ever. A client is looked at once a
-//! second, and what is counted is looks and not time, so one is never to blame for a while in which this process itself
-//! did not run.
+//! Whether a client reads and writes fast enough. A byte now and then is not enough, or a client could hold megabytes
+//! of memory for ever. Each client is checked once a second. Checks are counted instead of time, so no client is blamed
+//! for a while in which the supervisor itself did not run.
 //!
 //! ```text
 //!   outputs wait for it, over CONNECTION_BACKLOG_MAX ---- too few were taken in the last STALL_TIMEOUT -> cut off

@@ -1,4 +1,4 @@
-//! How long a client may be silent.
+//! Time limits for silent clients.
 //!
 //! ```text
 //!   it takes much too slowly, or sends much too slowly         see `pace.rs`
@@ -10,19 +10,21 @@
 //!                                                              is looked at now and then whether it is still there
 //! ```
 //!
-//! One timer serves all clients: it is set to the earliest of these times, and whoever makes progress meanwhile is only
-//! found to be early when it fires. Before a client is let go, what it sent is read; and each limit is looked at twice,
-//! the second time after [`LAST_CHANCE`]. If this process was late for a look, it did not run, and everybody gets
-//! another last chance: so no client pays for a gap of ours, however long. If it is late again for the look after that,
-//! only a gap of [`GAP_MIN`] gives one more, and [`EXCUSES_MAX`] in a row are all there are: who is over its limit is let
-//! go, however late this process always is.
+//! One timer serves all clients. It is set to the earliest limit; a client that has made progress by then is checked
+//! again later. Before a client is disconnected, what it sent is read, and each limit is checked twice, the second time
+//! after [`LAST_CHANCE`].
 //!
-//! Bytes that come in and bytes that go out have a clock each: who does not take its answers is not excused by asking for
-//! more.
+//! If a check is late, the supervisor did not run for a while, and every client gets another last chance. If the check
+//! after that is late as well, only a gap of [`GAP_MIN`] gives one more, and at most [`EXCUSES_MAX`] in a row do. So no
+//! client is disconnected because of a pause of the supervisor, and the limits still apply on a machine that is always
+//! late.
+//!
+//! Input and output have a clock each: a client that does not read its answers is not excused by sending more requests.
 
 use super::Front;
 use super::accept::Standing;
 use super::client::Client;
+use crate::end_of_turn::Writable;
 use crate::limits::{CONTROL_IDLE_TIMEOUT, GREETING_TIMEOUT, IDLE_TIMEOUT};
 use offload_core::limits::STALL_TIMEOUT;
 use offload_event_loop::TimerId;
@@ -174,7 +176,7 @@ impl Front {
         match limit {
             Limit::Idle => self.send_away(id, limit.why()),
             Limit::Greeting | Limit::Message | Limit::Presence => {
-                self.hub.borrow().log().warn(format_args!("client {id} is disconnected: {}", limit.why()));
+                self.service.log().warn(format_args!("client {id} is disconnected: {}", limit.why()));
                 self.drop_client(id);
             }
         }
@@ -182,12 +184,12 @@ impl Front {
 
     /// Lets a client go that has nothing to lose, and tells it why.
     pub(super) fn send_away(&mut self, id: u64, why: &str) {
-        self.hub.borrow().log().info(format_args!("client {id} is let go: {why}"));
+        self.service.log().info(format_args!("client {id} is let go: {why}"));
         if let Some(client) = self.clients.get_mut(&id) {
             if client.connection.is_greeted() {
                 client.connection.goodbye(why);
                 // It is told if that takes no waiting.
-                client.flush();
+                let _ = client.write_once();
             }
             self.drop_client(id);
         }

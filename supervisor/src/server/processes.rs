@@ -1,16 +1,16 @@
-//! What the connections of one process have together, and how many more it may have.
+//! Connections are counted by process, and shared out among processes when they become scarce.
 //!
 //! ```text
 //!   ordinary connections   |------------ free for everybody -----------|-- LAST_CONNECTIONS --|
 //!   beyond them                                                          |-- CONTROL_CONNECTIONS --|
 //! ```
 //!
-//! While there is room nobody is limited. The last ones are shared out like memory ([`core::ledger`]): a process gets
-//! one more only while it has fewer than are left. So one process with a thousand connections gets none of them, one that
-//! takes all it can get has half of them, and one that has nothing yet always finds some. Of those beyond the limit one
-//! process has at most [`CONTROL_CONNECTIONS_OF_ONE`].
+//! While there is enough room no process is limited. The last connections are shared out like memory
+//! ([`core::ledger`]): a process gets one more only while it has fewer than are left. A process with a thousand
+//! connections gets none of them, one that takes all it can get has half of them, and one that has none yet always gets
+//! some. Of the connections beyond the limit one process has at most [`CONTROL_CONNECTIONS_OF_ONE`].
 //!
-//! A process is what it is whatever its clients call themselves: names can be chosen.
+//! The process counts, and not the name of the client: a client can choose its name.
 //!
 //! [`core::ledger`]: offload_core::ledger
 

@@ -1,5 +1,5 @@
-//! Clients take turns in being heard and answered: process after process, and within a process connection after
-//! connection. So whoever has many connections, or asks much, waits longer himself and holds up nobody else.
+//! Clients are read and answered in turns: process after process, and within a process connection after connection. A
+//! client with many connections or many requests waits longer itself and delays nobody else.
 //!
 //! ```text
 //!               there is something to read of it,
@@ -10,20 +10,17 @@
 //!      '-- nothing more is there <------------------------'--> more is there: in line again, behind the others
 //! ```
 //!
-//! One turn of the loop has an allowance of requests and of time for all of them; whatever was asked and however it was
-//! answered counts. The others wait in line for the next turn of the loop, and cost nothing meanwhile.
+//! Each turn of the event loop has an allowance of requests and of time for all clients together. The others wait for
+//! the next turn of the loop, which costs nothing.
 //!
-//! A long answer is made only when its connection has taken most of what it was told before. A process for which
-//! [`PROCESS_ANSWERS_MAX`](crate::limits::PROCESS_ANSWERS_MAX) bytes of answers are held has no turn at all until it has
-//! taken some.
+//! A long answer is made only when the client has read most of the answers before. A process for which
+//! [`PROCESS_ANSWERS_MAX`](crate::limits::PROCESS_ANSWERS_MAX) bytes of answers are held is passed over until it has
+//! read some.
 
 use super::Front;
 use super::client::Client;
 use crate::front::{Peer, REQUESTS_PER_CALL_MAX};
-use crate::limits::{LATE_ANSWERS_MAX, REQUESTS_PER_TURN};
-use bytes::Bytes;
-use offload_protocol::messages::{ToClient, View};
-use offload_protocol::nouns::OutcomeCode;
+use crate::limits::REQUESTS_PER_TURN;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -135,7 +132,7 @@ impl Front {
     pub(super) fn line_up(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !std::mem::replace(&mut client.is_in_line, true) {
-            self.line.push(client.peer, id);
+            self.line.push(client.session.peer(), id);
         }
         self.end_turn_later();
     }
@@ -204,8 +201,8 @@ impl Front {
         let before = client.answers;
         // Which bytes were written is not known, but there are not more of them than all that is held.
         client.answers = (before + more).min(client.connection.held());
-        self.processes.change_answers(client.peer, before, client.answers);
-        let peer = client.peer;
+        self.processes.change_answers(client.session.peer(), before, client.answers);
+        let peer = client.session.peer();
         self.let_on(peer);
     }
 
@@ -218,7 +215,7 @@ impl Front {
 
     /// A client is gone.
     pub(super) fn forget_process_of(&mut self, id: u64, client: &Client) {
-        let peer = client.peer;
+        let peer = client.session.peer();
         if client.is_in_line {
             self.line.remove(peer, id);
         }
@@ -228,47 +225,6 @@ impl Front {
         self.processes.change_answers(peer, client.answers, 0);
         self.processes.remove(peer, client.standing);
         self.let_on(peer);
-    }
-
-    /// Some rows of a list.
-    pub(super) fn show_page(&mut self, id: u64, ticket: u64, view: View, after: &str, limit: u32) {
-        let most = usize::try_from(limit).unwrap_or(usize::MAX);
-        self.reply(id, ticket, self.service.page(view, after, most));
-    }
-
-    /// Sends a document that is JSON already.
-    pub(super) fn answer_json(&mut self, id: u64, ticket: u64, document: Vec<u8>) {
-        self.settle(id, ticket);
-        self.send(id, &ToClient::Answer { ticket }, &Bytes::from(document));
-    }
-
-    /// Takes note that the client waits for an answer that comes when something is over. False if it waits for too many
-    /// already, and was told so.
-    pub(super) fn owe(&mut self, id: u64, ticket: u64) -> bool {
-        let Some(client) = self.clients.get_mut(&id) else { return false };
-        if client.owed.len() >= LATE_ANSWERS_MAX {
-            let message = format!("this client waits for {LATE_ANSWERS_MAX} answers, which is the limit");
-            self.reject(id, ticket, OutcomeCode::Overloaded, &message);
-            return false;
-        }
-        client.owed.insert(ticket);
-        true
-    }
-
-    /// The same for an answer that is given when all is over.
-    pub(super) fn owe_farewell(&mut self, id: u64, ticket: u64) -> bool {
-        let is_owed = self.owe(id, ticket);
-        if is_owed {
-            self.farewells.insert((id, ticket));
-        }
-        is_owed
-    }
-
-    /// Takes note that this request is answered.
-    pub(super) fn settle(&mut self, id: u64, ticket: u64) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.owed.remove(&ticket);
-        }
     }
 }
 

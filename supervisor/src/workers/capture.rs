@@ -1,10 +1,11 @@
-//! What a worker prints, as lines for the log. A stray print cannot touch the protocol, which has a descriptor of
-//! its own, and a flood of prints can hold up nobody but the worker that prints.
+//! The standard output and standard error of a worker, as lines for the log. They are pipes apart from the protocol's
+//! socket, so a stray print cannot disturb the protocol, and a flood of output delays nobody but the worker that prints
+//! it.
 //!
-//! Three bounds: a line is cut to [`LINE_MAX`] bytes; of the lines of one second at most [`LINES_PER_SECOND`] are
-//! handed over and the others only counted; and after [`OUTPUT_BYTES_PER_SECOND`] bytes the caller is told until
-//! when to leave the pipe alone, so that it fills up and the worker has to wait. The last lines are kept in any case,
-//! also of those that were not handed over: they are what a worker said before it died.
+//! There are three limits. A line is cut to [`LINE_MAX`] bytes. Of the lines of one second at most [`LINES_PER_SECOND`]
+//! are returned, and the others are counted. After [`OUTPUT_BYTES_PER_SECOND`] bytes the pipe is left unread for a
+//! while, so that it fills up and the worker has to wait. The last lines are always kept: they tell what a worker said
+//! before it died.
 
 use super::escape::{LINE_MAX, escape_line};
 use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};

@@ -1,8 +1,9 @@
-//! How a process is confined, as the kernel tells it. Workers confine themselves (that is what lets programs of any
-//! language be confined without privilege), so their word for it is worth nothing: this looks.
+//! How a worker process is confined, read from the kernel. Workers confine themselves, which lets programs in any
+//! language be confined without privileges; so what they say about it proves nothing, and is checked here.
 //!
-//! Tier 0 is the lowest one. Of its steps these can be seen from outside and are musts: no new privileges, no core
-//! files, few open files. The signal at the parent's end cannot be seen; the rest is shown but not asked for.
+//! Tier 0 is the lowest level of confinement. Three of its steps can be seen from outside and are required: no new
+//! privileges, no core files, few open files. The parent-death signal cannot be seen; the other steps are shown and not
+//! required.
 
 use serde::Serialize;
 use std::fs;

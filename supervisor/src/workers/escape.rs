@@ -1,5 +1,5 @@
-//! What a worker prints is data from a stranger. Before it reaches a log or a terminal it becomes one line of
-//! harmless text: nothing in it can start a new record, move the cursor or turn the reading direction around.
+//! Makes worker output safe to show. It is data from a stranger: before it reaches a log or a terminal it becomes one
+//! line of harmless text, which cannot begin a new record, move the cursor, or change the direction of reading.
 
 /// Longest escaped line, in bytes.
 pub const LINE_MAX: usize = 1024;

@@ -1,8 +1,8 @@
-//! Why the kernel does not execute a file, in words that name what is missing. The kernel has one number for several
-//! causes: "no such file" is also what it says of a script that is there and whose interpreter is not.
+//! Explains why the kernel refuses to execute a file. The kernel has one error number for several causes: "no such
+//! file" also means that a script exists and its interpreter does not.
 //!
-//! Files are looked at only after the kernel has refused them: what it can execute (`binfmt_misc` adds to that) only it
-//! knows.
+//! Files are examined only after the kernel has refused them, because only the kernel knows what it can execute
+//! (`binfmt_misc` adds to that).
 
 use super::escape::escape_line;
 use rustix::io::Errno;

@@ -1,5 +1,5 @@
-//! Workers run as the same user as whoever supervises them, and to one user the kernel lets every process of his look
-//! into every other: its environment, its memory, its descriptors. Unless that hides.
+//! Hides this process from other processes of the same user. Workers run as the user of their supervisor, and by
+//! default the kernel lets each process of a user read the environment, the memory and the descriptors of every other.
 
 use nix::sys::prctl;
 use std::io;

@@ -1,4 +1,4 @@
-//! Worker processes: how one is started, spoken to, listened to, signalled and buried.
+//! Worker processes: how one is started, sent messages, read, signalled, killed and reaped.
 //!
 //! Nothing here knows of slots or jobs. A [`Process`] is an object over descriptors that do not block, and waits only
 //! when it is started, which the [`Launcher`] does on a thread of its own, and when it is dropped while it lives. The

@@ -1,10 +1,10 @@
-//! What a supervisor left behind that was killed. Its workers die with it, but their children need not: they have
-//! lost the parent-death signal at their fork, and there is no subreaper any more. The next supervisor finds them by
-//! the mark of the generation that every worker passes on without knowing it, or by the generation's name in the
-//! environment. `marks.rs` says who is not found.
+//! Orphans: processes that a killed supervisor has left behind. Its workers die with it, but their children need not:
+//! they lost the parent-death signal when they were forked, and no subreaper is left. The next supervisor finds them by
+//! the mark that every worker passes on to its children, or by the generation in their environment. `marks.rs` says
+//! which are not found.
 //!
-//! Whose user a process is does not matter: a worker that changes its user loses the parent-death signal by it, so it
-//! is the one that needs to be found most. Whoever may not be killed by us is refused to us by the kernel.
+//! It does not matter which user such a process belongs to: a worker that changes its user loses its parent-death
+//! signal, so it is the one that most needs to be found. The kernel refuses the signal where it is not allowed.
 
 use super::marks::{Mark, Marks};
 use super::wait::wait_for;

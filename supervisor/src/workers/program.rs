@@ -1,4 +1,4 @@
-//! What a slot runs: the words of a command, what is put in front of them, and the environment they see.
+//! A worker program: its command line, what is put in front of it, and its environment.
 
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::nouns::cut;

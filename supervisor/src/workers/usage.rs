@@ -1,4 +1,4 @@
-//! What a process has used, as the kernel counts it: facts, whatever the worker says of itself.
+//! The resources that a process has used, as the kernel counts them, whatever the worker says.
 
 use super::confinement::{stat_field, status_field};
 use crate::sys::CpuTime;

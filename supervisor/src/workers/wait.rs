@@ -1,4 +1,5 @@
-//! Waiting for one descriptor, always with a limit. The hub never does; burying a child does, and so do the tests.
+//! Waits for one descriptor, always with a time limit. The hub never waits like this; killing a child at the end does,
+//! and so do tests.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

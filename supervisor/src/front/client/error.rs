@@ -1,4 +1,4 @@
-//! Why a client gets nowhere.
+//! Errors of the client.
 
 use offload_protocol::codec::EncodeError;
 use std::fmt;

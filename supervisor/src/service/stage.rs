@@ -1,4 +1,4 @@
-//! How far the server is on the way to its end.
+//! How far the supervisor is on the way to its end.
 //!
 //! ```text
 //!             drain, or a signal                         jobs and workers are gone
@@ -10,24 +10,24 @@
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Jobs are taken.
+pub enum Stage {
+    /// Jobs are accepted.
     Serving,
-    /// The jobs that are there are finished.
+    /// The jobs that are there are finished, and no others are accepted.
     Draining {
-        /// A signal has asked for that: another one asks for more.
+        /// A signal has asked for that: the next one stops the supervisor.
         by_signal: bool,
     },
-    /// What is there is cancelled.
+    /// The jobs that are there are cancelled.
     Stopping,
-    /// Nothing is there any more.
+    /// Jobs and workers are gone; the last answers are written.
     Parting {
-        /// It was told to stop before.
+        /// The jobs were cancelled, not finished.
         was_stopped: bool,
     },
 }
 
-/// Who wants it to end.
+/// Who wants the supervisor to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wisher {
     Signal,
@@ -61,7 +61,7 @@ impl Stage {
         is_news
     }
 
-    /// Nothing is there any more. True if that was not known before.
+    /// Jobs and workers are gone. True if that was not known before.
     pub(super) fn part(&mut self) -> bool {
         let is_news = !self.is_parting();
         if is_news {

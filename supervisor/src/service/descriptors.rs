@@ -29,7 +29,7 @@ const PER_THREAD: usize = 2;
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Descriptors {
+pub(crate) struct Descriptors {
     limit: usize,
     open: usize,
     threads: usize,
@@ -37,7 +37,7 @@ pub(super) struct Descriptors {
 
 impl Descriptors {
     /// Raises the limit as far as this process may. Workers lower their own.
-    pub(super) fn raise(threads: usize) -> Descriptors {
+    pub(crate) fn raise(threads: usize) -> Descriptors {
         let before = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: before.maximum, maximum: before.maximum };
         // Where that is refused, the limit is what it was.
@@ -56,7 +56,7 @@ impl Descriptors {
     ///
     /// # Errors
     /// The limit that is needed, in a sentence.
-    pub(super) fn check(self, processes: usize) -> Result<(), String> {
+    pub(crate) fn check(self, processes: usize) -> Result<(), String> {
         if self.connections_beside(processes).are_enough() {
             return Ok(());
         }
@@ -78,13 +78,13 @@ impl Descriptors {
 /// One client, and one connection beyond it for control verbs.
 const CONNECTIONS_MIN: usize = 2;
 
-/// What descriptors are left for.
+/// How many connections there may be: as many as there are descriptors for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Connections {
-    /// Clients.
-    pub(super) clients: usize,
-    /// Connections beyond these that are kept for control verbs.
-    pub(super) control: usize,
+pub struct Connections {
+    /// Connections of clients.
+    pub clients: usize,
+    /// Connections beyond these, for requests that look after the supervisor, such as a drain.
+    pub control: usize,
 }
 
 impl Connections {

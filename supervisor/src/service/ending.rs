@@ -1,0 +1,221 @@
+//! The end of the supervisor: drain, stop, and the last answers. Which step comes next says [`Stage`].
+//!
+//! ```text
+//!   drain, stop, signal ---> hub ends jobs and workers ---> part: farewells are answered, fronts are told
+//!                                                              |
+//!              the loop stops <--- every front has written its last answers, or PARTING_MAX is over
+//! ```
+
+use super::reply::{Document, Reply};
+pub(super) use super::stage::Wisher;
+use super::{Inner, Service, Stage};
+use offload_core::outcome::human;
+use offload_event_loop::Hold;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+/// How long the last answers may take.
+const PARTING_MAX: Duration = Duration::from_secs(1);
+
+/// How a server ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerEnd {
+    /// All jobs were done.
+    Done,
+    /// It was told to end at once, and so many jobs were cancelled.
+    Stopped {
+        /// How many.
+        cancelled: u64,
+    },
+    /// It was to finish the jobs that were there, and the time for that was up.
+    CutShort {
+        /// How many were cancelled.
+        cancelled: u64,
+    },
+    /// Another supervisor owns the socket now.
+    Replaced {
+        /// For people.
+        reason: String,
+    },
+    /// The first worker of a program could not be started, and the server was told to end then.
+    Unavailable {
+        /// For people.
+        reason: String,
+    },
+}
+
+/// How far the end is, and who has to be told.
+pub(super) struct Ending {
+    stage: Stage,
+    /// Why it ends, where nobody asked for that.
+    because: Option<ServerEnd>,
+    fronts: Vec<Box<dyn FnOnce(LastAnswers)>>,
+    /// The loop runs until this is dropped.
+    hold: Option<Hold>,
+}
+
+/// A front that has last answers to write holds this until they are written. When no front holds one any more, or after a
+/// second, the event loop stops.
+#[must_use]
+pub struct LastAnswers(#[expect(dead_code, reason = "it is there to be dropped")] Rc<Finale>);
+
+struct Finale(Weak<Inner>);
+
+impl Drop for Finale {
+    fn drop(&mut self) {
+        Service::with(&self.0, Service::let_go);
+    }
+}
+
+impl Ending {
+    pub(super) fn new(hold: Hold) -> Ending {
+        Ending { stage: Stage::Serving, because: None, fronts: Vec::new(), hold: Some(hold) }
+    }
+}
+
+impl Service {
+    /// Calls `front` once when jobs and workers are gone: after the replies to those who asked for the end, and before the
+    /// loop stops. The front then accepts no more clients, writes what it has for those that it has, and drops what it got.
+    pub fn on_end(&self, front: impl FnOnce(LastAnswers) + 'static) {
+        self.0.ending.borrow_mut().fronts.push(Box::new(front));
+    }
+
+    /// How far the supervisor is on the way to its end.
+    pub fn stage(&self) -> Stage {
+        self.0.ending.borrow().stage
+    }
+
+    /// Takes no more jobs, finishes those that are there, then ends. What is not done after `limit` is cancelled. If this
+    /// is called several times, the earliest end counts.
+    pub fn drain(&self, limit: Option<Duration>) {
+        self.drain_for(limit, Wisher::Somebody);
+    }
+
+    /// Cancels the jobs that are there, then ends.
+    pub fn stop(&self) {
+        let is_news = self.0.ending.borrow_mut().stage.stop();
+        if is_news {
+            let me = self.weak();
+            let then = Box::new(move |_: &mut _| Service::with(&me, Service::part));
+            return self.hub().borrow_mut().stop(then);
+        }
+        self.part_from_the_late();
+    }
+
+    /// What a signal such as SIGTERM asks for: a drain within the configured time, and at the second one a stop.
+    pub fn on_ending_signal(&self) {
+        if self.stage().was_signalled() {
+            self.log().warn(format_args!("second signal: ending now"));
+            return self.stop();
+        }
+        let limit = self.drain_timeout();
+        let most = human(limit);
+        self.log().tell(format_args!("draining for at most {most}; another signal ends at once"));
+        self.drain_for(Some(limit), Wisher::Signal);
+    }
+
+    /// Drains within the configured time, for a reason that nobody asked for; [`Service::end`] returns it.
+    pub(crate) fn drain_because(&self, end: ServerEnd) {
+        self.0.ending.borrow_mut().because = Some(end);
+        self.drain(Some(self.drain_timeout()));
+    }
+
+    /// Ends if the first worker of a program cannot be started.
+    pub(crate) fn stop_if_no_worker_starts(&self) {
+        let me = self.weak();
+        self.hub().borrow_mut().when_no_worker_starts(Box::new(move |reason, _| {
+            Service::with(&me, |service| {
+                service.log().error(format_args!("{reason}; ending, because of --fail-fast"));
+                service.0.ending.borrow_mut().because = Some(ServerEnd::Unavailable { reason });
+                service.stop();
+            });
+        }));
+    }
+
+    /// How it ended, if it has.
+    pub fn end(&self) -> ServerEnd {
+        let cancelled = self.hub().borrow().cut_short();
+        let ending = self.0.ending.borrow();
+        match &ending.because {
+            Some(end) => end.clone(),
+            None if cancelled == 0 => ServerEnd::Done,
+            None if ending.stage.was_stopped() => ServerEnd::Stopped { cancelled },
+            None => ServerEnd::CutShort { cancelled },
+        }
+    }
+
+    pub(super) fn drain_for(&self, limit: Option<Duration>, wisher: Wisher) {
+        let is_news = self.0.ending.borrow_mut().stage.drain(wisher);
+        if is_news {
+            let me = self.weak();
+            let then = Box::new(move |_: &mut _| Service::with(&me, Service::part));
+            return self.hub().borrow_mut().drain(limit, then);
+        }
+        limit.into_iter().for_each(|limit| self.hub().borrow_mut().limit_drain(limit));
+        self.part_from_the_late();
+    }
+
+    fn drain_timeout(&self) -> Duration {
+        self.hub().borrow().config().drain_timeout
+    }
+
+    /// Whoever asks for the end when all is over is answered soon. Not from in here: a front may be in the middle of
+    /// something.
+    fn part_from_the_late(&self) {
+        if self.stage().is_parting() {
+            let me = self.weak();
+            self.0.handle.set_pending(move |_| Service::with(&me, Service::part));
+        }
+    }
+
+    /// Jobs and workers are gone. May be called more than once.
+    fn part(&self) {
+        self.answer_farewells();
+        let is_news = self.0.ending.borrow_mut().stage.part();
+        if !is_news {
+            return;
+        }
+        self.log_the_end();
+        let me = self.weak();
+        self.0.handle.set_timeout(PARTING_MAX, move |_| Service::with(&me, Service::let_go));
+        let finale = Rc::new(Finale(self.weak()));
+        let fronts = std::mem::take(&mut self.0.ending.borrow_mut().fronts);
+        fronts.into_iter().for_each(|front| front(LastAnswers(Rc::clone(&finale))));
+    }
+
+    fn answer_farewells(&self) {
+        let (cancelled, uncollected) = {
+            let hub = self.hub().borrow();
+            (hub.cut_short(), hub.uncollected())
+        };
+        for ticket in self.take_farewells() {
+            let ended = Document::Ended { state: "stopped", cancelled, uncollected };
+            self.answer_later(ticket, Reply::document(ended));
+        }
+    }
+
+    fn log_the_end(&self) {
+        let (hub, log) = (self.hub().borrow(), self.log());
+        match hub.uncollected() {
+            0 => {}
+            kept => log.warn(format_args!("kept results lost that nobody had collected: {kept}")),
+        }
+        match (self.stage().was_stopped(), hub.cut_short()) {
+            (_, 0) => log.info(format_args!("ended: no job was cancelled")),
+            (true, jobs) => {
+                log.warn(format_args!("ended: jobs cancelled because it was to end at once: {jobs}"));
+            }
+            (false, jobs) => {
+                let why = "jobs cancelled because they were not done in time";
+                log.error(format_args!("ended: {why}: {jobs}"));
+            }
+        }
+    }
+
+    fn let_go(&self) {
+        let hold = self.0.ending.borrow_mut().hold.take();
+        if hold.is_some() {
+            self.0.handle.stop();
+        }
+    }
+}

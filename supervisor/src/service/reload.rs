@@ -1,0 +1,242 @@
+//! The configuration is read again and applied, and the workers are replaced by new ones: at `offload reload` and at
+//! SIGHUP, which are the same.
+//!
+//! ```text
+//!   asked ---> reading, on a thread ---> limits and times apply ---> the workers are replaced, one by one ---> answered
+//!     |           ^                                                     ^
+//!     '- meanwhile: reads once more,                                    '- meanwhile: replaced once more, by what was
+//!        for all who asked                                                 read last, for all who asked
+//! ```
+//!
+//! So however often it is asked for, one reading and one replacing are under way, and at most one of each waits. Whoever
+//! asks is answered by a reading that began after they asked.
+
+use super::reply::{Document, Reply};
+use super::{Service, Ticket};
+use crate::pool::PoolConfig;
+use crate::workers::Program;
+use offload_core::config::CoreConfig;
+use offload_event_loop::Context;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Reads the configuration again, on a thread.
+pub type Reload = Arc<dyn Fn() -> Result<Configuration, String> + Send + Sync>;
+
+/// What a reload has read.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The workers and their limits.
+    pub pool: PoolConfig,
+    /// Settings that apply only from a start on, as [`ServiceConfig::fixed`](super::ServiceConfig::fixed).
+    pub fixed: Vec<FixedSetting>,
+    /// Settings that are written down, and that somebody with more say has decided otherwise.
+    pub overruled: Vec<Ignored>,
+}
+
+/// A setting that applies only from a start of the supervisor on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedSetting {
+    /// The key as in the configuration file, with its table.
+    pub key: &'static str,
+    /// The value, as it would be written.
+    pub value: String,
+}
+
+/// A setting that is written down and not in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ignored {
+    /// The key as in the configuration file, with its table.
+    pub setting: String,
+    /// The value in effect.
+    pub in_effect: String,
+    /// The value that was read.
+    pub configured: String,
+    /// Why it is not in effect.
+    pub why: String,
+}
+
+/// Who asked for a reload: a client that is answered, or nobody, at SIGHUP.
+type Asker = Option<Ticket>;
+
+/// What a reload changes, what is under way, and who waits for what comes after it.
+pub(super) struct Reloads {
+    read: Option<Reload>,
+    /// Settings that cannot be changed any more.
+    fixed: Vec<FixedSetting>,
+    /// What the workers run.
+    programs: Vec<Program>,
+    reading: Step<Vec<Asker>>,
+    replacing: Step<Option<Replacement>>,
+}
+
+/// One of the two steps of a reload.
+enum Step<Next> {
+    /// Nothing is under way.
+    Resting,
+    /// It is under way, and this comes after it.
+    UnderWay(Next),
+}
+
+/// What was read, for whom.
+struct Replacement {
+    programs: Vec<Program>,
+    ignored: Vec<Ignored>,
+    askers: Vec<Asker>,
+}
+
+impl Reloads {
+    pub(super) fn new(read: Option<Reload>, fixed: Vec<FixedSetting>, programs: Vec<Program>) -> Reloads {
+        Reloads { read, fixed, programs, reading: Step::Resting, replacing: Step::Resting }
+    }
+
+    fn needs_restart(&self, read: &[FixedSetting]) -> Vec<Ignored> {
+        let changed = |new: &FixedSetting| {
+            let old = self.fixed.iter().find(|old| old.key == new.key && old.value != new.value)?;
+            Some(Ignored {
+                setting: new.key.to_owned(),
+                in_effect: old.value.clone(),
+                configured: new.value.clone(),
+                why: "it needs a restart".to_owned(),
+            })
+        };
+        read.iter().filter_map(changed).collect()
+    }
+
+    /// The replacement, if it can begin now. Otherwise it waits, for all who asked for the one that waited before too.
+    fn begin_replacing(
+        &mut self,
+        wanted: Replacement,
+        is_there: impl Fn(Ticket) -> bool,
+    ) -> Option<Replacement> {
+        match &mut self.replacing {
+            Step::Resting => {
+                self.replacing = Step::UnderWay(None);
+                self.programs.clone_from(&wanted.programs);
+                Some(wanted)
+            }
+            Step::UnderWay(next) => {
+                let before = next.take().map_or_else(Vec::new, |waiting| waiting.askers);
+                let next = next.insert(wanted);
+                // Who is still there is answered; each client waits for a bounded number of answers.
+                next.askers.extend(before.into_iter().filter(|asker| asker.is_some_and(&is_there)));
+                None
+            }
+        }
+    }
+}
+
+impl Service {
+    /// Reads the configuration again and replaces the workers, for nobody who waits for that: as SIGHUP does.
+    pub fn reload(&self) {
+        self.reload_for(None);
+    }
+
+    pub(super) fn reload_for(&self, asker: Asker) {
+        if let Step::UnderWay(next) = &mut self.0.reloads.borrow_mut().reading {
+            if asker.is_some() || !next.contains(&asker) {
+                next.push(asker);
+            }
+            return;
+        }
+        self.read_configuration(vec![asker]);
+    }
+
+    fn read_configuration(&self, askers: Vec<Asker>) {
+        let Some(read) = self.0.reloads.borrow().read.clone() else {
+            let programs = self.0.reloads.borrow().programs.clone();
+            return self.replace_workers(Replacement { programs, ignored: Vec::new(), askers });
+        };
+        self.0.reloads.borrow_mut().reading = Step::UnderWay(Vec::new());
+        let me = self.weak();
+        self.0.io_pool.submit(
+            move || read(),
+            move |_, read| {
+                let read = read.map_err(|error| error.to_string()).and_then(|read| read);
+                Service::with(&me, |service| service.on_configuration(read, askers));
+            },
+        );
+    }
+
+    fn on_configuration(&self, read: Result<Configuration, String>, askers: Vec<Asker>) {
+        let reading = std::mem::replace(&mut self.0.reloads.borrow_mut().reading, Step::Resting);
+        match read.and_then(|read| self.apply(read)) {
+            Ok((programs, ignored)) => {
+                self.replace_workers(Replacement { programs, ignored, askers });
+            }
+            Err(why) => self.answer_reload(&askers, &[], Some(&why)),
+        }
+        if let Step::UnderWay(next) = reading
+            && !next.is_empty()
+        {
+            self.read_configuration(next);
+        }
+    }
+
+    /// Limits and times apply from now on.
+    fn apply(&self, read: Configuration) -> Result<(Vec<Program>, Vec<Ignored>), String> {
+        let Configuration { pool, fixed, overruled } = read;
+        let core = self.check(&pool)?;
+        self.hub().borrow_mut().configure(core);
+        let ignored = self.0.reloads.borrow().needs_restart(&fixed).into_iter().chain(overruled).collect();
+        Ok((pool.programs, ignored))
+    }
+
+    fn check(&self, config: &PoolConfig) -> Result<CoreConfig, String> {
+        let core = config.core();
+        core.validate()?;
+        self.0.descriptors.check(core.processes_max())?;
+        let (is, was) = (config.programs.len(), self.0.reloads.borrow().programs.len());
+        if is != was {
+            return Err(format!("there were {was} worker programs and would be {is}: that needs a restart"));
+        }
+        Ok(core)
+    }
+
+    fn replace_workers(&self, wanted: Replacement) {
+        let is_there = |ticket: Ticket| self.has_session(ticket.session);
+        let begun = self.0.reloads.borrow_mut().begin_replacing(wanted, is_there);
+        let Some(Replacement { programs, ignored, askers }) = begun else { return };
+        let me = self.weak();
+        let told = move |taken_back: Option<String>, _: &mut Context| {
+            Service::with(&me, |service| service.on_replaced(&askers, &ignored, taken_back.as_deref()));
+        };
+        self.hub().borrow_mut().reload(programs, Box::new(told));
+    }
+
+    fn on_replaced(&self, askers: &[Asker], ignored: &[Ignored], taken_back: Option<&str>) {
+        let replacing = std::mem::replace(&mut self.0.reloads.borrow_mut().replacing, Step::Resting);
+        self.answer_reload(askers, ignored, taken_back);
+        if let Step::UnderWay(Some(wanted)) = replacing {
+            self.replace_workers(wanted);
+        }
+    }
+
+    fn answer_reload(&self, askers: &[Asker], ignored: &[Ignored], failure: Option<&str>) {
+        self.log_reload(ignored, failure);
+        for &ticket in askers.iter().flatten() {
+            let reply = match failure {
+                None => Reply::document(Document::Reloaded { reloaded: true, ignored: ignored.to_vec() }),
+                Some(why) => {
+                    let message = format!("the old workers stay: {why}");
+                    Reply::Refusal(ErrorDetail::new(OutcomeCode::Unavailable, message))
+                }
+            };
+            self.answer_later(ticket, reply);
+        }
+    }
+
+    fn log_reload(&self, ignored: &[Ignored], failure: Option<&str>) {
+        let log = self.log();
+        if let Some(why) = failure {
+            return log.error(format_args!("reload: the old configuration stays: {why}"));
+        }
+        log.tell(format_args!("reloaded: the configuration was read again, the workers are replaced"));
+        for Ignored { setting, in_effect, configured, why } in ignored {
+            log.warn(format_args!(
+                "reload: {setting} = {configured} is ignored, {in_effect} stays in effect: {why}"
+            ));
+        }
+    }
+}

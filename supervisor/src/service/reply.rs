@@ -1,0 +1,168 @@
+//! The answers that a front gets. A reply is a value with a type; the front turns it into bytes of its own.
+
+use super::Service;
+use super::reload::Ignored;
+use crate::hub::Undelivered;
+use crate::job::Finished;
+use crate::views::{DeadView, ExplanationView, Status, TaskView};
+use offload_core::ids::JobId;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use serde::Serialize;
+use std::fmt;
+
+pub use crate::hub::Page;
+
+/// One answer to one request.
+#[derive(Debug)]
+pub enum Reply {
+    /// The job is accepted. Unless it was submitted as detached, a [`Reply::Report`] follows when it ends.
+    Accepted {
+        /// The job's public id.
+        job: String,
+    },
+    /// How a job ended, and its output.
+    Report(Box<Report>),
+    /// Some rows of a list.
+    Page(Page),
+    /// Any other answer, ready to be written as JSON.
+    Document(Box<Document>),
+    /// The request is refused, or it failed; the error has a code, a sentence, and perhaps when to try again.
+    Refusal(ErrorDetail),
+}
+
+/// How a job ended. Until this is dropped, the memory of its output is charged to the client that submitted the job: a
+/// front that keeps the output takes it onto the session's own [`Account`](super::Account) first.
+#[derive(Debug)]
+pub struct Report {
+    /// The outcome and the output.
+    pub finished: Finished,
+    /// To be [completed](Collection::complete) when the client has received the last byte of the output. Absent if the
+    /// result is not kept for anybody.
+    pub collection: Option<Collection>,
+    pub(super) _held: Undelivered,
+}
+
+/// A kept result that is on its way to a client. Dropped without [`Collection::complete`], because the client went away,
+/// it changes nothing: the result is kept for the next one who asks.
+#[derive(Clone)]
+pub struct Collection {
+    service: Service,
+    job: JobId,
+}
+
+/// An answer that is written as one JSON document: the fields of the variant, without its name.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Document {
+    /// The state of the supervisor.
+    Status(Status),
+    /// The tasks that workers offer.
+    Tasks(Vec<TaskView>),
+    /// The state of a job and the reasons for it.
+    Explanation(ExplanationView),
+    /// A dead letter.
+    Letter(DeadView),
+    /// A dead letter was deleted.
+    Dropped {
+        /// The job that died.
+        job: String,
+        /// Always true.
+        dropped: bool,
+    },
+    /// The job of a dead letter was submitted again.
+    Retried {
+        /// The job that died.
+        dead: String,
+        /// The public id of the new job.
+        job: String,
+    },
+    /// The answer to a request to cancel a job.
+    Cancelled {
+        /// The job's public id.
+        job: String,
+        /// Whether the job had not ended when it was cancelled.
+        cancelled: bool,
+        /// The job's outcome, if it has ended by now.
+        state: Option<&'static str>,
+    },
+    /// The supervisor has drained or was stopped: the last answer, to those who asked for that.
+    Ended {
+        /// Always `stopped`.
+        state: &'static str,
+        /// Jobs that were cancelled because they had not ended in time.
+        cancelled: u64,
+        /// Kept results that nobody had collected, and that are lost now.
+        uncollected: usize,
+    },
+    /// The configuration was reloaded and the workers were replaced.
+    Reloaded {
+        /// Always true.
+        reloaded: bool,
+        /// Settings that were read and are not in effect.
+        ignored: Vec<Ignored>,
+    },
+}
+
+impl Collection {
+    pub(super) fn new(service: Service, job: JobId) -> Collection {
+        Collection { service, job }
+    }
+
+    /// The client has received the whole output: the result need not be kept for it any more.
+    pub fn complete(self) {
+        self.service.hub().borrow_mut().collected(self.job);
+    }
+}
+
+impl fmt::Debug for Collection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Collection").field(&self.job).finish()
+    }
+}
+
+impl Reply {
+    /// A report of an output that is charged to nobody.
+    pub(super) fn report(finished: Finished, collection: Option<Collection>) -> Reply {
+        Reply::held_report(finished, collection, Undelivered::nothing())
+    }
+
+    pub(super) fn held_report(
+        finished: Finished,
+        collection: Option<Collection>,
+        held: Undelivered,
+    ) -> Reply {
+        Reply::Report(Box::new(Report { finished, collection, _held: held }))
+    }
+
+    pub(super) fn document(document: Document) -> Reply {
+        Reply::Document(Box::new(document))
+    }
+
+    pub(super) fn refusal(code: OutcomeCode, message: String) -> Reply {
+        Reply::Refusal(ErrorDetail::new(code, message))
+    }
+}
+
+impl Document {
+    /// The document as JSON.
+    ///
+    /// # Panics
+    /// Never: views have string keys and no numbers out of range.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("views have string keys and no numbers out of range")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_written_without_its_name_and_in_the_order_of_its_fields() {
+        let cancelled = Document::Cancelled { job: "01".to_owned(), cancelled: true, state: Some("ok") };
+        assert_eq!(cancelled.to_json(), br#"{"job":"01","cancelled":true,"state":"ok"}"#);
+        let unknown = Document::Cancelled { job: "01".to_owned(), cancelled: false, state: None };
+        assert_eq!(unknown.to_json(), br#"{"job":"01","cancelled":false,"state":null}"#);
+        assert_eq!(Document::Tasks(Vec::new()).to_json(), b"[]");
+    }
+}

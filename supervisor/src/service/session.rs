@@ -1,0 +1,280 @@
+//! A session: one client of one front, with everything that is held for it. Dropping it gives all of that up.
+//!
+//! ```text
+//!   open ---> introduced: it has a name, and an account ---> requests ---> dropped
+//!                                                                            |-- it waits for no job any more
+//!                                                                            |-- it is owed no answer any more
+//!                                                                            '-- its bytes are released
+//! ```
+
+use super::ending::Wisher;
+use super::reply::{Document, Reply};
+use super::waits::{AllWaits, Waits};
+use super::{Account, Service};
+use crate::front::{Peer, is_client_name};
+use crate::job::Job;
+use crate::limits::LATE_ANSWERS_MAX;
+use offload_protocol::messages::DeadDeed;
+use offload_protocol::nouns::OutcomeCode;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+/// Gets the answers that come later. It is called on the loop, and never from inside a method of the service.
+pub type OnReply = Rc<dyn Fn(Ticket, Reply)>;
+
+/// One request: whose it is, and the number that the front gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// [`Session::id`].
+    pub session: u64,
+    /// As the front chose it.
+    pub number: u64,
+}
+
+/// A job as a client submits it.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// What is to be run. The client's name is filled in.
+    pub job: Job,
+    /// The client does not wait for the end: the output is kept for whoever asks for it, and no report is sent.
+    pub detach: bool,
+    /// There was room for the input when it was announced, and it was counted as it came: it is not refused for want of
+    /// room any more.
+    pub is_let_in: bool,
+}
+
+/// See the module's documentation.
+pub struct Session {
+    open: Rc<Open>,
+}
+
+/// What the service knows of an open session.
+pub(super) struct Open {
+    pub(super) service: Service,
+    pub(super) id: u64,
+    peer: Peer,
+    name: OnceCell<String>,
+    account: Account,
+    on_reply: OnReply,
+    pub(super) waits: RefCell<Waits>,
+    owed: RefCell<Owed>,
+}
+
+/// Requests that are answered when something is over.
+#[derive(Default)]
+struct Owed {
+    all: BTreeSet<u64>,
+    /// Those of them that are answered when everything is over.
+    farewells: BTreeSet<u64>,
+}
+
+/// All that are open.
+#[derive(Default)]
+pub(super) struct Sessions {
+    last: u64,
+    open: BTreeMap<u64, Weak<Open>>,
+    pub(super) waits: AllWaits,
+}
+
+impl Service {
+    /// Opens a session for a client that has connected. `process` is the process at the other end, if the kernel can tell:
+    /// clients without a name share the limits of their process. Answers that come later go to `on_reply`.
+    pub fn open(&self, process: Option<u32>, on_reply: OnReply) -> Session {
+        let mut sessions = self.0.sessions.borrow_mut();
+        sessions.last += 1;
+        let id = sessions.last;
+        let open = Rc::new(Open {
+            service: self.clone(),
+            id,
+            peer: process.map_or(Peer::Connection(id), Peer::Process),
+            name: OnceCell::new(),
+            account: Account::new(self.hub().clone()),
+            on_reply,
+            waits: RefCell::default(),
+            owed: RefCell::default(),
+        });
+        sessions.open.insert(id, Rc::downgrade(&open));
+        Session { open }
+    }
+
+    /// Whether this session is open.
+    pub(super) fn has_session(&self, id: u64) -> bool {
+        self.0.sessions.borrow().open.contains_key(&id)
+    }
+
+    /// Gives an answer that is owed, if the session is still open.
+    pub(super) fn answer_later(&self, ticket: Ticket, reply: Reply) {
+        let open = self.0.sessions.borrow().open.get(&ticket.session).and_then(Weak::upgrade);
+        if let Some(open) = open {
+            open.owed.borrow_mut().all.remove(&ticket.number);
+            open.reply(ticket.number, reply);
+        }
+    }
+
+    /// Everybody who asked for the end, in the order of sessions and tickets.
+    pub(super) fn take_farewells(&self) -> Vec<Ticket> {
+        let open: Vec<_> = self.0.sessions.borrow().open.values().filter_map(Weak::upgrade).collect();
+        let of_one = |open: Rc<Open>| {
+            let farewells = std::mem::take(&mut open.owed.borrow_mut().farewells);
+            farewells.into_iter().map(move |number| Ticket { session: open.id, number })
+        };
+        open.into_iter().flat_map(of_one).collect()
+    }
+}
+
+impl Open {
+    pub(super) fn reply(&self, number: u64, reply: Reply) {
+        (self.on_reply)(Ticket { session: self.id, number }, reply);
+    }
+}
+
+impl Session {
+    /// The number of this session. Each has another, whatever its front.
+    pub fn id(&self) -> u64 {
+        self.open.id
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        self.open.peer
+    }
+
+    /// The client has said its name, which may be empty: it is charged by that name, or else by its process. Only the first
+    /// call counts. A name that [`is_client_name`] does not accept counts as none.
+    pub fn introduce(&self, name: &str) {
+        let is_usable = is_client_name(name) && !Peer::may_be_called(name);
+        let name = self.open.name.get_or_init(|| if is_usable { name.to_owned() } else { String::new() });
+        self.open.account.open(name, self.open.peer);
+    }
+
+    /// The memory that is held for this client.
+    pub fn account(&self) -> &Account {
+        &self.open.account
+    }
+
+    /// Submits a job: it is accepted or refused at once. If it is not detached, its report comes later, under this ticket.
+    pub fn submit(&self, ticket: u64, submission: Submission) -> Reply {
+        let Submission { job, detach, is_let_in } = submission;
+        let job = Job { peer: Some(self.open.peer), has_room: is_let_in, ..job.client(self.name()) };
+        match self.open.submit(ticket, job, detach) {
+            Ok(job) => Reply::Accepted { job: self.open.service.hub().borrow().name(job) },
+            Err(error) => Reply::Refusal(error),
+        }
+    }
+
+    /// Waits for the end of a job: the report comes later, or at once if the job has ended.
+    pub fn wait(&self, ticket: u64, name: &str) -> Option<Reply> {
+        self.open.wait(ticket, name)
+    }
+
+    /// Shows, deletes or retries a dead letter: a job that was given up because it killed its workers. The retry is a new
+    /// job of this client.
+    pub fn dead_letter(&self, deed: DeadDeed, name: &str) -> Reply {
+        let hub = self.open.service.hub();
+        let letter = {
+            let hub = hub.borrow();
+            hub.find(name).and_then(|job| Some((job, hub.dead_letter(job)?)))
+        };
+        let Some((job, letter)) = letter else {
+            let message =
+                "there is no dead letter of this job; `offload dead list` shows those that there are";
+            return Reply::refusal(OutcomeCode::NoSuchJob, message.to_owned());
+        };
+        match deed {
+            DeadDeed::Show => Reply::document(Document::Letter(letter)),
+            DeadDeed::Drop => {
+                hub.borrow_mut().drop_dead_letter(job);
+                Reply::document(Document::Dropped { job: name.to_owned(), dropped: true })
+            }
+            DeadDeed::Retry => {
+                let retried = hub.borrow_mut().retry_dead_letter(job, (self.name(), self.open.peer));
+                match retried {
+                    Some(Ok(accepted)) => {
+                        let job = hub.borrow().name(accepted.job);
+                        Reply::document(Document::Retried { dead: name.to_owned(), job })
+                    }
+                    Some(Err(refused)) => Reply::Refusal(refused.error),
+                    None => Reply::refusal(OutcomeCode::NoSuchJob, hub.borrow().why_unknown(name)),
+                }
+            }
+        }
+    }
+
+    /// Takes no more jobs, finishes those that are there, and ends the supervisor; what is not done after `limit` is
+    /// cancelled. The answer, [`Document::Ended`], comes when all is over.
+    pub fn drain(&self, ticket: u64, limit: Option<Duration>) -> Option<Reply> {
+        let refused = self.owe_farewell(ticket);
+        if refused.is_none() {
+            self.open.service.drain_for(limit, Wisher::Somebody);
+        }
+        refused
+    }
+
+    /// Cancels all jobs and ends the supervisor. The answer comes when all is over.
+    pub fn stop(&self, ticket: u64) -> Option<Reply> {
+        let refused = self.owe_farewell(ticket);
+        if refused.is_none() {
+            self.open.service.stop();
+        }
+        refused
+    }
+
+    /// Reads the configuration again and replaces the workers. The answer, [`Document::Reloaded`] or a refusal, comes when
+    /// that is done.
+    pub fn reload(&self, ticket: u64) -> Option<Reply> {
+        let refused = self.owe(ticket);
+        if refused.is_none() {
+            self.open.service.reload_for(Some(Ticket { session: self.id(), number: ticket }));
+        }
+        refused
+    }
+
+    /// Counts a job as refused because there is no room for its body of so many bytes, and makes the answer.
+    pub fn refuse_input(&self, length: usize) -> Reply {
+        self.open.service.count_refused();
+        Reply::Refusal(self.open.account.why_no_room(length as u64))
+    }
+
+    /// Whether an answer will come later: the end of a job, or of a drain, a stop or a reload.
+    pub fn is_waiting(&self) -> bool {
+        !self.open.waits.borrow().is_empty() || self.is_looking_after()
+    }
+
+    /// Whether the answer to a drain, a stop or a reload will come.
+    pub fn is_looking_after(&self) -> bool {
+        !self.open.owed.borrow().all.is_empty()
+    }
+
+    fn name(&self) -> &str {
+        self.open.name.get().map_or("", |name| name)
+    }
+
+    /// Takes note that this request is answered when something is over. A refusal if too many are already.
+    fn owe(&self, ticket: u64) -> Option<Reply> {
+        let mut owed = self.open.owed.borrow_mut();
+        if owed.all.len() >= LATE_ANSWERS_MAX {
+            let message = format!("this client waits for {LATE_ANSWERS_MAX} answers, which is the limit");
+            return Some(Reply::refusal(OutcomeCode::Overloaded, message));
+        }
+        owed.all.insert(ticket);
+        None
+    }
+
+    fn owe_farewell(&self, ticket: u64) -> Option<Reply> {
+        let refused = self.owe(ticket);
+        if refused.is_none() {
+            self.open.owed.borrow_mut().farewells.insert(ticket);
+        }
+        refused
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let service = &self.open.service;
+        service.0.sessions.borrow_mut().open.remove(&self.open.id);
+        service.leave_all(self.open.id, self.open.waits.take());
+    }
+}

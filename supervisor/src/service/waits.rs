@@ -1,0 +1,220 @@
+//! Who waits for which jobs. A session is one listener of a job, however often it has asked for its end: each time is a
+//! ticket, which is kept here, and the report goes to all of them.
+//!
+//! ```text
+//!   submit, not detached ---.
+//!   wait -------------------+--> a ticket, and the session listens ---- the job ends ----> a report for each ticket
+//!                                               |
+//!                                               '---- the session is dropped: it leaves all its jobs, some a turn
+//! ```
+//!
+//! A client that is gone waits for nothing. So its waits count against nobody, and a job for which nobody waits any more
+//! is known for that.
+
+use super::reply::{Collection, Reply};
+use super::session::Open;
+use super::{Found, Service};
+use crate::hub::{Listener, Undelivered};
+use crate::job::{Finished, Job};
+use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS, LISTENERS_MAX};
+use crate::limits::{REPEATED_WAITS_MAX, WAITS_IN_ANY_CASE, WAITS_MAX};
+use offload_core::ids::JobId;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use std::collections::btree_map::IntoKeys;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// Jobs that dropped sessions leave in one turn of the loop: each may have to be cancelled.
+const LEAVES_A_TURN: usize = 64;
+
+const _: () = assert!(LISTENERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS, "each may wait for any job");
+
+/// What one session waits for.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    tickets: BTreeMap<JobId, Vec<Wait>>,
+    /// How many of them count.
+    counted: usize,
+}
+
+/// One time that a session asked for the end of a job.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    ticket: u64,
+    /// Whether it counts against the limits. The wait of the client that submitted the job does not: the job counts.
+    counts: bool,
+}
+
+impl Waits {
+    pub(super) fn is_empty(&self) -> bool {
+        self.tickets.is_empty()
+    }
+
+    fn of(&self, job: JobId) -> usize {
+        self.tickets.get(&job).map_or(0, Vec::len)
+    }
+
+    fn add(&mut self, job: JobId, wait: Wait) {
+        self.tickets.entry(job).or_default().push(wait);
+        self.counted += usize::from(wait.counts);
+    }
+
+    fn take(&mut self, job: JobId) -> Vec<Wait> {
+        let tickets = self.tickets.remove(&job).unwrap_or_default();
+        self.counted -= tickets.iter().filter(|wait| wait.counts).count();
+        tickets
+    }
+}
+
+/// The waits of all sessions together.
+#[derive(Default)]
+pub(super) struct AllWaits {
+    counted: usize,
+    /// Dropped sessions that have jobs to leave.
+    leaving: VecDeque<Leaving>,
+    /// Some of them will leave theirs at the end of this turn.
+    will_leave: bool,
+}
+
+struct Leaving {
+    session: u64,
+    jobs: IntoKeys<JobId, Vec<Wait>>,
+    counted: usize,
+}
+
+impl Open {
+    /// Submits a job of this session, and waits for it unless it is detached.
+    pub(super) fn submit(self: &Rc<Open>, ticket: u64, job: Job, detach: bool) -> Result<JobId, ErrorDetail> {
+        let listener = (!detach).then(|| self.listener());
+        let submitted = self.service.hub().borrow_mut().submit(job, detach, listener);
+        let accepted = submitted.map_err(|refused| refused.error)?;
+        if !detach {
+            self.await_submitted(ticket, accepted.job, accepted.is_known)?;
+        }
+        Ok(accepted.job)
+    }
+
+    pub(super) fn wait(self: &Rc<Open>, ticket: u64, name: &str) -> Option<Reply> {
+        let job = match self.service.find(name) {
+            Ok(Found::Live(job)) => job,
+            Ok(Found::Ended(_)) => return Some(self.service.result(name)),
+            Err(error) => return Some(Reply::Refusal(error)),
+        };
+        match self.may_wait(job).and_then(|()| self.listen(job)) {
+            Ok(()) => {
+                self.add(job, Wait { ticket, counts: true });
+                None
+            }
+            Err(error) => Some(Reply::Refusal(error)),
+        }
+    }
+
+    /// Tells this session how a job ended.
+    fn listener(self: &Rc<Open>) -> Listener {
+        let me = Rc::downgrade(self);
+        Listener::of_connection(self.id, move |finished, held, _cx| {
+            if let Some(open) = me.upgrade() {
+                open.report(&finished, &held);
+            }
+        })
+    }
+
+    fn listen(self: &Rc<Open>, job: JobId) -> Result<(), ErrorDetail> {
+        let listens = self.service.hub().borrow_mut().listen(job, self.listener());
+        listens.map_err(|_| ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for this job"))
+    }
+
+    fn report(&self, finished: &Finished, held: &Undelivered) {
+        let Some(job) = self.service.hub().borrow().find(&finished.report.job) else { return };
+        let waits = self.waits.borrow_mut().take(job);
+        let counted = waits.iter().filter(|wait| wait.counts).count();
+        self.service.0.sessions.borrow_mut().waits.counted -= counted;
+        let is_kept = self.service.hub().borrow().keeps_result_of(job);
+        for Wait { ticket, .. } in waits {
+            let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
+            self.reply(ticket, Reply::held_report(finished.clone(), collection, held.clone()));
+        }
+    }
+
+    /// A job that this session submitted is accepted, under a key that was known or not, and the session listens. If it
+    /// waits for too much, it does not listen any more.
+    fn await_submitted(&self, ticket: u64, job: JobId, is_known: bool) -> Result<(), ErrorDetail> {
+        if is_known && let Err(error) = self.may_wait(job) {
+            if self.waits.borrow().of(job) == 0 {
+                self.service.hub().borrow_mut().leave(job, self.id);
+            }
+            return Err(error);
+        }
+        self.add(job, Wait { ticket, counts: is_known });
+        Ok(())
+    }
+
+    fn add(&self, job: JobId, wait: Wait) {
+        self.waits.borrow_mut().add(job, wait);
+        self.service.0.sessions.borrow_mut().waits.counted += usize::from(wait.counts);
+    }
+
+    /// Whether the session may wait once more, for this job.
+    fn may_wait(&self, job: JobId) -> Result<(), ErrorDetail> {
+        let waits = self.waits.borrow();
+        let overloaded = |message: &str| Err(ErrorDetail::new(OutcomeCode::Overloaded, message));
+        if waits.of(job) >= REPEATED_WAITS_MAX {
+            return overloaded(&format!("this client waits for this job {REPEATED_WAITS_MAX} times already"));
+        }
+        let own = waits.counted;
+        let free = WAITS_MAX.saturating_sub(self.service.0.sessions.borrow().waits.counted);
+        if own >= WAITS_IN_ANY_CASE.max(free) {
+            return overloaded(&format!(
+                "this client waits for {own} jobs, and {WAITS_MAX} is the limit for all together: one may have as \
+                 many as are left free"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Service {
+    /// A session is dropped: it waits for nothing any more.
+    pub(super) fn leave_all(&self, session: u64, waits: Waits) {
+        if waits.is_empty() {
+            return;
+        }
+        let (jobs, counted) = (waits.tickets.into_keys(), waits.counted);
+        self.0.sessions.borrow_mut().waits.leaving.push_back(Leaving { session, jobs, counted });
+        self.leave_at_the_end_of_the_turn();
+    }
+
+    fn leave_at_the_end_of_the_turn(&self) {
+        let mut sessions = self.0.sessions.borrow_mut();
+        if !sessions.waits.leaving.is_empty() && !std::mem::replace(&mut sessions.waits.will_leave, true) {
+            let me = self.weak();
+            self.0.handle.set_immediate(move |_| Service::with(&me, Service::let_them_leave));
+        }
+    }
+
+    /// Takes some of those that are dropped out of the jobs that they waited for.
+    fn let_them_leave(&self) {
+        self.0.sessions.borrow_mut().waits.will_leave = false;
+        for _ in 0..LEAVES_A_TURN {
+            let Some(next) = self.0.sessions.borrow_mut().waits.next_to_leave() else { return };
+            if let Some((job, session)) = next {
+                self.hub().borrow_mut().leave(job, session);
+            }
+        }
+        self.leave_at_the_end_of_the_turn();
+    }
+}
+
+impl AllWaits {
+    /// The next job to be left, and by whom. Nothing inside if a session has left its last one, and nothing at all if all
+    /// have.
+    fn next_to_leave(&mut self) -> Option<Option<(JobId, u64)>> {
+        let leaving = self.leaving.front_mut()?;
+        let next = leaving.jobs.next().map(|job| (job, leaving.session));
+        if next.is_none() {
+            self.counted -= leaving.counted;
+            self.leaving.pop_front();
+        }
+        Some(next)
+    }
+}
