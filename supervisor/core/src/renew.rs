@@ -11,10 +11,11 @@
 //!                   '--- it does not start, ends, or fails all of its first jobs ---> taken back: the old version stays
 //! ```
 
-use super::action::{Action, Actions, Kill, Notice};
+use super::action::{Action, Kill, Notice};
 use super::config::CoreConfig;
 use super::ids::{Mono, ProgramIndex, SlotIndex, Version};
 use super::slots::{Cause, Retire, Role, Slot, SlotState, Worker};
+use super::turn::Turn;
 use super::{Core, Phase};
 
 /// Which versions there are, and what becomes of the newest.
@@ -62,15 +63,15 @@ impl Renewal {
 
 /// Reloads.
 impl Core {
-    pub(super) fn on_reload(&mut self, version: Version, actions: &mut Actions) {
+    pub(super) fn on_reload(&mut self, turn: &mut Turn<'_>, version: Version) {
         let newest = self.renewal.programs.iter().map(Versions::newest).max().unwrap_or_default();
         if self.phase != Phase::Running || version <= newest {
             let why = "there is a newer version, or the supervisor is ending".to_owned();
-            return actions.push(Action::Reloaded { version, rolled_back: Some(why) });
+            return turn.push(Action::Reloaded { version, rolled_back: Some(why) });
         }
         if let Some(older) = self.renewal.reload.take() {
             let why = "another reload came before it was done".to_owned();
-            actions.push(Action::Reloaded { version: older.version, rolled_back: Some(why) });
+            turn.push(Action::Reloaded { version: older.version, rolled_back: Some(why) });
         }
         self.renewal.reload = Some(Reload { version, rolled_back: None });
         self.renewal.is_active = true;
@@ -109,7 +110,7 @@ impl Core {
         }
     }
 
-    pub(super) fn note_trial_job(&mut self, slot: SlotIndex, has_failed: bool, actions: &mut Actions) {
+    pub(super) fn note_trial_job(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, has_failed: bool) {
         let wanted = self.config.trial_jobs;
         let (program, version) = (self.slots[slot].program, self.slots[slot].version());
         let Some(trial) = version.and_then(|version| self.trial_of(program, version)) else { return };
@@ -122,23 +123,23 @@ impl Core {
         }
         let (has_done_one, version) = (trial.jobs_ok > 0, trial.version);
         match has_done_one {
-            true => self.pass_trial(program, actions),
+            true => self.pass_trial(turn, program),
             false => {
                 let why = format!("its first {wanted} jobs all failed");
-                self.take_back_trial(program, version, &why, actions);
+                self.take_back_trial(turn, program, version, &why);
             }
         }
     }
 
     pub(super) fn note_trial_death(
         &mut self,
+        turn: &mut Turn<'_>,
         program: ProgramIndex,
         worker: Worker,
         what: &str,
-        actions: &mut Actions,
     ) {
         let why = format!("its worker ended with {what} after {} jobs", worker.jobs_done);
-        self.take_back_trial(program, worker.version, &why, actions);
+        self.take_back_trial(turn, program, worker.version, &why);
     }
 
     /// When a version on trial has lived long enough.
@@ -147,21 +148,21 @@ impl Core {
         trials.filter_map(|trial| Some(trial.ready_at? + self.config.trial_time)).min()
     }
 
-    pub(super) fn end_trial_in_time(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn end_trial_in_time(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
             let trial = self.renewal.programs[program].trial.as_ref();
             let ready_at = trial.and_then(|trial| trial.ready_at);
-            if ready_at.is_some_and(|ready_at| ready_at + self.config.trial_time <= now) {
-                self.pass_trial(program, actions);
+            if ready_at.is_some_and(|ready_at| ready_at + self.config.trial_time <= turn.now) {
+                self.pass_trial(turn, program);
             }
         }
     }
 
-    fn pass_trial(&mut self, program: ProgramIndex, actions: &mut Actions) {
+    fn pass_trial(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
         let versions = &mut self.renewal.programs[program];
         if let Some(trial) = versions.trial.take() {
             versions.good = trial.version;
-            actions.push(Action::Log(Notice::TrialPassed { program }));
+            turn.push(Action::Log(Notice::TrialPassed { program }));
         }
     }
 
@@ -173,10 +174,10 @@ impl Core {
     /// True if that version was on trial: then the old one stays.
     pub(super) fn take_back_trial(
         &mut self,
+        turn: &mut Turn<'_>,
         program: ProgramIndex,
         version: Version,
         why: &str,
-        actions: &mut Actions,
     ) -> bool {
         if self.trial_of(program, version).is_none() {
             return false;
@@ -185,7 +186,7 @@ impl Core {
         if let Some(reload) = &mut self.renewal.reload {
             reload.rolled_back.get_or_insert_with(|| why.to_owned());
         }
-        actions.push(Action::Log(Notice::RolledBack { program, why: why.to_owned() }));
+        turn.push(Action::Log(Notice::RolledBack { program, why: why.to_owned() }));
         true
     }
 
@@ -202,7 +203,7 @@ impl Core {
     }
 
     /// Answers the reload once nothing of another version than the good one is left.
-    fn conclude_reload(&mut self, now: Mono, actions: &mut Actions) {
+    fn conclude_reload(&mut self, turn: &mut Turn<'_>) {
         self.give_up_reload_if_stuck();
         let is_done = |(program, versions): (ProgramIndex, &Versions)| {
             let is_old = |slot: &Slot| slot.version().is_some_and(|version| version != versions.good);
@@ -215,10 +216,10 @@ impl Core {
         }
         if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
             let why = || is_ending.then(|| "the supervisor is ending".to_owned());
-            actions.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
+            turn.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
             // What only the other version offered is offered no more.
             (0..self.programs.len()).for_each(|program| self.settle_offers(program));
-            self.place_parked(now, actions);
+            self.place_parked(turn);
         }
     }
 }
@@ -248,30 +249,30 @@ impl Core {
     }
 
     /// Goes on with what is to be replaced.
-    pub(super) fn renew(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn renew(&mut self, turn: &mut Turn<'_>) {
         if !self.renewal.is_active {
             return;
         }
         if self.phase == Phase::Running {
-            (0..self.programs.len()).for_each(|program| self.follow_version(now, program, actions));
+            (0..self.programs.len()).for_each(|program| self.follow_version(turn, program));
         }
         for slot in 0..self.slots.len() {
             match self.slots[slot].role {
-                Role::Surplus => self.send_away(now, slot, actions),
-                Role::Work if self.slots[slot].retire.is_some() => self.replace(now, slot, actions),
+                Role::Surplus => self.send_away(turn, slot),
+                Role::Work if self.slots[slot].retire.is_some() => self.replace(turn, slot),
                 Role::Work => self.set_closing(slot, false),
-                Role::Spare if self.slots[slot].retire.is_some() => self.send_away(now, slot, actions),
+                Role::Spare if self.slots[slot].retire.is_some() => self.send_away(turn, slot),
                 Role::Spare => {}
             }
         }
-        self.conclude_reload(now, actions);
+        self.conclude_reload(turn);
         let is_busy = |slot: &Slot| slot.retire.is_some() || slot.is_closing || is_leftover(slot);
         self.renewal.is_active = self.renewal.reload.is_some() || self.slots.iter().any(is_busy);
     }
 
     /// Marks what is of another version than it should be: one worker as long as the new version is on trial, all of
     /// them afterwards. Spares go at once.
-    fn follow_version(&mut self, now: Mono, program: ProgramIndex, actions: &mut Actions) {
+    fn follow_version(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
         let versions = &self.renewal.programs[program];
         let (wanted, is_trial) = (versions.newest(), versions.trial.is_some());
         let in_slot = self.slots_of(program).any(|slot| self.slots[slot].version() == Some(wanted));
@@ -280,7 +281,7 @@ impl Core {
             let place = &self.slots[slot];
             let is_old = place.program == program && place.version().is_some_and(|version| version != wanted);
             match place.role {
-                Role::Spare if is_old && !(is_trial && has_one) => self.send_away(now, slot, actions),
+                Role::Spare if is_old && !(is_trial && has_one) => self.send_away(turn, slot),
                 Role::Work if is_old && !is_trial && place.retire.is_none() => {
                     self.retire(slot, Retire::Reload);
                 }
@@ -310,7 +311,7 @@ impl Core {
     }
 
     /// A worker that is to be replaced goes on until its replacement is ready, then gets no more jobs, then goes.
-    fn replace(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+    fn replace(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let program = self.slots[slot].program;
         let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
         let ready_spare = spare.and_then(|_| self.ready_spare());
@@ -325,15 +326,15 @@ impl Core {
             return;
         }
         if !matches!(self.slots[slot].state, SlotState::Idle { .. }) {
-            return self.ask_to_yield(slot, actions);
+            return self.ask_to_yield(turn, slot);
         }
-        self.note_retirement(slot, actions);
+        self.note_retirement(turn, slot);
         match ready_spare {
             Some(spare) => {
                 self.exchange_with_spare(slot, spare);
-                self.dismiss(now, spare, actions);
+                self.dismiss(turn, spare);
             }
-            None => self.dismiss(now, slot, actions),
+            None => self.dismiss(turn, slot),
         }
         self.set_closing(slot, false);
     }
@@ -350,19 +351,19 @@ impl Core {
     }
 
     /// A worker that nothing follows goes as soon as it has no jobs.
-    fn send_away(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+    fn send_away(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         match self.slots[slot].state {
             SlotState::Idle { .. } => {
-                self.note_retirement(slot, actions);
-                self.dismiss(now, slot, actions);
+                self.note_retirement(turn, slot);
+                self.dismiss(turn, slot);
             }
-            SlotState::Starting { .. } => self.leave(now, slot, Cause::Dismissed, Some(Kill::Term), actions),
-            SlotState::Busy { .. } => self.ask_to_yield(slot, actions),
+            SlotState::Starting { .. } => self.leave(turn, slot, Cause::Dismissed, Some(Kill::Term)),
+            SlotState::Busy { .. } => self.ask_to_yield(turn, slot),
             SlotState::Vacant | SlotState::Leaving { .. } => self.slot_mut(slot).retire = None,
         }
     }
 
-    fn note_retirement(&mut self, slot: SlotIndex, actions: &mut Actions) {
+    fn note_retirement(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let Some(worker) = self.slots[slot].worker() else { return };
         let why = match (self.slots[slot].role, self.slots[slot].retire) {
             (Role::Surplus, _) => "there are more workers than configured",
@@ -371,7 +372,7 @@ impl Core {
             (_, Some(Retire::Memory)) => "it uses more memory than it may",
             (_, Some(Retire::Reload) | None) => "another version of its program replaces it",
         };
-        actions.push(Action::Log(Notice::WorkerRetires { worker, slot, why: why.to_owned() }));
+        turn.push(Action::Log(Notice::WorkerRetires { worker, slot, why: why.to_owned() }));
     }
 
     fn set_closing(&mut self, slot: SlotIndex, is_closing: bool) {
@@ -381,7 +382,7 @@ impl Core {
     }
 
     /// Jobs that can go on elsewhere are asked to.
-    fn ask_to_yield(&mut self, slot: SlotIndex, actions: &mut Actions) {
+    fn ask_to_yield(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let Some(worker) = self.slots[slot].worker() else { return };
         let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };
         let is_wanted = self.jobs.get(running.job).is_some();
@@ -390,7 +391,7 @@ impl Core {
         }
         if let Some(running) = self.slot_mut(slot).load_mut().and_then(|load| load.running.as_mut()) {
             running.asked_to_yield = true;
-            actions.push(Action::Yield { worker, job: running.job });
+            turn.push(Action::Yield { worker, job: running.job });
         }
     }
 }
