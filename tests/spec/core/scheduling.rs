@@ -430,3 +430,19 @@ fn clients_that_may_not_start_their_jobs_are_not_looked_at_one_by_one() {
     assert!(looks < 20 && runs > 0, "{looks} looks when there is room again, {runs} runs");
     assert_eq!(pool.core.check(), Result::Ok(()));
 }
+
+/// Its output may be long, and then those behind it would wait for as long as nobody reads it.
+#[test]
+fn nobody_is_queued_behind_the_first_job_of_a_client() {
+    let mut pool = PoolUnderTest::slots(1);
+    let known = pool.submit("charge");
+    pool.start(known);
+    pool.finish_after(known, Duration::from_micros(3));
+    let new = pool.submit_with("charge", |request| request.client = "new".to_owned());
+    let others = [0; 2].map(|_| pool.submit("charge"));
+    assert!(pool.worker_with(new).is_some() && pool.worker_with(others[0]).is_none());
+    pool.start(new);
+    pool.finish_after(new, Duration::from_micros(3));
+    let again = pool.submit_with("charge", |request| request.client = "new".to_owned());
+    assert!(pool.worker_with(others[1]).is_some() && pool.worker_with(again).is_some(), "now it is known");
+}
