@@ -10,7 +10,7 @@
 use super::action::{Action, Notice};
 use super::ids::{Mono, ProgramIndex, TaskIndex, Version, WorkerId};
 use super::outcome::{self, human};
-use super::restarts::Suspects;
+use super::restarts::{Failure, Suspects};
 use super::slots::{Cause, SlotState, Worker};
 use super::supervise::KILLED;
 use super::turn::Turn;
@@ -161,20 +161,13 @@ impl Core {
                 None
             }
             false => {
-                let newest = WorkerId(self.last_worker);
                 let silent_most = match outlook {
                     Outlook::Poor => self.config.max_silent_starts,
                     Outlook::Fair | Outlook::None => u32::MAX,
                 };
                 let most = self.config.max_restarts.min(silent_most);
-                Some(restarts.failed(
-                    (why, suspects),
-                    most,
-                    (worker, newest),
-                    turn.now,
-                    &self.config,
-                    &mut self.rng,
-                ))
+                let failure = Failure { why, suspects, worker, newest: WorkerId(self.last_worker) };
+                Some(restarts.failed(turn.now, failure, most, &self.config, &mut self.rng))
             }
         };
         let failures = restarts.failures();
