@@ -18,7 +18,7 @@
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
-//!              reload, retire, scale                renew.rs      Dismiss, Yield, Reloaded
+//!              reload, retire                       renew.rs      Dismiss, Yield, Reloaded
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
 //!              on_held, on_released                 room.rs       (more or less of what waits may start)
 //!              settle                               settle.rs     Run, Spawn
@@ -55,9 +55,11 @@ mod keys;
 pub mod ledger;
 pub mod letters;
 pub mod limits;
+mod load;
 mod look;
 mod lose;
 pub mod outcome;
+mod places;
 mod probation;
 pub mod promises;
 pub mod queue;

@@ -9,7 +9,8 @@
 //!     |   since has done a job      |      '-------- a worker says hello ------' |
 //!     '-----------------------------'--------------------------------------------'
 //!
-//!   any state --- a failure that no retry can mend ---> Broken --- a worker says hello ---> BackingOff
+//!   any state --- a failure that no retry can mend ---> Broken --- a worker says hello ---> BackingOff,
+//!                                                         or Closed if a job has been done since the last failure
 //!
 //!   Closed       jobs are accepted     any number of starts at a time
 //!   BackingOff   jobs are accepted     one start at a time; the pause between them doubles (and up to a quarter more, by

@@ -4,7 +4,7 @@ use super::action::{Action, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
-use super::slots::{Cause, Going, Load, Retire, Running, SlotState};
+use super::slots::{Cause, Going, Load, Retire, Running, SlotState, Tenure};
 use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
@@ -214,7 +214,7 @@ impl Core {
     fn on_slot_deadline(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let is_over = |when: Option<Mono>| when.is_some_and(|when| when <= turn.now);
         let worker = self.slots[slot].ready_worker();
-        if is_over(worker.and_then(|worker| worker.retire_at)) && self.slots[slot].retire.is_none() {
+        if is_over(worker.and_then(|worker| worker.retire_at)) && self.slots[slot].tenure == Tenure::Stays {
             return self.retire(slot, Retire::Age);
         }
         let stopped_at = worker.and_then(|worker| worker.stopped_at);

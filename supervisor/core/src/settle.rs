@@ -365,7 +365,7 @@ impl Core {
     /// Whether the slot can be given anything.
     pub(super) fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
-        slot.role == Role::Work && slot.is_ready() && !slot.is_closing
+        slot.role == Role::Work && slot.is_ready() && !slot.tenure.is_closing()
     }
 
     /// How many jobs the slot has, if it can take one more.

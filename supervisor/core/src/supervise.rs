@@ -6,7 +6,7 @@ use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
 use super::registry::{Offers, Promise};
 use super::restarts::Suspects;
-use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Worker};
+use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::starts::{Death, FailedStart};
 use super::turn::Turn;
 use super::waiting::planned;
@@ -167,7 +167,7 @@ impl Core {
     pub(super) fn vacate(&mut self, slot: SlotIndex) -> SlotState {
         let state = std::mem::take(&mut self.slot_mut(slot).state);
         self.places_changed = true;
-        self.slots[slot].retire = None;
+        self.slots[slot].tenure = Tenure::Stays;
         let program = self.slots[slot].program;
         if self.programs[program].offers_differ {
             // It may have been the last one of its version.
@@ -221,7 +221,7 @@ impl Core {
         turn.extend(how.map(|how| Action::Kill { worker: place.worker, how }));
         let is_heard = !matches!(cause, Cause::Violation(_) | Cause::Unfit(_));
         self.slots[slot].state = SlotState::Leaving { place, version, was, load, cause, going, is_heard };
-        self.slots[slot].retire = None;
+        self.slots[slot].tenure = Tenure::Stays;
         self.places_changed = true;
     }
 
