@@ -1,4 +1,5 @@
-//! The way to the end.
+//! Graceful shutdown: a drain lets the jobs that were accepted finish, a stop cancels them. Then all workers are
+//! dismissed.
 
 use super::action::{Action, Kill};
 use super::ids::{JobId, Mono, SlotIndex};

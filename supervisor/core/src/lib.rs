@@ -1,6 +1,9 @@
-//! The decision maker: events and the time go in, actions come out. No clock, no descriptor, no thread, no order that
-//! depends on hashing, no chance but from a seed, so the same events always give the same actions; tests and
-//! simulations drive it by hand, the hub drives it for real.
+//! The core decides what the supervisor does: events and the time go in, actions come out. It has no clock, no file
+//! descriptor and no thread; no order in it depends on hashing, and all its random numbers come from one seed. So the same
+//! events always give the same actions. Tests and simulations drive it by hand; in the supervisor the hub does, which
+//! carries out the actions and is called the shell here.
+//!
+//! While one event is handled, a `Turn` goes from function to function: the time of the event, and the actions so far.
 //!
 //! ```text
 //!          request, now                               a verdict, and actions, in order
@@ -233,11 +236,11 @@ impl Core {
         Ok(core)
     }
 
-    /// Somebody wants a job done: takes it or refuses it, and appends what has to be done about it to `actions`. A job that
-    /// is taken may be in these already, given out or even ended. `now` must not go backwards.
+    /// Accepts or refuses a job, and appends to `actions` what has to be done about it. These may already dispatch the job
+    /// to a worker, or even end it. `now` must not go backwards.
     ///
     /// # Errors
-    /// Why it is refused; it is counted then, and has no other effect.
+    /// Why the job is refused. A refused job is counted and has no other effect.
     pub fn submit(
         &mut self,
         now: Mono,
@@ -251,9 +254,9 @@ impl Core {
         verdict
     }
 
-    /// Takes note of what happened at `now` and appends what has to be done about it to `actions`.
+    /// Handles what happened at `now`, and appends to `actions` what has to be done about it.
     ///
-    /// Total: any event is legal in any state. `now` must not go backwards.
+    /// Any event is legal in any state. `now` must not go backwards.
     pub fn handle(&mut self, now: Mono, event: Event, actions: &mut Actions) {
         let turn = &mut Turn::new(now, actions);
         self.end_what_is_over(turn);

@@ -1,4 +1,4 @@
-//! A worker says that it has started or ended a job, or its time is up.
+//! Jobs in flight: a worker says that it has started or ended one, or the time of one is up.
 
 use super::action::{Action, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};

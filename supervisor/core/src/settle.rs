@@ -1,4 +1,4 @@
-//! After every event: bring the world in line with the state.
+//! The last step of every event: end what has expired, dispatch waiting jobs to workers, and start missing workers.
 
 use super::action::Action;
 use super::clients::Account;

@@ -1,5 +1,5 @@
-//! The spare changes places with a worker: with one that is lost, with one that is to be replaced, or with one that has
-//! nothing to do and cannot do what the spare can.
+//! The spare is a worker that is ready and is given no jobs. It takes the place of a worker that is lost, of one that is
+//! to be replaced, or of an idle one that cannot do a task that the spare can do.
 
 use super::Core;
 use super::ids::{JobId, ProgramIndex, SlotIndex};

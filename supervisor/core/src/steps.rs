@@ -1,5 +1,4 @@
-//! What stepped jobs say between their steps: how far they are, from where they could go on, and that they give their
-//! place up.
+//! Messages of jobs that run in steps: progress, a checkpoint to resume from, and that a job gives up its worker for now.
 
 use super::Core;
 use super::action::Action;

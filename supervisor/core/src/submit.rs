@@ -1,4 +1,4 @@
-//! Jobs come in, or are refused; and are cancelled.
+//! Jobs are submitted, which accepts or refuses them; they are cancelled; and they end when their deadline passes.
 
 use super::action::{Accepted, Action, Kill};
 use super::event::JobRequest;

@@ -1,4 +1,4 @@
-//! Workers come, break rules, and go.
+//! The life of worker processes: they say hello, break the protocol, stop responding, are killed, and exit.
 
 use super::Core;
 use super::action::{Action, Kill, Notice};
