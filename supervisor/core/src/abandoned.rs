@@ -8,9 +8,9 @@
 //!   somebody waits for it again             as if nothing had been
 //! ```
 
-use super::action::Actions;
-use super::ids::{JobId, Mono};
+use super::ids::JobId;
 use super::outcome;
+use super::turn::Turn;
 use super::{Core, Ending};
 use offload_protocol::nouns::OutcomeCode;
 
@@ -40,10 +40,10 @@ impl Core {
     }
 
     /// Ends those that wait and that nobody wants.
-    pub(super) fn end_unwanted(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn end_unwanted(&mut self, turn: &mut Turn<'_>) {
         for id in std::mem::take(&mut self.unwanted) {
             let error = outcome::error(OutcomeCode::Cancelled, "its client is gone, and nobody waits for it");
-            self.finish(now, id, Ending::of(error), actions);
+            self.finish(turn, id, Ending::of(error));
         }
     }
 }

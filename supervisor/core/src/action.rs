@@ -1,4 +1,4 @@
-//! What the core wants done. The shell does it, in order, and decides nothing.
+//! What the core tells the shell to do. The shell carries actions out in their order and decides nothing itself.
 
 use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Version, WorkerId};
 use crate::exit::{Exit, ExitUsage};

@@ -15,11 +15,11 @@
 //! it in that process may have sent those words. A job that may be run twice goes back as one that never began (`lose.rs`).
 
 use super::Core;
-use super::action::Actions;
-use super::ids::{JobId, Mono, SlotIndex, WorkerId};
+use super::ids::{JobId, SlotIndex, WorkerId};
 use super::lose::End;
 use super::outcome;
 use super::slots::{Load, SlotState};
+use super::turn::Turn;
 use super::{Charge, Ending};
 use offload_protocol::nouns::{OutcomeCode, Usage};
 use std::time::Duration;
@@ -83,21 +83,14 @@ impl Core {
     }
 
     /// A job that its worker may have begun.
-    pub(super) fn lose_in_doubt(
-        &mut self,
-        now: Mono,
-        id: JobId,
-        was_alone: bool,
-        end: &End,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn lose_in_doubt(&mut self, turn: &mut Turn<'_>, id: JobId, was_alone: bool, end: &End) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran_under = job.ran_under.and(job.promise);
         if self.attempts_under(job, ran_under) > 1 {
             if let Some(job) = self.jobs.get_mut(id) {
                 job.ran_under = ran_under;
             }
-            return self.give_back(now, id, was_alone, end, actions);
+            return self.give_back(turn, id, was_alone, end);
         }
         self.note_unstarted(id, end);
         let (_, what) = end.told(self.config.hang_timeout);
@@ -112,6 +105,6 @@ impl Core {
             usage: Usage::default(),
             output_bytes: 0,
         };
-        self.finish(now, id, ending, actions);
+        self.finish(turn, id, ending);
     }
 }

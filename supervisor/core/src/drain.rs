@@ -1,9 +1,11 @@
-//! The way to the end.
+//! Graceful shutdown: a drain lets the jobs that were accepted finish, a stop cancels them. Then all workers are
+//! dismissed.
 
-use super::action::{Action, Actions, Kill};
+use super::action::{Action, Kill};
 use super::ids::{JobId, Mono, SlotIndex};
 use super::outcome;
 use super::slots::{Cause, SlotState};
+use super::turn::Turn;
 use super::{Core, Ending};
 use offload_protocol::nouns::OutcomeCode;
 use std::time::Duration;
@@ -40,7 +42,7 @@ impl Core {
         }
     }
 
-    pub(super) fn on_stop(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn on_stop(&mut self, turn: &mut Turn<'_>) {
         if !matches!(self.phase, Phase::Running | Phase::Draining { .. }) {
             return;
         }
@@ -49,33 +51,33 @@ impl Core {
         for id in jobs {
             self.cut_short += 1;
             let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
-            self.withdraw(now, id, Ending::of(error), actions);
+            self.withdraw(turn, id, Ending::of(error));
         }
     }
 
     /// No job is left: the workers are sent away, and when the last one is gone it is over.
-    pub(super) fn wind_up(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn wind_up(&mut self, turn: &mut Turn<'_>) {
         self.phase = Phase::Stopping;
         for slot in 0..self.slots.len() {
-            self.dismiss(now, slot, actions);
+            self.dismiss(turn, slot);
         }
         // One that hangs in the kernel is not waited for.
         if self.places.is_empty() {
             self.phase = Phase::Over;
             self.forget_promises();
             self.forget_letters();
-            actions.push(Action::Over);
+            turn.push(Action::Over);
         }
     }
 
-    pub(super) fn dismiss(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+    pub(super) fn dismiss(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         match &self.slots[slot].state {
             SlotState::Idle { worker } => {
-                actions.push(Action::Dismiss { worker: worker.id });
-                self.leave(now, slot, Cause::Dismissed, None, actions);
+                turn.push(Action::Dismiss { worker: worker.id });
+                self.leave(turn, slot, Cause::Dismissed, None);
             }
             SlotState::Starting { .. } | SlotState::Busy { .. } => {
-                self.leave(now, slot, Cause::Dismissed, Some(Kill::Term), actions);
+                self.leave(turn, slot, Cause::Dismissed, Some(Kill::Term));
             }
             SlotState::Vacant | SlotState::Leaving { .. } => {}
         }

@@ -1,4 +1,5 @@
-//! How a job ends, on the way from the part of the core that ends it to the one place where that happens.
+//! The end of one job: its outcome, what it is charged, and who ran it. Any part of the core may decide that a job ends;
+//! `Core::finish` ends it.
 
 use super::ids::Place;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};

@@ -1,5 +1,5 @@
-//! What can happen, as the core is told it. Any event may come in any state: what no longer matters is ignored. Only that
-//! somebody wants a job done is no event, since it has an answer: [`Core::submit`](super::Core::submit).
+//! What can happen. The shell reports each event to the core. Any event is legal in any state; one that no longer matters
+//! is ignored. A submitted job is no event, because submitting has an answer: [`Core::submit`](super::Core::submit).
 
 use super::config::CoreConfig;
 use super::ids::{JobId, Version, WorkerId};

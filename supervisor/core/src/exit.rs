@@ -1,4 +1,4 @@
-//! How a process ended: a noun that the core reasons about and the workers' room reports.
+//! How a process ended: with an exit code, or by a signal. The shell reports it, and the core decides what follows.
 
 use std::fmt;
 use std::time::Duration;

@@ -7,9 +7,10 @@
 //! then one client's bad inputs would stop its good ones. Of a letter whose input finds no room the rest is kept.
 
 use super::Core;
-use super::action::{Action, Actions, Ended, LetterKept, Notice};
+use super::action::{Action, Ended, LetterKept, Notice};
 use super::ids::{JobId, Mono};
 use super::kept::{Kept, share, whose};
+use super::turn::Turn;
 use crate::limits::PROMISE_BYTES;
 use offload_protocol::nouns::OutcomeCode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,11 +83,10 @@ impl Core {
     /// A job has ended: whether it is kept as a dead letter, if it is one.
     pub(super) fn keep_letter(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         account: &Arc<str>,
         input_bytes: u64,
         ended: &mut Ended,
-        actions: &mut Actions,
     ) {
         if ended.outcome != OutcomeCode::Poison {
             return;
@@ -120,19 +120,19 @@ impl Core {
         }
         if letter == LetterKept::Not {
             self.letters.not_kept += 1;
-            actions.push(Action::Log(Notice::LetterNotKept { job: ended.job }));
+            turn.push(Action::Log(Notice::LetterNotKept { job: ended.job }));
             return;
         }
         let bytes = record + if letter == LetterKept::Whole { input_bytes } else { 0 };
-        let until = now + self.config.keep_dead_letters;
+        let until = turn.now + self.config.keep_dead_letters;
         self.letters.insert(ended.job, Letter { account: account.clone(), bytes, until });
     }
 
     /// Letters whose time is over are forgotten.
-    pub(super) fn end_letters(&mut self, now: Mono, actions: &mut Actions) {
-        while let Some(&(_, job)) = self.letters.ends.first().filter(|(when, _)| *when <= now) {
+    pub(super) fn end_letters(&mut self, turn: &mut Turn<'_>) {
+        while let Some(&(_, job)) = self.letters.ends.first().filter(|(when, _)| *when <= turn.now) {
             self.letters.remove(job);
-            actions.push(Action::ForgetLetter { job });
+            turn.push(Action::ForgetLetter { job });
         }
     }
 

@@ -1,6 +1,9 @@
-//! The decision maker: events and the time go in, actions come out. No clock, no descriptor, no thread, no order that
-//! depends on hashing, no chance but from a seed, so the same events always give the same actions; tests and
-//! simulations drive it by hand, the hub drives it for real.
+//! The core decides what the supervisor does: events and the time go in, actions come out. It has no clock, no file
+//! descriptor and no thread; no order in it depends on hashing, and all its random numbers come from one seed. So the same
+//! events always give the same actions. Tests and simulations drive it by hand; in the supervisor the hub does, which
+//! carries out the actions and is called the shell here.
+//!
+//! While one event is handled, a `Turn` goes from function to function: the time of the event, and the actions so far.
 //!
 //! ```text
 //!          request, now                               a verdict, and actions, in order
@@ -18,7 +21,7 @@
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
-//!              reload, retire, scale                renew.rs      Dismiss, Yield, Reloaded
+//!              reload, retire                       renew.rs      Dismiss, Yield, Reloaded
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
 //!              on_held, on_released                 room.rs       (more or less of what waits may start)
 //!              settle                               settle.rs     Run, Spawn
@@ -55,9 +58,11 @@ mod keys;
 pub mod ledger;
 pub mod letters;
 pub mod limits;
+mod load;
 mod look;
 mod lose;
 pub mod outcome;
+mod places;
 mod probation;
 pub mod promises;
 pub mod queue;
@@ -76,6 +81,7 @@ mod steps;
 mod submit;
 mod supervise;
 pub mod tally;
+mod turn;
 mod waiting;
 
 use action::{Accepted, Action, Actions, Ended, Keep};
@@ -100,6 +106,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
+use turn::Turn;
 use waiting::Looks;
 
 pub use drain::Phase;
@@ -229,30 +236,32 @@ impl Core {
         Ok(core)
     }
 
-    /// Somebody wants a job done: takes it or refuses it, and appends what has to be done about it to `actions`. A job that
-    /// is taken may be in these already, given out or even ended. `now` must not go backwards.
+    /// Accepts or refuses a job, and appends to `actions` what has to be done about it. These may already dispatch the job
+    /// to a worker, or even end it. `now` must not go backwards.
     ///
     /// # Errors
-    /// Why it is refused; it is counted then, and has no other effect.
+    /// Why the job is refused. A refused job is counted and has no other effect.
     pub fn submit(
         &mut self,
         now: Mono,
         request: &JobRequest,
         actions: &mut Actions,
     ) -> Result<Accepted, ErrorDetail> {
-        self.end_what_is_over(now, actions);
-        let verdict = self.on_submit(now, request, actions);
-        self.settle(now, actions);
+        let turn = &mut Turn::new(now, actions);
+        self.end_what_is_over(turn);
+        let verdict = self.on_submit(turn, request);
+        self.settle(turn);
         verdict
     }
 
-    /// Takes note of what happened at `now` and appends what has to be done about it to `actions`.
+    /// Handles what happened at `now`, and appends to `actions` what has to be done about it.
     ///
-    /// Total: any event is legal in any state. `now` must not go backwards.
+    /// Any event is legal in any state. `now` must not go backwards.
     pub fn handle(&mut self, now: Mono, event: Event, actions: &mut Actions) {
-        self.end_what_is_over(now, actions);
+        let turn = &mut Turn::new(now, actions);
+        self.end_what_is_over(turn);
         match event {
-            Event::Cancel { job } => self.on_cancel(now, job, actions),
+            Event::Cancel { job } => self.on_cancel(turn, job),
             Event::Awaited { job } => {
                 self.want_again(job);
                 self.on_awaited(job);
@@ -261,59 +270,59 @@ impl Core {
                 self.on_unawaited(job);
                 self.on_abandoned(job);
             }
-            Event::Collected { job } => self.on_collected(job, actions),
+            Event::Collected { job } => self.on_collected(turn, job),
             Event::LetterDropped { job } => self.on_letter_dropped(job),
             Event::Refused => self.tally.reject(),
-            Event::Launched { worker } => self.on_launched(now, worker),
+            Event::Launched { worker } => self.on_launched(turn.now, worker),
             Event::SpawnFailed { worker, fatal, message } => {
-                self.on_spawn_failed(now, worker, fatal, &message, actions);
+                self.on_spawn_failed(turn, worker, fatal, &message);
             }
-            Event::Hello { worker, tasks } => self.on_hello(now, worker, &tasks, actions),
-            Event::Unfit { worker, message } => self.on_unfit(now, worker, message, actions),
-            Event::Started { worker, job, attempt } => self.on_started(now, worker, job, attempt, actions),
+            Event::Hello { worker, tasks } => self.on_hello(turn, worker, &tasks),
+            Event::Unfit { worker, message } => self.on_unfit(turn, worker, message),
+            Event::Started { worker, job, attempt } => self.on_started(turn, worker, job, attempt),
             Event::Finished { worker, job, attempt, run, usage, output_bytes } => {
                 let answer = run::Answer { job, attempt, run, usage, result: Ok(output_bytes) };
-                self.on_ran(now, worker, answer, actions);
+                self.on_ran(turn, worker, answer);
             }
             Event::Failed { worker, job, attempt, run, kind, message, usage } => {
                 let answer = run::Answer { job, attempt, run, usage, result: Err((kind, message)) };
-                self.on_ran(now, worker, answer, actions);
+                self.on_ran(turn, worker, answer);
             }
             Event::Progress { worker, job, attempt, done, total } => {
-                self.on_progress(now, worker, (job, attempt), (done, total), actions);
+                self.on_progress(turn, worker, (job, attempt), (done, total));
             }
             Event::Checkpoint { worker, job, attempt, bytes } => {
-                self.on_checkpoint(now, worker, (job, attempt), bytes, actions);
+                self.on_checkpoint(turn, worker, (job, attempt), bytes);
             }
             Event::Yielded { worker, job, attempt, run, bytes } => {
-                self.on_yielded(now, worker, (job, attempt), run, bytes, actions);
+                self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
-            Event::Skipped { worker, job } => self.on_skipped(now, worker, job, actions),
-            Event::Violation { worker, message } => self.on_nonsense(now, worker, message, actions),
-            Event::Garbled { worker, message } => self.on_garbled(now, worker, message, actions),
+            Event::Skipped { worker, job } => self.on_skipped(turn, worker, job),
+            Event::Violation { worker, message } => self.on_nonsense(turn, worker, message),
+            Event::Garbled { worker, message } => self.on_garbled(turn, worker, message),
             Event::Unsent { worker, jobs } => self.on_unsent(worker, &jobs),
-            Event::Closed { worker } => self.on_closed(now, worker, actions),
+            Event::Closed { worker } => self.on_closed(turn, worker),
             Event::Exited { worker, exit, last_lines, usage } => {
-                self.on_exited(now, worker, exit, last_lines, usage, actions);
+                self.on_exited(turn, worker, exit, last_lines, usage);
             }
-            Event::Stopped { worker } => self.on_stopped(now, worker),
+            Event::Stopped { worker } => self.on_stopped(turn.now, worker),
             Event::Continued { worker } => self.on_continued(worker),
             Event::Measured { worker, resident_bytes } => self.on_measured(worker, resident_bytes),
             Event::Held { client, what, bytes } => self.on_held(&client, what, bytes),
             Event::Released { client, what, bytes } => self.on_released(&client, what, bytes),
-            Event::Tick => self.on_time(now, actions),
-            Event::Drain { limit } => self.on_drain(now, limit),
-            Event::Stop => self.on_stop(now, actions),
+            Event::Tick => self.on_time(turn),
+            Event::Drain { limit } => self.on_drain(turn.now, limit),
+            Event::Stop => self.on_stop(turn),
             Event::Configure(config) => self.on_configure(*config),
-            Event::Reload { version } => self.on_reload(version, actions),
+            Event::Reload { version } => self.on_reload(turn, version),
         }
-        self.settle(now, actions);
+        self.settle(turn);
     }
 
     /// What is over is over before anything else is thought of it.
-    fn end_what_is_over(&mut self, now: Mono, actions: &mut Actions) {
-        self.end_promises(now, actions);
-        self.end_letters(now, actions);
+    fn end_what_is_over(&mut self, turn: &mut Turn<'_>) {
+        self.end_promises(turn);
+        self.end_letters(turn);
     }
 
     /// When [`Event::Tick`] is due if nothing happens before.
@@ -340,9 +349,9 @@ impl Core {
     }
 
     /// Ends a job: the one place where that happens.
-    fn finish(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
+    fn finish(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(job) = self.jobs.get(id) else { return };
-        let ran = self.ran_so_far(now, id, job);
+        let ran = self.ran_so_far(turn.now, id, job);
         match ending.charge {
             Charge::ForTheRun => self.charge(id, ending.run.map_or(ran, |run| run.min(ran))),
             Charge::Nothing => self.charge(id, Duration::ZERO),
@@ -356,10 +365,10 @@ impl Core {
         self.tally.end(ending.outcome);
         let (account, input_bytes, output_bytes) =
             (job.account.clone(), job.input_bytes, ending.output_bytes);
-        let mut ended = self.ended(now, id, job, ran, ending);
-        self.keep_letter(now, &account, input_bytes, &mut ended, actions);
-        ended.keep = self.keep_promise(now, &ended, output_bytes);
-        actions.push(Action::Finish(Box::new(ended)));
+        let mut ended = self.ended(turn.now, id, job, ran, ending);
+        self.keep_letter(turn, &account, input_bytes, &mut ended);
+        ended.keep = self.keep_promise(turn.now, &ended, output_bytes);
+        turn.push(Action::Finish(Box::new(ended)));
     }
 
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {

@@ -1,4 +1,4 @@
-//! What may be looked at from outside: by tables, by tests, and by the shell before it does what it is told.
+//! Read access to the state of the core, for status tables, for tests, and for the shell before it carries out an action.
 
 use super::{Core, Phase, Program, WaitEstimates};
 use crate::clients::Clients;

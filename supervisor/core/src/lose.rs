@@ -15,12 +15,13 @@
 //! All of them are suspects from then on and share no worker with others (`settle.rs`), so that the next death, if one of
 //! them brings it about, is a death of that one alone.
 
-use super::action::{Actions, LostAttempt};
+use super::action::LostAttempt;
 use super::ids::{JobId, Mono, Place, SlotIndex};
 use super::jobs::Job;
 use super::outcome::{self, human};
 use super::probation::{LATE_TESTS_MAX, UNSTARTED_MAX};
 use super::slots::{Cause, Load, Running, SlotState, Worker};
+use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT};
@@ -82,7 +83,7 @@ impl End {
 }
 
 impl Core {
-    pub(super) fn lose(&mut self, now: Mono, load: Load, end: &End, actions: &mut Actions) {
+    pub(super) fn lose(&mut self, turn: &mut Turn<'_>, load: Load, end: &End) {
         // The job that somebody wanted ended is gone already; what is left did nothing wrong.
         let is_job_ended = end.cause == Some(Cause::JobEnded);
         let was_alone = load.len() == 1 && !is_job_ended;
@@ -92,33 +93,26 @@ impl Core {
             }
         }
         if let Some(running) = load.running {
-            self.lose_started(now, running, end, !is_job_ended && !running.is_bystander, actions);
+            self.lose_started(turn, running, end, !is_job_ended && !running.is_bystander);
         }
         if let Some(suspended) = load.suspended {
-            self.lose_started(now, suspended, end, false, actions);
+            self.lose_started(turn, suspended, end, false);
         }
         for (place, job) in load.waiting.into_iter().enumerate() {
             match place < load.doubtful {
-                true => self.lose_in_doubt(now, job, was_alone, end, actions),
-                false => self.give_back(now, job, was_alone, end, actions),
+                true => self.lose_in_doubt(turn, job, was_alone, end),
+                false => self.give_back(turn, job, was_alone, end),
             }
         }
     }
 
-    fn lose_started(
-        &mut self,
-        now: Mono,
-        running: Running,
-        end: &End,
-        is_blamed: bool,
-        actions: &mut Actions,
-    ) {
+    fn lose_started(&mut self, turn: &mut Turn<'_>, running: Running, end: &End, is_blamed: bool) {
         let id = running.job;
         let (code, what) = end.told(self.config.hang_timeout);
-        let lost = end.attempt(code, what, running.attempt, running.ran(now), is_blamed);
+        let lost = end.attempt(code, what, running.attempt, running.ran(turn.now), is_blamed);
         // Who is innocent pays nothing for what is lost, whether it is tried again or ends.
         let charge = if is_blamed { Charge::ForTheRun } else { Charge::Nothing };
-        self.charge(id, if is_blamed { running.ran(now) } else { Duration::ZERO });
+        self.charge(id, if is_blamed { running.ran(turn.now) } else { Duration::ZERO });
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.crashes += u32::from(is_blamed);
         job.progress = None;
@@ -144,30 +138,23 @@ impl Core {
         let ending = Ending {
             outcome,
             error: Some(error),
-            run: Some(running.ran(now)),
+            run: Some(running.ran(turn.now)),
             place: end.place,
             usage: used(end.usage),
             output_bytes: 0,
             charge,
         };
-        self.finish(now, id, ending, actions);
+        self.finish(turn, id, ending);
     }
 
     /// A job that had not been started, and has nothing to do with the end of its worker.
-    pub(super) fn give_back(
-        &mut self,
-        now: Mono,
-        id: JobId,
-        was_alone: bool,
-        end: &End,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn give_back(&mut self, turn: &mut Turn<'_>, id: JobId, was_alone: bool, end: &End) {
         self.note_unstarted(id, end);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.unstarted += u32::from(was_alone);
         let unstarted = job.unstarted;
         if was_alone && unstarted >= UNSTARTED_MAX {
-            self.keep_back(now, id, end);
+            self.keep_back(turn.now, id, end);
         }
         if self.is_hopeless(id) {
             let message = format!(
@@ -175,7 +162,7 @@ impl Core {
                 end.exit
             );
             let error = outcome::error(OutcomeCode::Unavailable, message);
-            return self.finish(now, id, Ending::of(error), actions);
+            return self.finish(turn, id, Ending::of(error));
         }
         self.try_again(id);
     }

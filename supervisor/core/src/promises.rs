@@ -28,12 +28,13 @@
 
 mod held;
 
-use super::action::{Action, Actions, Ended, Keep, Notice, Released};
+use super::action::{Action, Ended, Keep, Notice, Released};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex};
 use super::kept::{Kept, share, whose};
 use super::keys::{KeyName, Keys, Known};
 use super::ledger::Short;
+use super::turn::Turn;
 use super::{Core, Phase};
 use crate::limits::PROMISE_BYTES;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -389,15 +390,15 @@ impl Core {
     }
 
     /// Promises whose time is over end.
-    pub(super) fn end_promises(&mut self, now: Mono, actions: &mut Actions) {
-        while let Some(&(_, job)) = self.promises.ends.first().filter(|(when, _)| *when <= now) {
+    pub(super) fn end_promises(&mut self, turn: &mut Turn<'_>) {
+        while let Some(&(_, job)) = self.promises.ends.first().filter(|(when, _)| *when <= turn.now) {
             self.promises.end(job);
-            actions.push(Action::Release { job, why: Released::TimeIsOver });
+            turn.push(Action::Release { job, why: Released::TimeIsOver });
         }
     }
 
     /// Somebody was given all of the output of a job. If that was all that was promised, the promise is kept.
-    pub(super) fn on_collected(&mut self, job: JobId, actions: &mut Actions) {
+    pub(super) fn on_collected(&mut self, turn: &mut Turn<'_>, job: JobId) {
         if self.promises.kept_until(job).is_none() {
             return;
         }
@@ -405,7 +406,7 @@ impl Core {
             return self.promises.note_collected(job);
         }
         self.promises.end(job);
-        actions.push(Action::Release { job, why: Released::Collected });
+        turn.push(Action::Release { job, why: Released::Collected });
     }
 
     /// Limits or the phase have changed.
@@ -421,8 +422,8 @@ impl Core {
     }
 
     /// Tells that a key is used again whose time was over.
-    pub(super) fn note_expired_key(&self, job: JobId, before: Option<JobId>, actions: &mut Actions) {
-        actions.extend(before.map(|before| Action::Log(Notice::KeyUsedAgain { job, before })));
+    pub(super) fn note_expired_key(&self, turn: &mut Turn<'_>, job: JobId, before: Option<JobId>) {
+        turn.extend(before.map(|before| Action::Log(Notice::KeyUsedAgain { job, before })));
     }
 }
 

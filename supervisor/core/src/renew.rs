@@ -1,20 +1,26 @@
-//! Workers are replaced although they are well: they are worn, there is another version of their program, or there are
-//! too many of them. Nobody's job is hurt by it: a worker goes only when it has none, and, where there is a spare, only
-//! when that is ready to take its place.
+//! Replaces workers although they are well: because they are worn, because there is another version of their program, or
+//! because there are too many of them. No job is hurt by it: a worker goes only when it has none, and, where there is a
+//! spare, only when the spare is ready to take its place.
 //!
 //! ```text
-//!   one worker:   ready --- retire ---> still given jobs --- a replacement is ready ---> given none --- idle ---> dismissed
-//!                                                             (asked to yield)
+//!   the tenure of one worker:
 //!
-//!   a reload:     trial: one worker of the new version --- it has done its first jobs, or lived a while ---> the others
-//!                   |                                                                                      follow
-//!                   '--- it does not start, ends, or fails all of its first jobs ---> taken back: the old version stays
+//!             it is to be replaced              a replacement is ready
+//!     Stays ----------------------> Retiring ---------------------------> Closing --- it has no job ---> dismissed
+//!                                  given jobs <------------------------- given none
+//!                                              the replacement is lost   (asked to yield)
+//!
+//!   a reload, for one program:
+//!
+//!     OnTrial: one worker of the new version
+//!       |--- it has done its first jobs, or lived a while ------------> the new version is good: the others follow
+//!       '--- it does not start, ends, or fails all of its first jobs ---> taken back: the old version stays
 //! ```
 
-use super::action::{Action, Actions, Kill, Notice};
-use super::config::CoreConfig;
+use super::action::{Action, Kill, Notice};
 use super::ids::{Mono, ProgramIndex, SlotIndex, Version};
-use super::slots::{Cause, Retire, Role, Slot, SlotState, Worker};
+use super::slots::{Cause, Retire, Role, Slot, SlotState, Tenure, Worker};
+use super::turn::Turn;
 use super::{Core, Phase};
 
 /// Which versions there are, and what becomes of the newest.
@@ -26,13 +32,23 @@ pub(super) struct Renewal {
     is_active: bool,
 }
 
+/// The versions of one program.
 #[derive(Debug, Default)]
 struct Versions {
     /// The one that has shown that it works.
     good: Version,
-    trial: Option<Trial>,
-    /// The reload under way does not wait for its old workers any more.
-    is_given_up: bool,
+    newer: Newer,
+}
+
+/// What became of the newest version of a program.
+#[derive(Debug, Default)]
+enum Newer {
+    /// It is the good one, or it was taken back.
+    #[default]
+    None,
+    OnTrial(Trial),
+    /// It was taken back or is good, but no worker can be started: a reload does not wait until the old ones are replaced.
+    GivenUp,
 }
 
 #[derive(Debug)]
@@ -58,25 +74,29 @@ impl Renewal {
             is_active: false,
         }
     }
+
+    /// There may be something to replace.
+    pub(super) fn look_again(&mut self) {
+        self.is_active = true;
+    }
 }
 
 /// Reloads.
 impl Core {
-    pub(super) fn on_reload(&mut self, version: Version, actions: &mut Actions) {
+    pub(super) fn on_reload(&mut self, turn: &mut Turn<'_>, version: Version) {
         let newest = self.renewal.programs.iter().map(Versions::newest).max().unwrap_or_default();
         if self.phase != Phase::Running || version <= newest {
             let why = "there is a newer version, or the supervisor is ending".to_owned();
-            return actions.push(Action::Reloaded { version, rolled_back: Some(why) });
+            return turn.push(Action::Reloaded { version, rolled_back: Some(why) });
         }
         if let Some(older) = self.renewal.reload.take() {
             let why = "another reload came before it was done".to_owned();
-            actions.push(Action::Reloaded { version: older.version, rolled_back: Some(why) });
+            turn.push(Action::Reloaded { version: older.version, rolled_back: Some(why) });
         }
         self.renewal.reload = Some(Reload { version, rolled_back: None });
-        self.renewal.is_active = true;
+        self.renewal.look_again();
         for (versions, program) in self.renewal.programs.iter_mut().zip(&mut self.programs) {
-            versions.is_given_up = false;
-            versions.trial = Some(Trial { version, ready_at: None, jobs_ok: 0, jobs_failed: 0 });
+            versions.newer = Newer::OnTrial(Trial { version, ready_at: None, jobs_ok: 0, jobs_failed: 0 });
             program.restarts.forget();
         }
     }
@@ -84,7 +104,7 @@ impl Core {
     /// The version of which the next process of a program is started. One on trial gets one process.
     pub(super) fn version_to_start(&self, program: ProgramIndex) -> Version {
         let Some(versions) = self.renewal.programs.get(program) else { return Version::default() };
-        match &versions.trial {
+        match versions.trial() {
             Some(trial) if !self.has_process_of(program, trial.version) => trial.version,
             _ => versions.good,
         }
@@ -98,7 +118,7 @@ impl Core {
     }
 
     fn trial_of(&mut self, program: ProgramIndex, version: Version) -> Option<&mut Trial> {
-        let trial = self.renewal.programs.get_mut(program)?.trial.as_mut()?;
+        let trial = self.renewal.programs.get_mut(program)?.trial_mut()?;
         (trial.version == version).then_some(trial)
     }
 
@@ -109,7 +129,7 @@ impl Core {
         }
     }
 
-    pub(super) fn note_trial_job(&mut self, slot: SlotIndex, has_failed: bool, actions: &mut Actions) {
+    pub(super) fn note_trial_job(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, has_failed: bool) {
         let wanted = self.config.trial_jobs;
         let (program, version) = (self.slots[slot].program, self.slots[slot].version());
         let Some(trial) = version.and_then(|version| self.trial_of(program, version)) else { return };
@@ -122,70 +142,70 @@ impl Core {
         }
         let (has_done_one, version) = (trial.jobs_ok > 0, trial.version);
         match has_done_one {
-            true => self.pass_trial(program, actions),
+            true => self.pass_trial(turn, program),
             false => {
                 let why = format!("its first {wanted} jobs all failed");
-                self.take_back_trial(program, version, &why, actions);
+                self.take_back_trial(turn, program, version, &why);
             }
         }
     }
 
     pub(super) fn note_trial_death(
         &mut self,
+        turn: &mut Turn<'_>,
         program: ProgramIndex,
         worker: Worker,
         what: &str,
-        actions: &mut Actions,
     ) {
         let why = format!("its worker ended with {what} after {} jobs", worker.jobs_done);
-        self.take_back_trial(program, worker.version, &why, actions);
+        self.take_back_trial(turn, program, worker.version, &why);
     }
 
     /// When a version on trial has lived long enough.
     pub(super) fn trial_ends_at(&self) -> Option<Mono> {
-        let trials = self.renewal.programs.iter().filter_map(|versions| versions.trial.as_ref());
+        let trials = self.renewal.programs.iter().filter_map(Versions::trial);
         trials.filter_map(|trial| Some(trial.ready_at? + self.config.trial_time)).min()
     }
 
-    pub(super) fn end_trial_in_time(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn end_trial_in_time(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
-            let trial = self.renewal.programs[program].trial.as_ref();
-            let ready_at = trial.and_then(|trial| trial.ready_at);
-            if ready_at.is_some_and(|ready_at| ready_at + self.config.trial_time <= now) {
-                self.pass_trial(program, actions);
+            let ready_at = self.renewal.programs[program].trial().and_then(|trial| trial.ready_at);
+            if ready_at.is_some_and(|ready_at| ready_at + self.config.trial_time <= turn.now) {
+                self.pass_trial(turn, program);
             }
         }
     }
 
-    fn pass_trial(&mut self, program: ProgramIndex, actions: &mut Actions) {
+    fn pass_trial(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
         let versions = &mut self.renewal.programs[program];
-        if let Some(trial) = versions.trial.take() {
+        if let Newer::OnTrial(trial) = &versions.newer {
             versions.good = trial.version;
-            actions.push(Action::Log(Notice::TrialPassed { program }));
+            versions.newer = Newer::None;
+            turn.push(Action::Log(Notice::TrialPassed { program }));
         }
     }
 
     /// Whether some version of this program is on trial.
     pub(super) fn has_trial(&self, program: ProgramIndex) -> bool {
-        self.renewal.programs.get(program).is_some_and(|versions| versions.trial.is_some())
+        self.renewal.programs.get(program).is_some_and(|versions| versions.trial().is_some())
     }
 
     /// True if that version was on trial: then the old one stays.
     pub(super) fn take_back_trial(
         &mut self,
+        turn: &mut Turn<'_>,
         program: ProgramIndex,
         version: Version,
         why: &str,
-        actions: &mut Actions,
     ) -> bool {
         if self.trial_of(program, version).is_none() {
             return false;
         }
-        self.renewal.programs[program].trial = None;
+        self.renewal.programs[program].newer = Newer::None;
         if let Some(reload) = &mut self.renewal.reload {
             reload.rolled_back.get_or_insert_with(|| why.to_owned());
         }
-        actions.push(Action::Log(Notice::RolledBack { program, why: why.to_owned() }));
+        turn.push(Action::Log(Notice::RolledBack { program, why: why.to_owned() }));
         true
     }
 
@@ -193,21 +213,25 @@ impl Core {
     fn give_up_reload_if_stuck(&mut self) {
         let Some(reload) = &mut self.renewal.reload else { return };
         for (versions, program) in self.renewal.programs.iter_mut().zip(&self.programs) {
-            if versions.trial.is_none() && program.restarts.is_refusing() {
+            if versions.trial().is_none() && program.restarts.is_refusing() {
                 let why = || format!("no worker can be started: {}", program.restarts.why());
                 reload.rolled_back.get_or_insert_with(why);
-                versions.is_given_up = true;
+                versions.newer = Newer::GivenUp;
             }
         }
     }
 
     /// Answers the reload once nothing of another version than the good one is left.
-    fn conclude_reload(&mut self, now: Mono, actions: &mut Actions) {
+    fn conclude_reload(&mut self, turn: &mut Turn<'_>) {
         self.give_up_reload_if_stuck();
         let is_done = |(program, versions): (ProgramIndex, &Versions)| {
             let is_old = |slot: &Slot| slot.version().is_some_and(|version| version != versions.good);
             let has_old = || self.slots.iter().any(|slot| slot.program == program && is_old(slot));
-            versions.trial.is_none() && (versions.is_given_up || !has_old())
+            match versions.newer {
+                Newer::None => !has_old(),
+                Newer::OnTrial(_) => false,
+                Newer::GivenUp => true,
+            }
         };
         let is_ending = self.phase != Phase::Running;
         if !is_ending && !self.renewal.programs.iter().enumerate().all(is_done) {
@@ -215,10 +239,10 @@ impl Core {
         }
         if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
             let why = || is_ending.then(|| "the supervisor is ending".to_owned());
-            actions.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
+            turn.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
             // What only the other version offered is offered no more.
             (0..self.programs.len()).for_each(|program| self.settle_offers(program));
-            self.place_parked(now, actions);
+            self.place_parked(turn);
         }
     }
 }
@@ -233,8 +257,22 @@ impl Core {
 }
 
 impl Versions {
+    fn trial(&self) -> Option<&Trial> {
+        match &self.newer {
+            Newer::OnTrial(trial) => Some(trial),
+            Newer::None | Newer::GivenUp => None,
+        }
+    }
+
+    fn trial_mut(&mut self) -> Option<&mut Trial> {
+        match &mut self.newer {
+            Newer::OnTrial(trial) => Some(trial),
+            Newer::None | Newer::GivenUp => None,
+        }
+    }
+
     fn newest(&self) -> Version {
-        self.trial.as_ref().map_or(self.good, |trial| trial.version)
+        self.trial().map_or(self.good, |trial| trial.version)
     }
 }
 
@@ -243,45 +281,46 @@ impl Core {
     /// The worker here is to be replaced.
     pub(super) fn retire(&mut self, slot: SlotIndex, why: Retire) {
         let place = self.slot_mut(slot);
-        place.retire.get_or_insert(why);
-        self.renewal.is_active = true;
+        if place.tenure == Tenure::Stays {
+            place.tenure = Tenure::Retiring(why);
+        }
+        self.renewal.look_again();
     }
 
     /// Goes on with what is to be replaced.
-    pub(super) fn renew(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn renew(&mut self, turn: &mut Turn<'_>) {
         if !self.renewal.is_active {
             return;
         }
         if self.phase == Phase::Running {
-            (0..self.programs.len()).for_each(|program| self.follow_version(now, program, actions));
+            (0..self.programs.len()).for_each(|program| self.follow_version(turn, program));
         }
         for slot in 0..self.slots.len() {
-            match self.slots[slot].role {
-                Role::Surplus => self.send_away(now, slot, actions),
-                Role::Work if self.slots[slot].retire.is_some() => self.replace(now, slot, actions),
-                Role::Work => self.set_closing(slot, false),
-                Role::Spare if self.slots[slot].retire.is_some() => self.send_away(now, slot, actions),
-                Role::Spare => {}
+            match (self.slots[slot].role, self.slots[slot].tenure) {
+                (Role::Surplus, _) => self.send_away(turn, slot),
+                (Role::Work, Tenure::Retiring(why) | Tenure::Closing(why)) => self.replace(turn, slot, why),
+                (Role::Spare, Tenure::Retiring(_) | Tenure::Closing(_)) => self.send_away(turn, slot),
+                (Role::Work | Role::Spare, Tenure::Stays) => {}
             }
         }
-        self.conclude_reload(now, actions);
-        let is_busy = |slot: &Slot| slot.retire.is_some() || slot.is_closing || is_leftover(slot);
+        self.conclude_reload(turn);
+        let is_busy = |slot: &Slot| slot.tenure != Tenure::Stays || slot.is_leftover();
         self.renewal.is_active = self.renewal.reload.is_some() || self.slots.iter().any(is_busy);
     }
 
     /// Marks what is of another version than it should be: one worker as long as the new version is on trial, all of
     /// them afterwards. Spares go at once.
-    fn follow_version(&mut self, now: Mono, program: ProgramIndex, actions: &mut Actions) {
+    fn follow_version(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
         let versions = &self.renewal.programs[program];
-        let (wanted, is_trial) = (versions.newest(), versions.trial.is_some());
+        let (wanted, is_trial) = (versions.newest(), versions.trial().is_some());
         let in_slot = self.slots_of(program).any(|slot| self.slots[slot].version() == Some(wanted));
         let has_one = self.has_process_of(program, wanted);
         for slot in 0..self.slots.len() {
             let place = &self.slots[slot];
             let is_old = place.program == program && place.version().is_some_and(|version| version != wanted);
             match place.role {
-                Role::Spare if is_old && !(is_trial && has_one) => self.send_away(now, slot, actions),
-                Role::Work if is_old && !is_trial && place.retire.is_none() => {
+                Role::Spare if is_old && !(is_trial && has_one) => self.send_away(turn, slot),
+                Role::Work if is_old && !is_trial && place.tenure == Tenure::Stays => {
                     self.retire(slot, Retire::Reload);
                 }
                 _ => {}
@@ -297,7 +336,7 @@ impl Core {
         let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
         let spare_is_it = spare.is_none_or(|spare| self.slots[spare].version() == Some(wanted));
         let has_vacancy = self.slots_of(program).any(|slot| self.vacant.contains(&slot));
-        let is_chosen = self.slots_of(program).any(|slot| self.slots[slot].retire.is_some());
+        let is_chosen = self.slots_of(program).any(|slot| self.slots[slot].tenure != Tenure::Stays);
         if !spare_is_it || has_vacancy || is_chosen {
             return;
         }
@@ -310,39 +349,39 @@ impl Core {
     }
 
     /// A worker that is to be replaced goes on until its replacement is ready, then gets no more jobs, then goes.
-    fn replace(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+    fn replace(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, why: Retire) {
         let program = self.slots[slot].program;
         let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
         let ready_spare = spare.and_then(|_| self.ready_spare());
-        let is_closing = match spare {
-            Some(_) => ready_spare.is_some_and(|spare| self.is_right_spare(slot, spare)),
+        let is_replaceable = match spare {
+            Some(_) => ready_spare.is_some_and(|spare| self.is_right_spare(program, why, spare)),
             None => self.slots_of(program).all(|other| other == slot || self.is_served(other)),
         };
         // One at a time.
-        let another = self.slots_of(program).any(|other| other != slot && self.slots[other].is_closing);
-        self.set_closing(slot, is_closing && !another);
-        if !self.slots[slot].is_closing {
+        let is_another =
+            self.slots_of(program).any(|other| other != slot && self.slots[other].tenure.is_closing());
+        let is_closing = is_replaceable && !is_another;
+        self.set_tenure(slot, if is_closing { Tenure::Closing(why) } else { Tenure::Retiring(why) });
+        if !is_closing {
             return;
         }
         if !matches!(self.slots[slot].state, SlotState::Idle { .. }) {
-            return self.ask_to_yield(slot, actions);
+            return self.ask_to_yield(turn, slot);
         }
-        self.note_retirement(slot, actions);
+        self.note_retirement(turn, slot);
         match ready_spare {
             Some(spare) => {
                 self.exchange_with_spare(slot, spare);
-                self.dismiss(now, spare, actions);
+                self.dismiss(turn, spare);
             }
-            None => self.dismiss(now, slot, actions),
+            None => self.dismiss(turn, slot),
         }
-        self.set_closing(slot, false);
     }
 
     /// A spare of a version that is to go as well is of no use as a replacement.
-    fn is_right_spare(&self, slot: SlotIndex, spare: SlotIndex) -> bool {
-        let program = self.slots[slot].program;
+    fn is_right_spare(&self, program: ProgramIndex, why: Retire, spare: SlotIndex) -> bool {
         let wanted = self.renewal.programs[program].newest();
-        self.slots[slot].retire != Some(Retire::Reload) || self.slots[spare].version() == Some(wanted)
+        why != Retire::Reload || self.slots[spare].version() == Some(wanted)
     }
 
     fn is_served(&self, slot: SlotIndex) -> bool {
@@ -350,38 +389,38 @@ impl Core {
     }
 
     /// A worker that nothing follows goes as soon as it has no jobs.
-    fn send_away(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+    fn send_away(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         match self.slots[slot].state {
             SlotState::Idle { .. } => {
-                self.note_retirement(slot, actions);
-                self.dismiss(now, slot, actions);
+                self.note_retirement(turn, slot);
+                self.dismiss(turn, slot);
             }
-            SlotState::Starting { .. } => self.leave(now, slot, Cause::Dismissed, Some(Kill::Term), actions),
-            SlotState::Busy { .. } => self.ask_to_yield(slot, actions),
-            SlotState::Vacant | SlotState::Leaving { .. } => self.slot_mut(slot).retire = None,
+            SlotState::Starting { .. } => self.leave(turn, slot, Cause::Dismissed, Some(Kill::Term)),
+            SlotState::Busy { .. } => self.ask_to_yield(turn, slot),
+            SlotState::Vacant | SlotState::Leaving { .. } => self.slot_mut(slot).tenure = Tenure::Stays,
         }
     }
 
-    fn note_retirement(&mut self, slot: SlotIndex, actions: &mut Actions) {
+    fn note_retirement(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let Some(worker) = self.slots[slot].worker() else { return };
-        let why = match (self.slots[slot].role, self.slots[slot].retire) {
+        let why = match (self.slots[slot].role, self.slots[slot].tenure.retire()) {
             (Role::Surplus, _) => "there are more workers than configured",
             (_, Some(Retire::Jobs)) => "it has done as many jobs as it may",
             (_, Some(Retire::Age)) => "it is as old as it may get",
             (_, Some(Retire::Memory)) => "it uses more memory than it may",
             (_, Some(Retire::Reload) | None) => "another version of its program replaces it",
         };
-        actions.push(Action::Log(Notice::WorkerRetires { worker, slot, why: why.to_owned() }));
+        turn.push(Action::Log(Notice::WorkerRetires { worker, slot, why: why.to_owned() }));
     }
 
-    fn set_closing(&mut self, slot: SlotIndex, is_closing: bool) {
-        if self.slots[slot].is_closing != is_closing {
-            self.slot_mut(slot).is_closing = is_closing;
+    fn set_tenure(&mut self, slot: SlotIndex, tenure: Tenure) {
+        if self.slots[slot].tenure != tenure {
+            self.slot_mut(slot).tenure = tenure;
         }
     }
 
     /// Jobs that can go on elsewhere are asked to.
-    fn ask_to_yield(&mut self, slot: SlotIndex, actions: &mut Actions) {
+    fn ask_to_yield(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let Some(worker) = self.slots[slot].worker() else { return };
         let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };
         let is_wanted = self.jobs.get(running.job).is_some();
@@ -390,107 +429,7 @@ impl Core {
         }
         if let Some(running) = self.slot_mut(slot).load_mut().and_then(|load| load.running.as_mut()) {
             running.asked_to_yield = true;
-            actions.push(Action::Yield { worker, job: running.job });
+            turn.push(Action::Yield { worker, job: running.job });
         }
     }
-}
-
-/// The number of places.
-impl Core {
-    /// Times and limits change at once; what a job was promised when it was accepted stays. More workers are started,
-    /// or those that are too many go when they have no jobs.
-    pub(super) fn on_configure(&mut self, config: CoreConfig) {
-        let workers = config.workers.max(self.config.programs);
-        if config.max_bytes > self.config.max_bytes {
-            self.ledger.has_more_room();
-        }
-        self.config =
-            CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
-        self.clients.remember_at_most(self.config.max_resting);
-        self.look_for_room_again();
-        self.make_places();
-        self.renewal.is_active = true;
-        self.places_changed = true;
-        self.unlisted.extend(0..self.slots.len());
-    }
-
-    /// As many places as are configured.
-    pub(super) fn make_places(&mut self) {
-        while self.count(Role::Work) < self.config.workers {
-            let program = self.program_with(|counts| counts.iter().min().copied());
-            self.add_place(program, Role::Work);
-        }
-        while self.count(Role::Work) > self.config.workers {
-            let program = self.program_with(|counts| counts.iter().max().copied());
-            let Some(slot) = self.most_dispensable(program) else { break };
-            self.make_surplus(slot);
-        }
-        match (self.spare(), self.config.spares) {
-            (None, 1..) => self.add_place(0, Role::Spare),
-            (Some(spare), 0) => self.make_surplus(spare),
-            _ => {}
-        }
-        (0..self.programs.len()).for_each(|program| self.reserve(program));
-    }
-
-    /// Nothing follows it, so the others of its program do not wait for its replacement.
-    fn make_surplus(&mut self, slot: SlotIndex) {
-        let place = self.slot_mut(slot);
-        (place.role, place.is_closing) = (Role::Surplus, false);
-    }
-
-    pub(super) fn count(&self, role: Role) -> usize {
-        self.slots.iter().filter(|slot| slot.role == role).count()
-    }
-
-    /// The first program of which there are as many workers as `choose` picks.
-    fn program_with(&self, choose: impl FnOnce(&[usize]) -> Option<usize>) -> ProgramIndex {
-        let is_work = |slot: &&Slot, program| slot.role == Role::Work && slot.program == program;
-        let count = |program| self.slots.iter().filter(|slot| is_work(slot, program)).count();
-        let counts: Vec<usize> = (0..self.programs.len()).map(count).collect();
-        let chosen = choose(&counts);
-        counts.iter().position(|count| Some(*count) == chosen).unwrap_or(0)
-    }
-
-    fn add_place(&mut self, program: ProgramIndex, role: Role) {
-        // A worker that was one too many, and has not gone yet, is taken back first.
-        let is_free = |slot: &Slot| slot.role == Role::Surplus && matches!(slot.state, SlotState::Vacant);
-        let is_leftover = |slot: &Slot| is_leftover(slot) && slot.program == program && role == Role::Work;
-        let leftover = self.slots.iter().position(is_leftover);
-        let free = || self.slots.iter().position(is_free);
-        let slot = leftover.or_else(free).unwrap_or(self.slots.len());
-        if slot == self.slots.len() {
-            self.slots.push(Slot::new(program, role));
-        }
-        let place = self.slot_mut(slot);
-        (place.program, place.role) = (program, role);
-    }
-
-    /// The place whose loss costs least: an empty one, then one whose worker is not ready, then an idle one, and only
-    /// then one that has jobs, which it will finish.
-    fn most_dispensable(&self, program: ProgramIndex) -> Option<SlotIndex> {
-        let cost = |slot: &SlotIndex| match self.slots[*slot].state {
-            SlotState::Vacant => 0,
-            SlotState::Starting { .. } | SlotState::Leaving { .. } => 1,
-            SlotState::Idle { .. } => 2,
-            SlotState::Busy { .. } => 3,
-        };
-        let work = self.slots_of(program).filter(|&slot| self.slots[slot].role == Role::Work);
-        work.min_by_key(|slot| (cost(slot), std::cmp::Reverse(*slot)))
-    }
-
-    /// The last slots of a program are kept for short work.
-    fn reserve(&mut self, program: ProgramIndex) {
-        let work: Vec<SlotIndex> =
-            self.slots_of(program).filter(|&slot| self.slots[slot].role == Role::Work).collect();
-        let open = work.len() - self.config.reserved_of(work.len());
-        for (index, slot) in work.into_iter().enumerate() {
-            self.slot_mut(slot).is_reserved = index >= open;
-        }
-    }
-}
-
-/// A place that is one too many and still has a process.
-fn is_leftover(slot: &Slot) -> bool {
-    slot.role == Role::Surplus && slot.is_there()
 }

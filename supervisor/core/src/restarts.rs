@@ -1,22 +1,33 @@
-//! When a program may be started again after it failed to start.
+//! A circuit breaker for each program: when it may be started again after it failed to start, and whether its jobs are
+//! refused meanwhile.
 //!
 //! ```text
-//!   good --- a start fails ---> failing: one start at a time, the wait doubles (and up to a quarter more, by chance)
-//!    ^                             |
-//!    | a worker that was started   | max_restarts failures in a row
-//!    | since has done a job        v    (or max_silent_starts, of a program that never said hello)
-//!    '------------------------- open: jobs are refused; one probe every backoff_max; a hello closes it
+//!               a start fails                 max_restarts failures in a row
+//!   Closed ----------------------> BackingOff ------------------------------> Open
+//!     ^                             |      ^   (or max_silent_starts, of a     | |
+//!     |   a worker that was started |      |    program that never said hello) | |
+//!     |   since has done a job      |      '-------- a worker says hello ------' |
+//!     '-----------------------------'--------------------------------------------'
 //!
-//!   any --- a failure that no retry can mend ---> broken: jobs are refused, no more starts
+//!   any state --- a failure that no retry can mend ---> Broken --- a worker says hello ---> BackingOff,
+//!                                                         or Closed if a job has been done since the last failure
+//!
+//!   Closed       jobs are accepted     any number of starts at a time
+//!   BackingOff   jobs are accepted     one start at a time; the pause between them doubles (and up to a quarter more, by
+//!                                      chance)
+//!   Open         jobs are refused      one start at a time, after a pause of backoff_max
+//!   Broken       jobs are refused      no more starts
 //! ```
 //!
+//! While a start is tried in `Open`, the breaker is what others call half-open. A hello closes it for jobs, but the failures
+//! stay counted until a job is done, so one more failure opens it again.
+//!
 //! If all that failed in a row are workers that ended with jobs which they had not started, it may be the doing of these
-//! jobs. Then only the jobs of their clients are refused; if those of others are done, the program is good.
+//! jobs. Then only the jobs of their clients are refused; if those of others are done, the breaker is closed.
 //!
 //! SIGKILL from outside is not the program's doing, and is excused a number of times.
 //!
-//! The scheme is that of a circuit breaker with exponential backoff (M. Nygard, "Release It!"); unlike a restart
-//! intensity as in OTP it never gives a slot up.
+//! For the scheme see M. Nygard, "Release It!"; unlike a restart intensity as in OTP it never gives a slot up.
 
 use super::config::CoreConfig;
 use super::ids::{Mono, WorkerId};
@@ -34,20 +45,50 @@ const DEATHS_EXCUSED: u32 = 20;
 /// See the module's documentation. One for each program.
 #[derive(Clone, Debug, Default)]
 pub struct Restarts {
-    failures: u32,
+    breaker: Breaker,
+    /// When a start last failed in a way that a retry may mend.
     failed_at: Mono,
-    /// The newest worker at the last failure that was counted.
-    counted_up_to: Option<WorkerId>,
-    not_before: Mono,
-    open: bool,
-    broken: bool,
     has_said_hello: bool,
     has_proved_good: bool,
-    /// Whose doing the failures in this row may be.
-    suspects: Suspects,
     /// Workers that ended for no reason of their own since a job was done.
     excused: u32,
+}
+
+/// See the picture in the module's documentation.
+#[derive(Clone, Debug, Default)]
+enum Breaker {
+    #[default]
+    Closed,
+    BackingOff(Failures),
+    Open(Failures),
+    Broken(Failures),
+}
+
+/// Starts that failed in a row: at least one, unless a worker has done a job since the program is broken.
+#[derive(Clone, Debug, Default)]
+struct Failures {
+    count: u32,
+    /// The newest worker that had been ordered when the last one was counted.
+    counted_up_to: Option<WorkerId>,
+    /// When the next start may be tried.
+    not_before: Mono,
+    /// Whose doing they may be.
+    suspects: Suspects,
+    /// What went wrong the last time, for people.
     why: String,
+}
+
+/// One start that failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure<'a> {
+    /// What went wrong, for people.
+    pub(super) why: &'a str,
+    /// Whose doing it may be.
+    pub(super) suspects: &'a Suspects,
+    /// Which one failed.
+    pub(super) worker: WorkerId,
+    /// The last one that had been ordered by then.
+    pub(super) newest: WorkerId,
 }
 
 /// Whose doing it may be that workers end before they have done anything.
@@ -83,49 +124,86 @@ impl Suspects {
     }
 }
 
+impl Breaker {
+    fn failures(&self) -> Option<&Failures> {
+        match self {
+            Breaker::Closed => None,
+            Breaker::BackingOff(failures) | Breaker::Open(failures) | Breaker::Broken(failures) => {
+                Some(failures)
+            }
+        }
+    }
+
+    fn into_failures(self) -> Failures {
+        match self {
+            Breaker::Closed => Failures::default(),
+            Breaker::BackingOff(failures) | Breaker::Open(failures) | Breaker::Broken(failures) => failures,
+        }
+    }
+}
+
+impl Failures {
+    /// Takes note of one. False if it is not counted: what a worker does that was ordered before the last failure that
+    /// was counted says nothing new. Usually they were ordered together, and fail together.
+    fn add(&mut self, failure: Failure<'_>) -> bool {
+        failure.why.clone_into(&mut self.why);
+        self.suspects.add(failure.suspects);
+        let is_new = self.counted_up_to.is_none_or(|counted| failure.worker > counted);
+        if is_new {
+            self.counted_up_to = Some(failure.newest);
+            self.count = self.count.saturating_add(1);
+        }
+        is_new
+    }
+}
+
 impl Restarts {
-    /// The start of a worker failed, when `newest` was the last one that had been ordered; the next one may be tried
-    /// after the duration that is returned. Jobs are refused once so many in a row have failed.
+    /// The start of a worker failed; the next one may be tried after the duration that is returned. Jobs are refused once
+    /// so many in a row have failed.
     pub(super) fn failed(
         &mut self,
-        (why, suspects): (&str, &Suspects),
-        failures_max: u32,
-        (worker, newest): (WorkerId, WorkerId),
         now: Mono,
+        failure: Failure<'_>,
+        failures_max: u32,
         config: &CoreConfig,
         rng: &mut Rng,
     ) -> Duration {
-        self.why = why.to_owned();
         self.failed_at = now;
-        self.suspects.add(suspects);
-        // What a worker does that was ordered before the last failure that was counted says nothing new: usually they
-        // were ordered together, and fail together.
-        if self.failures > 0 && self.counted_up_to.is_some_and(|counted| worker <= counted) {
-            self.open |= self.failures >= failures_max;
-            return self.not_before - now;
+        let was_broken = matches!(self.breaker, Breaker::Broken(_));
+        let was_open = matches!(self.breaker, Breaker::Open(_));
+        let mut failures = std::mem::take(&mut self.breaker).into_failures();
+        let is_counted = failures.add(failure);
+        let is_open = was_open || failures.count >= failures_max;
+        if is_counted {
+            let pause = if is_open { config.backoff_max } else { backoff(failures.count, config) };
+            failures.not_before = now + rng.stretched_time(pause);
         }
-        self.counted_up_to = Some(newest);
-        self.failures = self.failures.saturating_add(1);
-        self.open |= self.failures >= failures_max;
-        let wait = if self.open { config.backoff_max } else { backoff(self.failures, config) };
-        let wait = rng.stretched_time(wait);
-        self.not_before = now + wait;
-        wait
+        let again_in = failures.not_before - now;
+        self.breaker = match (was_broken, is_open) {
+            (true, _) => Breaker::Broken(failures),
+            (false, true) => Breaker::Open(failures),
+            (false, false) => Breaker::BackingOff(failures),
+        };
+        again_in
     }
 
     /// A start failed in a way that no retry can mend.
     pub fn broke(&mut self, why: &str) {
-        self.failures = self.failures.saturating_add(1);
-        self.why = why.to_owned();
-        self.broken = true;
+        let mut failures = std::mem::take(&mut self.breaker).into_failures();
+        failures.count = failures.count.saturating_add(1);
+        why.clone_into(&mut failures.why);
+        self.breaker = Breaker::Broken(failures);
     }
 
     /// A worker said hello. True if that ends a time of refusal.
     pub fn said_hello(&mut self) -> bool {
         let was_refusing = self.is_refusing();
         self.has_said_hello = true;
-        self.open = false;
-        self.broken = false;
+        self.breaker = match std::mem::take(&mut self.breaker) {
+            Breaker::Broken(failures) if failures.count == 0 => Breaker::Closed,
+            Breaker::Open(failures) | Breaker::Broken(failures) => Breaker::BackingOff(failures),
+            breaker @ (Breaker::Closed | Breaker::BackingOff(_)) => breaker,
+        };
         was_refusing
     }
 
@@ -142,10 +220,13 @@ impl Restarts {
         if ready_at < self.failed_at {
             return;
         }
-        self.failures = 0;
-        self.suspects = Suspects::default();
-        self.open = false;
-        self.not_before = Mono::default();
+        self.breaker = match std::mem::take(&mut self.breaker) {
+            // It takes a hello to mend what is broken.
+            Breaker::Broken(failures) => {
+                Breaker::Broken(Failures { why: failures.why, ..Failures::default() })
+            }
+            Breaker::Closed | Breaker::BackingOff(_) | Breaker::Open(_) => Breaker::Closed,
+        };
     }
 
     /// A worker that was starting, or had done nothing yet, was ended with SIGKILL from outside, by a person or by the
@@ -168,32 +249,45 @@ impl Restarts {
 
     /// Failed starts in a row.
     pub fn failures(&self) -> u32 {
-        self.failures
+        self.breaker.failures().map_or(0, |failures| failures.count)
     }
 
     /// Whether no worker can be had for now.
     pub fn is_refusing(&self) -> bool {
-        self.open || self.broken
+        matches!(self.breaker, Breaker::Open(_) | Breaker::Broken(_))
     }
 
     /// The same for the jobs of this client.
     pub fn is_refusing_for(&self, client: &str) -> bool {
-        self.broken || (self.open && self.suspects.has(client))
+        match &self.breaker {
+            Breaker::Closed | Breaker::BackingOff(_) => false,
+            Breaker::Open(failures) => failures.suspects.has(client),
+            Breaker::Broken(_) => true,
+        }
     }
 
-    /// Why, for people.
+    /// Why the last start failed, for people; empty if none has since one went well.
     pub fn why(&self) -> &str {
-        &self.why
+        self.breaker.failures().map_or("", |failures| &failures.why)
     }
 
     /// Whether a start may be tried now, with `starting` of them under way.
     pub fn may_start(&self, now: Mono, starting: usize) -> bool {
-        !self.broken && (self.failures == 0 || (starting == 0 && now >= self.not_before))
+        match &self.breaker {
+            Breaker::Closed => true,
+            Breaker::BackingOff(failures) | Breaker::Open(failures) => {
+                starting == 0 && now >= failures.not_before
+            }
+            Breaker::Broken(_) => false,
+        }
     }
 
     /// When the next start may be tried; none if that does not depend on time.
     pub fn next_start(&self) -> Option<Mono> {
-        (self.failures > 0 && !self.broken).then_some(self.not_before)
+        match &self.breaker {
+            Breaker::BackingOff(failures) | Breaker::Open(failures) => Some(failures.not_before),
+            Breaker::Closed | Breaker::Broken(_) => None,
+        }
     }
 }
 
@@ -207,14 +301,17 @@ pub(super) fn backoff(failures: u32, config: &CoreConfig) -> Duration {
 mod tests {
     use super::*;
 
+    fn failure(worker: WorkerId, newest: WorkerId, suspects: &Suspects) -> Failure<'_> {
+        Failure { why: "x", suspects, worker, newest }
+    }
+
     /// So many failures, each as soon as it may come. Returns the waits in milliseconds.
     fn fail(restarts: &mut Restarts, times: usize, config: &CoreConfig) -> Vec<u128> {
         let mut fail = || {
-            let worker = WorkerId(restarts.counted_up_to.map_or(0, |worker| worker.0) + 1);
-            let (most, now) = (config.max_restarts, restarts.not_before);
-            restarts
-                .failed(("x", &Suspects::Program), most, (worker, worker), now, config, &mut Rng::new(1))
-                .as_millis()
+            let now = restarts.next_start().unwrap_or_default();
+            let worker = WorkerId(u64::from(restarts.failures()) + 1);
+            let failure = failure(worker, worker, &Suspects::Program);
+            restarts.failed(now, failure, config.max_restarts, config, &mut Rng::new(1)).as_millis()
         };
         (0..times).map(|_| fail()).collect()
     }
@@ -245,14 +342,8 @@ mod tests {
         let mut restarts = Restarts::default();
         for worker in 1..=8 {
             let now = Mono::default() + Duration::from_secs(worker);
-            restarts.failed(
-                ("x", &Suspects::Program),
-                5,
-                (WorkerId(worker), WorkerId(8)),
-                now,
-                &config,
-                &mut Rng::new(1),
-            );
+            let failure = failure(WorkerId(worker), WorkerId(8), &Suspects::Program);
+            restarts.failed(now, failure, 5, &config, &mut Rng::new(1));
         }
         assert_eq!(restarts.failures(), 1);
     }
@@ -271,8 +362,22 @@ mod tests {
         assert!(restarts.is_refusing(), "one more failure opens it again");
         restarts.proved_good(Mono::default());
         assert!(!restarts.may_start(Mono::default(), 5), "that worker is older than the failures");
-        restarts.proved_good(restarts.not_before);
+        restarts.proved_good(restarts.next_start().unwrap_or_default());
         assert!(restarts.may_start(Mono::default(), 5));
+    }
+
+    #[test]
+    fn a_job_done_forgets_the_failures_but_only_a_hello_mends_a_broken_program() {
+        let config = CoreConfig::default();
+        let mut restarts = Restarts::default();
+        restarts.broke("no such file");
+        restarts.proved_good(Mono::default());
+        assert!(restarts.is_refusing() && restarts.is_refusing_for("anybody"));
+        assert_eq!((restarts.failures(), restarts.why()), (0, "no such file"));
+        fail(&mut restarts, 1, &config);
+        assert!(!restarts.may_start(Mono::default() + config.backoff_max, 0), "no pause is long enough");
+        assert!(restarts.said_hello());
+        assert!(!restarts.may_start(Mono::default(), 0), "the failure since then still counts");
     }
 
     #[test]
@@ -281,8 +386,9 @@ mod tests {
         let mut restarts = Restarts::default();
         for number in 1..=200 {
             let suspects = Suspects::Clients(BTreeSet::from([Arc::from(format!("guilty {number}"))]));
-            let (worker, now) = (WorkerId(number), restarts.not_before);
-            restarts.failed(("x", &suspects), 5, (worker, worker), now, &config, &mut Rng::new(1));
+            let (worker, now) = (WorkerId(number), restarts.next_start().unwrap_or_default());
+            let failure = failure(worker, worker, &suspects);
+            restarts.failed(now, failure, 5, &config, &mut Rng::new(1));
         }
         assert!(restarts.is_refusing() && restarts.is_refusing_for("guilty 1"));
         assert!(!restarts.is_refusing_for("innocent"));

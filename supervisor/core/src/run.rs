@@ -1,10 +1,11 @@
-//! A worker says that it has started or ended a job, or its time is up.
+//! Jobs in flight: a worker says that it has started or ended one, or the time of one is up.
 
-use super::action::{Action, Actions, Kill};
+use super::action::{Action, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
-use super::slots::{Cause, Going, Load, Retire, Running, SlotState};
+use super::slots::{Cause, Going, Load, Retire, Running, SlotState, Tenure};
+use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, Usage, cut};
@@ -21,14 +22,7 @@ pub(super) struct Answer {
 }
 
 impl Core {
-    pub(super) fn on_started(
-        &mut self,
-        now: Mono,
-        worker: WorkerId,
-        id: JobId,
-        attempt: u32,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn on_started(&mut self, turn: &mut Turn<'_>, worker: WorkerId, id: JobId, attempt: u32) {
         let Some(slot) = self.slot_of(worker) else { return };
         if !self.slots[slot].is_trusted() {
             return self.doubt_up_to(slot, id);
@@ -38,9 +32,9 @@ impl Core {
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
             self.doubt_up_to(slot, id);
             let message = format!("started a job out of turn (attempt {attempt})");
-            return self.on_violation(now, worker, message, actions);
+            return self.on_violation(turn, worker, message);
         }
-        self.begin(now, slot, worker, (id, attempt));
+        self.begin(turn.now, slot, worker, (id, attempt));
     }
 
     /// The next job of a worker has been started.
@@ -89,11 +83,10 @@ impl Core {
     /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed.
     pub(super) fn running_as_named(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         worker: WorkerId,
         (id, attempt): (JobId, u32),
         deed: &str,
-        actions: &mut Actions,
     ) -> Option<(SlotIndex, Running)> {
         let slot = self.slot_of(worker)?;
         if !self.slots[slot].is_trusted() {
@@ -105,16 +98,15 @@ impl Core {
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
             self.doubt_up_to(slot, id);
-            self.on_violation(now, worker, message, actions);
+            self.on_violation(turn, worker, message);
         }
         named.map(|running| (slot, running))
     }
 
     /// A task returned or failed by itself; the worker is well.
-    pub(super) fn on_ran(&mut self, now: Mono, worker: WorkerId, answer: Answer, actions: &mut Actions) {
+    pub(super) fn on_ran(&mut self, turn: &mut Turn<'_>, worker: WorkerId, answer: Answer) {
         let Answer { job: id, attempt, run, usage, result } = answer;
-        let Some((slot, running)) = self.running_as_named(now, worker, (id, attempt), "ended", actions)
-        else {
+        let Some((slot, running)) = self.running_as_named(turn, worker, (id, attempt), "ended") else {
             return;
         };
         let (output, is_wanted) = (result.as_ref().ok().copied(), self.jobs.get(id).is_some());
@@ -129,16 +121,16 @@ impl Core {
             }
         };
         self.refund_worker(running.paid);
-        self.learn(slot, id, run.min(running.ran(now)), output);
-        self.note_short_service(now, id);
+        self.learn(slot, id, run.min(running.ran(turn.now)), output);
+        self.note_short_service(turn.now, id);
         let output_bytes = output.unwrap_or(0);
         self.hold_output(id, output_bytes);
         let (run, charge) = (Some(run), Charge::ForTheRun);
         let ending = Ending { outcome, error, run, place: None, usage, output_bytes, charge };
-        self.finish(now, id, ending, actions);
-        self.take_next(now, slot, id);
+        self.finish(turn, id, ending);
+        self.take_next(turn.now, slot, id);
         if is_wanted {
-            self.note_trial_job(slot, output.is_none(), actions);
+            self.note_trial_job(turn, slot, output.is_none());
         }
     }
 
@@ -189,86 +181,86 @@ impl Core {
     }
 
     /// A worker threw away a job that it had not started. It may do so only with one that was withdrawn.
-    pub(super) fn on_skipped(&mut self, now: Mono, worker: WorkerId, id: JobId, actions: &mut Actions) {
+    pub(super) fn on_skipped(&mut self, turn: &mut Turn<'_>, worker: WorkerId, id: JobId) {
         let Some(slot) = self.trusted_slot_of(worker) else { return };
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         if !is_next || self.jobs.get(id).is_some() {
-            return self.on_violation(now, worker, "skipped a job out of turn".to_owned(), actions);
+            return self.on_violation(turn, worker, "skipped a job out of turn".to_owned());
         }
         if let Some(load) = self.slot_mut(slot).load_mut() {
             load.pop_waiting();
         }
-        self.expect_start(slot, now + self.config.start_timeout);
+        self.expect_start(slot, turn.now + self.config.start_timeout);
     }
 
     /// Does what is due. Limits of what workers do are applied here and nowhere else, because only before a tick
     /// everything that has come from them is handed over (see [`Event::Tick`](super::event::Event::Tick)).
-    pub(super) fn on_time(&mut self, now: Mono, actions: &mut Actions) {
-        self.expire_all(now, actions);
+    pub(super) fn on_time(&mut self, turn: &mut Turn<'_>) {
+        self.expire_all(turn);
         if let Phase::Draining { end_at: Some(end_at) } = self.phase
-            && end_at <= now
+            && end_at <= turn.now
         {
-            self.on_stop(now, actions);
+            self.on_stop(turn);
         }
         self.relist();
-        while let Some(&(_, slot)) = self.due.first().filter(|(when, _)| *when <= now) {
-            self.on_slot_deadline(now, slot, actions);
+        while let Some(&(_, slot)) = self.due.first().filter(|(when, _)| *when <= turn.now) {
+            self.on_slot_deadline(turn, slot);
             self.slot_mut(slot);
             self.relist();
         }
-        self.end_trial_in_time(now, actions);
+        self.end_trial_in_time(turn);
     }
 
-    fn on_slot_deadline(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
-        let is_over = |when: Option<Mono>| when.is_some_and(|when| when <= now);
+    fn on_slot_deadline(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
+        let is_over = |when: Option<Mono>| when.is_some_and(|when| when <= turn.now);
         let worker = self.slots[slot].ready_worker();
-        if is_over(worker.and_then(|worker| worker.retire_at)) && self.slots[slot].retire.is_none() {
+        if is_over(worker.and_then(|worker| worker.retire_at)) && self.slots[slot].tenure == Tenure::Stays {
             return self.retire(slot, Retire::Age);
         }
         let stopped_at = worker.and_then(|worker| worker.stopped_at);
         if is_over(stopped_at.map(|since| since + self.config.hang_timeout)) {
-            return self.leave(now, slot, Cause::Stopped, Some(Kill::Kill), actions);
+            return self.leave(turn, slot, Cause::Stopped, Some(Kill::Kill));
         }
         match &self.slots[slot].state {
             SlotState::Vacant | SlotState::Idle { .. } => {}
-            SlotState::Starting { .. } => self.leave(now, slot, Cause::Silent, Some(Kill::Kill), actions),
+            SlotState::Starting { .. } => self.leave(turn, slot, Cause::Silent, Some(Kill::Kill)),
             SlotState::Busy { load, .. } => match load.running {
-                Some(running) if running.finish_by <= now => {
-                    self.on_run_timeout(now, slot, running.job, actions);
+                Some(running) if running.finish_by <= turn.now => {
+                    self.on_run_timeout(turn, slot, running.job);
                 }
-                Some(_) => self.leave(now, slot, Cause::Hung, Some(Kill::Kill), actions),
-                None => self.leave(now, slot, Cause::Stuck, Some(Kill::Kill), actions),
+                Some(_) => self.leave(turn, slot, Cause::Hung, Some(Kill::Kill)),
+                None => self.leave(turn, slot, Cause::Stuck, Some(Kill::Kill)),
             },
-            SlotState::Leaving { going: Going::Asked { .. }, .. } => self.kill(now, slot, actions),
-            SlotState::Leaving { going: Going::Killed { .. }, .. } => self.give_up(now, slot, actions),
+            SlotState::Leaving { going: Going::Asked { .. }, .. } => self.kill(turn, slot),
+            SlotState::Leaving { going: Going::Killed { .. }, .. } => self.give_up(turn, slot),
         }
     }
 
     /// A process was asked to end and has not.
-    fn kill(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
-        let reap_by = now + self.config.reap_timeout;
+    fn kill(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
+        let reap_by = turn.now + self.config.reap_timeout;
         if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {
             *going = Going::Killed { reap_by };
             if *cause == Cause::Closed {
                 *cause = Cause::ClosedAndLivedOn;
             }
-            actions.push(Action::Kill { worker: place.worker, how: Kill::Kill });
+            turn.push(Action::Kill { worker: place.worker, how: Kill::Kill });
         }
     }
 
-    fn on_run_timeout(&mut self, now: Mono, slot: SlotIndex, id: JobId, actions: &mut Actions) {
+    fn on_run_timeout(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, id: JobId) {
         match self.jobs.get(id) {
             Some(job) => {
                 let message = format!("ran longer than {}", human(job.run_timeout));
-                self.note_trial_job(slot, true, actions);
-                self.lose_to_time(now, slot, id, message.clone());
-                self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
+                self.note_trial_job(turn, slot, true);
+                self.lose_to_time(turn.now, slot, id, message.clone());
+                self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
             }
             None => {
                 if let Some(load) = self.slot_mut(slot).load_mut() {
-                    load.take_running(now);
+                    load.take_running(turn.now);
                 }
-                self.leave(now, slot, Cause::JobEnded, Some(Kill::Term), actions);
+                self.leave(turn, slot, Cause::JobEnded, Some(Kill::Term));
             }
         }
     }

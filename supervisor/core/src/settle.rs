@@ -1,6 +1,6 @@
-//! After every event: bring the world in line with the state.
+//! The last step of every event: end what has expired, dispatch waiting jobs to workers, and start missing workers.
 
-use super::action::{Action, Actions};
+use super::action::Action;
 use super::clients::Account;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
@@ -8,6 +8,7 @@ use super::outcome;
 use super::probation::UNSTARTED_MAX;
 use super::registry::{Class, Promise};
 use super::slots::{Listed, Load, Role, Slot, SlotState};
+use super::turn::Turn;
 use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
 use crate::limits::{SHORT_MEMORY, SHORT_MEMORY_MAX};
@@ -19,11 +20,11 @@ use std::time::Duration;
 pub(super) const MOVED_MAX: usize = 64;
 
 impl Core {
-    pub(super) fn settle(&mut self, now: Mono, actions: &mut Actions) {
-        self.end_unwanted(now, actions);
-        self.expire_waiting(now, actions);
+    pub(super) fn settle(&mut self, turn: &mut Turn<'_>) {
+        self.end_unwanted(turn);
+        self.expire_waiting(turn);
         for program in &mut self.programs {
-            program.probation.open_in_time(now);
+            program.probation.open_in_time(turn.now);
             if !program.has_some_on_probation() {
                 program.probation.forget();
             }
@@ -33,23 +34,23 @@ impl Core {
         self.let_go_on();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
-            self.place_parked(now, actions);
-            self.refuse_hopeless(now, actions);
+            self.place_parked(turn);
+            self.refuse_hopeless(turn);
         }
-        self.renew(now, actions);
+        self.renew(turn);
         self.relist();
-        self.give_out(now, actions);
+        self.give_out(turn);
         match self.phase {
-            Phase::Running => self.fill_vacant(now, actions),
-            Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(now, actions),
-            Phase::Draining { .. } | Phase::Stopping => self.wind_up(now, actions),
+            Phase::Running => self.fill_vacant(turn),
+            Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(turn),
+            Phase::Draining { .. } | Phase::Stopping => self.wind_up(turn),
             Phase::Over => {}
         }
         self.relist();
     }
 
     /// Sends parked jobs where they belong, once that is known.
-    pub(super) fn place_parked(&mut self, now: Mono, actions: &mut Actions) {
+    pub(super) fn place_parked(&mut self, turn: &mut Turn<'_>) {
         if self.jobs.parked_count() == 0 {
             return;
         }
@@ -62,11 +63,11 @@ impl Core {
                 }
                 Some(task) => {
                     let error = self.wrong_lane(task);
-                    self.finish(now, id, Ending::of(error), actions);
+                    self.finish(turn, id, Ending::of(error));
                 }
                 None => {
                     if let Err(error) = self.route_unknown(&job.task_name) {
-                        self.finish(now, id, Ending::of(error), actions);
+                        self.finish(turn, id, Ending::of(error));
                     }
                 }
             }
@@ -75,7 +76,7 @@ impl Core {
 
     /// Jobs that wait for a program of which no worker can be had are not left hanging, unless there is one that can do
     /// them: in the middle of a reload the last ones may lack a task.
-    fn refuse_hopeless(&mut self, now: Mono, actions: &mut Actions) {
+    fn refuse_hopeless(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
             let restarts = &self.programs[program].restarts;
             if !restarts.is_refusing() {
@@ -94,17 +95,17 @@ impl Core {
             };
             let hopeless: Vec<JobId> = waiting.filter(|&job| is_refused(job) && !can_be_done(job)).collect();
             for job in hopeless {
-                self.finish(now, job, Ending::of(error.clone()), actions);
+                self.finish(turn, job, Ending::of(error.clone()));
             }
         }
     }
 
     /// Gives waiting jobs to workers.
-    fn give_out(&mut self, now: Mono, actions: &mut Actions) {
+    fn give_out(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
             self.bring_in_spare(program);
             let mut held_back = 0;
-            while let Some((job, slot)) = self.next_match(now, program) {
+            while let Some((job, slot)) = self.next_match(turn.now, program) {
                 if held_back == MOVED_MAX {
                     self.has_more_to_move = true;
                     break;
@@ -113,7 +114,7 @@ impl Core {
                     held_back += 1;
                     continue;
                 }
-                self.assign(now, job, slot, actions);
+                self.assign(turn, job, slot);
                 self.relist();
                 self.bring_in_spare(program);
             }
@@ -293,13 +294,13 @@ impl Core {
         self.jobs.get(id).is_some_and(|job| self.attempts_under(job, job.ran_under.and(promise)) > 1)
     }
 
-    fn assign(&mut self, now: Mono, id: JobId, slot: SlotIndex, actions: &mut Actions) {
+    fn assign(&mut self, turn: &mut Turn<'_>, id: JobId, slot: SlotIndex) {
         self.dequeue(id);
-        self.note_lending(now, id, slot);
-        self.note_short_service(now, id);
+        self.note_lending(turn.now, id, slot);
+        self.note_short_service(turn.now, id);
         self.charge_expected(id);
         self.expect_output(id);
-        let patience = now + self.config.start_timeout;
+        let patience = turn.now + self.config.start_timeout;
         let place = self.slot_mut(slot);
         let worker = match &mut place.state {
             SlotState::Idle { worker } => {
@@ -321,7 +322,7 @@ impl Core {
                 self.programs[self.slots[slot].program].probation.test(id);
             }
             let resume = job.checkpoint_bytes > 0;
-            actions.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
+            turn.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
         }
     }
 
@@ -364,7 +365,7 @@ impl Core {
     /// Whether the slot can be given anything.
     pub(super) fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
-        slot.role == Role::Work && slot.is_ready() && !slot.is_closing
+        slot.role == Role::Work && slot.is_ready() && !slot.tenure.is_closing()
     }
 
     /// How many jobs the slot has, if it can take one more.
@@ -391,11 +392,11 @@ impl Core {
     }
 
     /// Starts processes in empty places, the spare's last.
-    fn fill_vacant(&mut self, now: Mono, actions: &mut Actions) {
+    fn fill_vacant(&mut self, turn: &mut Turn<'_>) {
         let vacant: Vec<SlotIndex> = self.vacant.iter().copied().collect();
         for slot in vacant {
-            if self.may_fill(now, slot) {
-                self.spawn(now, slot, actions);
+            if self.may_fill(turn.now, slot) {
+                self.spawn(turn, slot);
             }
         }
     }
@@ -423,18 +424,18 @@ impl Core {
         self.slots.iter().filter(is_open).count()
     }
 
-    fn spawn(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
+    fn spawn(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         self.last_worker += 1;
         let worker = WorkerId(self.last_worker);
         self.tally.start(self.slots[slot].incarnation > 0);
         let program = self.slots[slot].program;
         let version = self.version_to_start(program);
-        let ready_by = now + self.config.hello_timeout;
+        let ready_by = turn.now + self.config.hello_timeout;
         let place = self.slot_mut(slot);
         place.incarnation += 1;
-        place.state = SlotState::Starting { worker, version, since: now, ready_by };
+        place.state = SlotState::Starting { worker, version, since: turn.now, ready_by };
         self.places.insert(worker, slot);
-        actions.push(Action::Spawn { worker, program, version, slot });
+        turn.push(Action::Spawn { worker, program, version, slot });
     }
 
     /// When an empty place may be filled that cannot be filled now.

@@ -16,16 +16,6 @@
 //!  A process may end by itself in any state: exited ---> Vacant.
 //! ```
 //!
-//! What a worker that is Busy has:
-//!
-//! ```text
-//!   waiting (given, not started) ---> running ---> answered
-//!                                       |  ^
-//!                another one is started |  | that one has ended
-//!                between two steps      v  |
-//!                                     suspended: its clocks stand still
-//! ```
-//!
 //! The spare is a slot like the others that is never given a job. When a slot has lost its worker, or is still waiting
 //! for one, or has one that is to be replaced and has no job, and the spare is Idle, the two exchange their states: the
 //! job queue goes on at once and the loss is made good in the spare's place. There are never more processes than slots
@@ -35,10 +25,9 @@
 //! All times that belong to a process are in its slot's state, with the attempt that they belong to, so the time limit
 //! of one job can never hit the next.
 
-use super::clients::ClientId;
 use super::ids::{JobId, Mono, Place, ProgramIndex, Version, WorkerId};
+pub use super::load::{Load, Running};
 use crate::limits::RECENT_JOBS;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// One place for a worker, with what is remembered of its past.
@@ -60,10 +49,8 @@ pub struct Slot {
     pub ended: u64,
     /// How the previous process ended, for people.
     pub last_exit: Option<String>,
-    /// Its worker is to be replaced for this reason, once that hurts nobody.
-    pub retire: Option<Retire>,
-    /// Its replacement is ready: it is given nothing any more.
-    pub is_closing: bool,
+    /// Whether its worker stays.
+    pub tenure: Tenure,
     /// Under what it is listed.
     pub(super) listed: Listed,
 }
@@ -77,6 +64,33 @@ pub enum Role {
     Spare,
     /// One too many since the number of workers was lowered: it ends when its jobs have, and nothing follows.
     Surplus,
+}
+
+/// Whether the worker in a place stays, or is to be replaced although it is well. The picture is in `renew.rs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tenure {
+    /// It stays.
+    #[default]
+    Stays,
+    /// It is to be replaced, and is given jobs until its replacement is ready.
+    Retiring(Retire),
+    /// Its replacement is ready: it is given no more jobs, and goes when it has none.
+    Closing(Retire),
+}
+
+impl Tenure {
+    /// Why the worker is to be replaced, if it is.
+    pub fn retire(self) -> Option<Retire> {
+        match self {
+            Tenure::Stays => None,
+            Tenure::Retiring(why) | Tenure::Closing(why) => Some(why),
+        }
+    }
+
+    /// Whether the worker is given no more jobs because it is about to be replaced.
+    pub fn is_closing(self) -> bool {
+        matches!(self, Tenure::Closing(_))
+    }
 }
 
 /// Why a worker is replaced although it is well.
@@ -195,144 +209,6 @@ impl Worker {
     }
 }
 
-/// The jobs that one worker has.
-#[derive(Debug, Default)]
-pub struct Load {
-    /// The attempt that is under way.
-    pub running: Option<Running>,
-    /// The stepped attempt that goes on when `running` has ended.
-    pub suspended: Option<Running>,
-    /// Given and not started, in the order in which they are to be.
-    pub waiting: VecDeque<JobId>,
-    /// So many of these, the first ones, may have been begun all the same, by a worker that has to end.
-    pub doubtful: usize,
-}
-
-/// One attempt that was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Running {
-    /// Of which job.
-    pub job: JobId,
-    /// Its number.
-    pub attempt: u32,
-    /// When it started.
-    pub started_at: Mono,
-    /// When its time is up.
-    pub finish_by: Mono,
-    /// When it should have said how far it is, and how often it promised to.
-    pub progress_by: Option<(Mono, Duration)>,
-    /// Others may be started between its steps.
-    pub lets_others_in: bool,
-    /// It can be asked to give its place up.
-    pub yields: bool,
-    /// It was cancelled, and this client has paid for its worker in advance. It gets that back if the worker lives.
-    pub paid: Option<(ClientId, Duration)>,
-    /// It was asked to give its place up.
-    pub asked_to_yield: bool,
-    /// Since when it is suspended.
-    pub suspended_at: Option<Mono>,
-    /// How long it was suspended in all.
-    pub stood_still: Duration,
-    /// When it began, its worker had been told to end: that was not because of this one.
-    pub is_bystander: bool,
-}
-
-impl Running {
-    /// How long it ran, without the time in which others did.
-    pub fn ran(&self, now: Mono) -> Duration {
-        let until = self.suspended_at.unwrap_or(now);
-        (until - self.started_at).saturating_sub(self.stood_still)
-    }
-
-    fn suspend(mut self, now: Mono) -> Running {
-        self.suspended_at = Some(now);
-        self
-    }
-
-    fn resume(mut self, now: Mono) -> Running {
-        let stood_still = self.suspended_at.take().map_or(Duration::ZERO, |since| now - since);
-        self.stood_still += stood_still;
-        self.finish_by = self.finish_by + stood_still;
-        self.progress_by = self.progress_by.map(|(by, promise)| (by + stood_still, promise));
-        self
-    }
-}
-
-impl Load {
-    /// With one job, not started.
-    pub fn of(job: JobId) -> Load {
-        Load { waiting: [job].into(), ..Load::default() }
-    }
-
-    /// How many jobs there are.
-    pub fn len(&self) -> usize {
-        usize::from(self.running.is_some()) + usize::from(self.suspended.is_some()) + self.waiting.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The job that runs.
-    pub fn running_job(&self) -> Option<JobId> {
-        self.running.map(|running| running.job)
-    }
-
-    /// All of them, started or not.
-    pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
-        let started = self.running.iter().chain(&self.suspended).map(|running| running.job);
-        started.chain(self.waiting.iter().copied())
-    }
-
-    /// The job that may be started now.
-    pub fn next_to_start(&self) -> Option<JobId> {
-        let may_start = match (&self.running, &self.suspended) {
-            (None, _) => true,
-            (Some(running), None) => running.lets_others_in,
-            (Some(_), Some(_)) => false,
-        };
-        self.waiting.front().copied().filter(|_| may_start)
-    }
-
-    /// The next job was started; the one that ran, if one did, is suspended.
-    pub(super) fn start(&mut self, now: Mono, started: Running) {
-        self.pop_waiting();
-        let before = self.running.replace(started);
-        self.suspended = self.suspended.or(before.map(|running| running.suspend(now)));
-    }
-
-    /// Takes the running one out; the suspended one, if there is one, goes on.
-    pub(super) fn take_running(&mut self, now: Mono) -> Option<Running> {
-        let ended = self.running.take()?;
-        self.running = self.suspended.take().map(|suspended| suspended.resume(now));
-        Some(ended)
-    }
-
-    /// The attempt at a job that has been started.
-    pub(super) fn started(&self, job: JobId) -> Option<&Running> {
-        self.running.iter().chain(&self.suspended).find(|running| running.job == job)
-    }
-
-    /// The same.
-    pub(super) fn started_mut(&mut self, job: JobId) -> Option<&mut Running> {
-        self.running.iter_mut().chain(&mut self.suspended).find(|running| running.job == job)
-    }
-
-    /// Takes a job out that has been started.
-    pub(super) fn take_started(&mut self, now: Mono, job: JobId) -> Option<Running> {
-        if self.running_job() == Some(job) {
-            return self.take_running(now);
-        }
-        self.suspended.take_if(|suspended| suspended.job == job)
-    }
-
-    /// Whether the job has been started.
-    pub fn is_started(&self, job: JobId) -> bool {
-        self.started(job).is_some()
-    }
-}
-
 /// Why a worker has to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -370,8 +246,7 @@ impl Slot {
             jobs_done: 0,
             ended: 0,
             last_exit: None,
-            retire: None,
-            is_closing: false,
+            tenure: Tenure::Stays,
             listed: Listed::default(),
         }
     }
@@ -405,6 +280,11 @@ impl Slot {
         self.role != Role::Surplus || !matches!(self.state, SlotState::Vacant)
     }
 
+    /// Whether it is one too many and still has a process.
+    pub fn is_leftover(&self) -> bool {
+        self.role == Role::Surplus && self.is_there()
+    }
+
     /// Whether the worker here can take jobs or does.
     pub fn is_ready(&self) -> bool {
         self.ready_worker().is_some_and(|worker| worker.stopped_at.is_none())
@@ -429,7 +309,7 @@ impl Slot {
     /// When something has to be done about this slot if nothing happens before.
     pub fn deadline(&self, hang_timeout: Duration) -> Option<Mono> {
         let of_worker = |worker: &Worker| {
-            let retire_at = worker.retire_at.filter(|_| self.retire.is_none());
+            let retire_at = worker.retire_at.filter(|_| self.tenure == Tenure::Stays);
             retire_at.into_iter().chain(worker.stopped_at.map(|since| since + hang_timeout)).min()
         };
         match &self.state {

@@ -1,9 +1,9 @@
-//! The spare changes places with a worker: with one that is lost, with one that is to be replaced, or with one that has
-//! nothing to do and cannot do what the spare can.
+//! The spare is a worker that is ready and is given no jobs. It takes the place of a worker that is lost, of one that is
+//! to be replaced, or of an idle one that cannot do a task that the spare can do.
 
 use super::Core;
 use super::ids::{JobId, ProgramIndex, SlotIndex};
-use super::slots::{Role, Slot, SlotState};
+use super::slots::{Role, Slot, SlotState, Tenure};
 
 impl Core {
     /// A ready spare takes the place of a worker that is lost or not ready yet.
@@ -35,7 +35,7 @@ impl Core {
         self.slots[slot].incarnation += 1;
         self.slots[spare].incarnation += u64::from(self.slots[spare].worker().is_some());
         // Whether the one that comes is to be replaced as well comes along with it.
-        self.slots[slot].retire = self.slots[spare].retire.take();
+        self.slots[slot].tenure = std::mem::take(&mut self.slots[spare].tenure);
         for place in [slot, spare] {
             if let Some(worker) = self.slots[place].worker() {
                 self.places.insert(worker, place);
@@ -69,7 +69,7 @@ impl Core {
         let has_nothing_to_do = |slot: &SlotIndex| {
             let place = &self.slots[*slot];
             let is_idle = matches!(place.state, SlotState::Idle { .. }) && self.is_accepting(*slot);
-            is_idle && place.retire.is_none() && place.version() == self.slots[spare].version()
+            is_idle && place.tenure == Tenure::Stays && place.version() == self.slots[spare].version()
         };
         let idle = self.slots_of(program).filter(has_nothing_to_do);
         let slot = idle.min_by_key(|&slot| (self.slots[slot].is_reserved, slot))?;

@@ -7,12 +7,13 @@
 //!               '------------------------'------------------'---> blamed on the program, or on nobody
 //! ```
 
-use super::action::{Action, Actions, Notice};
+use super::action::{Action, Notice};
 use super::ids::{Mono, ProgramIndex, TaskIndex, Version, WorkerId};
 use super::outcome::{self, human};
-use super::restarts::Suspects;
+use super::restarts::{Failure, Suspects};
 use super::slots::{Cause, SlotState, Worker};
 use super::supervise::KILLED;
+use super::turn::Turn;
 use super::{Core, Program};
 use crate::exit::Exit;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -33,11 +34,10 @@ impl Core {
     /// It may come late, when patience with the start has ended.
     pub(super) fn on_spawn_failed(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         worker: WorkerId,
         fatal: bool,
         message: &str,
-        actions: &mut Actions,
     ) {
         if self.hanging.remove(&worker).is_some() {
             self.places_changed = true;
@@ -56,19 +56,18 @@ impl Core {
         if !is_dismissed {
             let start = FailedStart { worker, program: self.slots[slot].program, version };
             let outlook = if fatal { Outlook::None } else { Outlook::Fair };
-            self.start_failed(now, start, outlook, &Suspects::Program, message, actions);
+            self.start_failed(turn, start, outlook, &Suspects::Program, message);
         }
     }
 
     /// A worker ended before it said hello.
     pub(super) fn blame_start(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         start: FailedStart,
         cause: Option<&Cause>,
         exit: Exit,
         words: &str,
-        actions: &mut Actions,
     ) {
         let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed));
         let restarts = &mut self.programs[start.program].restarts;
@@ -101,7 +100,7 @@ impl Core {
                 (outlook, format!("a worker ended at start-up with {exit}{words}"))
             }
         };
-        self.start_failed(now, start, outlook, &Suspects::Program, &message, actions);
+        self.start_failed(turn, start, outlook, &Suspects::Program, &message);
     }
 
     /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
@@ -110,11 +109,10 @@ impl Core {
     /// and again and no job is done, unless it is always the jobs on probation that they have.
     pub(super) fn on_idle_death(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         program: ProgramIndex,
         worker: Worker,
         death: &Death<'_>,
-        actions: &mut Actions,
     ) {
         let is_ours =
             matches!(death.cause, Some(Cause::Violation(_) | Cause::Stuck | Cause::ClosedAndLivedOn));
@@ -125,7 +123,10 @@ impl Core {
             false if death.was_test => others_work,
             false => death.had_jobs() && others_work && self.programs[program].restarts.excuses_death(),
         };
-        if !is_excused && worker.jobs_done == 0 && now - worker.ready_at < self.config.failed_start_window() {
+        if !is_excused
+            && worker.jobs_done == 0
+            && turn.now - worker.ready_at < self.config.failed_start_window()
+        {
             let what = match death.cause {
                 Some(Cause::Violation(what)) => format!("broke the protocol ({what})"),
                 Some(Cause::Stuck) => "did not start the job that it was given".to_owned(),
@@ -134,21 +135,20 @@ impl Core {
             };
             let message = format!("a worker {what} before it had done a job{}", death.words);
             let start = FailedStart { worker: worker.id, program, version: worker.version };
-            self.start_failed(now, start, Outlook::Fair, &death.suspects, &message, actions);
+            self.start_failed(turn, start, Outlook::Fair, &death.suspects, &message);
         }
     }
 
     /// A version that is only tried is taken back; otherwise the program waits before it is started again.
     fn start_failed(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         FailedStart { worker, program, version }: FailedStart,
         outlook: Outlook,
         suspects: &Suspects,
         why: &str,
-        actions: &mut Actions,
     ) {
-        if self.take_back_trial(program, version, why, actions) {
+        if self.take_back_trial(turn, program, version, why) {
             return;
         }
         // What no retry mends in one version is no reason not to try another one.
@@ -161,26 +161,19 @@ impl Core {
                 None
             }
             false => {
-                let newest = WorkerId(self.last_worker);
                 let silent_most = match outlook {
                     Outlook::Poor => self.config.max_silent_starts,
                     Outlook::Fair | Outlook::None => u32::MAX,
                 };
                 let most = self.config.max_restarts.min(silent_most);
-                Some(restarts.failed(
-                    (why, suspects),
-                    most,
-                    (worker, newest),
-                    now,
-                    &self.config,
-                    &mut self.rng,
-                ))
+                let failure = Failure { why, suspects, worker, newest: WorkerId(self.last_worker) };
+                Some(restarts.failed(turn.now, failure, most, &self.config, &mut self.rng))
             }
         };
         let failures = restarts.failures();
         let is_refusing = restarts.is_refusing();
         let why = why.to_owned();
-        actions.push(Action::Log(match is_refusing && !was_refusing {
+        turn.push(Action::Log(match is_refusing && !was_refusing {
             true => Notice::Degraded { program, failures, why, again_in },
             false => Notice::StartFailed { program, failures, why, again_in },
         }));

@@ -1,6 +1,6 @@
-//! Jobs come in, or are refused; and are cancelled.
+//! Jobs are submitted, which accepts or refuses them; they are cancelled; and they end when their deadline passes.
 
-use super::action::{Accepted, Action, Actions, Kill};
+use super::action::{Accepted, Action, Kill};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::{Expected, Job, JobState, Jobs, RanUnder};
@@ -9,6 +9,7 @@ use super::ledger::Holding;
 use super::outcome::{self, human};
 use super::registry::{Class, Promise};
 use super::slots::Cause;
+use super::turn::Turn;
 use super::{Core, Ending, Phase};
 use crate::limits::{LAST_JOBS, PRIORITY_MAX};
 use offload_protocol::limits::{LABEL_MAX, TASK_NAME_MAX};
@@ -22,17 +23,16 @@ const NAMES_TOLD: usize = 16;
 impl Core {
     pub(super) fn on_submit(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         request: &JobRequest,
-        actions: &mut Actions,
     ) -> Result<Accepted, ErrorDetail> {
         let known = self.known(request);
         if let Some(Known::Same(job)) = known {
             return Ok(Accepted { job, is_known: true });
         }
-        match self.admit(now, request, known) {
+        match self.admit(turn.now, request, known) {
             Ok(task) => {
-                let job = self.accept(now, task, request, actions);
+                let job = self.accept(turn, task, request);
                 Ok(Accepted { job, is_known: false })
             }
             Err(error) => {
@@ -152,13 +152,7 @@ impl Core {
         full(code, message, self.retry_after(program))
     }
 
-    fn accept(
-        &mut self,
-        now: Mono,
-        task: Option<TaskIndex>,
-        request: &JobRequest,
-        actions: &mut Actions,
-    ) -> JobId {
+    fn accept(&mut self, turn: &mut Turn<'_>, task: Option<TaskIndex>, request: &JobRequest) -> JobId {
         self.tally.accept();
         let task_name = match task {
             Some(task) => self.registry.task(task).name.clone(),
@@ -175,12 +169,12 @@ impl Core {
             input_bytes: request.input_bytes,
             expected_output: 0,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
-            deadline: request.deadline.map(|deadline| now + deadline),
+            deadline: request.deadline.map(|deadline| turn.now + deadline),
             attempts_asked: request.attempts,
             attempts_default: self.config.max_attempts,
             lane: request.lane,
-            accepted_at: now,
-            waits_since: now,
+            accepted_at: turn.now,
+            waits_since: turn.now,
             expected_wait: None,
             expected: Expected { run: None, class: Class::Long },
             charged: 0,
@@ -203,10 +197,10 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.key_before = key_before;
         }
-        self.note_expired_key(id, key_before, actions);
+        self.note_expired_key(turn, id, key_before);
         self.foretell(id, task);
         self.enqueue(id);
-        self.note_short_work(now, id);
+        self.note_short_work(turn.now, id);
         id
     }
 
@@ -236,58 +230,59 @@ impl Core {
 
     /// A running job is told by its worker that nobody wants it any more, and has a moment to end by itself before the
     /// worker is ended.
-    pub(super) fn on_cancel(&mut self, now: Mono, id: JobId, actions: &mut Actions) {
+    pub(super) fn on_cancel(&mut self, turn: &mut Turn<'_>, id: JobId) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         let ending = Ending::of(outcome::error(OutcomeCode::Cancelled, "cancelled on request"));
-        let JobState::Running { worker, .. } = state else { return self.withdraw(now, id, ending, actions) };
+        let JobState::Running { worker, .. } = state else { return self.withdraw(turn, id, ending) };
         // Before the job is gone, and with it, perhaps, all that is known of its client.
         let paid = self.charge_worker(id);
-        self.finish(now, id, ending, actions);
-        actions.push(Action::CancelRun { worker, job: id });
+        self.finish(turn, id, ending);
+        turn.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
         let grace = self.config.cancel_grace;
         let started = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id));
         if let Some(running) = started {
             running.paid = paid;
             // The clocks of one that is suspended stand still: it has that moment when it goes on.
-            running.finish_by = running.finish_by.min(running.suspended_at.unwrap_or(now) + grace);
+            running.finish_by = running.finish_by.min(running.suspended_at.unwrap_or(turn.now) + grace);
             running.progress_by = None;
         }
     }
 
     /// Ends a job before its result is there, wherever it stands. What its worker may still say of it is ignored: a
     /// running one is ended, one that was not started is skipped or, if it had just begun, runs for nobody.
-    pub(super) fn withdraw(&mut self, now: Mono, id: JobId, ending: Ending, actions: &mut Actions) {
+    pub(super) fn withdraw(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         if matches!(state, JobState::Running { .. }) {
             self.charge_worker(id);
         }
-        self.finish(now, id, ending, actions);
+        self.finish(turn, id, ending);
         match state {
             JobState::Parked | JobState::Queued | JobState::Held => {}
-            JobState::Assigned { worker } => actions.push(Action::CancelRun { worker, job: id }),
+            JobState::Assigned { worker } => turn.push(Action::CancelRun { worker, job: id }),
             JobState::Running { worker, .. } => {
                 let Some(&slot) = self.places.get(&worker) else { return };
                 if let Some(load) = self.slot_mut(slot).load_mut() {
-                    load.take_started(now, id);
+                    load.take_started(turn.now, id);
                 }
-                self.leave(now, slot, Cause::JobEnded, Some(Kill::Term), actions);
+                self.leave(turn, slot, Cause::JobEnded, Some(Kill::Term));
             }
         }
     }
 
     /// Ends jobs that wait and whose deadline has passed, which is certain at once. What a worker has may have ended in
     /// time, and only its answer not be here yet.
-    pub(super) fn expire_waiting(&mut self, now: Mono, actions: &mut Actions) {
-        self.expire(now, |state| !state.is_with_a_worker(), actions);
+    pub(super) fn expire_waiting(&mut self, turn: &mut Turn<'_>) {
+        self.expire(turn, |state| !state.is_with_a_worker());
     }
 
     /// Ends jobs whose deadline has passed, also those that a worker has: all that it said up to now is heard.
-    pub(super) fn expire_all(&mut self, now: Mono, actions: &mut Actions) {
-        self.expire(now, |_| true, actions);
+    pub(super) fn expire_all(&mut self, turn: &mut Turn<'_>) {
+        self.expire(turn, |_| true);
     }
 
-    fn expire(&mut self, now: Mono, which: impl Fn(JobState) -> bool, actions: &mut Actions) {
+    fn expire(&mut self, turn: &mut Turn<'_>, which: impl Fn(JobState) -> bool) {
+        let now = turn.now;
         let next = |jobs: &Jobs| jobs.late(now).find(|id| jobs.get(*id).is_some_and(|job| which(job.state)));
         while let Some(id) = next(&self.jobs) {
             let Some(job) = self.jobs.get(id) else { return };
@@ -302,7 +297,7 @@ impl Core {
                 }
                 _ => format!("the deadline passed before it was started, after {waited}"),
             };
-            self.withdraw(now, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)), actions);
+            self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
         }
     }
 }

@@ -1,13 +1,14 @@
-//! Workers come, break rules, and go.
+//! The life of worker processes: they say hello, break the protocol, stop responding, are killed, and exit.
 
 use super::Core;
-use super::action::{Action, Actions, Kill, Notice};
+use super::action::{Action, Kill, Notice};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
 use super::registry::{Offers, Promise};
 use super::restarts::Suspects;
-use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Worker};
+use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::starts::{Death, FailedStart};
+use super::turn::Turn;
 use super::waiting::planned;
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{HANGING_MAX, RECENT_JOBS};
@@ -20,28 +21,22 @@ use std::time::Duration;
 pub(super) const KILLED: Exit = Exit::Signal(9);
 
 impl Core {
-    pub(super) fn on_hello(
-        &mut self,
-        now: Mono,
-        id: WorkerId,
-        tasks: &[TaskOffer<'static>],
-        actions: &mut Actions,
-    ) {
+    pub(super) fn on_hello(&mut self, turn: &mut Turn<'_>, id: WorkerId, tasks: &[TaskOffer<'static>]) {
         let Some(&slot) = self.places.get(&id) else { return };
         let SlotState::Starting { version, since, .. } = self.slots[slot].state else {
-            return self.on_violation(now, id, "said hello again".to_owned(), actions);
+            return self.on_violation(turn, id, "said hello again".to_owned());
         };
         if tasks.len() > TASKS_OFFERED_MAX || !tasks.iter().all(|task| is_task_name(&task.name)) {
             let message = "it offers too many tasks, or one without a proper name".to_owned();
-            return self.on_unfit(now, id, message, actions);
+            return self.on_unfit(turn, id, message);
         }
-        let worker = self.fresh_worker(now, id, version);
+        let worker = self.fresh_worker(turn.now, id, version);
         self.slot_mut(slot).state = SlotState::Idle { worker };
         self.places_changed = true;
-        self.learn_worker_cost(slot, now - since);
-        actions.push(Action::Ready { worker: id, slot });
-        self.note_trial_hello(now, slot);
-        self.learn_tasks(slot, tasks, actions);
+        self.learn_worker_cost(slot, turn.now - since);
+        turn.push(Action::Ready { worker: id, slot });
+        self.note_trial_hello(turn.now, slot);
+        self.learn_tasks(turn, slot, tasks);
     }
 
     /// One that has just said hello. Workers that were started together do not retire together.
@@ -78,10 +73,10 @@ impl Core {
         }
     }
 
-    fn learn_tasks(&mut self, slot: SlotIndex, tasks: &[TaskOffer<'static>], actions: &mut Actions) {
+    fn learn_tasks(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, tasks: &[TaskOffer<'static>]) {
         let (program, version) = (self.slots[slot].program, self.slots[slot].version());
         if self.programs[program].restarts.said_hello() {
-            actions.push(Action::Log(Notice::Recovered { program }));
+            turn.push(Action::Log(Notice::Recovered { program }));
         }
         let version = version.unwrap_or_default();
         let offers: Offers = tasks.iter().map(|task| (Arc::from(&*task.name), task.clone())).collect();
@@ -172,7 +167,7 @@ impl Core {
     pub(super) fn vacate(&mut self, slot: SlotIndex) -> SlotState {
         let state = std::mem::take(&mut self.slot_mut(slot).state);
         self.places_changed = true;
-        self.slots[slot].retire = None;
+        self.slots[slot].tenure = Tenure::Stays;
         let program = self.slots[slot].program;
         if self.programs[program].offers_differ {
             // It may have been the last one of its version.
@@ -181,47 +176,34 @@ impl Core {
         state
     }
 
-    pub(super) fn on_unfit(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
+    pub(super) fn on_unfit(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         if let Some(&slot) = self.places.get(&worker) {
-            self.leave(now, slot, Cause::Unfit(message), Some(Kill::Kill), actions);
+            self.leave(turn, slot, Cause::Unfit(message), Some(Kill::Kill));
         }
     }
 
     /// Never answered, never mended: the worker is killed.
-    pub(super) fn on_violation(
-        &mut self,
-        now: Mono,
-        worker: WorkerId,
-        message: String,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn on_violation(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         if let Some(&slot) = self.places.get(&worker) {
-            self.leave(now, slot, Cause::Violation(message), Some(Kill::Kill), actions);
+            self.leave(turn, slot, Cause::Violation(message), Some(Kill::Kill));
         }
     }
 
     /// Usually the process has ended as well, and its exit, which decides everything, is about to be known.
-    pub(super) fn on_closed(&mut self, now: Mono, worker: WorkerId, actions: &mut Actions) {
+    pub(super) fn on_closed(&mut self, turn: &mut Turn<'_>, worker: WorkerId) {
         if let Some(&slot) = self.places.get(&worker) {
-            self.leave(now, slot, Cause::Closed, None, actions);
+            self.leave(turn, slot, Cause::Closed, None);
         }
     }
 
     /// Puts a worker on its way out, unless it is on it already: then its time limit stands.
-    pub(super) fn leave(
-        &mut self,
-        now: Mono,
-        slot: SlotIndex,
-        cause: Cause,
-        how: Option<Kill>,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn leave(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, cause: Cause, how: Option<Kill>) {
         let Some(place) = self.slots[slot].worker().and_then(|worker| self.place(worker)) else { return };
         let config = &self.config;
         let going = match (how, &cause) {
-            (Some(Kill::Kill), _) => Going::Killed { reap_by: now + config.reap_timeout },
-            (_, Cause::Closed) => Going::Asked { kill_at: now + config.closed_grace },
-            _ => Going::Asked { kill_at: now + config.kill_grace },
+            (Some(Kill::Kill), _) => Going::Killed { reap_by: turn.now + config.reap_timeout },
+            (_, Cause::Closed) => Going::Asked { kill_at: turn.now + config.closed_grace },
+            _ => Going::Asked { kill_at: turn.now + config.kill_grace },
         };
         let version = self.slots[slot].version().unwrap_or_default();
         let (was, load) = match std::mem::take(&mut self.slot_mut(slot).state) {
@@ -234,50 +216,44 @@ impl Core {
             }
         };
         if let Some(why) = why(&cause) {
-            actions.push(Action::Log(Notice::WorkerKilled { worker: place.worker, slot, why }));
+            turn.push(Action::Log(Notice::WorkerKilled { worker: place.worker, slot, why }));
         }
-        actions.extend(how.map(|how| Action::Kill { worker: place.worker, how }));
+        turn.extend(how.map(|how| Action::Kill { worker: place.worker, how }));
         let is_heard = !matches!(cause, Cause::Violation(_) | Cause::Unfit(_));
         self.slots[slot].state = SlotState::Leaving { place, version, was, load, cause, going, is_heard };
-        self.slots[slot].retire = None;
+        self.slots[slot].tenure = Tenure::Stays;
         self.places_changed = true;
     }
 
     /// A worker sent what is no message. Of one on its way out nothing counts from now on that it says, or did not say;
     /// that what it says comes out of turn is no such thing there: the answer to a job that was withdrawn does. Why it
     /// has to go is what it was: the jobs that it still has are not to blame for the end of another.
-    pub(super) fn on_nonsense(
-        &mut self,
-        now: Mono,
-        worker: WorkerId,
-        message: String,
-        actions: &mut Actions,
-    ) {
+    pub(super) fn on_nonsense(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         let Some(&slot) = self.places.get(&worker) else { return };
-        let reap_by = now + self.config.reap_timeout;
+        let reap_by = turn.now + self.config.reap_timeout;
         if !self.slots[slot].is_trusted() {
             return;
         }
         if let SlotState::Leaving { going, is_heard, .. } = &mut self.slot_mut(slot).state {
             *is_heard = false;
             *going = Going::Killed { reap_by };
-            return actions.push(Action::Kill { worker, how: Kill::Kill });
+            return turn.push(Action::Kill { worker, how: Kill::Kill });
         }
-        self.on_violation(now, worker, message, actions);
+        self.on_violation(turn, worker, message);
     }
 
     /// A worker sent what cannot be read, and with it all that it may say later is lost.
-    pub(super) fn on_garbled(&mut self, now: Mono, worker: WorkerId, message: String, actions: &mut Actions) {
+    pub(super) fn on_garbled(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         if let Some(&slot) = self.places.get(&worker) {
             self.doubt_all(slot);
         }
-        self.on_nonsense(now, worker, message, actions);
+        self.on_nonsense(turn, worker, message);
     }
 
     /// A process does not go although it was killed: it hangs in the kernel, on a dead file system for example. Its
     /// jobs are lost, since it will never do anything again, and its place is filled, unless too many hang already.
-    pub(super) fn give_up(&mut self, now: Mono, slot: SlotIndex, actions: &mut Actions) {
-        let reap_by = now + self.config.reap_timeout;
+    pub(super) fn give_up(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
+        let reap_by = turn.now + self.config.reap_timeout;
         // At the end nobody waits for them.
         let is_ending = self.phase == super::Phase::Stopping;
         let is_filled = self.hanging.len() < HANGING_MAX || is_ending;
@@ -292,7 +268,7 @@ impl Core {
         }
         let (place, version, was, cause) = (*place, *version, *was, cause.clone());
         let load = std::mem::take(load);
-        actions.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
+        turn.push(Action::Log(Notice::WorkerHangs { worker: place.worker, slot }));
         if is_filled {
             self.forget_process(place.worker);
             self.hanging.insert(place.worker, place);
@@ -300,21 +276,20 @@ impl Core {
         }
         if is_filled && was.is_none() {
             let start = FailedStart { worker: place.worker, program: self.slots[slot].program, version };
-            self.blame_start(now, start, Some(&cause), KILLED, "", actions);
+            self.blame_start(turn, start, Some(&cause), KILLED, "");
         }
         let (last_lines, usage) = (Vec::new(), None);
         let end = End { cause: Some(cause), exit: KILLED, place: Some(place), was, last_lines, usage };
-        self.lose(now, load, &end, actions);
+        self.lose(turn, load, &end);
     }
 
     pub(super) fn on_exited(
         &mut self,
-        now: Mono,
+        turn: &mut Turn<'_>,
         worker: WorkerId,
         exit: Exit,
         last_lines: Vec<String>,
         usage: Option<ExitUsage>,
-        actions: &mut Actions,
     ) {
         let place = self.place(worker);
         if self.hanging.remove(&worker).is_some() {
@@ -336,12 +311,12 @@ impl Core {
             SlotState::Leaving { version, was, load, cause, .. } => (version, was, load, Some(cause)),
         };
         if was.is_some() && matches!(cause, None | Some(Cause::Closed | Cause::ClosedAndLivedOn)) {
-            self.log_death(home, worker, exit, load.running_job(), actions);
+            self.log_death(turn, home, worker, exit, load.running_job());
         }
         match was {
             None => {
                 let start = FailedStart { worker, program, version };
-                self.blame_start(now, start, cause.as_ref(), exit, &words, actions);
+                self.blame_start(turn, start, cause.as_ref(), exit, &words);
             }
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 let accounts =
@@ -352,26 +327,26 @@ impl Core {
                 };
                 let was_test = load.jobs().any(|job| self.programs[program].probation.is_testing(job));
                 let death = Death { cause: cause.as_ref(), exit, suspects, was_test, words: &words };
-                self.on_idle_death(now, program, worker, &death, actions);
+                self.on_idle_death(turn, program, worker, &death);
             }
             Some(_) => {}
         }
         if let Some(worker) = was.filter(|_| is_unasked(cause.as_ref())) {
-            self.note_trial_death(program, worker, &format!("{exit}{words}"), actions);
+            self.note_trial_death(turn, program, worker, &format!("{exit}{words}"));
         }
         let end = End { cause, exit, place, was, last_lines, usage };
-        self.lose(now, load, &end, actions);
+        self.lose(turn, load, &end);
     }
 
     fn log_death(
         &self,
+        turn: &mut Turn<'_>,
         slot: SlotIndex,
         worker: WorkerId,
         exit: Exit,
         job: Option<JobId>,
-        actions: &mut Actions,
     ) {
-        actions.push(Action::Log(Notice::WorkerDied { worker, slot, how: exit.to_string(), job }));
+        turn.push(Action::Log(Notice::WorkerDied { worker, slot, how: exit.to_string(), job }));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The books: what came in must be what waits, runs, or has ended.
+//! Counters of jobs and of worker starts. The jobs that were accepted must be those that wait, run, or have ended.
 
 use offload_protocol::nouns::OutcomeCode;
 

@@ -1,4 +1,5 @@
-//! Jobs begin and cease to wait, clients are charged, and it is said how long a wait will be.
+//! The queues of waiting jobs: how jobs enter and leave them, what clients are charged, and estimates of how long a wait
+//! will be.
 
 use super::Core;
 use super::clients::ClientId;

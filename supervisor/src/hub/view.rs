@@ -245,7 +245,7 @@ impl Hub {
 }
 
 fn retirement(slot: &Slot) -> Option<&'static str> {
-    match (slot.role, slot.retire) {
+    match (slot.role, slot.tenure.retire()) {
         (Role::Surplus, _) => Some("surplus"),
         (_, Some(Retire::Jobs)) => Some("jobs"),
         (_, Some(Retire::Age)) => Some("age"),

@@ -170,7 +170,7 @@ fn compare_places(actions: &[Action], core: &Core) -> Result<(), Failure> {
             _ => continue,
         };
         let Some(slot) = core.slot_of(*worker).map(|slot| &core.slots()[slot]) else { continue };
-        let is_open = !slot.is_closing && slot.role == Role::Work;
+        let is_open = !slot.tenure.is_closing() && slot.role == Role::Work;
         demand(is_open || !is_job, "O5", || format!("{worker} is on its way out and gets a job"))?;
         demand(slot.role != Role::Surplus, "O5", || format!("{worker} is started and not needed"))?;
     }

@@ -255,9 +255,9 @@ fn a_closing_place_that_is_not_needed_any_more_does_not_hold_the_others_up() {
     let jobs = [pool.submit("sum"), pool.submit("sum")];
     let workers = jobs.map(|job| pool.start(job));
     pool.event(Event::Measured { worker: workers[1], resident_bytes: 1001 });
-    assert!(pool.core.slots().iter().any(|slot| slot.is_closing));
+    assert!(pool.core.slots().iter().any(|slot| slot.tenure.is_closing()));
     configure(&mut pool, |config| config.workers = 1);
-    assert!(!pool.core.slots().iter().any(|slot| slot.is_closing), "nothing follows it");
+    assert!(!pool.core.slots().iter().any(|slot| slot.tenure.is_closing()), "nothing follows it");
     jobs.into_iter().for_each(|job| pool.finish(job));
     pool.event(Event::Reload { version: 1 });
     pool.wait(Duration::from_secs(5));

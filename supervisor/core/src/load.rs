@@ -1,0 +1,152 @@
+//! The jobs that one worker has.
+//!
+//! ```text
+//!   waiting (given, not started) ---> running ---> answered
+//!                                       |  ^
+//!                another one is started |  | that one has ended
+//!                between two steps      v  |
+//!                                     suspended: its clocks stand still
+//! ```
+
+use super::clients::ClientId;
+use super::ids::{JobId, Mono};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The jobs that one worker has.
+#[derive(Debug, Default)]
+pub struct Load {
+    /// The attempt that is under way.
+    pub running: Option<Running>,
+    /// The stepped attempt that goes on when `running` has ended.
+    pub suspended: Option<Running>,
+    /// Given and not started, in the order in which they are to be.
+    pub waiting: VecDeque<JobId>,
+    /// So many of these, the first ones, may have been begun all the same, by a worker that has to end.
+    pub doubtful: usize,
+}
+
+/// One attempt that was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Of which job.
+    pub job: JobId,
+    /// Its number.
+    pub attempt: u32,
+    /// When it started.
+    pub started_at: Mono,
+    /// When its time is up.
+    pub finish_by: Mono,
+    /// When it should have said how far it is, and how often it promised to.
+    pub progress_by: Option<(Mono, Duration)>,
+    /// Others may be started between its steps.
+    pub lets_others_in: bool,
+    /// It can be asked to give its place up.
+    pub yields: bool,
+    /// It was cancelled, and this client has paid for its worker in advance. It gets that back if the worker lives.
+    pub paid: Option<(ClientId, Duration)>,
+    /// It was asked to give its place up.
+    pub asked_to_yield: bool,
+    /// Since when it is suspended.
+    pub suspended_at: Option<Mono>,
+    /// How long it was suspended in all.
+    pub stood_still: Duration,
+    /// When it began, its worker had been told to end: that was not because of this one.
+    pub is_bystander: bool,
+}
+
+impl Running {
+    /// How long it ran, without the time in which others did.
+    pub fn ran(&self, now: Mono) -> Duration {
+        let until = self.suspended_at.unwrap_or(now);
+        (until - self.started_at).saturating_sub(self.stood_still)
+    }
+
+    fn suspend(mut self, now: Mono) -> Running {
+        self.suspended_at = Some(now);
+        self
+    }
+
+    fn resume(mut self, now: Mono) -> Running {
+        let stood_still = self.suspended_at.take().map_or(Duration::ZERO, |since| now - since);
+        self.stood_still += stood_still;
+        self.finish_by = self.finish_by + stood_still;
+        self.progress_by = self.progress_by.map(|(by, promise)| (by + stood_still, promise));
+        self
+    }
+}
+
+impl Load {
+    /// With one job, not started.
+    pub fn of(job: JobId) -> Load {
+        Load { waiting: [job].into(), ..Load::default() }
+    }
+
+    /// How many jobs there are.
+    pub fn len(&self) -> usize {
+        usize::from(self.running.is_some()) + usize::from(self.suspended.is_some()) + self.waiting.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The job that runs.
+    pub fn running_job(&self) -> Option<JobId> {
+        self.running.map(|running| running.job)
+    }
+
+    /// All of them, started or not.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
+        let started = self.running.iter().chain(&self.suspended).map(|running| running.job);
+        started.chain(self.waiting.iter().copied())
+    }
+
+    /// The job that may be started now.
+    pub fn next_to_start(&self) -> Option<JobId> {
+        let may_start = match (&self.running, &self.suspended) {
+            (None, _) => true,
+            (Some(running), None) => running.lets_others_in,
+            (Some(_), Some(_)) => false,
+        };
+        self.waiting.front().copied().filter(|_| may_start)
+    }
+
+    /// The next job was started; the one that ran, if one did, is suspended.
+    pub(super) fn start(&mut self, now: Mono, started: Running) {
+        self.pop_waiting();
+        let before = self.running.replace(started);
+        self.suspended = self.suspended.or(before.map(|running| running.suspend(now)));
+    }
+
+    /// Takes the running one out; the suspended one, if there is one, goes on.
+    pub(super) fn take_running(&mut self, now: Mono) -> Option<Running> {
+        let ended = self.running.take()?;
+        self.running = self.suspended.take().map(|suspended| suspended.resume(now));
+        Some(ended)
+    }
+
+    /// The attempt at a job that has been started.
+    pub(super) fn started(&self, job: JobId) -> Option<&Running> {
+        self.running.iter().chain(&self.suspended).find(|running| running.job == job)
+    }
+
+    /// The same.
+    pub(super) fn started_mut(&mut self, job: JobId) -> Option<&mut Running> {
+        self.running.iter_mut().chain(&mut self.suspended).find(|running| running.job == job)
+    }
+
+    /// Takes a job out that has been started.
+    pub(super) fn take_started(&mut self, now: Mono, job: JobId) -> Option<Running> {
+        if self.running_job() == Some(job) {
+            return self.take_running(now);
+        }
+        self.suspended.take_if(|suspended| suspended.job == job)
+    }
+
+    /// Whether the job has been started.
+    pub fn is_started(&self, job: JobId) -> bool {
+        self.started(job).is_some()
+    }
+}

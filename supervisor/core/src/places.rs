@@ -1,0 +1,104 @@
+//! The number of places: as many as are configured, shared out among the programs. When there are to be fewer, those that
+//! are too many go when they have no jobs.
+
+use super::Core;
+use super::config::CoreConfig;
+use super::ids::{ProgramIndex, SlotIndex};
+use super::slots::{Role, Slot, SlotState, Tenure};
+
+impl Core {
+    /// Times and limits change at once; what a job was promised when it was accepted stays. More workers are started,
+    /// or those that are too many go when they have no jobs.
+    pub(super) fn on_configure(&mut self, config: CoreConfig) {
+        let workers = config.workers.max(self.config.programs);
+        if config.max_bytes > self.config.max_bytes {
+            self.ledger.has_more_room();
+        }
+        self.config =
+            CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
+        self.clients.remember_at_most(self.config.max_resting);
+        self.look_for_room_again();
+        self.make_places();
+        self.renewal.look_again();
+        self.places_changed = true;
+        self.unlisted.extend(0..self.slots.len());
+    }
+
+    /// As many places as are configured.
+    pub(super) fn make_places(&mut self) {
+        while self.count(Role::Work) < self.config.workers {
+            let program = self.program_with(|counts| counts.iter().min().copied());
+            self.add_place(program, Role::Work);
+        }
+        while self.count(Role::Work) > self.config.workers {
+            let program = self.program_with(|counts| counts.iter().max().copied());
+            let Some(slot) = self.most_dispensable(program) else { break };
+            self.make_surplus(slot);
+        }
+        match (self.spare(), self.config.spares) {
+            (None, 1..) => self.add_place(0, Role::Spare),
+            (Some(spare), 0) => self.make_surplus(spare),
+            _ => {}
+        }
+        (0..self.programs.len()).for_each(|program| self.reserve(program));
+    }
+
+    /// Nothing follows it, so the others of its program do not wait for its replacement.
+    fn make_surplus(&mut self, slot: SlotIndex) {
+        let place = self.slot_mut(slot);
+        place.role = Role::Surplus;
+        if let Tenure::Closing(why) = place.tenure {
+            place.tenure = Tenure::Retiring(why);
+        }
+    }
+
+    pub(super) fn count(&self, role: Role) -> usize {
+        self.slots.iter().filter(|slot| slot.role == role).count()
+    }
+
+    /// The first program of which there are as many workers as `choose` picks.
+    fn program_with(&self, choose: impl FnOnce(&[usize]) -> Option<usize>) -> ProgramIndex {
+        let is_work = |slot: &&Slot, program| slot.role == Role::Work && slot.program == program;
+        let count = |program| self.slots.iter().filter(|slot| is_work(slot, program)).count();
+        let counts: Vec<usize> = (0..self.programs.len()).map(count).collect();
+        let chosen = choose(&counts);
+        counts.iter().position(|count| Some(*count) == chosen).unwrap_or(0)
+    }
+
+    fn add_place(&mut self, program: ProgramIndex, role: Role) {
+        // A worker that was one too many, and has not gone yet, is taken back first.
+        let is_free = |slot: &Slot| slot.role == Role::Surplus && matches!(slot.state, SlotState::Vacant);
+        let is_leftover = |slot: &Slot| slot.is_leftover() && slot.program == program && role == Role::Work;
+        let leftover = self.slots.iter().position(is_leftover);
+        let free = || self.slots.iter().position(is_free);
+        let slot = leftover.or_else(free).unwrap_or(self.slots.len());
+        if slot == self.slots.len() {
+            self.slots.push(Slot::new(program, role));
+        }
+        let place = self.slot_mut(slot);
+        (place.program, place.role) = (program, role);
+    }
+
+    /// The place whose loss costs least: an empty one, then one whose worker is not ready, then an idle one, and only
+    /// then one that has jobs, which it will finish.
+    fn most_dispensable(&self, program: ProgramIndex) -> Option<SlotIndex> {
+        let cost = |slot: &SlotIndex| match self.slots[*slot].state {
+            SlotState::Vacant => 0,
+            SlotState::Starting { .. } | SlotState::Leaving { .. } => 1,
+            SlotState::Idle { .. } => 2,
+            SlotState::Busy { .. } => 3,
+        };
+        let work = self.slots_of(program).filter(|&slot| self.slots[slot].role == Role::Work);
+        work.min_by_key(|slot| (cost(slot), std::cmp::Reverse(*slot)))
+    }
+
+    /// The last slots of a program are kept for short work.
+    fn reserve(&mut self, program: ProgramIndex) {
+        let work: Vec<SlotIndex> =
+            self.slots_of(program).filter(|&slot| self.slots[slot].role == Role::Work).collect();
+        let open = work.len() - self.config.reserved_of(work.len());
+        for (index, slot) in work.into_iter().enumerate() {
+            self.slot_mut(slot).is_reserved = index >= open;
+        }
+    }
+}
