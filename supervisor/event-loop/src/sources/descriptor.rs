@@ -1,6 +1,6 @@
 //! The file descriptor of a source, for what this crate has no method for.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 /// The file descriptor of a stream, a listener or a UDP socket: for a socket option, or another call that this crate does
@@ -23,10 +23,10 @@ use std::rc::Rc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Descriptor(Rc<dyn AsFd>);
+pub struct Descriptor(Rc<OwnedFd>);
 
 impl Descriptor {
-    pub(super) fn new(file: Rc<impl AsFd + 'static>) -> Descriptor {
+    pub(super) fn new(file: Rc<OwnedFd>) -> Descriptor {
         Descriptor(file)
     }
 }

@@ -72,6 +72,14 @@ impl SourceError {
     }
 }
 
+impl SourceError {
+    /// The number by which the system calls this error, for results that are kept and told more than once. An error that
+    /// has none is about room in the poller.
+    pub(super) fn into_errno(self) -> Errno {
+        Errno::from_io_error(&self.into()).unwrap_or(Errno::NOSPC)
+    }
+}
+
 impl fmt::Display for SourceError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -22,11 +22,11 @@
 mod answers;
 mod base;
 mod child;
-mod demand;
 mod descriptor;
 mod error;
 mod executable;
 mod listener;
+mod reader;
 mod reaper;
 mod send_queue;
 mod stream;
@@ -38,6 +38,7 @@ mod transport;
 mod udp;
 mod udp_inner;
 mod udp_options;
+mod waiting;
 mod writer;
 
 pub use child::Child;
@@ -51,7 +52,7 @@ pub use transport::Address;
 pub use udp::{Datagram, UdpSocket};
 pub use udp_options::{MulticastGroup, UdpOptions};
 
-pub(super) use base::{Registration, Source};
+pub(super) use base::{Registered, Registration};
 
 /// How often one source is read, or accepted from, for one event. Another event follows if there is more, after
 /// the other sources had theirs.

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::SourceError;
-use super::base::impl_references;
-use super::demand::Receiver;
+use super::base::{Gone, Source, impl_references};
 use super::descriptor::Descriptor;
-use super::stream_inner::{ConnectCallback, Gone, Link, StreamInner};
+use super::reader::Readable;
+use super::stream_inner::{self, ConnectCallback, StreamInner};
 use super::tcp::{self, TcpOptions};
 use super::transport::{self, Address, Connecting, Transport};
 use crate::callback::Site;
@@ -111,7 +111,7 @@ impl Stream {
         descriptor: OwnedFd,
         transport: Transport,
     ) -> Stream {
-        Stream { inner: StreamInner::new(event_loop, site, Link::Open(Rc::new(descriptor)), transport) }
+        Stream { inner: StreamInner::new(event_loop, site, Ok(descriptor), transport, None) }
     }
 
     pub(super) fn connecting(
@@ -121,12 +121,12 @@ impl Stream {
         done: ConnectCallback,
     ) -> Stream {
         let (descriptor, known) = match start {
-            Ok((descriptor, Connecting::UnderWay)) => (Some(descriptor), None),
-            Ok((descriptor, Connecting::Done)) => (Some(descriptor), Some(Ok(()))),
-            Err(error) => (None, Some(Err(error))),
+            Ok((descriptor, Connecting::UnderWay)) => (Ok(descriptor), None),
+            Ok((descriptor, Connecting::Done)) => (Ok(descriptor), Some(Ok(()))),
+            Err(error) => (Err(Gone::NotConnected), Some(Err(error))),
         };
-        let link = Link::Connecting { descriptor: descriptor.map(Rc::new), site, done };
-        let inner = StreamInner::new(event_loop, site, link, Transport::Socket);
+        let connecting = stream_inner::Connecting { site, done };
+        let inner = StreamInner::new(event_loop, site, descriptor, Transport::Socket, Some(connecting));
         // What is known already needs no watching.
         let result = known.or_else(|| inner.update().err().map(Err));
         if let Some(result) = result {
@@ -226,7 +226,7 @@ impl Stream {
     /// # Errors
     /// [`SourceError::Io`] if it is no TCP stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_nodelay(&self, is_set: bool) -> Result<(), SourceError> {
-        tcp::set_no_delay(self.inner.state.borrow().socket()?, is_set)
+        tcp::set_no_delay(self.inner.base.descriptor()?, is_set)
     }
 
     /// Lets the kernel ask the peer of a TCP stream whether it is still there, after `delay` without traffic: rounded up to
@@ -236,7 +236,7 @@ impl Stream {
     /// [`SourceError::Io`] for a delay below a second or beyond what the system takes (32,767 s), and if it is no TCP
     /// stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_keep_alive(&self, delay: Option<Duration>) -> Result<(), SourceError> {
-        tcp::set_keep_alive(self.inner.state.borrow().socket()?, delay)
+        tcp::set_keep_alive(self.inner.base.descriptor()?, delay)
     }
 
     /// Its file descriptor, also while it connects.
@@ -245,7 +245,7 @@ impl Stream {
     /// [`SourceError::NotConnected`] if connecting has failed, [`SourceError::AlreadyShutDown`] if it was the writing end of a
     /// pipe, [`SourceError::Closed`].
     pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
-        self.inner.state.borrow().file().map(Descriptor::new)
+        self.inner.base.descriptor().map(Descriptor::new)
     }
 
     /// The address of this end, also while it connects.
@@ -254,7 +254,7 @@ impl Stream {
     /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`] if connecting has failed,
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.inner.state.borrow().socket()?)
+        Address::local(self.inner.base.descriptor()?.as_fd())
     }
 
     /// The address of the other end.
@@ -262,12 +262,15 @@ impl Stream {
     /// # Errors
     /// As [`Stream::local_address`].
     pub fn peer_address(&self) -> Result<Address, SourceError> {
-        Address::peer(self.inner.state.borrow().open()?)
+        if self.inner.is_connecting() {
+            return Err(SourceError::NotConnected);
+        }
+        Address::peer(self.inner.base.descriptor()?.as_fd())
     }
 
     /// Whether it was closed, by a handle or with its loop.
     pub fn is_closed(&self) -> bool {
-        matches!(self.inner.state.borrow().link, Link::Gone(Gone::Closed))
+        self.inner.base.is_closed()
     }
 
     /// Closes the stream at once. The read callback is never called again; connects, writes and shutdowns that are

@@ -8,12 +8,12 @@
 //!
 //! Answers are given in the order of the writes, whichever phase gives them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::task::Waker;
 
 use super::SourceError;
 use super::answers::{Answers, Done};
+use super::waiting::WaitingFutures;
 use crate::callback::Site;
 
 /// How many bytes wait in one stream's queue at most, unless its owner says otherwise.
@@ -50,8 +50,8 @@ pub(super) struct Writer {
     waiting: VecDeque<WaitingWrite>,
     pub(super) answers: Answers,
     ending: Ending,
-    /// Futures that wait for room in the queue, by their tickets: the first to come is the first to be woken.
-    waiting_for_room: BTreeMap<u64, Waker>,
+    /// Futures that wait for room in the queue.
+    pub(super) waiting_for_room: WaitingFutures,
 }
 
 impl Writer {
@@ -62,7 +62,7 @@ impl Writer {
             waiting: VecDeque::new(),
             answers: Answers::default(),
             ending: Ending::Open,
-            waiting_for_room: BTreeMap::new(),
+            waiting_for_room: WaitingFutures::default(),
         }
     }
 
@@ -164,22 +164,5 @@ impl Writer {
                 None
             }
         }
-    }
-
-    /// Lets the future with this ticket wait. Drop the waker that it had before only when no borrow is held.
-    #[must_use]
-    pub(super) fn wait_for_room(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {
-        self.waiting_for_room.insert(ticket, waker)
-    }
-
-    /// The future with this ticket waits no more. Drop its waker only when no borrow is held.
-    #[must_use]
-    pub(super) fn leave_room(&mut self, ticket: u64) -> Option<Waker> {
-        self.waiting_for_room.remove(&ticket)
-    }
-
-    #[must_use]
-    pub(super) fn take_waiting_for_room(&mut self) -> BTreeMap<u64, Waker> {
-        std::mem::take(&mut self.waiting_for_room)
     }
 }
