@@ -27,9 +27,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::Waker;
 
-use super::{SourceError, TURNS_PER_EVENT};
+use super::SourceError;
 use crate::callback::{Callback, Site};
 use crate::handles::{HandleId, Kind};
+use crate::limits::TURNS_PER_EVENT;
 use crate::slab::Key;
 use crate::{AliveKind, Context, Interest, LoopHandle, Readiness};
 

@@ -177,7 +177,7 @@ impl Child {
     /// Waits until the child has exited. Any number of futures may wait, also later.
     ///
     /// # Errors
-    /// [`SourceError::Closed`], and as [`Child::on_exit`] tells its callback.
+    /// [`SourceError::Closed`], and the errors that the callback of [`Child::on_exit`] gets.
     pub async fn exited(&self) -> Result<ExitStatus, SourceError> {
         let place = Place::new(&*self.inner, ChildInner::leave_exit);
         poll_fn(|context| self.inner.poll_exit(place.ticket, context.waker().clone())).await
@@ -197,8 +197,8 @@ impl Child {
         })
     }
 
-    /// Stops waiting for the child: no callback is told of its exit, and standard streams that were not taken are closed. It
-    /// runs on; whoever wants its end kills it before. `on_closed` runs in the closing phase.
+    /// Stops waiting for the child: its exit callback is dropped, and standard streams that were not taken are closed. The
+    /// process runs on; to end it, [kill](Child::kill) it before. `on_closed` runs in the closing phase.
     ///
     /// # Errors
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// mean another file. Keep it only for as long as it takes: the peer of a closed stream learns of the end when the last
 /// `Descriptor` is dropped. Sources cannot be [`AsFd`] themselves, because any clone of theirs may close them.
 ///
-/// Reading and writing by it is up to whoever does so. The descriptor is non-blocking and should stay so.
+/// The source does not know of what is read or written through it. The descriptor is non-blocking and should stay so.
 ///
 /// ```
 /// use offload_event_loop::{EventLoop, Stream};

@@ -17,7 +17,7 @@ pub enum SourceError {
     Cancelled,
     /// It is not connected: not yet, or because connecting failed.
     NotConnected,
-    /// Somebody reads, accepts or receives from it already, or awaits its end.
+    /// A callback or future reads, accepts or receives from it already, or an exit callback waits already.
     AlreadyReading,
     /// Its writing side was shut down before.
     AlreadyShutDown,

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::SourceError;
 use super::base::{Base, Liveness, Source, impl_references};
 use super::descriptor::Descriptor;
 use super::reader::{Readable, Reader};
@@ -26,8 +27,8 @@ use super::stream::Stream;
 use super::tcp::TcpOptions;
 use super::transport::{self, Address, Transport};
 use super::waiting::Place;
-use super::{SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
+use crate::limits::TURNS_PER_EVENT;
 use crate::{AliveKind, Context, Interest, LoopHandle, Readiness, TimerId};
 
 /// How long accepting pauses when it fails for a reason that does not lie in one connection.
@@ -53,9 +54,9 @@ struct ListenerInner {
 }
 
 impl Listener {
-    /// Listens at `address`; port 0 lets the system choose one, which [`Listener::local_address`] tells.
-    /// Connections wait in the kernel until somebody accepts them. For other than the default options there is
-    /// [`TcpOptions::listen`], and [`TcpOptions::bind`] for an address that is wanted before connections are.
+    /// Listens at `address`; with port 0 the system chooses a port, which [`Listener::local_address`] returns.
+    /// Connections wait in the kernel until they are accepted. [`TcpOptions::listen`] listens with other options, and
+    /// [`TcpOptions::bind`] takes the address now and listens later.
     ///
     /// # Errors
     /// [`SourceError::Io`] for an address in use and the like, [`SourceError::OutOfDescriptors`].
@@ -83,8 +84,8 @@ impl Listener {
         Listener { inner }
     }
 
-    /// Calls `callback` with a stream for each connection. A failure is told, too, and accepting goes on after a
-    /// pause of 50 ms: without descriptors left ([`SourceError::OutOfDescriptors`]) connections wait for that long.
+    /// Calls `callback` with a stream for each connection. When accepting fails, the callback gets the error, and accepting
+    /// goes on after a pause of 50 ms: while no descriptors are left ([`SourceError::OutOfDescriptors`]), connections wait.
     ///
     /// # Errors
     /// [`SourceError::AlreadyReading`] if a callback or future accepts already, [`SourceError::Closed`],

@@ -18,9 +18,10 @@
 use std::cell::RefCell;
 use std::task::{Poll, Waker};
 
+use super::SourceError;
 use super::base::Source;
-use super::{SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
+use crate::limits::TURNS_PER_EVENT;
 use crate::{Context, Phase};
 
 /// A source that something comes in from: bytes, connections or datagrams. One reader at a time takes it, a callback or

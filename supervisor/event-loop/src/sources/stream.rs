@@ -17,7 +17,7 @@ use super::transport::{self, Address, Connecting, Transport};
 use crate::callback::Site;
 use crate::{Context, LoopHandle};
 
-/// What a read callback is told.
+/// What a read callback gets.
 #[derive(Debug)]
 pub enum Incoming<'a> {
     /// Bytes, at least one and at most 64 KiB. They are gone when the callback returns.
@@ -39,13 +39,11 @@ pub struct Stream {
 
 /// Making.
 impl Stream {
-    /// Connects to `address` and tells `done` how it went. Failures of every kind arrive in the pending phase, also
-    /// those that are known at once; so does a success that is known at once. Reading may be started and writes may be
-    /// queued before: when connecting fails, writes are told [`SourceError::Cancelled`] and the reader
-    /// [`SourceError::NotConnected`].
+    /// Connects to `address` and calls `done` with the result, never within this call. Failures, and a success that is known
+    /// at once, are told in the pending phase. Reading may be started and writes may be queued before `done` is called. When
+    /// connecting fails, the writes end with [`SourceError::Cancelled`] and the reader with [`SourceError::NotConnected`].
     ///
-    /// For other than the default options there is [`TcpOptions::connect`], and [`TcpOptions::bind`] for an address of one's
-    /// own.
+    /// [`TcpOptions::connect`] connects with other options, and [`TcpOptions::bind`] from a local address of your choice.
     #[track_caller]
     pub fn connect_tcp(
         event_loop: &LoopHandle,
@@ -55,8 +53,8 @@ impl Stream {
         TcpOptions::new().connect(event_loop, address, done)
     }
 
-    /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long, or empty, is told to `done`, too, and so is
-    /// a listener whose backlog is full, by [`SourceError::WouldBlock`]: the kernel cannot wait for room there.
+    /// As [`Stream::connect_tcp`], to a Unix socket. `done` is also told when the path is too long or empty, and when the
+    /// backlog of the listener is full ([`SourceError::WouldBlock`]): the kernel cannot wait for room there.
     #[track_caller]
     pub fn connect_unix(
         event_loop: &LoopHandle,
@@ -70,8 +68,8 @@ impl Stream {
     /// A stream over a descriptor that is open already: a connected socket, a pipe, a terminal. It is made
     /// non-blocking, and with it every copy of it, also those in other processes.
     ///
-    /// A pipe that nobody reads any more is told by SIGPIPE, unless that is ignored as the standard library's
-    /// start-up does; for sockets it is an error in any case.
+    /// Writing to a pipe that nobody reads any more raises SIGPIPE, unless the process ignores that signal, as Rust programs
+    /// do by default. For sockets it is always an error and never a signal.
     ///
     /// # Errors
     /// [`SourceError::NotWatchable`] for regular files and devices without readiness, [`SourceError::Io`].
@@ -165,9 +163,9 @@ impl Stream {
 
 /// Writing.
 impl Stream {
-    /// Writes `bytes` after everything that was given before. What can be written at once is; the rest is queued.
-    /// `done` is told when the kernel has them all, or why it never will: never within this call, and in the order
-    /// of the writes. A write without bytes is answered after those before it.
+    /// Writes `bytes` after all earlier writes. What the kernel takes at once is written; the rest is queued. `done` is
+    /// called when the kernel has all bytes, or with the reason why it never will: never within this call, and in the order
+    /// of the writes. An empty write is answered after those before it.
     ///
     /// # Errors
     /// [`SourceError::QueueFull`] if they do not fit below the [limit](Stream::set_write_limit): wait for the answer
@@ -182,7 +180,7 @@ impl Stream {
         self.inner.write(bytes, Location::caller(), Box::new(done))
     }
 
-    /// Writes as many of `bytes` as there is room for at once, and tells how many.
+    /// Writes as many of `bytes` as the kernel has room for now, and returns how many.
     ///
     /// # Errors
     /// [`SourceError::WouldBlock`] if there is none, if other writes wait, or while it connects; otherwise as
@@ -191,9 +189,9 @@ impl Stream {
         self.inner.try_write(bytes)
     }
 
-    /// Ends the writing side when everything is written, and tells `done`. Reading goes on. For the writing end of a
+    /// Ends the writing side when everything is written, and calls `done` then. Reading goes on. For the writing end of a
     /// pipe, such as a child's standard input, this is the end. A FIFO that is open for both directions, and a
-    /// terminal, have no side that could be shut down, and `done` is told so.
+    /// terminal, have no side that could be shut down, and `done` gets an error.
     ///
     /// # Errors
     /// [`SourceError::AlreadyShutDown`], [`SourceError::NotConnected`], [`SourceError::Closed`].

@@ -78,7 +78,7 @@ impl LoopHandle {
     /// Connects to `address` when it is first polled. Dropping the future gives it up.
     ///
     /// # Errors
-    /// What [`Stream::connect_tcp`] tells its callback.
+    /// The errors that the callback of [`Stream::connect_tcp`] gets.
     #[track_caller]
     pub fn connect_tcp(
         &self,
@@ -90,7 +90,7 @@ impl LoopHandle {
     /// As [`LoopHandle::connect_tcp`], with these options.
     ///
     /// # Errors
-    /// What [`TcpOptions::connect`] tells its callback.
+    /// The errors that the callback of [`TcpOptions::connect`] gets.
     #[track_caller]
     pub fn connect_tcp_with(
         &self,
@@ -104,7 +104,7 @@ impl LoopHandle {
     /// Connects to the Unix socket at `path` when it is first polled. Dropping the future gives it up.
     ///
     /// # Errors
-    /// What [`Stream::connect_unix`] tells its callback.
+    /// The errors that the callback of [`Stream::connect_unix`] gets.
     #[track_caller]
     pub fn connect_unix(&self, path: &Path) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
         let (event_loop, site, path) = (self.clone(), Location::caller(), path.to_owned());
@@ -113,8 +113,8 @@ impl LoopHandle {
 }
 
 impl Stream {
-    /// Reads into `buffer` as soon as there is something, and tells how much; 0 is the end. A future that never had
-    /// to wait lets others go first now and then.
+    /// Waits until there is something to read, reads it into `buffer`, and returns how many bytes; 0 is the end of the stream.
+    /// After 32 reads without waiting it lets other sources go first.
     ///
     /// # Errors
     /// As [`Stream::read_start`], and what the system says.

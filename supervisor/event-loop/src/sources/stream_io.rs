@@ -12,15 +12,15 @@ use std::task::{Poll, Waker};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, retry_on_intr};
 
+use super::SourceError;
 use super::answers::{Answering, Answers, Done};
 use super::base::{Gone, Source};
 use super::reader::{Readable, Reader};
 use super::stream::{Incoming, Stream};
 use super::stream_inner::{ReadCallback, State, StreamInner};
 use super::transport::Transport;
-use super::writer::SLICES_PER_CALL;
-use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
+use crate::limits::{INCOMING_BYTES, SLICES_PER_CALL, TURNS_PER_EVENT};
 use crate::{Context, Phase};
 
 /// How far a write has come at once.

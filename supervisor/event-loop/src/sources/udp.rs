@@ -1,7 +1,7 @@
 //! Datagrams over UDP.
 //!
 //! A datagram that the kernel has no room for waits in a queue with a bound, so that one slow network cannot fill the memory.
-//! Whoever would rather drop an old datagram than send it late uses [`UdpSocket::try_send_to`], which queues nothing, and
+//! A program that would rather drop a datagram than send it late uses [`UdpSocket::try_send_to`], which queues nothing, and
 //! awaits [`UdpSocket::writable`].
 
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ use super::waiting::Place;
 use crate::callback::Site;
 use crate::{AliveKind, Context, LoopHandle};
 
-/// What a receiving callback is told: the datagram and who sent it.
+/// What a receiving callback gets: the datagram and the address of its sender, or an error.
 pub type Datagram<'a> = Result<(&'a [u8], SocketAddr), SourceError>;
 
 /// A socket for datagrams. Cheap to clone: all clones are the same socket.
@@ -54,7 +54,7 @@ impl UdpSocket {
         UdpSocket { inner }
     }
 
-    /// From here on only datagrams of `peer` come in, and [`UdpSocket::send`] goes there.
+    /// Ties the socket to one peer: it receives datagrams from `peer` only, and [`UdpSocket::send`] sends to it.
     ///
     /// # Errors
     /// [`SourceError::Closed`], or what the system says.
@@ -64,8 +64,8 @@ impl UdpSocket {
     }
 
     /// Sends one datagram, whole or not at all, after those that were given before. If the kernel has no room for it, it
-    /// waits. `done` is told when the kernel has it, or why it was not sent: never within this call, and in the order of
-    /// the sends. An error may concern an earlier datagram, as UDP has it.
+    /// waits. `done` is called when the kernel has it, or with the reason why it was not sent: never within this call, and in
+    /// the order of the sends. The error may be about an earlier datagram: the kernel reports a refusal with the next call.
     ///
     /// Like `uv_udp_send`, but libuv's queue has no bound. Here at most [`SEND_QUEUE_LEN_MAX`](crate::SEND_QUEUE_LEN_MAX)
     /// (1,024) datagrams wait to be sent or for their answer, and at most
@@ -159,8 +159,8 @@ impl UdpSocket {
         poll_fn(|context| self.inner.poll_room(place.ticket, context.waker(), &mut has_waited)).await
     }
 
-    /// Calls `callback` with each datagram that comes in, at most 32 for one event. Errors are told, too, such as
-    /// that a connected peer refuses datagrams, and receiving goes on.
+    /// Calls `callback` with each datagram that comes in, at most 32 for one event. The callback gets
+    /// errors too, such as a connected peer that refuses datagrams, and receiving goes on.
     ///
     /// # Errors
     /// [`SourceError::AlreadyReading`] if a callback or future receives already, [`SourceError::Closed`],

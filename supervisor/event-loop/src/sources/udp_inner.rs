@@ -10,14 +10,15 @@ use std::task::{Poll, Waker};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::SourceError;
 use super::answers::{Answer, Answering, Answers, Done};
 use super::base::{Base, Liveness, Source};
 use super::reader::{Readable, Reader};
 use super::send_queue::{SendQueue, WaitingDatagram};
 use super::udp::{Datagram, UdpSocket};
 use super::waiting::WaitingFutures;
-use super::{INCOMING_BYTES, SourceError};
 use crate::callback::Site;
+use crate::limits::INCOMING_BYTES;
 use crate::{Context, Interest, Readiness};
 
 pub(super) type ReceiveCallback = Box<dyn FnMut(&mut Context, &UdpSocket, Datagram<'_>)>;

@@ -15,16 +15,7 @@ use super::SourceError;
 use super::answers::{Answers, Done};
 use super::waiting::WaitingFutures;
 use crate::callback::Site;
-
-/// How many bytes wait in one stream's queue at most, unless its owner says otherwise.
-pub(super) const QUEUED_BYTES: usize = 1_024 * 1_024;
-
-/// What a write that is not answered yet takes beside its bytes, about. It counts towards the limit, so that this
-/// bounds the number of the writes, too, even of empty ones.
-pub(super) const BYTES_PER_WRITE: usize = 64;
-
-/// How many writes of the queue are handed to the kernel in one call.
-pub(super) const SLICES_PER_CALL: usize = 64;
+use crate::limits::{BYTES_PER_WRITE, SLICES_PER_CALL, WRITE_QUEUE_BYTES};
 
 struct WaitingWrite {
     bytes: Vec<u8>,
@@ -57,7 +48,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new() -> Writer {
         Writer {
-            limit: QUEUED_BYTES,
+            limit: WRITE_QUEUE_BYTES,
             queued: 0,
             waiting: VecDeque::new(),
             answers: Answers::default(),
