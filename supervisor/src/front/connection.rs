@@ -16,10 +16,10 @@
 //! A payload that is too long, or that there is no room for, is no reason to part: the request is refused when it is
 //! announced, and its bytes are skipped as they come. Where room may come soon, it is left in the socket until then.
 
-use super::REQUESTS_PER_CALL_MAX;
 use super::greeting::{client_named_in, what_speaks_like};
 use super::peer::process_of;
 use super::request::{Request, ticket_of};
+use crate::limits::REQUESTS_PER_CALL_MAX;
 use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
