@@ -15,7 +15,7 @@ use std::fmt;
 const CONFIGURATION: Configuration<LittleEndian, Fixint, Limit<HEADER_MAX>> =
     bincode::config::standard().with_little_endian().with_fixed_int_encoding().with_limit::<HEADER_MAX>();
 
-/// Why a header could not be read. Whoever sent it broke the protocol.
+/// Why a header could not be read. Its sender broke the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The bytes are not a message of this direction.

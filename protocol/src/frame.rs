@@ -16,6 +16,7 @@
 //! allocation of a large payload is only address space until the bytes arrive.
 
 use crate::limits::{HEADER_MAX, INLINE_PAYLOAD_MAX, PREFIX_BYTES, READ_CHUNK};
+use bytes::Bytes;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -28,6 +29,15 @@ pub struct Frame<'a> {
     pub payload: Cow<'a, [u8]>,
 }
 
+/// A payload that outlives its frame. A large one has an allocation of its own, which is kept; a small one is copied out of
+/// the decoder's buffer.
+pub fn owned_payload(payload: Cow<'_, [u8]>) -> Bytes {
+    match payload {
+        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    }
+}
+
 /// The prefix and header of a large frame whose payload has not come yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Announced<'a> {
@@ -37,7 +47,7 @@ pub struct Announced<'a> {
     pub payload_length: usize,
 }
 
-/// A frame that must not be: whoever sent it broke the protocol, and the stream cannot be read any further.
+/// A frame that the protocol forbids. Its sender broke the protocol, and the rest of the stream cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// The header's length is zero or over [`HEADER_MAX`].

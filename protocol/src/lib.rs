@@ -1,11 +1,18 @@
-//! What the `offload` supervisor, its workers and its clients say to each other. No I/O happens here.
+//! The messages that the `offload` supervisor exchanges with its workers and its clients, and their encoding. This crate does
+//! no I/O: bytes go in and messages come out, or the other way round.
 //!
-//! Read [`messages`] for what is said, [`frame`] for how it is cut out of a stream, [`codec`] for the bytes of a
-//! header, [`nouns`] for the words both sides use and [`limits`] for every bound.
+//! | module | has |
+//! |---|---|
+//! | [`messages`] | every message, by direction |
+//! | [`frame`] | how a stream of bytes is cut into messages with their payloads |
+//! | [`codec`] | how the header of a message is encoded |
+//! | [`outbox`] | messages that wait to be written |
+//! | [`nouns`] | the types that messages consist of: outcomes, reports, offers of tasks |
+//! | [`limits`] | every bound |
 //!
 //! # PROTOCOL
 //!
-//! Everything needed to write a worker in another language. `examples/worker.py` does so in plain Python.
+//! This section is all that is needed to write a worker in another language. `examples/worker.py` is one in plain Python.
 //!
 //! ## Where
 //!
@@ -59,28 +66,28 @@
 //! worker                                supervisor
 //!   | --- Hello ------------------------->|   within the start-up limit (default 10 s), first and once
 //!   |<--------------------------- Run --- |   perhaps several; they are run in this order
-//!   | --- Started ----------------------->|   sent (flushed) BEFORE the task runs: a later death is this job's
-//!   |                                     |   (what cannot be said must not be begun)
+//!   | --- Started ----------------------->|   sent (flushed) BEFORE the task runs: if the worker dies later, this job is
+//!   |                                     |   blamed. If Started cannot be sent, the task must not run
 //!   | --- Finished | Failed ------------->|   exactly one for each Started, with the same job and attempt
 //!   |<------------------------ Cancel --- |   a job not started yet: answer Skipped when its turn comes; it may
 //!   |                                     |   as well be run, nobody waits for the answer
 //!   |<------------------------- Drain --- |   finish what was given, exit with code 0
 //! ```
 //!
-//! A task whose offer says neither `stepped` nor `checkpoints` nor a progress time is done with that. Others may say
+//! That is everything for a task whose offer has neither `stepped` nor `checkpoints` nor a progress time. Other tasks may send
 //! more between Started and Finished:
 //!
 //! ```text
 //!   | --- Progress, Checkpoint ---------->|   whenever the job has come that far
 //!   | --- Started, Finished ------------->|   of another job that was given, between two steps; once it has ended
 //!   |                                     |   the stepped one goes on
-//!   |<------------------------- Yield --- |   the place is needed: answer Yielded at the end of the step
+//!   |<------------------------- Yield --- |   another job needs the worker: answer Yielded at the end of the step
 //!   | --- Yielded ----------------------->|   in place of Finished: another attempt goes on from its payload
 //!   |<------------------- Resume, Run --- |   that attempt: the checkpoint comes right before its Run
 //! ```
 //!
-//! Anything else (another order, an unknown number, a job that was not given, lengths over the limits) is a
-//! violation: the worker is killed and its job has the outcome `worker_protocol`. A job that was given but not
+//! Anything else (another order, an unknown number, a job that the worker was not given, a length over its limit) is a
+//! violation of the protocol: the worker is killed and its job has the outcome `worker_protocol`. A job that was given but not
 //! started goes back to the queue without blame. Exit code 64 before Hello means "starting me again is pointless".
 //!
 //! ## Clients

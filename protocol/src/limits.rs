@@ -20,11 +20,18 @@ pub const MARK_VARIABLE: &str = "OFFLOAD_MARK";
 /// The environment variable in which a worker finds the number of the core that it is to bind itself to, if any.
 pub const CORE_VARIABLE: &str = "OFFLOAD_CORE";
 
+/// No worker may have more files open than this, whatever its configuration says.
+pub const OPEN_FILES_HIGHEST: u64 = 4096;
+
 /// The most that the payload limit can be configured to, in bytes (1 GiB): lengths travel as `u32`.
 pub const PAYLOAD_MAX_CEILING: usize = 1 << 30;
 
 /// Payloads up to this many bytes stay in the decoder's own buffer; longer ones get an allocation of their own.
 pub const INLINE_PAYLOAD_MAX: usize = 32 << 10;
+
+/// A chunk of copied frames of this length takes no more of them. It is let go when its last byte is written, so for a
+/// peer that is always a little behind it must not grow for ever.
+pub(crate) const COPIED_MAX: usize = 4 * INLINE_PAYLOAD_MAX;
 
 /// Bytes that one read asks for at the most. One chatty peer cannot hold the loop longer than this takes to copy.
 pub const READ_CHUNK: usize = 64 << 10;

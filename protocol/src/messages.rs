@@ -41,7 +41,7 @@ pub enum ToWorker<'a> {
         /// The job.
         job: u64,
     },
-    /// Somebody else needs the place: at the end of its step the job may be given back with `Yielded`. A worker that
+    /// Another job needs the worker: at the end of its step the job may be given back with `Yielded`. A worker that
     /// cannot do that ignores it.
     Yield {
         /// The job.

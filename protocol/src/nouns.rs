@@ -30,14 +30,16 @@ impl ContentType {
     }
 }
 
-/// A class of jobs with slots of its own.
+/// Where the jobs of a task run. A worker says it of each task, and a client can ask for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {
     /// Work that keeps a core busy: runs in a worker process.
     #[default]
     Cpu,
-    /// Work that waits for the outside: runs on a thread of the supervisor.
+    /// Work that waits for something outside: it runs on a thread of the supervisor. No task of the supervisor does so yet:
+    /// such tasks come with the HTTP interface, and the number of this lane is part of the wire format. Until then only a
+    /// worker can offer a task in this lane, and it runs in that worker.
     Io,
 }
 
@@ -133,11 +135,12 @@ outcome_codes! {
     Panic = "panic",
     /// The worker process ended while it ran the job.
     WorkerCrashed = "worker_crashed",
-    /// The kernel killed the worker for its use of memory.
+    /// The kernel killed the worker for its use of memory. Not produced: such a worker ends by SIGKILL, which is
+    /// [`OutcomeCode::WorkerCrashed`]. It stays because the position of a code is part of the wire format.
     WorkerOom = "worker_oom",
     /// The worker broke the protocol and was killed.
     WorkerProtocol = "worker_protocol",
-    /// The worker was stopped by its own confinement.
+    /// The worker was stopped by its own confinement. Not produced, for the same reason as [`OutcomeCode::WorkerOom`].
     Confinement = "confinement",
     /// The run time or the deadline was used up.
     Timeout = "timeout",
@@ -145,11 +148,13 @@ outcome_codes! {
     Cancelled = "cancelled",
     /// Every attempt that it was allowed ended its worker.
     Poison = "poison",
-    /// The supervisor died while a job ran that must not run twice.
+    /// Nobody knows whether the job was done, and it must not run twice: the connection to the supervisor was lost, or the
+    /// worker was killed because of another job.
     Indeterminate = "indeterminate",
-    /// An I/O job failed.
+    /// An I/O job failed. Only the command line uses it, for an input that it cannot read, until tasks run on threads of the
+    /// supervisor ([`Lane::Io`]).
     IoError = "io_error",
-    /// An I/O job panicked.
+    /// An I/O job panicked. Not produced before tasks run on threads of the supervisor ([`Lane::Io`]).
     IoPanic = "io_panic",
     /// Refused: the queue is full.
     Overloaded = "overloaded",
@@ -159,17 +164,18 @@ outcome_codes! {
     TooLarge = "too_large",
     /// Refused: the request makes no sense.
     BadRequest = "bad_request",
-    /// Refused: no valid credentials.
+    /// Refused: no valid credentials. Not produced before there is an HTTP interface: whoever may open the local socket is
+    /// trusted.
     Unauthenticated = "unauthenticated",
-    /// Refused: not allowed.
+    /// Refused: not allowed. Not produced before there is an HTTP interface.
     Forbidden = "forbidden",
     /// Refused: the idempotency key was used with another input.
     Conflict = "conflict",
     /// Refused: no worker can be had, or the supervisor is draining.
     Unavailable = "unavailable",
-    /// Refused: the journal's disk is full.
+    /// There was no room to keep something: the output of a job, or the input of a dead letter.
     StorageFull = "storage_full",
-    /// Refused: this form of input is not supported.
+    /// Refused: this form of input is not supported. Not produced before inputs can be streams.
     Unsupported = "unsupported",
     /// Refused: no worker offers a task of this name.
     UnknownTask = "unknown_task",

@@ -5,14 +5,10 @@
 //! copied: a job of 50 MB that is tried three times exists once.
 
 use crate::codec::{self, EncodeError};
-use crate::limits::{INLINE_PAYLOAD_MAX, PREFIX_BYTES};
+use crate::limits::{COPIED_MAX, INLINE_PAYLOAD_MAX, PREFIX_BYTES};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::VecDeque;
-
-/// A chunk of copied frames of this length takes no more of them. It is let go when its last byte is written, so for a
-/// peer that is always a little behind it must not grow for ever.
-const COPIED_MAX: usize = 4 * INLINE_PAYLOAD_MAX;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

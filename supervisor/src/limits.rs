@@ -22,6 +22,47 @@ pub const HISTORY_BYTES_MAX: u64 = 16 << 20;
 /// Most who can wait for the end of one job: each connection counts once, however often it asks.
 pub const LISTENERS_MAX: usize = 2048;
 
+/// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// Most requests that one call of [`Connection::receive`](crate::front::Connection::receive) hands over: one turn of one
+/// client.
+pub const REQUESTS_PER_CALL_MAX: usize = 16;
+
+/// Most connections of other users that one call of [`Listener::accept`](crate::front::Listener::accept) turns away.
+pub(crate) const STRANGERS_PER_CALL_MAX: usize = 64;
+
+/// Most lines that wait in a [printer](crate::printer).
+pub(crate) const PRINTER_LINES_MAX: usize = 1024;
+
+/// Most bytes that wait in a printer or are being written by it (1 MiB).
+pub(crate) const PRINTER_BYTES_MAX: usize = 1 << 20;
+
+/// Longest line of a worker's output once it is escaped, in bytes.
+pub const WORKER_LINE_MAX: usize = 1024;
+
+/// How often one call of [`Sweeper::sweep`](crate::workers::sweep::Sweeper::sweep) looks at all children.
+pub const SWEEP_ROUNDS_MAX: usize = 8;
+
+/// How many processes one call of [`Sweeper::sweep`](crate::workers::sweep::Sweeper::sweep) signals for the first time.
+pub const SWEEP_KILLS_MAX: usize = 256;
+
+/// How much is read of one thread's list of children: some 8000 of them.
+pub(crate) const CHILDREN_LIST_READ_MAX: usize = 64 * 1024;
+
+/// How often the search for the processes of a dead supervisor looks at all processes: those that were found may have
+/// forked meanwhile.
+pub(crate) const STRAYS_ROUNDS_MAX: usize = 8;
+
+/// How many of them are killed in one round; each takes a descriptor until it is gone.
+pub(crate) const STRAYS_KILLS_MAX: usize = 128;
+
+/// How much is read of the environment of a process, in bytes.
+pub(crate) const ENVIRONMENT_READ_MAX: u64 = 256 * 1024;
+
+/// How much is read of a file that the kernel cannot run, to say why, in bytes. The kernel looks at no more either.
+pub(crate) const EXECUTABLE_HEAD_MAX: u64 = 256;
+
 /// Most clients connected to the local socket at a time; fewer where descriptors are scarce.
 pub const CONNECTIONS_MAX: usize = 1024;
 

@@ -2,10 +2,11 @@
 //! writes them, so the event loop is never blocked by it.
 //!
 //! ```text
-//!   print ---> at most LINES_MAX lines, BYTES_MAX bytes ---> thread ---> the stream, which may block
+//!   print ---> at most PRINTER_LINES_MAX lines, PRINTER_BYTES_MAX bytes ---> thread ---> the stream, which may block
 //!      '-- no room: counted; told when there is room again
 //! ```
 
+use crate::limits::{PRINTER_BYTES_MAX, PRINTER_LINES_MAX};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr, write};
 use std::collections::VecDeque;
@@ -14,12 +15,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Lines that wait to be written.
-const LINES_MAX: usize = 1024;
-
-/// Bytes that wait to be written, or are being written.
-const BYTES_MAX: usize = 1 << 20;
 
 /// How long dropping a printer waits for its last lines to be written.
 const LAST_LINES_MAX: Duration = Duration::from_millis(500);
@@ -134,7 +129,10 @@ impl Queue {
 
     fn push(&self, line: String) -> bool {
         let mut state = self.state();
-        if state.is_closed || state.lines.len() >= LINES_MAX || state.bytes + line.len() > BYTES_MAX {
+        if state.is_closed
+            || state.lines.len() >= PRINTER_LINES_MAX
+            || state.bytes + line.len() > PRINTER_BYTES_MAX
+        {
             state.lost += u64::from(!state.is_closed);
             return false;
         }

@@ -13,7 +13,6 @@ use offload_protocol::outbox::Outbox;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{SendFlags, Shutdown};
 use serde::Serialize;
-use std::borrow::Cow;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -169,14 +168,6 @@ impl Wire {
     pub(crate) fn close(&mut self) {
         self.discard_unsent();
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-    }
-}
-
-/// A large payload has an allocation of its own already; a small one is copied out of the shared buffer.
-pub(crate) fn owned(payload: Cow<'_, [u8]>) -> Bytes {
-    match payload {
-        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
-        Cow::Owned(bytes) => Bytes::from(bytes),
     }
 }
 

@@ -35,6 +35,7 @@
 //! The priority of input and output follows the niceness where none is set (ioprio_set(2)): 5 makes it the fifth of the
 //! best-effort levels.
 
+use crate::limits::{OPEN_FILES_DEFAULT, OPEN_FILES_LOWEST, STACK_DEFAULT, STACK_LOWEST};
 use crate::sys;
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -42,6 +43,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, umask};
+use offload_protocol::limits::OPEN_FILES_HIGHEST;
 use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE};
 use rustix::process::{getppid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -59,16 +61,6 @@ pub const FILE_SIZE_VARIABLE: &str = "OFFLOAD_LIMIT_FSIZE";
 /// The environment variable for [`Limits::memory`], in bytes.
 pub const MEMORY_VARIABLE: &str = "OFFLOAD_MAX_MEMORY";
 
-/// How many files a worker may have open unless somebody says otherwise.
-pub const OPEN_FILES_DEFAULT: u64 = 128;
-/// With fewer than this even the loader of a dynamic program fails.
-pub const OPEN_FILES_LOWEST: u64 = 16;
-/// No worker may have more files open, whatever somebody says.
-pub const OPEN_FILES_HIGHEST: u64 = 4096;
-/// Bytes that the stack of a worker's main thread may have unless somebody says otherwise: what Linux gives by itself.
-pub const STACK_DEFAULT: u64 = 8 << 20;
-/// With less than this many programs end before they have begun, as arguments and environment are on the stack too.
-pub const STACK_LOWEST: u64 = 1 << 20;
 /// How much nicer than its supervisor a worker is: the loop that feeds all workers gets the core first.
 pub const NICER: i32 = 5;
 /// Of a worker's `oom_score_adj`: when memory runs out the kernel takes workers before anybody else.
@@ -80,7 +72,7 @@ const NICENESS_HIGHEST: i32 = 19;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConfineError {
-    /// Whoever made the socket is not the parent: the supervisor is gone, or somebody else started this process.
+    /// The process that made the socket is not the parent: the supervisor is gone, or another process started this one.
     NotTheParent {
         /// The process that is the parent now.
         parent: i32,

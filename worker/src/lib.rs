@@ -1,8 +1,8 @@
-//! Everything needed to write a worker for `offload` and, with the feature `builtin`, the tasks that `offload` brings
-//! along.
+//! The SDK for writing workers for `offload` in Rust. With the feature `builtin` it also has the tasks that come with
+//! `offload`.
 //!
-//! A worker is a program that the supervisor starts, once for each slot, and that runs one job after another. It
-//! registers functions by name and then serves:
+//! A worker is a program that runs one job after another. The supervisor starts as many processes of it as it has slots. The
+//! program registers its tasks by name and then serves:
 //!
 //! ```no_run
 //! use offload_worker::{Output, Task, TaskContext, TaskError, Worker};
@@ -29,8 +29,9 @@
 //! Start it with `offload serve --worker ./my-worker`. A task that returns an error or panics fails its job; the
 //! worker goes on. A task that ends the process fails its job too, and the supervisor starts another worker.
 //!
-//! A task that may take long is better written as small steps: see [`Stepped`]. Its worker then runs short jobs in
-//! between, and the supervisor can tell how far it is, give its place to another job and go on elsewhere after a crash.
+//! A task that may take long is better written as small steps: see [`Stepped`]. Its worker then runs short jobs between the
+//! steps. The supervisor can show how far the job is, give its worker to another job, and go on in another worker after a
+//! crash.
 //!
 //! # Code map
 //!
@@ -38,22 +39,24 @@
 //! |---|---|
 //! | `task.rs` | what an author sees: [`Task`], [`Input`], [`Output`], [`TaskError`] |
 //! | `stepped.rs` | tasks that are done in steps: [`Stepped`] |
-//! | `context.rs` | what a running task may ask and say: [`TaskContext`] |
+//! | `context.rs` | what a running task can ask about its job, and how it reports progress: [`TaskContext`] |
 //! | `worker.rs` | the builder, and the names it takes: [`Worker`] |
 //! | `session.rs` | **start here**: one job after another, from Hello to the end |
 //! | `session/stepping.rs` | what happens between two steps of a job |
 //! | `link.rs` | the socket to the supervisor: jobs in, answers out |
 //! | `progress.rs` | when a job says how far it is |
-//! | `usage.rs` | what an attempt costs |
+//! | `usage.rs` | how much CPU time and memory an attempt used |
+//! | `limits.rs` | every bound |
 //! | `panics.rs` | a panic becomes a message with its place |
-//! | `process.rs` | what the process does to itself before Hello |
-//! | `confine.rs` | what it gives up then, for shims too: [`confine`] |
+//! | `process.rs` | how the process prepares itself before Hello |
+//! | `confine.rs` | the limits and privileges that it gives up then; shims use it too: [`confine`] |
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
 #[cfg(feature = "builtin")]
 pub mod builtin;
 pub mod confine;
 mod context;
+pub mod limits;
 mod link;
 mod panics;
 mod process;

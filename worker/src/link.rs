@@ -5,16 +5,16 @@
 //! A stepped task is asked for: after a look, [`Link::job_between`] has what can be run before its next step.
 //! Waiting has no deadline here: a worker without jobs has nothing to miss, and it dies with its supervisor.
 
+use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX};
 use crate::task::Input;
 use bytes::Bytes;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
-use offload_protocol::frame::{Frame, FrameDecoder, FrameError};
-use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
+use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
+use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{FromWorker, ToWorker};
 use offload_protocol::outbox::Outbox;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -22,14 +22,7 @@ use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// With so many jobs waiting, or so many bytes, [`Link::look`] looks no further; what comes stays in the socket.
-const LOOK_AHEAD_JOBS_MAX: usize = 1024;
-const LOOK_AHEAD_BYTES_MAX: usize = PAYLOAD_MAX_DEFAULT;
-
-/// A stepped job and one between two of its steps. More would make a job wait for others that came after it.
-const RUNNING_MAX: usize = 2;
-
-/// Why a session ended before its time. Whoever started it did not keep to the protocol, or the socket failed.
+/// Why a session ended early: the supervisor broke the protocol, or the socket failed.
 #[derive(Debug)]
 pub enum SessionError {
     /// What came is not a stream of frames.
@@ -288,7 +281,7 @@ impl Inbox {
     fn take(&mut self, frame: Frame<'_>) -> Result<(), DecodeError> {
         match codec::decode(&frame.header)? {
             ToWorker::Run { job: id, attempt, task, content } => {
-                let input = Input { bytes: owned(frame.payload), content };
+                let input = Input { bytes: owned_payload(frame.payload), content };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
                 let job = Job { id, attempt, task: task.to_owned(), input, checkpoint };
@@ -297,7 +290,7 @@ impl Inbox {
             }
             ToWorker::Cancel { job } => self.cancel(job),
             ToWorker::Drain => self.drain(),
-            ToWorker::Resume { job } => self.resume = Some((job, owned(frame.payload))),
+            ToWorker::Resume { job } => self.resume = Some((job, owned_payload(frame.payload))),
             ToWorker::Yield { job } => self.want_back(job),
         }
         Ok(())
@@ -342,13 +335,5 @@ impl Inbox {
 
     fn has_room(&self) -> bool {
         self.turns.len() < LOOK_AHEAD_JOBS_MAX && self.bytes < LOOK_AHEAD_BYTES_MAX
-    }
-}
-
-/// A large payload has an allocation of its own, which moves along; a small one is copied out of the buffer.
-fn owned(payload: Cow<'_, [u8]>) -> Bytes {
-    match payload {
-        Cow::Owned(bytes) => bytes.into(),
-        Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
     }
 }

@@ -1,6 +1,7 @@
 //! What the author of a task sees: the task itself, what goes in, what comes out, and how it says no.
 
 use crate::context::TaskContext;
+use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
 use bytes::Bytes;
 use offload_protocol::nouns::{ContentType, Lane, TaskOffer};
@@ -32,9 +33,6 @@ enum Manner {
     AtOnce,
     Stepped { checkpoints: bool },
 }
-
-/// The shortest promise of [`Task::progress_every`]: it leaves room for some steps between two messages.
-const PROMISE_MIN: Duration = Duration::from_millis(10);
 
 /// A function that jobs can ask for by its name, with what it promises.
 ///

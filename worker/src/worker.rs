@@ -111,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Serves whoever has the other end of `stream`, for example a test in the same process. Nothing is done to the
+    /// Serves the supervisor at the other end of `stream`, for example a test in the same process. Nothing is done to the
     /// process.
     ///
     /// # Errors

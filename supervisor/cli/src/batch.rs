@@ -20,14 +20,12 @@
 
 use super::input::{Input, Payload, Unreadable};
 use super::render::refused;
+use crate::limits::LOADS_MAX;
 use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::Finished;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
-
-/// Most files that are read or lie ready at a time.
-const LOADS_MAX: usize = 4;
 
 /// Beyond the place of the last refusal, so many results for each job of the window let it grow by one.
 const CALM_RESULTS: usize = 16;

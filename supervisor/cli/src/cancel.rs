@@ -3,13 +3,10 @@
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
 use super::output::print_of;
+use crate::limits::CANCEL_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
-use std::time::Duration;
-
-/// A worker that runs the job is asked to stop, then killed: this takes a while at the most.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// End a job that waits or runs; its outcome is `cancelled`
 #[derive(Args, Debug)]

@@ -12,9 +12,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a supervisor may take to answer what it can answer at once.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Why nothing was received.
 #[derive(Debug)]
 pub(crate) enum Missing {

@@ -5,17 +5,12 @@ use super::flags::{Globals, NAMELESS};
 use super::output::{print_of, say};
 use super::text;
 use crate::configuration::units::parse_duration;
+use crate::limits::{END_TIMEOUT, NO_LIMIT};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// Jobs may take as long as they like: Ctrl-C ends the waiting, and the supervisor goes on.
-const NO_LIMIT: Option<Duration> = None;
-
-/// How long the process may take to end when its jobs are done.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOTES: &str = "\
 Waits as long as the jobs take, unless --timeout says otherwise: then what is not done in time is cancelled, the

@@ -26,6 +26,7 @@ mod failure;
 mod fake_supervisor;
 mod flags;
 mod input;
+mod limits;
 mod output;
 mod output_file;
 mod progress;

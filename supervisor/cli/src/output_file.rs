@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::text;
+use crate::limits::FILE_NAMES_MAX;
 use offload_protocol::nouns::ContentType;
 use offload_supervisor::Finished;
 use rustix::fs::{Access, access};
@@ -135,7 +136,7 @@ pub(crate) fn save(finished: &Finished) -> io::Result<PathBuf> {
 pub(crate) fn save_as(job: &str, ending: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let job = if job.is_empty() { "result" } else { job };
     let first = std::iter::once(format!("offload-{job}.{ending}"));
-    let others = (2..=NAMES_MAX).map(|number| format!("offload-{job}-{number}.{ending}"));
+    let others = (2..=FILE_NAMES_MAX).map(|number| format!("offload-{job}-{number}.{ending}"));
     let names: Vec<String> = first.chain(others).collect();
     save_in(Path::new("."), &names, bytes).or_else(|_| save_in(&std::env::temp_dir(), &names, bytes))
 }
@@ -152,9 +153,6 @@ fn save_in(folder: &Path, names: &[String], bytes: &[u8]) -> io::Result<PathBuf>
     }
     saved
 }
-
-/// Results without the id of a job share a name; so many of them find a free one.
-const NAMES_MAX: usize = 100;
 
 fn save_at(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

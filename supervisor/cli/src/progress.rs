@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   show ---> the last standing ----.
-//!   say  ---> at most LINES_MAX ----+---> thread ---> standard error, which may block
+//!   say  ---> at most PROGRESS_LINES_MAX ----+---> thread ---> standard error, which may block
 //!   close --> takes the bar away ---'
 //! ```
 
 use super::batch::Standing;
 use super::output::say;
 use super::text;
+use crate::limits::PROGRESS_LINES_MAX;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdout};
@@ -24,9 +25,6 @@ const BAR: &str = "{wide_bar} {percent:>3} %  {msg}  {elapsed}";
 
 /// What changes faster than it is drawn is drawn then at the latest, and the time goes on between two jobs.
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
-
-/// Lines that wait to be written; more are dropped, because their reader has stopped.
-const LINES_MAX: usize = 64;
 
 /// How long the end waits for the last lines to be written.
 const LAST_LINES_MAX: Duration = Duration::from_millis(500);
@@ -90,7 +88,7 @@ impl Progress {
     /// Has a line written, above the bar if there is one.
     pub(crate) fn say(&self, line: String) {
         let mut pending = self.shared.pending();
-        if pending.lines.len() < LINES_MAX {
+        if pending.lines.len() < PROGRESS_LINES_MAX {
             pending.lines.push_back(line);
             self.shared.filled.notify_one();
         }
@@ -208,10 +206,10 @@ mod tests {
         progress.show(Standing { read: 40, is_all_read: true, ended: 4, failed: 1 });
         progress.close();
         assert!(bar.is_finished(), "the last standing was drawn and the bar cleared");
-        for _ in 0..10 * LINES_MAX {
+        for _ in 0..10 * PROGRESS_LINES_MAX {
             progress.say("nobody writes this any more".to_owned());
         }
-        assert_eq!(progress.shared.pending().lines.len(), LINES_MAX);
+        assert_eq!(progress.shared.pending().lines.len(), PROGRESS_LINES_MAX);
         progress.close();
     }
 }

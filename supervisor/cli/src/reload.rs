@@ -3,13 +3,10 @@
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
 use super::output::{print_of, say};
+use crate::limits::RELOAD_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
-use std::time::Duration;
-
-/// Every worker finishes the job that it has first, and jobs may take their time.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 const RELOADED: &str = "reloaded";
 

@@ -1,9 +1,9 @@
 //! `offload result`: the result of a detached job, if it is there.
 
-use super::client::ANSWER_TIMEOUT;
 use super::failure::Ended;
 use super::flags::{Globals, NAMELESS};
 use super::output::OutputFlags;
+use crate::limits::ANSWER_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 

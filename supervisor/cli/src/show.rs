@@ -1,10 +1,10 @@
 //! What verbs that ask for a document have in common: it is printed as it came, or as text for people. A list comes in
 //! pages and is printed whole.
 
-use super::client::ANSWER_TIMEOUT;
 use super::failure::{Ended, Failure, OK};
 use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line};
+use crate::limits::ANSWER_TIMEOUT;
 use offload_protocol::messages::{ToSupervisor, View};
 use offload_supervisor::views::Page;
 use serde::de::DeserializeOwned;

@@ -3,15 +3,9 @@
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
 use super::output::{print_of, say};
+use crate::limits::{END_TIMEOUT, STOP_TIMEOUT};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
-use std::time::Duration;
-
-/// Workers that do not end when asked are killed: this takes a while at the most.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long the process may take to end when its workers are gone.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Shut down at once: cancel all jobs, then end (`drain` finishes them first)
 #[derive(Args, Debug)]

@@ -8,12 +8,13 @@
 //!                            delivered                 v
 //! ```
 
-use super::client::{ANSWER_TIMEOUT, Client, Missing};
+use super::client::{Client, Missing};
 use super::failure::{Ended, Failure, OK};
 use super::flags::{Globals, JobFlags, NAMELESS, parse_client_name};
 use super::input::{Input, Payload};
 use super::output::{OutputFlags, print_line, say};
 use super::render::{refused, rejected};
+use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
 use clap::Args;
 use offload_protocol::limits::LABEL_MAX;

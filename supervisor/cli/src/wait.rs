@@ -3,12 +3,9 @@
 use super::failure::Ended;
 use super::flags::{Globals, NAMELESS};
 use super::output::OutputFlags;
+use crate::limits::NO_LIMIT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
-use std::time::Duration;
-
-/// The job has a limit of its own.
-const NO_LIMIT: Option<Duration> = None;
 
 /// Wait until a job has ended and print its output
 #[derive(Args, Debug)]

@@ -410,7 +410,7 @@ impl LoopHandle {
         self.shared.metrics.borrow().picture(self.shared.pulse.blocked())
     }
 
-    /// Resets everything that [`LoopHandle::metrics`] tells.
+    /// Sets all figures of [`LoopHandle::metrics`] back to zero.
     pub fn reset_metrics(&self) {
         *self.shared.metrics.borrow_mut() = Metrics::new();
         self.shared.slowest.set(0);

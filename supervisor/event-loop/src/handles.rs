@@ -22,7 +22,7 @@ use super::poller::{Interest, Poller, Readiness};
 use super::readiness::{Waiter, Waiters};
 use super::signals::{SignalCallback, SignalPipe};
 use super::slab::{Key, Slab};
-use super::sources::{Registration, Source};
+use super::sources::{Registered, Registration};
 
 /// Names a handle of one loop: a hook, a watcher or a signal handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -371,5 +371,5 @@ pub(super) enum Called {
     Watch(WatchCallback, Readiness),
     Signal(SignalCallback, i32),
     Wake(Vec<Rc<Waiter>>),
-    Source(Rc<dyn Source>),
+    Source(Rc<dyn Registered>),
 }

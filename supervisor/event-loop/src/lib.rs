@@ -1,8 +1,8 @@
 //! A single-threaded event loop for Linux, with the phases, timers, ticks and immediates of Node and libuv, callbacks and
-//! futures, sockets, pipes, child processes and signals. A [pool of threads](io_pool) does what blocks.
+//! futures, sockets, pipes, child processes and signals. Blocking calls run on a [pool of threads](io_pool).
 //!
-//! The README of this crate has a complete first program, a comparison with libuv, Node and tokio, and what the crate does
-//! not do.
+//! The README of this crate has a complete first program, a comparison with libuv, Node and tokio, and a list of what the
+//! crate does not do.
 //!
 //! One iteration, as [`Context::run_mode`] goes through it:
 //!
@@ -19,11 +19,11 @@
 //!      after every single callback: all ticks, then all microtasks, until both queues are empty
 //! ```
 //!
-//! The loop is alive while there is a referenced timer or active handle, a [`Hold`], a [`Request`], or a callback
-//! that waits.
+//! The loop is alive, and [`Context::run`] goes on, while there is a referenced timer or active handle, a [`Hold`], a
+//! [`Request`], or a callback that waits.
 //!
-//! Everything here lives on one thread but [`Remote`], [`Notifier`] and [`Request`]. Callbacks get `&mut Context`; structs
-//! and futures keep a [`LoopHandle`], which can do the same.
+//! All types stay on the thread of the loop, except [`Remote`], [`Notifier`] and [`Request`], which other threads may hold.
+//! Callbacks get `&mut Context`. Structs and futures keep a [`LoopHandle`], which registers the same things.
 //!
 //! ```
 //! use offload_event_loop::{EventLoop, WATCHDOG_THRESHOLD};
@@ -42,13 +42,14 @@
 //! | read | for |
 //! |---|---|
 //! | `lib.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
-//! | `handle.rs`, `pausing.rs`, `inspect.rs` | what one can ask of it |
-//! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | what it keeps |
+//! | `limits.rs` | every bound of this crate |
+//! | `handle.rs`, `pausing.rs`, `inspect.rs` | registering, pausing and listing timers and handles |
+//! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | the tables of timers, immediates and handles |
 //! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
-//! | `remote.rs`, `mailbox.rs`, `wakeup.rs`, `requests.rs` | other threads |
-//! | `metrics.rs`, `watchdog.rs`, `alive.rs` | what the loop does, and why it does not end |
-//! | `sources/` | streams, listeners, UDP sockets, child processes |
-//! | `io_pool/` | a pool of threads for what blocks |
+//! | `remote.rs`, `mailbox.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
+//! | `metrics.rs`, `watchdog.rs`, `alive.rs` | how busy the loop is, which callback blocks it, why it does not end |
+//! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
+//! | `io_pool/` | a pool of threads for blocking calls |
 
 /// The programs in the README are compiled and run as tests.
 #[cfg(doctest)]
@@ -68,6 +69,7 @@ mod handles;
 mod immediates;
 mod inspect;
 pub mod io_pool;
+mod limits;
 mod mailbox;
 mod metrics;
 mod partition;
@@ -111,6 +113,7 @@ pub use handle::{Clearable, Hold, LoopHandle, Referable};
 pub use handles::HandleId;
 pub use immediates::ImmediateId;
 pub use inspect::HandleInfo;
+pub use limits::{SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
 pub use metrics::{Lag, Lateness, LoopMetrics, PhaseTime, SlowCallback, Starvation};
 pub use partition::PARTITION_BUDGET;
 pub use poller::{Interest, Readiness};
@@ -118,8 +121,8 @@ pub use readiness::Ready;
 pub use remote::{Notifier, Remote};
 pub use requests::{Request, RequestId};
 pub use sources::{
-    Address, BoundTcp, Child, Datagram, Descriptor, Incoming, Listener, MulticastGroup, SEND_QUEUE_BYTES_MAX,
-    SEND_QUEUE_LEN_MAX, SourceError, Stream, TcpOptions, UdpOptions, UdpSocket,
+    Address, BoundTcp, Child, Datagram, Descriptor, Incoming, Listener, MulticastGroup, SourceError, Stream,
+    TcpOptions, UdpOptions, UdpSocket,
 };
 pub use tasks::{JoinError, JoinHandle};
 pub use timers::{Catchup, TimerId};
@@ -148,7 +151,7 @@ impl EventLoop {
         EventLoop::with(LoopConfig::default())
     }
 
-    /// A loop with limits of one's own.
+    /// A loop with the given limits.
     ///
     /// # Errors
     /// As [`EventLoop::new`].
@@ -157,14 +160,13 @@ impl EventLoop {
         Ok(EventLoop { context: Context::new(handle, config) })
     }
 
-    /// A descriptor that is readable when the loop has something to do before its
-    /// [`backend_timeout`](EventLoop::backend_timeout): for watching this loop in another one. When it is readable or that
-    /// time is over, [`RunMode::NoWait`] does what there is to do.
+    /// A descriptor for watching this loop in another event loop. Call [`run_mode`](Context::run_mode) with
+    /// [`RunMode::NoWait`] when it is readable, or when the [`backend_timeout`](EventLoop::backend_timeout) is over.
     pub fn backend_fd(&self) -> BorrowedFd<'_> {
         self.context.handle.shared.poller.as_fd()
     }
 
-    /// How long the loop would wait for events; `None` is for ever.
+    /// How long the loop would wait for events if it ran now. `None`: until an event comes.
     ///
     /// It counts in nanoseconds, as `ppoll` and `epoll_pwait2` do. For `poll(2)` or `epoll_wait`, which wait in whole
     /// milliseconds, round it up: rounded down, the loop would spin through the last part of a millisecond before a timer is
@@ -198,8 +200,7 @@ impl Drop for EventLoop {
     }
 }
 
-/// The running loop, as its callbacks see it. It dereferences to [`LoopHandle`], which registers timers, handles and
-/// everything else.
+/// The running loop, as its callbacks see it. It dereferences to [`LoopHandle`], which registers timers and handles.
 pub struct Context {
     handle: LoopHandle,
     config: LoopConfig,

@@ -11,7 +11,7 @@ impl LoopHandle {
     ///
     /// What happens to a paused handle is not made up for: signals that come meanwhile are ignored (libuv gives a signal
     /// that nobody handles any more its default action back; here that never happens, as after a
-    /// [close](LoopHandle::close)). A descriptor that is still ready when its watcher is resumed is told then.
+    /// [close](LoopHandle::close)). If a descriptor is still ready when its watcher is resumed, the watcher is called then.
     ///
     /// # Errors
     /// [`LoopError::AlreadyClosed`].

@@ -54,7 +54,7 @@ impl BitOr for Interest {
 pub struct Readiness(pub(super) epoll::EventFlags);
 
 impl Readiness {
-    /// What of it somebody with this interest has to hear. Errors and hang-ups are everybody's who wants anything.
+    /// The part of it that concerns this interest. Errors and hang-ups concern every interest but none.
     pub(super) fn within(self, interest: Interest) -> Option<Readiness> {
         let everybodys = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
         let heard = self.0 & (interest.0 | everybodys);

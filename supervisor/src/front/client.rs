@@ -29,10 +29,9 @@ mod error;
 
 use super::peer::is_same_user;
 use crate::limits::GREETING_TIMEOUT;
-use crate::wire::owned;
 use bytes::Bytes;
 use offload_protocol::codec;
-use offload_protocol::frame::FrameDecoder;
+use offload_protocol::frame::{FrameDecoder, owned_payload};
 use offload_protocol::limits::{LABEL_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
@@ -287,7 +286,7 @@ impl Client {
                 let message: ToClient = codec::decode(&frame.header).map_err(|error| error.to_string())?;
                 match message {
                     ToClient::Goodbye { reason } => self.goodbye = Some(reason.into_owned()),
-                    other => self.inbox.push_back((into_owned(other), owned(frame.payload))),
+                    other => self.inbox.push_back((into_owned(other), owned_payload(frame.payload))),
                 }
             }
             // A large payload is announced first; asking for the next frame again takes it.

@@ -17,10 +17,10 @@
 //! the payload is announced, and its bytes are skipped as they come. If there may soon be room, the payload stays in
 //! the socket until then.
 
-use super::REQUESTS_PER_CALL_MAX;
 use super::greeting::{client_named_in, what_speaks_like};
 use super::peer::process_of;
 use super::request::{Request, ticket_of};
+use crate::limits::REQUESTS_PER_CALL_MAX;
 use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;

@@ -13,7 +13,7 @@ use super::directory::{PrivateDirectory, is_socket};
 use super::lock::{Asked, Lock};
 use super::peer::is_same_user;
 use super::standing::{self, Identity, Standing};
-use super::{SOCKET_PATH_MAX, STRANGERS_PER_CALL_MAX};
+use crate::limits::{SOCKET_PATH_MAX, STRANGERS_PER_CALL_MAX};
 use interprocess::local_socket::traits::Listener as _;
 use interprocess::local_socket::{GenericFilePath, ListenerNonblockingMode, ListenerOptions, ToFsName};
 use interprocess::os::unix::uds_local_socket as uds;

@@ -30,6 +30,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
+pub use crate::limits::REQUESTS_PER_CALL_MAX;
 pub use crate::wire::{FLUSH_MAX, Flushed};
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
 pub use greeting::is_client_name;
@@ -37,12 +38,3 @@ pub use listener::{AcceptError, BindError, Listener};
 pub use peer::Peer;
 pub use request::Request;
 pub use standing::{Standing, owner_of};
-
-/// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
-pub const SOCKET_PATH_MAX: usize = 107;
-
-/// Requests that one call of [`Connection::receive`] hands over at the most: what one turn of one client is.
-pub const REQUESTS_PER_CALL_MAX: usize = 16;
-
-/// Peers that one call of [`Listener::accept`] turns away at the most.
-const STRANGERS_PER_CALL_MAX: usize = 64;

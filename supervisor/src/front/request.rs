@@ -1,9 +1,8 @@
 //! The requests of clients, as values that do not depend on the buffer that they were read from.
 
-use crate::wire;
 use bytes::Bytes;
 use offload_protocol::codec;
-use offload_protocol::frame::{Announced, Frame};
+use offload_protocol::frame::{Announced, Frame, owned_payload};
 use offload_protocol::messages::{DeadDeed, SubmitOptions, ToSupervisor, View};
 use offload_protocol::nouns::ContentType;
 use std::time::Duration;
@@ -138,7 +137,7 @@ impl Request {
                 content,
                 detach,
                 options,
-                payload: wire::owned(frame.payload),
+                payload: owned_payload(frame.payload),
             },
             ToSupervisor::Wait { ticket, job } => Request::Wait { ticket, job: job.to_owned() },
             ToSupervisor::Result { ticket, job } => Request::Result { ticket, job: job.to_owned() },

@@ -2,12 +2,13 @@
 //! socket, so a stray print cannot disturb the protocol, and a flood of output delays nobody but the worker that prints
 //! it.
 //!
-//! There are three limits. A line is cut to [`LINE_MAX`] bytes. Of the lines of one second at most [`LINES_PER_SECOND`]
+//! There are three limits. A line is cut to [`WORKER_LINE_MAX`] bytes. Of the lines of one second at most [`LINES_PER_SECOND`]
 //! are returned, and the others are counted. After [`OUTPUT_BYTES_PER_SECOND`] bytes the pipe is left unread for a
 //! while, so that it fills up and the worker has to wait. The last lines are always kept: they tell what a worker said
 //! before it died.
 
-use super::escape::{LINE_MAX, escape_line};
+use super::escape::escape_line;
+use crate::limits::WORKER_LINE_MAX;
 use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +30,7 @@ pub const TAIL_LINES: usize = 10;
 
 /// One byte more than a line can have: the escaped form is at least as long as the raw one, so what is kept of a
 /// longer line is still seen to be too long.
-const RAW_LINE_MAX: usize = LINE_MAX + 1;
+const RAW_LINE_MAX: usize = WORKER_LINE_MAX + 1;
 
 /// Reads that are enough to empty a pipe of the usual size (64 KiB) that nobody fills any more.
 const READS_OF_THE_REST: usize = 5;
@@ -50,7 +51,7 @@ pub enum Stream {
 /// What one look at a stream brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Complete lines, escaped, at most [`LINE_MAX`] bytes each, without newline.
+    /// Complete lines, escaped, at most [`WORKER_LINE_MAX`] bytes each, without newline.
     pub lines: Vec<String>,
     /// Lines that were over the rate and are not among `lines`.
     pub dropped: usize,
@@ -312,7 +313,10 @@ mod tests {
             assert!(capture.read(Stream::Stdout, now).lines.is_empty());
         }
         print.write_all(b"\nnext\n").unwrap();
-        assert_eq!(capture.read(Stream::Stdout, now).lines, ["x".repeat(LINE_MAX - 3) + "…", "next".into()]);
+        assert_eq!(
+            capture.read(Stream::Stdout, now).lines,
+            ["x".repeat(WORKER_LINE_MAX - 3) + "…", "next".into()]
+        );
         assert!(capture.lines.tail.lines.iter().all(|line| line.len() <= RAW_LINE_MAX));
     }
 

@@ -5,11 +5,9 @@
 //! privileges, no core files, few open files. The parent-death signal cannot be seen; the other steps are shown and not
 //! required.
 
+use offload_protocol::limits::OPEN_FILES_HIGHEST;
 use serde::Serialize;
 use std::fs;
-
-/// More open files than this are no limit. The worker's SDK and the shim allow no more, whatever they are told.
-pub const OPEN_FILES_HIGHEST: u64 = 4096;
 
 /// What a process was confined to when it was looked at. Limits are the hard ones, as a process may raise the soft
 /// ones up to them; none is unlimited.

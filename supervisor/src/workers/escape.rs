@@ -1,27 +1,26 @@
 //! Makes worker output safe to show. It is data from a stranger: before it reaches a log or a terminal it becomes one
 //! line of harmless text, which cannot begin a new record, move the cursor, or change the direction of reading.
 
-/// Longest escaped line, in bytes.
-pub const LINE_MAX: usize = 1024;
+use crate::limits::WORKER_LINE_MAX;
 
 /// Ends a line that was cut.
 const ELLIPSIS: &str = "…";
 
-/// One line of output, without its newline, as at most [`LINE_MAX`] bytes of text without control characters.
+/// One line of output, without its newline, as at most [`WORKER_LINE_MAX`] bytes of text without control characters.
 ///
 /// A line that is longer when escaped is cut before the first character that has no room, and ends in `…`. Bytes
 /// that are not UTF-8 become U+FFFD. The text never has fewer bytes than `raw` unless it was cut.
 pub fn escape_line(raw: &[u8]) -> String {
-    let mut line = String::with_capacity(raw.len().min(LINE_MAX));
+    let mut line = String::with_capacity(raw.len().min(WORKER_LINE_MAX));
     let mut cut_at = 0;
     for character in String::from_utf8_lossy(raw).chars() {
         push_escaped(&mut line, character);
-        if line.len() > LINE_MAX {
+        if line.len() > WORKER_LINE_MAX {
             line.truncate(cut_at);
             line.push_str(ELLIPSIS);
             return line;
         }
-        if line.len() <= LINE_MAX - ELLIPSIS.len() {
+        if line.len() <= WORKER_LINE_MAX - ELLIPSIS.len() {
             cut_at = line.len();
         }
     }
@@ -72,20 +71,20 @@ mod tests {
 
     #[test]
     fn a_line_of_exactly_the_limit_is_whole_and_one_byte_more_is_cut() {
-        let whole = "x".repeat(LINE_MAX);
+        let whole = "x".repeat(WORKER_LINE_MAX);
         assert_eq!(escape_line(whole.as_bytes()), whole);
-        let cut = escape_line("x".repeat(LINE_MAX + 1).as_bytes());
-        assert_eq!(cut, "x".repeat(LINE_MAX - 3) + "…");
+        let cut = escape_line("x".repeat(WORKER_LINE_MAX + 1).as_bytes());
+        assert_eq!(cut, "x".repeat(WORKER_LINE_MAX - 3) + "…");
     }
 
     #[test]
     fn a_line_is_never_cut_within_a_character_or_an_escape() {
         for offset in 0..8 {
             let start = "x".repeat(offset);
-            let escapes = escape_line((start.clone() + &"\x1b".repeat(LINE_MAX)).as_bytes());
-            let letters = escape_line((start + &"東".repeat(LINE_MAX)).as_bytes());
-            assert!(escapes.len() <= LINE_MAX && escapes.ends_with("}…"), "{escapes}");
-            assert!(letters.len() <= LINE_MAX && letters.ends_with("東…"), "{letters}");
+            let escapes = escape_line((start.clone() + &"\x1b".repeat(WORKER_LINE_MAX)).as_bytes());
+            let letters = escape_line((start + &"東".repeat(WORKER_LINE_MAX)).as_bytes());
+            assert!(escapes.len() <= WORKER_LINE_MAX && escapes.ends_with("}…"), "{escapes}");
+            assert!(letters.len() <= WORKER_LINE_MAX && letters.ends_with("東…"), "{letters}");
         }
     }
 }

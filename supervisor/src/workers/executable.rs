@@ -5,14 +5,12 @@
 //! (`binfmt_misc` adds to that).
 
 use super::escape::escape_line;
+use crate::limits::EXECUTABLE_HEAD_MAX;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// The kernel reads no more of a file than this to find out what it is.
-const HEAD_MAX: u64 = 256;
 
 /// Whether trying again is pointless until somebody changes something: there is no such program, or it may not be
 /// executed. Otherwise (out of processes, memory or descriptors; the file is being written) it may pass.
@@ -46,7 +44,7 @@ pub fn why_not_executed(file: &Path, error: &io::Error) -> String {
 /// What a file begins with. None if it cannot be read, which a program need not be.
 fn head_of(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(file).ok()?.take(HEAD_MAX).read_to_end(&mut head).ok()?;
+    File::open(file).ok()?.take(EXECUTABLE_HEAD_MAX).read_to_end(&mut head).ok()?;
     Some(head)
 }
 

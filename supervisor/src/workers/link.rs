@@ -3,10 +3,10 @@
 //! The worker is not trusted. Whatever it sends, one call reads a bounded amount, and bytes that are no message are
 //! an error after which the link is of no further use: there is no point at which to pick up such a stream again.
 
-use crate::wire::{self, Arrived, Flushed, Wire};
+use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
-use offload_protocol::frame::FrameError;
+use offload_protocol::frame::{FrameError, owned_payload};
 use offload_protocol::messages::{FromWorker, ToWorker};
 use rustix::io::Errno;
 use std::fmt;
@@ -114,7 +114,7 @@ impl Link {
         loop {
             while let Some(frame) = self.wire.decoder().next().map_err(LinkError::Frame)? {
                 let message = codec::decode(&frame.header).map_err(LinkError::Decode)?;
-                sink(message, wire::owned(frame.payload));
+                sink(message, owned_payload(frame.payload));
             }
             // Large outputs are always wanted: asking for the next frame accepts the announced one, which may be
             // complete already.

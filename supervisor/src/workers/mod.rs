@@ -39,8 +39,8 @@ pub use crate::wire::{FLUSH_MAX, Flushed};
 pub use capture::{
     CAPTURE_CHUNK, Captured, LINES_PER_SECOND, OUTPUT_BYTES_PER_SECOND, Stream, StreamState, TAIL_LINES,
 };
-pub use confinement::{Confinement, OPEN_FILES_HIGHEST, Scheduler};
-pub use escape::{LINE_MAX, escape_line};
+pub use confinement::{Confinement, Scheduler};
+pub use escape::escape_line;
 pub use hide::hide_this_process;
 pub use launcher::{Answer, Launcher, Wanted};
 pub use link::{LinkError, Received};

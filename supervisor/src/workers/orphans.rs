@@ -8,6 +8,7 @@
 
 use super::marks::{Mark, Marks};
 use super::wait::wait_for;
+use crate::limits::{ENVIRONMENT_READ_MAX, STRAYS_KILLS_MAX, STRAYS_ROUNDS_MAX};
 use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
@@ -18,12 +19,6 @@ use std::time::{Duration, Instant};
 /// The environment variable of every worker that says which supervisor process started it.
 pub const GENERATION_VARIABLE: &str = "OFFLOAD_GENERATION";
 
-/// How often all processes are looked at: those that were found may have forked meanwhile.
-const ROUNDS_MAX: usize = 8;
-/// How many are killed in one round; each takes a descriptor until it is gone.
-const KILLS_IN_A_ROUND_MAX: usize = 128;
-/// How much is read of an environment.
-const ENVIRONMENT_READ_MAX: u64 = 256 * 1024;
 /// How long all those that were killed in one round may take to be gone.
 const BURIAL_MAX: Duration = Duration::from_millis(500);
 
@@ -52,7 +47,7 @@ pub fn kill_generation(generation: &str) -> Killed {
     let mut count = 0;
     let Some(marks) = Marks::of(generation) else { return Killed { count, is_all: true } };
     let signs = Signs { entry: format!("{GENERATION_VARIABLE}={generation}"), marks };
-    for _ in 0..ROUNDS_MAX {
+    for _ in 0..STRAYS_ROUNDS_MAX {
         let dying = kill_all_with(&signs);
         if dying.is_empty() {
             return Killed { count, is_all: true };
@@ -83,7 +78,7 @@ impl Signs {
 fn kill_all_with(signs: &Signs) -> Vec<OwnedFd> {
     let Ok(listing) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = listing.flatten().filter_map(|item| item.file_name().to_str()?.parse::<u32>().ok());
-    numbers.filter_map(|pid| kill_if_with(pid, signs)).take(KILLS_IN_A_ROUND_MAX).collect()
+    numbers.filter_map(|pid| kill_if_with(pid, signs)).take(STRAYS_KILLS_MAX).collect()
 }
 
 /// The descriptor comes first: if the process ends and the number goes to another one before its signs are read, the

@@ -52,7 +52,7 @@ impl Program {
     }
 
     /// Passes on these variables of the supervisor's own environment, where they are set. `LANG` and `TZ` may be
-    /// among them.
+    /// among them. For programs that embed this library; `offload serve` has no setting for it.
     pub fn with_environment(self, names: Vec<String>) -> Program {
         Program { passed_variables: names, ..self }
     }

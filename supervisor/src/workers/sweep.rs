@@ -21,6 +21,7 @@
 //! what the last one has set free, and gives up after a while: whoever sweeps has other work, and is called again.
 
 use super::marks::Mark;
+use crate::limits::{CHILDREN_LIST_READ_MAX, SWEEP_KILLS_MAX, SWEEP_ROUNDS_MAX};
 use nix::sys::prctl;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,16 +30,9 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often one call of [`Sweeper::sweep`] looks at all children.
-pub const SWEEP_ROUNDS_MAX: usize = 8;
-/// How many processes one call of [`Sweeper::sweep`] signals for the first time.
-pub const SWEEP_KILLS_MAX: usize = 256;
 /// When a sweep says that there is more, how long to wait for the next one: what was killed needs time to die. If a
 /// SIGCHLD comes sooner, sweep sooner.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(5);
-
-/// How much is read of one thread's list of children: some 8000 of them.
-const LIST_READ_MAX: usize = 64 * 1024;
 
 /// Makes this process the parent of all its descendants that lose theirs. For a program that has no other children
 /// than workers, and that calls [`Sweeper::sweep`]: nobody else would collect them.
@@ -186,7 +180,8 @@ fn strangers(is_launcher: &dyn Fn(u32) -> bool) -> BTreeSet<u32> {
 
 fn children_in(file: &Path) -> Vec<u32> {
     let mut list = String::new();
-    let read = File::open(file).and_then(|file| file.take(LIST_READ_MAX as u64).read_to_string(&mut list));
+    let read =
+        File::open(file).and_then(|file| file.take(CHILDREN_LIST_READ_MAX as u64).read_to_string(&mut list));
     if read.is_ok() { parse(&list) } else { Vec::new() }
 }
 

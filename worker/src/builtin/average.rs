@@ -2,14 +2,12 @@
 //! be cut into steps of constant cost, so the steps are public: whoever partitions the work and whoever does it in
 //! one go run the same code.
 
+use crate::limits::AVERAGE_N_MAX;
 use crate::stepped::Stepped;
 use crate::task::{Task, TaskError};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::ops::ControlFlow;
-
-/// The largest n.
-pub const N_MAX: u64 = 10_000_000_000;
 
 /// Numbers that one step of the task adds: still constant cost, about a microsecond, and a loop as tight as it gets.
 const NUMBERS_AT_ONCE: u64 = 1000;
@@ -31,10 +29,10 @@ impl Average {
     /// Begins the average of 1 to `n`.
     ///
     /// # Errors
-    /// If `n` is not between 1 and [`N_MAX`].
+    /// If `n` is not between 1 and [`AVERAGE_N_MAX`].
     pub fn new(n: u64) -> Result<Average, TaskError> {
-        if !(1..=N_MAX).contains(&n) {
-            return Err(TaskError::new(format_args!("n is {n}, it must be 1 to {N_MAX}")));
+        if !(1..=AVERAGE_N_MAX).contains(&n) {
+            return Err(TaskError::new(format_args!("n is {n}, it must be 1 to {AVERAGE_N_MAX}")));
         }
         Ok(Average { n, added: 0, sum: 0 })
     }
@@ -97,7 +95,7 @@ impl TryFrom<Kept> for Average {
     /// The formula for the sum tells whether these were the first numbers and no others.
     fn try_from(Kept { n, added, sum }: Kept) -> Result<Average, &'static str> {
         let expected = u128::from(added) * (u128::from(added) + 1) / 2;
-        if !(1..=N_MAX).contains(&n) || added > n || sum != expected {
+        if !(1..=AVERAGE_N_MAX).contains(&n) || added > n || sum != expected {
             return Err("this is no average in the making");
         }
         Ok(Average { n, added, sum })
@@ -128,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_largest_sum_still_has_an_exact_average() {
-        let n = N_MAX;
+        let n = AVERAGE_N_MAX;
         let almost = Average { n, added: n - 1, sum: u128::from(n) * u128::from(n - 1) / 2 };
         assert_eq!(almost.finish(), 5_000_000_000.5);
     }

@@ -1,18 +1,12 @@
 //! `gzip` and `gunzip`. What is unpacked is bounded twice, because a small file can claim to be enormous: in size, and
 //! in size relative to the file.
 
+use crate::limits::{UNPACKED_FREE, UNPACKED_MAX, UNPACKED_RATIO_MAX};
 use crate::task::{Output, Task, TaskError};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use std::io::{Read, Write};
-
-/// The most that is unpacked, in bytes.
-const UNPACKED_MAX: usize = 64 << 20;
-/// The most that is unpacked for each byte of the file. Deflate reaches 1032 at its best.
-const RATIO_MAX: usize = 1000;
-/// So much is unpacked whatever the ratio, in bytes: it harms nobody.
-const UNPACKED_FREE: usize = 1 << 20;
 
 pub(super) fn gzip_task() -> Task {
     Task::raw("gzip", |input, _| {
@@ -37,7 +31,7 @@ fn gunzip(file: &[u8]) -> Result<Vec<u8>, TaskError> {
     if unpacked.len() > max {
         let length = file.len();
         return Err(TaskError::new(format_args!(
-            "{length} bytes unpack to more than {max}; the limits are {UNPACKED_MAX} bytes, and {RATIO_MAX} times \
+            "{length} bytes unpack to more than {max}; the limits are {UNPACKED_MAX} bytes, and {UNPACKED_RATIO_MAX} times \
              the input if that is over {UNPACKED_FREE}"
         )));
     }
@@ -45,7 +39,7 @@ fn gunzip(file: &[u8]) -> Result<Vec<u8>, TaskError> {
 }
 
 fn unpacked_max(packed: usize) -> usize {
-    packed.saturating_mul(RATIO_MAX).clamp(UNPACKED_FREE, UNPACKED_MAX)
+    packed.saturating_mul(UNPACKED_RATIO_MAX).clamp(UNPACKED_FREE, UNPACKED_MAX)
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! `sha256` and `pbkdf2`: bytes or passwords to digests, as hexadecimal text.
 
+use crate::limits::{DIGEST_ITERATIONS_MAX, DIGEST_LENGTH_MAX};
 use crate::task::{Output, Task, TaskError};
 use pbkdf2::pbkdf2_hmac;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
-
-const ITERATIONS_MAX: u64 = 10_000_000;
-const LENGTH_MAX: u64 = 1024;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,8 +24,8 @@ pub(super) fn sha256_task() -> Task {
 pub(super) fn pbkdf2_task() -> Task {
     Task::raw("pbkdf2", |input, _| {
         let request: Pbkdf2 = input.json()?;
-        let iterations = u32::try_from(bounded("iterations", request.iterations, ITERATIONS_MAX)?)?;
-        let length = usize::try_from(bounded("length", request.length, LENGTH_MAX)?)?;
+        let iterations = u32::try_from(bounded("iterations", request.iterations, DIGEST_ITERATIONS_MAX)?)?;
+        let length = usize::try_from(bounded("length", request.length, DIGEST_LENGTH_MAX)?)?;
         let mut key = vec![0; length];
         pbkdf2_hmac::<Sha256>(request.password.as_bytes(), request.salt.as_bytes(), iterations, &mut key);
         Ok(Output::text(hexadecimal(&key)))

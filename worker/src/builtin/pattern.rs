@@ -2,11 +2,9 @@
 //! text whatever the pattern. The backtracking one knows look-around and back-references, and pays for them: with
 //! `(\/.+)+$`, a hundred slashes and a line feed it does not end in anybody's lifetime. It is here to be cut off.
 
+use crate::limits::PATTERN_MAX;
 use crate::task::{Task, TaskError};
 use serde::{Deserialize, Serialize};
-
-/// Longest pattern, in bytes.
-const PATTERN_MAX: usize = 4096;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,13 +7,11 @@
 //! A segment is a step. What is kept of a count is only how far it is and what it has found: the sieve follows from
 //! that.
 
+use crate::limits::PRIMES_N_MAX;
 use crate::stepped::Stepped;
 use crate::task::{Task, TaskError};
 use serde::{Deserialize, Serialize, Serializer};
 use std::ops::ControlFlow::{self, Break, Continue};
-
-/// The largest n.
-pub const N_MAX: u64 = 1_000_000_000;
 
 /// Positions in a segment, one byte each.
 const SEGMENT: usize = 32 << 10;
@@ -36,7 +34,7 @@ pub(super) fn task() -> Task {
 /// Counts the primes up to `n`, itself included.
 ///
 /// # Errors
-/// If `n` is over [`N_MAX`].
+/// If `n` is over [`PRIMES_N_MAX`].
 pub fn primes_up_to(n: u64) -> Result<Primes, TaskError> {
     let mut count = Count::new(n)?;
     loop {
@@ -61,8 +59,8 @@ struct Count {
 
 impl Count {
     fn new(n: u64) -> Result<Count, TaskError> {
-        if n > N_MAX {
-            return Err(TaskError::new(format_args!("n is {n}, it must be at most {N_MAX}")));
+        if n > PRIMES_N_MAX {
+            return Err(TaskError::new(format_args!("n is {n}, it must be at most {PRIMES_N_MAX}")));
         }
         let two =
             if n < 2 { Primes { count: 0, largest: None } } else { Primes { count: 1, largest: Some(2) } };
@@ -123,7 +121,7 @@ impl TryFrom<Kept> for Count {
     type Error = &'static str;
 
     fn try_from(Kept { n, start, primes }: Kept) -> Result<Count, &'static str> {
-        if n > N_MAX || start >= positions(n) || !start.is_multiple_of(SEGMENT) || primes.count > n {
+        if n > PRIMES_N_MAX || start >= positions(n) || !start.is_multiple_of(SEGMENT) || primes.count > n {
             return Err("this is no count in the making");
         }
         Ok(Count::at(start, primes, n))
@@ -277,7 +275,7 @@ mod tests {
             serde_json::from_value::<Count>(kept)
         };
         assert!(kept(1_000_000, SEGMENT, 6542).is_ok());
-        assert!(kept(N_MAX + 1, SEGMENT, 6542).is_err());
+        assert!(kept(PRIMES_N_MAX + 1, SEGMENT, 6542).is_err());
         assert!(kept(1_000_000, SEGMENT + 1, 6542).is_err());
         assert!(kept(1_000_000, 16 * SEGMENT, 6542).is_err());
         assert!(kept(1_000_000, SEGMENT, 1_000_001).is_err());

@@ -1,12 +1,10 @@
 //! `sleep` holds its worker and burns nothing; `spin` burns a core. Both are there to try things out with.
 
+use crate::limits::TIME_MS_MAX;
 use crate::task::{Task, TaskError};
 use nix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Duration;
-
-/// Longest sleep and longest spin, in milliseconds: an hour.
-const MS_MAX: u64 = 3_600_000;
 
 /// Rounds between two looks at the clock.
 const ROUNDS_AT_ONCE: u64 = 1000;
@@ -20,8 +18,8 @@ pub(super) fn spin_task() -> Task {
 }
 
 fn duration(ms: u64) -> Result<Duration, TaskError> {
-    if ms > MS_MAX {
-        return Err(TaskError::new(format_args!("{ms} ms is too long, at most {MS_MAX} are taken")));
+    if ms > TIME_MS_MAX {
+        return Err(TaskError::new(format_args!("{ms} ms is too long, at most {TIME_MS_MAX} are taken")));
     }
     Ok(Duration::from_millis(ms))
 }

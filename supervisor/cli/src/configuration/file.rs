@@ -6,6 +6,7 @@ use super::table::{FILE_TABLES, in_table};
 use super::value::Value;
 use super::words::split_words;
 use super::{ConfigError, Layer, Origin};
+use crate::limits::CONFIGURATION_FILE_MAX;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,9 +15,6 @@ use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// Longest configuration file that is read, in bytes.
-const FILE_MAX: u64 = 1 << 20;
 
 /// The table that there may be several of.
 const POOL: &str = "pool";
@@ -44,14 +42,14 @@ fn read_regular(path: &Path) -> Result<String, String> {
     if !about.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    let too_long = |length: u64| Err(format!("{length} bytes, at most {FILE_MAX} are read"));
-    if about.len() > FILE_MAX {
+    let too_long = |length: u64| Err(format!("{length} bytes, at most {CONFIGURATION_FILE_MAX} are read"));
+    if about.len() > CONFIGURATION_FILE_MAX {
         return too_long(about.len());
     }
     // It may grow while it is read.
     let mut text = String::new();
-    file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
-    if text.len() as u64 > FILE_MAX { too_long(text.len() as u64) } else { Ok(text) }
+    file.take(CONFIGURATION_FILE_MAX + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
+    if text.len() as u64 > CONFIGURATION_FILE_MAX { too_long(text.len() as u64) } else { Ok(text) }
 }
 
 /// Reads the text of a configuration file; `path` is only for messages.
@@ -458,7 +456,7 @@ mod tests {
     fn a_file_without_end_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("long");
-        std::fs::write(&path, "#".repeat(FILE_MAX as usize + 1)).unwrap();
+        std::fs::write(&path, "#".repeat(CONFIGURATION_FILE_MAX as usize + 1)).unwrap();
         assert!(read_file(&path).unwrap_err().to_string().contains("at most 1048576 are read"));
     }
 

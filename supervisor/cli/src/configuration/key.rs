@@ -5,15 +5,13 @@ use super::units::{parse_duration, parse_size, show_duration, show_size};
 use super::value::{Field, Value};
 use super::weights::{self, parse_weights, show_weights};
 use super::words::{join_words, split_words};
+use offload_supervisor::limits::SOCKET_PATH_MAX;
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
-
-/// Longest path of a local socket, in bytes: what fits into the kernel's address with its closing zero.
-pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
 /// The upper bound of what has none.
 pub(super) const ANY: u64 = u64::MAX;

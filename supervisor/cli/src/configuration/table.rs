@@ -8,6 +8,7 @@ use super::Values;
 use super::key::Kind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
 use super::key::{ANY, Access, Group, Key, key};
 use super::units::{show_duration, show_size};
+use crate::limits::{CONFIGURED_JOBS_MAX, IO_THREADS_MAX};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use std::ops::RangeInclusive;
@@ -19,12 +20,6 @@ pub(crate) const SPARES: &str = "pool.spares";
 
 /// The tables of the file, in its order.
 pub(crate) const FILE_TABLES: [&str; 5] = ["supervisor", "clients", "pool", "pool.restart", "io"];
-
-/// Most jobs that may wait.
-const JOBS_MAX: u64 = 10_000_000;
-
-/// Most threads for blocking work.
-const IO_THREADS_MAX: u64 = 64;
 
 /// How long a worker may be waited for at its start, or when it seems to hang, in milliseconds.
 const PATIENCE: RangeInclusive<u64> = 10..=3_600_000;
@@ -103,7 +98,7 @@ pub(crate) static TABLE: &[Key] = &[
     key(
         "supervisor.max_jobs",
         "max-jobs",
-        Count(1..=JOBS_MAX),
+        Count(1..=CONFIGURED_JOBS_MAX),
         field!(pool.core.max_jobs),
         "Maximum queued jobs",
     )
@@ -215,7 +210,7 @@ pub(crate) static TABLE: &[Key] = &[
     key(
         "supervisor.max_jobs_per_client",
         "max-jobs-per-client",
-        Count(1..=JOBS_MAX),
+        Count(1..=CONFIGURED_JOBS_MAX),
         field!(pool.core.max_jobs_per_client),
         "Maximum queued jobs of one client",
     )

@@ -2,11 +2,12 @@
 
 use super::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use super::file::parse_file;
-use super::key::{ANY, Kind, SOCKET_PATH_MAX};
+use super::key::{ANY, Kind};
 use super::table::FILE_TABLES;
 use super::*;
 use clap::{Args, Command, FromArgMatches};
 use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE, PAYLOAD_MAX_VARIABLE};
+use offload_supervisor::limits::SOCKET_PATH_MAX;
 use offload_supervisor::workers::orphans::GENERATION_VARIABLE;
 use offload_worker::confine;
 use std::collections::BTreeSet;

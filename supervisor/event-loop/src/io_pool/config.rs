@@ -1,9 +1,7 @@
 //! The name and the limits of a pool.
 
+use crate::limits::{POOL_DEADLINE, POOL_QUEUE_MAX, POOL_THREADS, POOL_THREADS_MAX, READ_PART};
 use std::time::Duration;
-
-/// How many bytes one part of reading a file has by default: 512 KiB.
-pub const READ_PART: usize = 512 * 1_024;
 
 /// Name and limits of a pool.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +28,10 @@ impl Default for IoPoolConfig {
     fn default() -> IoPoolConfig {
         IoPoolConfig {
             name: "offload-io",
-            threads: 4,
-            threads_max: 16,
-            queue_max: 10_000,
-            deadline: Duration::from_secs(30),
+            threads: POOL_THREADS,
+            threads_max: POOL_THREADS_MAX,
+            queue_max: POOL_QUEUE_MAX,
+            deadline: POOL_DEADLINE,
             part_bytes: READ_PART,
         }
     }

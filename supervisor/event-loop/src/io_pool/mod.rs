@@ -50,10 +50,10 @@ use loop_side::LoopSide;
 use thread_pool::ThreadPool;
 use work::{Job, PoolTask, Site};
 
-pub use config::{IoPoolConfig, Lane, READ_PART};
+pub use crate::limits::{RANDOM_PART, READ_PART};
+pub use config::{IoPoolConfig, Lane};
 pub use error::IoError;
 pub use future::IoFuture;
-pub use random::RANDOM_PART;
 pub use report::{IoPoolStats, StuckTask};
 
 /// Names a task of one pool.

@@ -9,9 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::future::Slot;
 use super::{IoError, IoFuture, IoHandle, TaskId};
 use crate::Context;
-
-/// How many random bytes are made in one part: 64 KiB, which take about as long as reading 512 KiB from a file.
-pub const RANDOM_PART: usize = 64 * 1_024;
+use crate::limits::RANDOM_PART;
 
 impl IoHandle {
     /// Makes `count` random bytes, good enough for keys, in parts of [`RANDOM_PART`].

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::SourceError;
-use super::base::SourceBase;
+use super::base::Source;
 use crate::callback::Site;
 use crate::{Context, Phase};
 
@@ -16,8 +16,8 @@ pub(super) type Done = Box<dyn FnOnce(&mut Context, Result<(), SourceError>)>;
 /// A write, a send or a shutdown whose answer is due.
 pub(super) struct Answer {
     number: u64,
-    pub(super) site: Site,
-    pub(super) done: Done,
+    site: Site,
+    done: Done,
     pub(super) result: Result<(), SourceError>,
 }
 
@@ -40,6 +40,12 @@ impl Answers {
         number
     }
 
+    /// All that are due. Drop them only when no borrow is held.
+    #[must_use]
+    pub(super) fn take(&mut self) -> VecDeque<Answer> {
+        std::mem::take(&mut self.due)
+    }
+
     pub(super) fn pop(&mut self) -> Option<Answer> {
         self.due.pop_front()
     }
@@ -51,9 +57,7 @@ impl Answers {
 }
 
 /// A source that answers writes or sends.
-pub(super) trait Answering: Sized + 'static {
-    fn source_base(&self) -> &SourceBase;
-
+pub(super) trait Answering: Source {
     /// Borrowed for one operation only.
     fn answers(&self) -> RefMut<'_, Answers>;
 
@@ -74,7 +78,7 @@ pub(super) trait Answering: Sized + 'static {
 
     fn put_off(self: &Rc<Self>, number: u64, site: Site) {
         let source = Rc::clone(self);
-        self.source_base().event_loop().set_pending_at(site, move |context| {
+        self.base().event_loop().set_pending_at(site, move |context| {
             let answer = source.answers().pop_numbered(number);
             if let Some(Answer { done, result, .. }) = answer {
                 source.on_answer_taken();
@@ -96,22 +100,10 @@ pub(super) trait Answering: Sized + 'static {
         drop(unanswered);
     }
 
-    /// Lets the closing phase give all answers that are due.
-    fn answer_in_closing(&self) {
-        loop {
-            let Some(answer) = self.answers().pop() else { return };
-            self.source_base()
-                .run_in_closing(answer.site, move |context| (answer.done)(context, answer.result));
-        }
-    }
-
-    /// Drops all answers that are due, each without a borrow.
-    fn drop_answers(&self) {
-        loop {
-            let answer = self.answers().pop();
-            if answer.is_none() {
-                return;
-            }
+    /// Lets the closing phase give these answers.
+    fn answer_in_closing(&self, answers: VecDeque<Answer>) {
+        for Answer { site, done, result, .. } in answers {
+            self.base().run_in_closing(site, move |context| done(context, result));
         }
     }
 }

@@ -1,26 +1,125 @@
-//! What all sources share: their entry in the loop's table of handles, what their descriptor is watched for, and whether
-//! they keep the loop alive.
+//! The base of every source: what a stream, a listener, a UDP socket and a child process have in common.
+//!
+//! A [`Base`] owns the source's file descriptor and its entry in the loop's table of handles. The source owns a base and
+//! implements [`Source`]: what it waits for now, what it does when its descriptor is ready, and who is told when it is closed.
+//! After every change of what it waits for it calls [`Source::update`], which tells the poller and the table.
+//!
+//! ```text
+//!               update(): it waits for something
+//!   +-------+ -----------------------------------> +---------+ --the descriptor is ready--> Source::on_ready
+//!   | quiet |                                      | watched |                                      |
+//!   +-------+ <----------------------------------- +---------+ <------------------------------------+
+//!       |       update(): it waits for nothing          |
+//!       |                                               |
+//!       +-----------------------+-----------------------+
+//!                               |
+//!                               +--give_up(why)--> without a descriptor: connecting failed, the end of a
+//!                               |                  pipe was shut down, or the child process has exited
+//!                               |                                |
+//!                               +--------------------------------+--leave()--> closed
+//! ```
+//!
+//! A source leaves in one of three ways: [`Source::close`] tells everybody who waits; the loop is dropped, or the last handle
+//! is, and nobody is told ([`Source::abandon`], and the [`Drop`] of the base).
 
-use std::cell::Cell;
-use std::os::fd::BorrowedFd;
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
+use std::task::Waker;
 
-use super::{SourceError, TURNS_PER_EVENT};
+use super::SourceError;
 use crate::callback::{Callback, Site};
 use crate::handles::{HandleId, Kind};
+use crate::limits::TURNS_PER_EVENT;
 use crate::slab::Key;
 use crate::{AliveKind, Context, Interest, LoopHandle, Readiness};
 
-/// What the loop knows of a source.
-pub(crate) trait Source {
-    /// The descriptor is ready. The source reads and calls its callbacks.
+/// A stream, a listener, a UDP socket or a child process: what differs between them.
+pub(super) trait Source: Sized + 'static {
+    /// The callbacks and futures that wait for it.
+    type Waiting;
+
+    fn base(&self) -> &Base;
+
+    /// In which directions its descriptor has to be watched now.
+    fn interest(&self) -> Interest;
+
+    /// Whether it keeps the loop alive now, and the loop keeps it.
+    fn liveness(&self) -> Liveness;
+
+    /// The descriptor is ready. The source reads or writes, and calls its callbacks.
+    fn on_ready(self: &Rc<Self>, context: &mut Context, readiness: Readiness);
+
+    /// Takes out everybody who waits. It is called once, after the source has left the loop.
+    fn take_waiting(&self) -> Self::Waiting;
+
+    /// Lets the closing phase tell the callbacks that the source was closed. The futures that are returned are woken.
+    fn tell_closed(self: &Rc<Self>, waiting: Self::Waiting) -> Vec<Waker>;
+
+    /// Tells the loop what the source waits for now. Reading stays watched until an event comes that nobody waits for: a
+    /// reader that stops often starts again.
+    ///
+    /// # Errors
+    /// [`SourceError::OutOfDescriptors`] if the kernel has no room to watch for more, [`SourceError::Closed`] while the loop
+    /// is being dropped. Without a descriptor there is nothing to watch and no error.
+    fn update(&self) -> Result<(), SourceError> {
+        self.base().apply(self.interest() | self.base().reading_interest(), self.liveness())
+    }
+
+    /// As [`Source::update`], for a change after which it waits for less. That needs no memory, so it cannot fail.
+    fn want_less(&self) {
+        let _ = self.update();
+    }
+
+    /// As [`Source::want_less`], and reading is not watched either if nobody reads.
+    fn rest(&self) {
+        let _ = self.base().apply(self.interest(), self.liveness());
+    }
+
+    /// Leaves the loop. The closing phase tells everybody who waits, and calls `on_closed` last.
+    fn close(
+        self: &Rc<Self>,
+        site: Site,
+        on_closed: impl FnOnce(&mut Context) + 'static,
+    ) -> Result<(), SourceError> {
+        let waiting = self.leave().ok_or(SourceError::Closed)?;
+        let futures = self.tell_closed(waiting);
+        self.base().run_in_closing(site, on_closed);
+        futures.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// Leaves the loop without telling anybody.
+    fn abandon(&self) {
+        drop(self.leave());
+    }
+
+    /// Nothing if it has left before.
+    fn leave(&self) -> Option<Self::Waiting> {
+        self.base().leave().then(|| self.take_waiting())
+    }
+}
+
+/// What the loop can do with a source of any kind.
+pub(crate) trait Registered {
     fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness);
 
-    /// The loop has forgotten the source. It drops its callbacks: they will never be called.
+    /// The loop has forgotten the source, which drops its callbacks: they will never be called.
     fn on_loop_gone(&self);
 }
 
-/// Whether a source keeps the loop alive, and the loop keeps the source.
+impl<S: Source> Registered for S {
+    fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness) {
+        self.base().turns.set(0);
+        Source::on_ready(&self, context, readiness);
+    }
+
+    fn on_loop_gone(&self) {
+        self.abandon();
+    }
+}
+
+/// Whether a source keeps the loop alive, and whether the loop keeps the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Liveness {
     /// Somebody waits for what comes in. It keeps the loop alive unless it was unreferenced.
@@ -31,31 +130,31 @@ pub(super) struct Liveness {
     pub(super) is_kept: bool,
 }
 
-/// The loop's side of a source.
+/// The entry of a source in the loop's table of handles.
 pub(crate) struct Registration {
     pub(crate) kind: AliveKind,
-    source: Weak<dyn Source>,
-    kept: Option<Rc<dyn Source>>,
-    life: Liveness,
+    source: Weak<dyn Registered>,
+    kept: Option<Rc<dyn Registered>>,
+    liveness: Liveness,
 }
 
 impl Registration {
-    pub(crate) fn source(&self) -> Option<Rc<dyn Source>> {
+    pub(crate) fn source(&self) -> Option<Rc<dyn Registered>> {
         self.source.upgrade()
     }
 
     pub(crate) fn is_active(&self) -> bool {
-        self.life.is_busy || self.life.is_active
+        self.liveness.is_busy || self.liveness.is_active
     }
 
     pub(crate) fn keeps_alive(&self, referenced: bool) -> bool {
-        self.life.is_busy || (referenced && self.life.is_active)
+        self.liveness.is_busy || (referenced && self.liveness.is_active)
     }
 
     /// What is returned may be the last reference to the source, so no borrow may be held when it is dropped.
-    fn set_life(&mut self, life: Liveness) -> Option<Rc<dyn Source>> {
-        self.life = life;
-        let kept = if life.is_kept { self.source.upgrade() } else { None };
+    fn set_liveness(&mut self, liveness: Liveness) -> Option<Rc<dyn Registered>> {
+        self.liveness = liveness;
+        let kept = if liveness.is_kept { self.source.upgrade() } else { None };
         std::mem::replace(&mut self.kept, kept)
     }
 }
@@ -68,34 +167,64 @@ impl Drop for Registration {
     }
 }
 
-/// The source's side.
-pub(super) struct SourceBase {
+/// Why a source has no descriptor any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// A stream could not be connected.
+    NotConnected,
+    /// It was the writing end of a pipe, which was shut down.
+    ShutDown,
+    /// A child process has exited.
+    Exited,
+    /// The source has left the loop.
+    Closed,
+}
+
+impl From<Gone> for SourceError {
+    fn from(gone: Gone) -> SourceError {
+        match gone {
+            Gone::NotConnected => SourceError::NotConnected,
+            Gone::ShutDown => SourceError::AlreadyShutDown,
+            Gone::Exited => SourceError::AlreadyExited,
+            Gone::Closed => SourceError::Closed,
+        }
+    }
+}
+
+/// What every source owns. Dropping it leaves the loop.
+pub(super) struct Base {
     event_loop: LoopHandle,
     site: Site,
+    /// Of the entry in the table of handles; also what the poller calls the descriptor.
     key: Key,
-    interest: Cell<Interest>,
-    life: Cell<Liveness>,
+    descriptor: RefCell<Result<Rc<OwnedFd>, Gone>>,
+    /// The directions in which the poller watches the descriptor.
+    watched: Cell<Interest>,
+    liveness: Cell<Liveness>,
     next_ticket: Cell<u64>,
-    /// How often futures took something in, or wrote, since the last event.
+    /// How often futures read or wrote since the last event.
     turns: Cell<u32>,
 }
 
-impl SourceBase {
-    pub(super) fn new<S: Source + 'static>(
+impl Base {
+    /// Enters the source, which is not watched yet, into the loop's table of handles.
+    pub(super) fn new<S: Source>(
         event_loop: &LoopHandle,
         site: Site,
         kind: AliveKind,
         source: &Weak<S>,
-    ) -> SourceBase {
+        descriptor: Result<OwnedFd, Gone>,
+    ) -> Base {
         let source: Weak<S> = source.clone();
-        let registration = Registration { kind, source, kept: None, life: Liveness::default() };
+        let registration = Registration { kind, source, kept: None, liveness: Liveness::default() };
         let id = event_loop.shared.handles.borrow_mut().insert(Kind::Source(registration), site);
-        SourceBase {
+        Base {
             event_loop: event_loop.clone(),
             site,
             key: id.0,
-            interest: Cell::new(Interest::NONE),
-            life: Cell::new(Liveness::default()),
+            descriptor: RefCell::new(descriptor.map(Rc::new)),
+            watched: Cell::new(Interest::NONE),
+            liveness: Cell::new(Liveness::default()),
             next_ticket: Cell::new(0),
             turns: Cell::new(0),
         }
@@ -110,15 +239,77 @@ impl SourceBase {
         self.site
     }
 
-    /// Reading, if the descriptor is watched for that now.
-    pub(super) fn reading_interest(&self) -> Interest {
-        let current = self.interest.get();
-        if current | Interest::READ == current { Interest::READ } else { Interest::NONE }
+    /// # Errors
+    /// Why there is no descriptor any more.
+    pub(super) fn descriptor(&self) -> Result<Rc<OwnedFd>, SourceError> {
+        Ok(self.descriptor.borrow().clone()?)
     }
 
-    /// An event has come, so futures have all their turns again.
-    pub(super) fn begin_event(&self) {
-        self.turns.set(0);
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(*self.descriptor.borrow(), Err(Gone::Closed))
+    }
+
+    /// Lets go of the descriptor, which is not watched any more. The source stays in the table.
+    pub(super) fn give_up(&self, why: Gone) {
+        let descriptor = self.descriptor.replace(Err(why));
+        let was_watched = !self.watched.replace(Interest::NONE).is_none();
+        if let Ok(descriptor) = descriptor
+            && was_watched
+        {
+            // The file may stay open: a `Descriptor` may have it, or another process.
+            self.event_loop.shared.poller.remove(descriptor.as_fd());
+        }
+    }
+
+    /// Leaves the poller and the table. False if it has left before.
+    fn leave(&self) -> bool {
+        if self.is_closed() {
+            return false;
+        }
+        self.give_up(Gone::Closed);
+        let forgotten = self.event_loop.shared.handles.borrow_mut().forget(self.key);
+        drop(forgotten);
+        true
+    }
+
+    /// Reading, if the descriptor is watched for that now.
+    fn reading_interest(&self) -> Interest {
+        let watched = self.watched.get();
+        if watched | Interest::READ == watched { Interest::READ } else { Interest::NONE }
+    }
+
+    fn apply(&self, interest: Interest, liveness: Liveness) -> Result<(), SourceError> {
+        let result = self.watch(interest);
+        self.set_liveness(liveness);
+        result
+    }
+
+    /// Lets the descriptor be watched for `interest` and for nothing else.
+    fn watch(&self, interest: Interest) -> Result<(), SourceError> {
+        let watched = self.watched.get();
+        if watched == interest {
+            return Ok(());
+        }
+        let Ok(descriptor) = self.descriptor() else { return Ok(()) };
+        let shared = &self.event_loop.shared;
+        if shared.handles.borrow().get(self.key).is_none() {
+            return Err(SourceError::Closed);
+        }
+        shared.poller.change(descriptor.as_fd(), self.key.to_bits(), watched, interest)?;
+        self.watched.set(interest);
+        Ok(())
+    }
+
+    fn set_liveness(&self, liveness: Liveness) {
+        if self.liveness.replace(liveness) == liveness {
+            return;
+        }
+        let previously_kept =
+            self.event_loop.shared.handles.borrow_mut().change(self.key, |handle| match &mut handle.kind {
+                Kind::Source(registration) => registration.set_liveness(liveness),
+                _ => None,
+            });
+        drop(previously_kept);
     }
 
     /// Futures that never have to wait would keep the loop from its other sources. After some turns they wait for an event
@@ -127,42 +318,13 @@ impl SourceBase {
         self.turns.replace(self.turns.get().saturating_add(1)) < TURNS_PER_EVENT
     }
 
-    /// Lets the descriptor be watched for `interest` and for nothing else.
-    pub(super) fn watch(&self, descriptor: BorrowedFd<'_>, interest: Interest) -> Result<(), SourceError> {
-        let current = self.interest.get();
-        if current == interest {
-            return Ok(());
-        }
-        let shared = &self.event_loop.shared;
-        if shared.handles.borrow().get(self.key).is_none() {
-            return Err(SourceError::Closed);
-        }
-        shared.poller.change(descriptor, self.key.to_bits(), current, interest)?;
-        self.interest.set(interest);
-        Ok(())
+    /// A number for a future that waits, different from all others of this source.
+    pub(super) fn next_ticket(&self) -> u64 {
+        self.next_ticket.replace(self.next_ticket.get() + 1)
     }
 
-    pub(super) fn set_life(&self, life: Liveness) {
-        if self.life.replace(life) == life {
-            return;
-        }
-        let changed =
-            self.event_loop.shared.handles.borrow_mut().change(self.key, |handle| match &mut handle.kind {
-                Kind::Source(registration) => registration.set_life(life),
-                _ => None,
-            });
-        drop(changed);
-    }
-
-    /// Leaves the loop. Nothing happens if the loop has forgotten the source before.
-    pub(super) fn leave(&self, descriptor: Option<BorrowedFd<'_>>) {
-        if let Some(descriptor) = descriptor
-            && !self.interest.replace(Interest::NONE).is_none()
-        {
-            self.event_loop.shared.poller.remove(descriptor);
-        }
-        let forgotten = self.event_loop.shared.handles.borrow_mut().forget(self.key);
-        drop(forgotten);
+    pub(super) fn run_in_closing(&self, site: Site, callback: impl FnOnce(&mut Context) + 'static) {
+        self.event_loop.shared.closing.push(Callback::new(site, callback));
     }
 
     pub(super) fn ref_(&self) {
@@ -180,14 +342,11 @@ impl SourceBase {
     pub(super) fn is_active(&self) -> bool {
         self.event_loop.is_active(HandleId(self.key))
     }
+}
 
-    pub(super) fn run_in_closing(&self, site: Site, callback: impl FnOnce(&mut Context) + 'static) {
-        self.event_loop.shared.closing.push(Callback::new(site, callback));
-    }
-
-    /// A number for a future that waits, different from all others of this source.
-    pub(super) fn next_ticket(&self) -> u64 {
-        self.next_ticket.replace(self.next_ticket.get() + 1)
+impl Drop for Base {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::Location;
 use std::process::{Command, ExitStatus};
 use std::rc::Rc;
@@ -21,12 +21,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::SourceError;
-use super::base::{Liveness, Source, SourceBase, impl_references};
+use super::base::{Base, Gone, Liveness, Source, impl_references};
 use super::executable;
 use super::reaper;
 use super::stream::Stream;
-use super::stream_inner::errno_of;
 use super::transport::Transport;
+use super::waiting::{Place, WaitingFutures};
 use crate::callback::Site;
 use crate::sys;
 use crate::{AliveKind, Context, Interest, LoopHandle, Phase, Readiness};
@@ -44,30 +44,29 @@ pub struct Child {
 }
 
 struct ChildInner {
-    base: SourceBase,
+    /// Its descriptor is the pidfd, until the process has exited.
+    base: Base,
     process_id: u32,
     state: RefCell<State>,
 }
 
 struct State {
     process: Process,
-    callback: Option<(Site, ExitCallback)>,
-    /// Futures that wait for the end, by their tickets.
-    wakers: Vec<(u64, Waker)>,
-    streams: StandardStreams,
+    waiting: Waiting,
 }
 
 enum Process {
-    Running { process: std::process::Child, pidfd: OwnedFd },
+    Running(std::process::Child),
     Exited(Result<ExitStatus, Errno>),
     Closed,
 }
 
-impl State {
-    fn life(&self) -> Liveness {
-        let is_active = matches!(self.process, Process::Running { .. });
-        Liveness { is_active, is_busy: false, is_kept: is_active && self.callback.is_some() }
-    }
+/// Everybody who waits for the end, and the streams that nobody has taken yet.
+#[derive(Default)]
+struct Waiting {
+    callback: Option<(Site, ExitCallback)>,
+    futures: WaitingFutures,
+    streams: StandardStreams,
 }
 
 /// The ends of a child's standard streams that were asked for.
@@ -109,16 +108,15 @@ impl Child {
         streams: StandardStreams,
     ) -> Result<Child, SourceError> {
         let process_id = process.id();
-        let process = Process::Running { process, pidfd };
-        let state = RefCell::new(State { process, callback: None, wakers: Vec::new(), streams });
+        let waiting = Waiting { streams, ..Waiting::default() };
         let inner = Rc::new_cyclic(|inner| ChildInner {
-            base: SourceBase::new(event_loop, site, AliveKind::ChildProcess, inner),
+            base: Base::new(event_loop, site, AliveKind::ChildProcess, inner, Ok(pidfd)),
             process_id,
-            state,
+            state: RefCell::new(State { process: Process::Running(process), waiting }),
         });
         let child = Child { inner };
         // If it cannot be watched, dropping it leaves it to the reaper.
-        child.inner.watch().inspect_err(|_| drop(child.kill(Signal::KILL.as_raw())))?;
+        child.inner.update().inspect_err(|_| drop(child.kill(Signal::KILL.as_raw())))?;
         Ok(child)
     }
 
@@ -131,17 +129,17 @@ impl Child {
     /// The writing end of the child's standard input, if it is piped and was not taken before. Its
     /// [`shutdown`](Stream::shutdown) is the child's end of file.
     pub fn take_stdin(&self) -> Option<Stream> {
-        self.inner.state.borrow_mut().streams.input.take()
+        self.inner.state.borrow_mut().waiting.streams.input.take()
     }
 
     /// The reading end of the child's standard output, if it is piped and was not taken before.
     pub fn take_stdout(&self) -> Option<Stream> {
-        self.inner.state.borrow_mut().streams.output.take()
+        self.inner.state.borrow_mut().waiting.streams.output.take()
     }
 
     /// The reading end of the child's standard error, if it is piped and was not taken before.
     pub fn take_stderr(&self) -> Option<Stream> {
-        self.inner.state.borrow_mut().streams.error_output.take()
+        self.inner.state.borrow_mut().waiting.streams.error_output.take()
     }
 
     /// Calls `callback` in the poll phase when the child has exited, or in the pending phase if it has already.
@@ -164,12 +162,13 @@ impl Child {
                 let event_loop = self.inner.base.event_loop();
                 event_loop.set_pending_at(site, move |context| callback(context, status.map_err(Into::into)));
             }
-            Process::Running { .. } if state.callback.is_some() => return Err(SourceError::AlreadyReading),
-            Process::Running { .. } => {
-                state.callback = Some((site, Box::new(callback)));
-                let life = state.life();
+            Process::Running(_) if state.waiting.callback.is_some() => {
+                return Err(SourceError::AlreadyReading);
+            }
+            Process::Running(_) => {
+                state.waiting.callback = Some((site, Box::new(callback)));
                 drop(state);
-                self.inner.base.set_life(life);
+                self.inner.update()?;
             }
         }
         Ok(())
@@ -178,10 +177,10 @@ impl Child {
     /// Waits until the child has exited. Any number of futures may wait, also later.
     ///
     /// # Errors
-    /// [`SourceError::Closed`], and as [`Child::on_exit`] tells its callback.
+    /// [`SourceError::Closed`], and the errors that the callback of [`Child::on_exit`] gets.
     pub async fn exited(&self) -> Result<ExitStatus, SourceError> {
-        let waiting = WaitingForExit { inner: &self.inner, ticket: self.inner.base.next_ticket() };
-        poll_fn(|context| self.inner.poll_exit(waiting.ticket, context.waker().clone())).await
+        let place = Place::new(&*self.inner, ChildInner::leave_exit);
+        poll_fn(|context| self.inner.poll_exit(place.ticket, context.waker().clone())).await
     }
 
     /// Sends a signal to the process, and to no other.
@@ -191,27 +190,21 @@ impl Child {
     /// [`SourceError::Closed`], [`SourceError::Io`] without the permission.
     pub fn kill(&self, signal: i32) -> Result<(), SourceError> {
         let named = Signal::from_named_raw(signal).ok_or(SourceError::UnusableSignal { signal })?;
-        match &self.inner.state.borrow().process {
-            Process::Running { pidfd, .. } => pidfd_send_signal(pidfd, named).map_err(|errno| match errno {
-                Errno::SRCH => SourceError::AlreadyExited,
-                other => other.into(),
-            }),
-            Process::Exited(_) => Err(SourceError::AlreadyExited),
-            Process::Closed => Err(SourceError::Closed),
-        }
+        let pidfd = self.inner.base.descriptor()?;
+        pidfd_send_signal(&*pidfd, named).map_err(|errno| match errno {
+            Errno::SRCH => SourceError::AlreadyExited,
+            other => other.into(),
+        })
     }
 
-    /// Stops waiting for the child: no callback is told of its exit, and standard streams that were not taken are closed. It
-    /// runs on; whoever wants its end kills it before. `on_closed` runs in the closing phase.
+    /// Stops waiting for the child: its exit callback is dropped, and standard streams that were not taken are closed. The
+    /// process runs on; to end it, [kill](Child::kill) it before. `on_closed` runs in the closing phase.
     ///
     /// # Errors
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
     #[track_caller]
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        let Some(state) = self.inner.take_apart() else { return Err(SourceError::Closed) };
-        self.inner.base.run_in_closing(Location::caller(), on_closed);
-        state.wakers.into_iter().for_each(|(_, waker)| waker.wake());
-        Ok(())
+        self.inner.close(Location::caller(), on_closed)
     }
 }
 
@@ -239,27 +232,16 @@ fn equip(
 impl_references!(Child);
 
 impl ChildInner {
-    fn watch(&self) -> Result<(), SourceError> {
-        let state = self.state.borrow();
-        let Process::Running { pidfd, .. } = &state.process else { return Ok(()) };
-        self.base.watch(pidfd.as_fd(), Interest::READ)?;
-        let life = state.life();
-        drop(state);
-        self.base.set_life(life);
-        Ok(())
-    }
-
     /// Waits for the process if it has exited. Nothing if it has not.
     fn reap(&self) -> Option<Result<ExitStatus, Errno>> {
         let mut state = self.state.borrow_mut();
-        let Process::Running { process, pidfd } = &mut state.process else { return None };
+        let Process::Running(process) = &mut state.process else { return None };
         let status = match process.try_wait() {
             Ok(status) => Ok(status?),
-            Err(error) => Err(errno_of(error.into())),
+            Err(error) => Err(SourceError::from(error).into_errno()),
         };
-        // Asking for less cannot fail.
-        let _ = self.base.watch(pidfd.as_fd(), Interest::NONE);
         state.process = Process::Exited(status);
+        self.base.give_up(Gone::Exited);
         Some(status)
     }
 
@@ -268,85 +250,73 @@ impl ChildInner {
         match state.process {
             Process::Exited(status) => return Poll::Ready(status.map_err(Into::into)),
             Process::Closed => return Poll::Ready(Err(SourceError::Closed)),
-            Process::Running { .. } => {}
+            Process::Running(_) => {}
         }
-        let replaced = match state.wakers.iter_mut().find(|(other, _)| *other == ticket) {
-            Some((_, previous)) => Some(std::mem::replace(previous, waker)),
-            None => {
-                state.wakers.push((ticket, waker));
-                None
-            }
-        };
+        let replaced = state.waiting.futures.insert(ticket, waker);
         drop(state);
         drop(replaced);
         Poll::Pending
     }
 
-    /// Leaves the loop, and a process that still runs to the reaper. Nothing if that happened before. Drop what is
-    /// returned only when no borrow is held.
-    fn take_apart(&self) -> Option<State> {
-        let mut state = self.state.borrow_mut();
-        if matches!(state.process, Process::Closed) {
-            return None;
-        }
-        let closed = State {
-            process: Process::Closed,
-            callback: None,
-            wakers: Vec::new(),
-            streams: StandardStreams::default(),
-        };
-        let mut taken = std::mem::replace(&mut *state, closed);
-        drop(state);
-        match std::mem::replace(&mut taken.process, Process::Closed) {
-            Process::Running { process, pidfd } => {
-                self.base.leave(Some(pidfd.as_fd()));
-                reaper::adopt(process, pidfd);
-            }
-            _ => self.base.leave(None),
-        }
-        Some(taken)
+    /// The future with this ticket waits for the end no more.
+    fn leave_exit(&self, ticket: u64) {
+        let left = self.state.borrow_mut().waiting.futures.remove(ticket);
+        drop(left);
     }
 }
 
 impl Source for ChildInner {
-    fn on_ready(self: Rc<Self>, context: &mut Context, _: Readiness) {
+    type Waiting = Waiting;
+
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn interest(&self) -> Interest {
+        match self.state.borrow().process {
+            Process::Running(_) => Interest::READ,
+            Process::Exited(_) | Process::Closed => Interest::NONE,
+        }
+    }
+
+    fn liveness(&self) -> Liveness {
+        let state = self.state.borrow();
+        let is_active = matches!(state.process, Process::Running(_));
+        Liveness { is_active, is_busy: false, is_kept: is_active && state.waiting.callback.is_some() }
+    }
+
+    fn on_ready(self: &Rc<Self>, context: &mut Context, _: Readiness) {
         let Some(status) = self.reap() else { return };
         let mut state = self.state.borrow_mut();
-        let (callback, wakers) = (state.callback.take(), std::mem::take(&mut state.wakers));
-        let life = state.life();
+        let (callback, futures) = (state.waiting.callback.take(), state.waiting.futures.take());
         drop(state);
-        self.base.set_life(life);
-        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        self.want_less();
+        futures.into_iter().for_each(Waker::wake);
         if let Some((site, callback)) = callback {
             context.call(Phase::Poll, site, |context| callback(context, status.map_err(Into::into)));
         }
     }
 
-    fn on_loop_gone(&self) {
-        let remains = self.take_apart();
-        drop(remains);
+    /// A process that still runs is left to the reaper.
+    fn take_waiting(&self) -> Waiting {
+        let mut state = self.state.borrow_mut();
+        let process = std::mem::replace(&mut state.process, Process::Closed);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        if let Process::Running(process) = process {
+            reaper::adopt(process);
+        }
+        waiting
+    }
+
+    fn tell_closed(self: &Rc<Self>, mut waiting: Waiting) -> Vec<Waker> {
+        waiting.futures.take()
     }
 }
 
 impl Drop for ChildInner {
     fn drop(&mut self) {
-        let remains = self.take_apart();
-        drop(remains);
-    }
-}
-
-/// A future that waits for the end. Dropping it ends its waiting.
-struct WaitingForExit<'a> {
-    inner: &'a ChildInner,
-    ticket: u64,
-}
-
-impl Drop for WaitingForExit<'_> {
-    fn drop(&mut self) {
-        let mut state = self.inner.state.borrow_mut();
-        let own = state.wakers.iter().position(|(ticket, _)| *ticket == self.ticket);
-        let left = own.map(|index| state.wakers.swap_remove(index));
-        drop(state);
-        drop(left);
+        // The process may still run.
+        self.abandon();
     }
 }

@@ -1,6 +1,6 @@
 //! The file descriptor of a source, for what this crate has no method for.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 /// The file descriptor of a stream, a listener or a UDP socket: for a socket option, or another call that this crate does
@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// mean another file. Keep it only for as long as it takes: the peer of a closed stream learns of the end when the last
 /// `Descriptor` is dropped. Sources cannot be [`AsFd`] themselves, because any clone of theirs may close them.
 ///
-/// Reading and writing by it is up to whoever does so. The descriptor is non-blocking and should stay so.
+/// The source does not know of what is read or written through it. The descriptor is non-blocking and should stay so.
 ///
 /// ```
 /// use offload_event_loop::{EventLoop, Stream};
@@ -23,10 +23,10 @@ use std::rc::Rc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Descriptor(Rc<dyn AsFd>);
+pub struct Descriptor(Rc<OwnedFd>);
 
 impl Descriptor {
-    pub(super) fn new(file: Rc<impl AsFd + 'static>) -> Descriptor {
+    pub(super) fn new(file: Rc<OwnedFd>) -> Descriptor {
         Descriptor(file)
     }
 }

@@ -17,7 +17,7 @@ pub enum SourceError {
     Cancelled,
     /// It is not connected: not yet, or because connecting failed.
     NotConnected,
-    /// Somebody reads, accepts or receives from it already, or awaits its end.
+    /// A callback or future reads, accepts or receives from it already, or an exit callback waits already.
     AlreadyReading,
     /// Its writing side was shut down before.
     AlreadyShutDown,
@@ -69,6 +69,14 @@ impl SourceError {
             SourceError::UnusableSignal { .. } | SourceError::UnusablePath => io::ErrorKind::InvalidInput,
             _ => io::ErrorKind::Other,
         }
+    }
+}
+
+impl SourceError {
+    /// The number by which the system calls this error, for results that are kept and told more than once. An error that
+    /// has none is about room in the poller.
+    pub(super) fn into_errno(self) -> Errno {
+        Errno::from_io_error(&self.into()).unwrap_or(Errno::NOSPC)
     }
 }
 

@@ -7,25 +7,28 @@
 //!   accepting --(no descriptor left: the callback is told, once a pause)--> pausing --(50 ms)--> accepting
 //! ```
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::Location;
 use std::path::Path;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::base::{Liveness, Source, SourceBase, impl_references};
-use super::demand::{Demand, Receiver, Waiting, Wanted};
+use super::SourceError;
+use super::base::{Base, Liveness, Source, impl_references};
 use super::descriptor::Descriptor;
+use super::reader::{Readable, Reader};
 use super::stream::Stream;
 use super::tcp::TcpOptions;
 use super::transport::{self, Address, Transport};
-use super::{SourceError, TURNS_PER_EVENT};
+use super::waiting::Place;
 use crate::callback::Site;
+use crate::limits::TURNS_PER_EVENT;
 use crate::{AliveKind, Context, Interest, LoopHandle, Readiness, TimerId};
 
 /// How long accepting pauses when it fails for a reason that does not lie in one connection.
@@ -44,27 +47,16 @@ pub struct Listener {
 }
 
 struct ListenerInner {
-    base: SourceBase,
-    state: RefCell<State>,
-}
-
-struct State {
-    /// Missing once the listener is closed.
-    socket: Option<Rc<OwnedFd>>,
-    acceptor: Demand<AcceptCallback>,
-    pause: Option<TimerId>,
-}
-
-impl State {
-    fn open(&self) -> Result<BorrowedFd<'_>, SourceError> {
-        self.socket.as_ref().map(AsFd::as_fd).ok_or(SourceError::Closed)
-    }
+    base: Base,
+    acceptor: RefCell<Reader<AcceptCallback>>,
+    /// The timer that ends the pause, during one.
+    pause: Cell<Option<TimerId>>,
 }
 
 impl Listener {
-    /// Listens at `address`; port 0 lets the system choose one, which [`Listener::local_address`] tells.
-    /// Connections wait in the kernel until somebody accepts them. For other than the default options there is
-    /// [`TcpOptions::listen`], and [`TcpOptions::bind`] for an address that is wanted before connections are.
+    /// Listens at `address`; with port 0 the system chooses a port, which [`Listener::local_address`] returns.
+    /// Connections wait in the kernel until they are accepted. [`TcpOptions::listen`] listens with other options, and
+    /// [`TcpOptions::bind`] takes the address now and listens later.
     ///
     /// # Errors
     /// [`SourceError::Io`] for an address in use and the like, [`SourceError::OutOfDescriptors`].
@@ -84,16 +76,16 @@ impl Listener {
     }
 
     pub(super) fn new(event_loop: &LoopHandle, site: Site, socket: OwnedFd) -> Listener {
-        let state = State { socket: Some(Rc::new(socket)), acceptor: Demand::Nobody, pause: None };
         let inner = Rc::new_cyclic(|inner| ListenerInner {
-            base: SourceBase::new(event_loop, site, AliveKind::Listener, inner),
-            state: RefCell::new(state),
+            base: Base::new(event_loop, site, AliveKind::Listener, inner, Ok(socket)),
+            acceptor: RefCell::new(Reader::Nobody),
+            pause: Cell::new(None),
         });
         Listener { inner }
     }
 
-    /// Calls `callback` with a stream for each connection. A failure is told, too, and accepting goes on after a
-    /// pause of 50 ms: without descriptors left ([`SourceError::OutOfDescriptors`]) connections wait for that long.
+    /// Calls `callback` with a stream for each connection. When accepting fails, the callback gets the error, and accepting
+    /// goes on after a pause of 50 ms: while no descriptors are left ([`SourceError::OutOfDescriptors`]), connections wait.
     ///
     /// # Errors
     /// [`SourceError::AlreadyReading`] if a callback or future accepts already, [`SourceError::Closed`],
@@ -118,10 +110,10 @@ impl Listener {
     /// As [`Listener::accept_start`], and what the system says. [`SourceError::OutOfDescriptors`] comes at once, without a
     /// pause: sleep before you accept again.
     pub async fn accept(&self) -> Result<Stream, SourceError> {
-        let waiting = Waiting::new(&*self.inner);
+        let place = Place::new(&*self.inner, ListenerInner::leave_reading);
         poll_fn(|context| {
             let accept = || self.inner.accept()?.ok_or(SourceError::WouldBlock);
-            let accepted = self.inner.poll_next(waiting.ticket, context.waker(), accept);
+            let accepted = self.inner.poll_next(place.ticket, context.waker(), accept);
             accepted.map_ok(|connection| self.inner.stream(self.inner.base.site(), connection))
         })
         .await
@@ -132,7 +124,7 @@ impl Listener {
     /// # Errors
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.inner.state.borrow().open()?)
+        Address::local(self.inner.base.descriptor()?.as_fd())
     }
 
     /// Its file descriptor.
@@ -140,7 +132,7 @@ impl Listener {
     /// # Errors
     /// [`SourceError::Closed`].
     pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
-        self.inner.state.borrow().socket.clone().map(Descriptor::new).ok_or(SourceError::Closed)
+        self.inner.base.descriptor().map(Descriptor::new)
     }
 
     /// Closes the listener at once. Connections that nobody accepted are refused; the streams of others go on.
@@ -150,12 +142,7 @@ impl Listener {
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
     #[track_caller]
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        let Some((_socket, mut acceptor)) = self.inner.take_apart() else { return Err(SourceError::Closed) };
-        self.inner.base.run_in_closing(Location::caller(), on_closed);
-        if let Wanted::Future(waker) = acceptor.take() {
-            waker.wake();
-        }
-        Ok(())
+        self.inner.close(Location::caller(), on_closed)
     }
 }
 
@@ -164,10 +151,9 @@ impl_references!(Listener);
 impl ListenerInner {
     /// A connection, or nothing if none waits. Failures of single connections are passed over.
     fn accept(&self) -> Result<Option<OwnedFd>, SourceError> {
-        let state = self.state.borrow();
-        let socket = state.open()?;
+        let socket = self.base.descriptor()?;
         for _ in 0..TURNS_PER_EVENT {
-            match transport::accept(socket) {
+            match transport::accept(socket.as_fd()) {
                 Ok(connection) => return Ok(Some(connection)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno) if concerns_one_connection(errno) => {}
@@ -206,28 +192,20 @@ impl ListenerInner {
         let inner = Rc::downgrade(self);
         let timer = self.base.event_loop().set_timeout(PAUSE, move |_| {
             if let Some(inner) = inner.upgrade() {
-                inner.state.borrow_mut().pause = None;
+                inner.pause.set(None);
                 // What was watched before can be watched again; if not, the next accept_start says so.
                 let _ = inner.update();
             }
         });
         self.base.event_loop().unref(timer);
-        self.state.borrow_mut().pause = Some(timer);
+        self.pause.set(Some(timer));
         self.rest();
     }
 
-    /// Leaves the loop. Nothing if that happened before. Drop what is returned only when no borrow is held.
-    fn take_apart(&self) -> Option<(Rc<OwnedFd>, Demand<AcceptCallback>)> {
-        let mut state = self.state.borrow_mut();
-        let socket = state.socket.take()?;
-        let acceptor = state.acceptor.stop();
-        let pause = state.pause.take();
-        drop(state);
-        if let Some(timer) = pause {
+    fn end_pause(&self) {
+        if let Some(timer) = self.pause.take() {
             self.base.event_loop().clear(timer);
         }
-        self.base.leave(Some(socket.as_fd()));
-        Some((socket, acceptor))
     }
 }
 
@@ -248,55 +226,47 @@ fn concerns_one_connection(errno: Errno) -> bool {
     )
 }
 
-impl Receiver for ListenerInner {
-    type Callback = AcceptCallback;
+impl Source for ListenerInner {
+    type Waiting = Reader<AcceptCallback>;
 
-    fn base(&self) -> &SourceBase {
+    fn base(&self) -> &Base {
         &self.base
     }
 
-    fn demand(&self) -> RefMut<'_, Demand<AcceptCallback>> {
-        RefMut::map(self.state.borrow_mut(), |state| &mut state.acceptor)
+    fn interest(&self) -> Interest {
+        let is_accepting = self.acceptor.borrow().is_there() && self.pause.get().is_none();
+        if is_accepting { Interest::READ } else { Interest::NONE }
     }
 
-    fn check_open(&self) -> Result<(), SourceError> {
-        self.state.borrow().open().map(drop)
+    fn liveness(&self) -> Liveness {
+        let acceptor = self.acceptor.borrow();
+        Liveness { is_active: acceptor.is_there(), is_busy: false, is_kept: acceptor.is_callback() }
     }
 
-    fn apply(&self, also: Interest) -> Result<(), SourceError> {
-        let state = self.state.borrow();
-        let interest = match (&state.pause, state.acceptor.is_there()) {
-            (Some(_), _) => Interest::NONE,
-            (None, true) => Interest::READ,
-            (None, false) => also,
-        };
-        let watched = state.open().and_then(|socket| self.base.watch(socket, interest));
-        let is_active = state.acceptor.is_there();
-        let life = Liveness { is_active, is_busy: false, is_kept: state.acceptor.is_callback() };
-        drop(state);
-        self.base.set_life(life);
-        watched
-    }
-}
-
-impl Source for ListenerInner {
-    fn on_ready(self: Rc<Self>, context: &mut Context, _: Readiness) {
-        self.base.begin_event();
+    fn on_ready(self: &Rc<Self>, context: &mut Context, _: Readiness) {
         self.take_in(|| self.accept_for_callback(context));
     }
 
-    fn on_loop_gone(&self) {
-        let remains = self.take_apart();
-        drop(remains);
+    fn take_waiting(&self) -> Reader<AcceptCallback> {
+        self.end_pause();
+        self.acceptor.take()
+    }
+
+    fn tell_closed(self: &Rc<Self>, acceptor: Reader<AcceptCallback>) -> Vec<Waker> {
+        Vec::from_iter(acceptor.into_future())
+    }
+}
+
+impl Readable for ListenerInner {
+    type Callback = AcceptCallback;
+
+    fn reader(&self) -> &RefCell<Reader<AcceptCallback>> {
+        &self.acceptor
     }
 }
 
 impl Drop for ListenerInner {
     fn drop(&mut self) {
-        let state = self.state.get_mut();
-        if let Some(timer) = state.pause {
-            self.base.event_loop().clear(timer);
-        }
-        self.base.leave(state.socket.as_ref().map(AsFd::as_fd));
+        self.end_pause();
     }
 }

@@ -12,6 +12,7 @@ use std::thread;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 struct Orphan {
     process: Child,
@@ -32,9 +33,9 @@ struct Reaper {
 static REAPER: Mutex<Option<Arc<Reaper>>> = Mutex::new(None);
 
 /// Sees to it that `process` is waited for, without waiting here.
-pub(super) fn adopt(mut process: Child, pidfd: OwnedFd) {
+pub(super) fn adopt(mut process: Child) {
     if matches!(process.try_wait(), Ok(None))
-        && let Err((mut process, _)) = leave_to_reaper(process, pidfd)
+        && let Err(mut process) = leave_to_reaper(process)
     {
         // Out of descriptors or of memory, so it gets a thread of its own. If even that fails, the kernel reaps the
         // child with this process.
@@ -43,15 +44,17 @@ pub(super) fn adopt(mut process: Child, pidfd: OwnedFd) {
 }
 
 /// Gives the process back if there is no reaper for it.
-fn leave_to_reaper(process: Child, pidfd: OwnedFd) -> Result<(), (Child, OwnedFd)> {
-    let Ok(reaper) = reaper() else { return Err((process, pidfd)) };
+fn leave_to_reaper(process: Child) -> Result<(), Child> {
+    let Ok(reaper) = reaper() else { return Err(process) };
+    // The process was not waited for, so its number is still its own.
+    let Ok(pidfd) = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()) else { return Err(process) };
     let mut orphans = reaper.lock();
     let number = orphans.next_number;
     orphans.next_number += 1;
     let token = epoll::EventData::new_u64(number);
     // The thread looks for it only after this lock, and finds it.
     if epoll::add(&reaper.epoll, &pidfd, token, epoll::EventFlags::IN).is_err() {
-        return Err((process, pidfd));
+        return Err(process);
     }
     orphans.waiting.insert(number, Orphan { process, pidfd });
     Ok(())

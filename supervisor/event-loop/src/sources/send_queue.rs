@@ -10,16 +10,10 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use super::SourceError;
 use super::answers::{Answers, Done};
-use super::{SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
-
-/// How many datagrams of one socket may wait to be sent or for their answer.
-pub const SEND_QUEUE_LEN_MAX: usize = 1_024;
-
-/// How many bytes may wait to be sent in the datagrams of one socket: 1 MiB.
-pub const SEND_QUEUE_BYTES_MAX: usize = 1_024 * 1_024;
-const _: () = assert!(SEND_QUEUE_BYTES_MAX > u16::MAX as usize, "every datagram fits into an empty queue");
+use crate::limits::{SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX, TURNS_PER_EVENT};
 
 pub(super) struct WaitingDatagram {
     pub(super) bytes: Vec<u8>,

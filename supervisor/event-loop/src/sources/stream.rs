@@ -8,16 +8,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::SourceError;
-use super::base::impl_references;
-use super::demand::Receiver;
+use super::base::{Gone, Source, impl_references};
 use super::descriptor::Descriptor;
-use super::stream_inner::{ConnectCallback, Gone, Link, StreamInner};
+use super::reader::Readable;
+use super::stream_inner::{self, ConnectCallback, StreamInner};
 use super::tcp::{self, TcpOptions};
 use super::transport::{self, Address, Connecting, Transport};
 use crate::callback::Site;
 use crate::{Context, LoopHandle};
 
-/// What a read callback is told.
+/// What a read callback gets.
 #[derive(Debug)]
 pub enum Incoming<'a> {
     /// Bytes, at least one and at most 64 KiB. They are gone when the callback returns.
@@ -39,13 +39,11 @@ pub struct Stream {
 
 /// Making.
 impl Stream {
-    /// Connects to `address` and tells `done` how it went. Failures of every kind arrive in the pending phase, also
-    /// those that are known at once; so does a success that is known at once. Reading may be started and writes may be
-    /// queued before: when connecting fails, writes are told [`SourceError::Cancelled`] and the reader
-    /// [`SourceError::NotConnected`].
+    /// Connects to `address` and calls `done` with the result, never within this call. Failures, and a success that is known
+    /// at once, are told in the pending phase. Reading may be started and writes may be queued before `done` is called. When
+    /// connecting fails, the writes end with [`SourceError::Cancelled`] and the reader with [`SourceError::NotConnected`].
     ///
-    /// For other than the default options there is [`TcpOptions::connect`], and [`TcpOptions::bind`] for an address of one's
-    /// own.
+    /// [`TcpOptions::connect`] connects with other options, and [`TcpOptions::bind`] from a local address of your choice.
     #[track_caller]
     pub fn connect_tcp(
         event_loop: &LoopHandle,
@@ -55,8 +53,8 @@ impl Stream {
         TcpOptions::new().connect(event_loop, address, done)
     }
 
-    /// As [`Stream::connect_tcp`], to a Unix socket. A path that is too long, or empty, is told to `done`, too, and so is
-    /// a listener whose backlog is full, by [`SourceError::WouldBlock`]: the kernel cannot wait for room there.
+    /// As [`Stream::connect_tcp`], to a Unix socket. `done` is also told when the path is too long or empty, and when the
+    /// backlog of the listener is full ([`SourceError::WouldBlock`]): the kernel cannot wait for room there.
     #[track_caller]
     pub fn connect_unix(
         event_loop: &LoopHandle,
@@ -70,8 +68,8 @@ impl Stream {
     /// A stream over a descriptor that is open already: a connected socket, a pipe, a terminal. It is made
     /// non-blocking, and with it every copy of it, also those in other processes.
     ///
-    /// A pipe that nobody reads any more is told by SIGPIPE, unless that is ignored as the standard library's
-    /// start-up does; for sockets it is an error in any case.
+    /// Writing to a pipe that nobody reads any more raises SIGPIPE, unless the process ignores that signal, as Rust programs
+    /// do by default. For sockets it is always an error and never a signal.
     ///
     /// # Errors
     /// [`SourceError::NotWatchable`] for regular files and devices without readiness, [`SourceError::Io`].
@@ -111,7 +109,7 @@ impl Stream {
         descriptor: OwnedFd,
         transport: Transport,
     ) -> Stream {
-        Stream { inner: StreamInner::new(event_loop, site, Link::Open(Rc::new(descriptor)), transport) }
+        Stream { inner: StreamInner::new(event_loop, site, Ok(descriptor), transport, None) }
     }
 
     pub(super) fn connecting(
@@ -121,12 +119,12 @@ impl Stream {
         done: ConnectCallback,
     ) -> Stream {
         let (descriptor, known) = match start {
-            Ok((descriptor, Connecting::UnderWay)) => (Some(descriptor), None),
-            Ok((descriptor, Connecting::Done)) => (Some(descriptor), Some(Ok(()))),
-            Err(error) => (None, Some(Err(error))),
+            Ok((descriptor, Connecting::UnderWay)) => (Ok(descriptor), None),
+            Ok((descriptor, Connecting::Done)) => (Ok(descriptor), Some(Ok(()))),
+            Err(error) => (Err(Gone::NotConnected), Some(Err(error))),
         };
-        let link = Link::Connecting { descriptor: descriptor.map(Rc::new), site, done };
-        let inner = StreamInner::new(event_loop, site, link, Transport::Socket);
+        let connecting = stream_inner::Connecting { site, done };
+        let inner = StreamInner::new(event_loop, site, descriptor, Transport::Socket, Some(connecting));
         // What is known already needs no watching.
         let result = known.or_else(|| inner.update().err().map(Err));
         if let Some(result) = result {
@@ -165,9 +163,9 @@ impl Stream {
 
 /// Writing.
 impl Stream {
-    /// Writes `bytes` after everything that was given before. What can be written at once is; the rest is queued.
-    /// `done` is told when the kernel has them all, or why it never will: never within this call, and in the order
-    /// of the writes. A write without bytes is answered after those before it.
+    /// Writes `bytes` after all earlier writes. What the kernel takes at once is written; the rest is queued. `done` is
+    /// called when the kernel has all bytes, or with the reason why it never will: never within this call, and in the order
+    /// of the writes. An empty write is answered after those before it.
     ///
     /// # Errors
     /// [`SourceError::QueueFull`] if they do not fit below the [limit](Stream::set_write_limit): wait for the answer
@@ -182,7 +180,7 @@ impl Stream {
         self.inner.write(bytes, Location::caller(), Box::new(done))
     }
 
-    /// Writes as many of `bytes` as there is room for at once, and tells how many.
+    /// Writes as many of `bytes` as the kernel has room for now, and returns how many.
     ///
     /// # Errors
     /// [`SourceError::WouldBlock`] if there is none, if other writes wait, or while it connects; otherwise as
@@ -191,9 +189,9 @@ impl Stream {
         self.inner.try_write(bytes)
     }
 
-    /// Ends the writing side when everything is written, and tells `done`. Reading goes on. For the writing end of a
+    /// Ends the writing side when everything is written, and calls `done` then. Reading goes on. For the writing end of a
     /// pipe, such as a child's standard input, this is the end. A FIFO that is open for both directions, and a
-    /// terminal, have no side that could be shut down, and `done` is told so.
+    /// terminal, have no side that could be shut down, and `done` gets an error.
     ///
     /// # Errors
     /// [`SourceError::AlreadyShutDown`], [`SourceError::NotConnected`], [`SourceError::Closed`].
@@ -226,7 +224,7 @@ impl Stream {
     /// # Errors
     /// [`SourceError::Io`] if it is no TCP stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_nodelay(&self, is_set: bool) -> Result<(), SourceError> {
-        tcp::set_no_delay(self.inner.state.borrow().socket()?, is_set)
+        tcp::set_no_delay(self.inner.base.descriptor()?, is_set)
     }
 
     /// Lets the kernel ask the peer of a TCP stream whether it is still there, after `delay` without traffic: rounded up to
@@ -236,7 +234,7 @@ impl Stream {
     /// [`SourceError::Io`] for a delay below a second or beyond what the system takes (32,767 s), and if it is no TCP
     /// stream; [`SourceError::NotConnected`], [`SourceError::Closed`].
     pub fn set_keep_alive(&self, delay: Option<Duration>) -> Result<(), SourceError> {
-        tcp::set_keep_alive(self.inner.state.borrow().socket()?, delay)
+        tcp::set_keep_alive(self.inner.base.descriptor()?, delay)
     }
 
     /// Its file descriptor, also while it connects.
@@ -245,7 +243,7 @@ impl Stream {
     /// [`SourceError::NotConnected`] if connecting has failed, [`SourceError::AlreadyShutDown`] if it was the writing end of a
     /// pipe, [`SourceError::Closed`].
     pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
-        self.inner.state.borrow().file().map(Descriptor::new)
+        self.inner.base.descriptor().map(Descriptor::new)
     }
 
     /// The address of this end, also while it connects.
@@ -254,7 +252,7 @@ impl Stream {
     /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`] if connecting has failed,
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.inner.state.borrow().socket()?)
+        Address::local(self.inner.base.descriptor()?.as_fd())
     }
 
     /// The address of the other end.
@@ -262,12 +260,15 @@ impl Stream {
     /// # Errors
     /// As [`Stream::local_address`].
     pub fn peer_address(&self) -> Result<Address, SourceError> {
-        Address::peer(self.inner.state.borrow().open()?)
+        if self.inner.is_connecting() {
+            return Err(SourceError::NotConnected);
+        }
+        Address::peer(self.inner.base.descriptor()?.as_fd())
     }
 
     /// Whether it was closed, by a handle or with its loop.
     pub fn is_closed(&self) -> bool {
-        matches!(self.inner.state.borrow().link, Link::Gone(Gone::Closed))
+        self.inner.base.is_closed()
     }
 
     /// Closes the stream at once. The read callback is never called again; connects, writes and shutdowns that are

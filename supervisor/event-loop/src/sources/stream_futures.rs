@@ -12,12 +12,14 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::SourceError;
-use super::demand::Waiting;
+use super::base::Source;
+use super::reader::Readable;
 use super::stream::Stream;
 use super::stream_inner::{ConnectCallback, StreamInner};
 use super::stream_io::Progress;
 use super::tcp::TcpOptions;
 use super::transport;
+use super::waiting::Place;
 use crate::{Context, LoopHandle};
 
 /// The answer that a callback gives to a future, once.
@@ -76,7 +78,7 @@ impl LoopHandle {
     /// Connects to `address` when it is first polled. Dropping the future gives it up.
     ///
     /// # Errors
-    /// What [`Stream::connect_tcp`] tells its callback.
+    /// The errors that the callback of [`Stream::connect_tcp`] gets.
     #[track_caller]
     pub fn connect_tcp(
         &self,
@@ -88,7 +90,7 @@ impl LoopHandle {
     /// As [`LoopHandle::connect_tcp`], with these options.
     ///
     /// # Errors
-    /// What [`TcpOptions::connect`] tells its callback.
+    /// The errors that the callback of [`TcpOptions::connect`] gets.
     #[track_caller]
     pub fn connect_tcp_with(
         &self,
@@ -102,7 +104,7 @@ impl LoopHandle {
     /// Connects to the Unix socket at `path` when it is first polled. Dropping the future gives it up.
     ///
     /// # Errors
-    /// What [`Stream::connect_unix`] tells its callback.
+    /// The errors that the callback of [`Stream::connect_unix`] gets.
     #[track_caller]
     pub fn connect_unix(&self, path: &Path) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
         let (event_loop, site, path) = (self.clone(), Location::caller(), path.to_owned());
@@ -110,27 +112,15 @@ impl LoopHandle {
     }
 }
 
-/// A future that waits for room in the write queue. Dropping it ends its waiting.
-struct WaitingForRoom<'a> {
-    inner: &'a StreamInner,
-    ticket: u64,
-}
-
-impl Drop for WaitingForRoom<'_> {
-    fn drop(&mut self) {
-        self.inner.leave_room(self.ticket);
-    }
-}
-
 impl Stream {
-    /// Reads into `buffer` as soon as there is something, and tells how much; 0 is the end. A future that never had
-    /// to wait lets others go first now and then.
+    /// Waits until there is something to read, reads it into `buffer`, and returns how many bytes; 0 is the end of the stream.
+    /// After 32 reads without waiting it lets other sources go first.
     ///
     /// # Errors
     /// As [`Stream::read_start`], and what the system says.
     pub async fn read(&self, buffer: &mut [u8]) -> Result<usize, SourceError> {
-        let waiting = Waiting::new(&*self.inner);
-        poll_fn(|context| self.inner.poll_read(waiting.ticket, context.waker(), buffer)).await
+        let place = Place::new(&*self.inner, StreamInner::leave_reading);
+        poll_fn(|context| self.inner.poll_read(place.ticket, context.waker(), buffer)).await
     }
 
     /// Writes all of `bytes`, after what was given before: waits for room in the queue, then until the kernel has
@@ -147,8 +137,8 @@ impl Stream {
     }
 
     async fn wait_for_room(&self, length: usize) -> Result<(), SourceError> {
-        let waiting = WaitingForRoom { inner: &self.inner, ticket: self.inner.base.next_ticket() };
-        poll_fn(|context| self.inner.poll_room(waiting.ticket, length, context.waker())).await
+        let place = Place::new(&*self.inner, StreamInner::leave_room);
+        poll_fn(|context| self.inner.poll_room(place.ticket, length, context.waker())).await
     }
 
     async fn begin_write(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {

@@ -10,69 +10,24 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
+use super::SourceError;
 use super::answers::{Answering, Answers, Done};
-use super::base::SourceBase;
-use super::demand::{Demand, Receiver};
+use super::base::{Gone, Source};
+use super::reader::{Readable, Reader};
 use super::stream::{Incoming, Stream};
-use super::stream_inner::{Gone, Link, ReadCallback, State, StreamInner, errno_of};
+use super::stream_inner::{ReadCallback, State, StreamInner};
 use super::transport::Transport;
-use super::writer::{SLICES_PER_CALL, Writer};
-use super::{INCOMING_BYTES, SourceError, TURNS_PER_EVENT};
 use crate::callback::Site;
-use crate::{Context, Interest, Phase};
+use crate::limits::{INCOMING_BYTES, SLICES_PER_CALL, TURNS_PER_EVENT};
+use crate::{Context, Phase};
 
 /// How far a write has come at once.
 pub(super) enum Progress {
     /// It has succeeded or failed, and the callback is still to be called.
     Through(Done, Result<(), SourceError>),
     Queued,
-}
-
-impl State {
-    fn admit_write(&self) -> Result<&Writer, SourceError> {
-        match &self.link {
-            Link::Gone(gone) => Err((*gone).into()),
-            _ => self.writer.admit().map(|()| &self.writer),
-        }
-    }
-
-    /// Writes what can be written at once. Nothing if others have to be written before.
-    fn write_now(&self, bytes: &[u8]) -> Option<Result<usize, Errno>> {
-        let Link::Open(descriptor) = &self.link else { return None };
-        if !self.writer.is_idle() {
-            return None;
-        }
-        match self.transport.write(descriptor.as_fd(), bytes) {
-            Err(Errno::AGAIN | Errno::INTR) => None,
-            result => Some(result),
-        }
-    }
-
-    /// Writes the queue as far as the kernel takes it. The answers become due.
-    fn flush(&mut self) {
-        for _ in 0..TURNS_PER_EVENT {
-            let Link::Open(descriptor) = &self.link else { return };
-            if self.writer.is_idle() {
-                return;
-            }
-            let mut slices = [IoSlice::new(&[]); SLICES_PER_CALL];
-            let slices = self.writer.slices(&mut slices);
-            let offered: usize = slices.iter().map(|slice| slice.len()).sum();
-            match self.transport.write_slices(descriptor.as_fd(), slices) {
-                Ok(written) => {
-                    self.writer.advance(written);
-                    if written < offered {
-                        return;
-                    }
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                Err(errno) => return self.writer.fail(|| errno.into()),
-            }
-        }
-    }
 }
 
 /// Reading.
@@ -96,14 +51,8 @@ impl StreamInner {
     }
 
     fn read_into(&self, buffer: &mut [u8]) -> Result<usize, SourceError> {
-        let state = self.state.borrow();
-        let descriptor = state.open_or_connecting()?.ok_or(SourceError::WouldBlock)?;
-        loop {
-            match rustix::io::read(descriptor, &mut *buffer) {
-                Err(Errno::INTR) => {}
-                result => return Ok(result?),
-            }
-        }
+        let descriptor = self.connected()?;
+        Ok(retry_on_intr(|| rustix::io::read(&descriptor, &mut *buffer))?)
     }
 
     fn call_reader(self: &Rc<Self>, context: &mut Context, buffer: Vec<u8>, count: usize) -> bool {
@@ -124,23 +73,22 @@ impl StreamInner {
     }
 
     fn take_last_callback(&self) -> Option<(Site, ReadCallback)> {
-        let wanted = self.state.borrow_mut().reader.stop();
-        let Demand::Callback { site, callback } = wanted else { return None };
+        let reader = self.reader.take();
+        let Reader::Callback { site, callback } = reader else { return None };
         self.rest();
         Some((site, callback))
     }
 
     /// The connection that a reader waits for has failed: the pending phase tells it so, after the answers that wait there.
     pub(super) fn put_off_not_connected(self: &Rc<Self>) {
-        let site = match &self.state.borrow().reader {
-            Demand::Callback { site, .. } => Some(*site),
+        let site = match &*self.reader.borrow() {
+            Reader::Callback { site, .. } => Some(*site),
             _ => None,
         };
         let Some(site) = site else { return self.wake_future() };
         let inner = Rc::clone(self);
         self.base.event_loop().set_pending_at(site, move |context| {
-            let has_failed = matches!(inner.state.borrow().link, Link::Gone(Gone::NotConnected));
-            if has_failed && let Some((_, mut callback)) = inner.take_last_callback() {
+            if let Some((_, mut callback)) = inner.take_last_callback() {
                 let stream = Stream::of(&inner);
                 callback(context, &stream, Incoming::Failed(SourceError::NotConnected));
             }
@@ -160,10 +108,29 @@ impl StreamInner {
 
 /// Writing.
 impl StreamInner {
+    /// # Errors
+    /// Why nothing may be written any more. While it connects, writes are queued.
+    fn check_writable(&self) -> Result<(), SourceError> {
+        self.check_open()?;
+        self.state.borrow().writer.admit()
+    }
+
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, SourceError> {
+        self.check_writable()?;
+        Ok(self.write_now(bytes).ok_or(SourceError::WouldBlock)??)
+    }
+
+    /// Writes what can be written at once. Nothing if others have to be written before.
+    fn write_now(&self, bytes: &[u8]) -> Option<Result<usize, Errno>> {
+        let descriptor = self.connected().ok()?;
         let state = self.state.borrow();
-        state.admit_write()?;
-        Ok(state.write_now(bytes).ok_or(SourceError::WouldBlock)??)
+        if !state.writer.is_idle() {
+            return None;
+        }
+        match state.transport.write(descriptor.as_fd(), bytes) {
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            result => Some(result),
+        }
     }
 
     pub(super) fn write(
@@ -173,7 +140,8 @@ impl StreamInner {
         done: Done,
     ) -> Result<(), SourceError> {
         let length = bytes.as_ref().len();
-        self.state.borrow().admit_write()?.admit_length(length)?;
+        self.check_writable()?;
+        self.state.borrow().writer.admit_length(length)?;
         if let Progress::Through(done, result) = self.start_write(bytes, site, done) {
             self.put_off_answer(site, done, result);
         }
@@ -188,8 +156,7 @@ impl StreamInner {
         done: Done,
     ) -> Progress {
         let slice = bytes.as_ref();
-        let written = self.state.borrow().write_now(slice);
-        match written {
+        match self.write_now(slice) {
             Some(Ok(count)) if count == slice.len() => return Progress::Through(done, Ok(())),
             Some(Err(errno)) => return Progress::Through(done, Err(errno.into())),
             Some(Ok(count)) => self.queue(bytes.into(), count, site, done),
@@ -219,11 +186,11 @@ impl StreamInner {
         length: usize,
         waker: &Waker,
     ) -> Poll<Result<(), SourceError>> {
-        let admitted = self.state.borrow().admit_write().and_then(|writer| writer.admit_length(length));
+        let admitted = self.check_writable().and_then(|()| self.state.borrow().writer.admit_length(length));
         match admitted {
             Err(SourceError::QueueFull { queued, .. }) if queued > 0 => {
                 let waker = waker.clone();
-                let replaced = self.state.borrow_mut().writer.wait_for_room(ticket, waker);
+                let replaced = self.state.borrow_mut().writer.waiting_for_room.insert(ticket, waker);
                 drop(replaced);
                 Poll::Pending
             }
@@ -232,9 +199,9 @@ impl StreamInner {
         }
     }
 
-    /// The future with this ticket waits no more.
+    /// The future with this ticket waits for room no more.
     pub(super) fn leave_room(&self, ticket: u64) {
-        let left = self.state.borrow_mut().writer.leave_room(ticket);
+        let left = self.state.borrow_mut().writer.waiting_for_room.remove(ticket);
         drop(left);
     }
 
@@ -246,7 +213,7 @@ impl StreamInner {
     /// As [`StreamInner::update`] after a change of what is to be written. What cannot be watched for fails.
     pub(super) fn update_writes(self: &Rc<Self>) {
         let Err(error) = self.update() else { return };
-        let errno = errno_of(error);
+        let errno = error.into_errno();
         self.state.borrow_mut().writer.fail(|| errno.into());
         self.rest();
         self.put_off_answers();
@@ -254,21 +221,46 @@ impl StreamInner {
     }
 
     pub(super) fn write_ready(self: &Rc<Self>, context: &mut Context) {
-        self.state.borrow_mut().flush();
+        self.flush();
         self.shut_down_if_due();
         self.update_writes();
         self.tell_of_room();
         self.give_answers(context);
     }
 
+    /// Writes the queue as far as the kernel takes it. The answers become due.
+    fn flush(&self) {
+        let Ok(descriptor) = self.connected() else { return };
+        let State { writer, transport, .. } = &mut *self.state.borrow_mut();
+        for _ in 0..TURNS_PER_EVENT {
+            if writer.is_idle() {
+                return;
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_PER_CALL];
+            let slices = writer.slices(&mut slices);
+            let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+            match transport.write_slices(descriptor.as_fd(), slices) {
+                Ok(written) => {
+                    writer.advance(written);
+                    if written < offered {
+                        return;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(errno) => return writer.fail(|| errno.into()),
+            }
+        }
+    }
+
     /// Lets futures that wait for room in the queue look again: there is more of it, or there never will be.
     pub(super) fn tell_of_room(&self) {
-        let wakers = self.state.borrow_mut().writer.take_waiting_for_room();
-        wakers.into_values().for_each(Waker::wake);
+        let wakers = self.state.borrow_mut().writer.waiting_for_room.take();
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     pub(super) fn shut_down(self: &Rc<Self>, site: Site, done: Done) -> Result<(), SourceError> {
-        self.state.borrow().admit_write()?;
+        self.check_writable()?;
         self.state.borrow_mut().writer.want_shutdown(site, done);
         self.shut_down_if_due();
         self.put_off_answers();
@@ -279,17 +271,15 @@ impl StreamInner {
 
     /// Shuts the writing side down if that is wanted and nothing is left to write.
     fn shut_down_if_due(&self) {
-        let mut state = self.state.borrow_mut();
-        let State { link, transport, writer, .. } = &mut *state;
-        let Link::Open(descriptor) = &*link else { return };
+        let Ok(descriptor) = self.connected() else { return };
+        let State { transport, writer, .. } = &mut *self.state.borrow_mut();
         let Some((site, done)) = writer.take_due_shutdown() else { return };
         let result = match transport {
             // Nothing but closing it would end the writing, and it may be read still.
-            Transport::Pipe if !is_write_only(descriptor) => Err(Errno::BADF.into()),
+            Transport::Pipe if !is_write_only(&descriptor) => Err(Errno::BADF.into()),
             // A pipe has no other side, so its end is all there is to close.
             Transport::Pipe => {
-                let _ = self.base.watch(descriptor.as_fd(), Interest::NONE);
-                *link = Link::Gone(Gone::ShutDown);
+                self.base.give_up(Gone::ShutDown);
                 Ok(())
             }
             _ => transport.shut_down_writing(descriptor.as_fd()).map_err(SourceError::from),
@@ -304,10 +294,6 @@ fn is_write_only(descriptor: impl AsFd) -> bool {
 }
 
 impl Answering for StreamInner {
-    fn source_base(&self) -> &SourceBase {
-        &self.base
-    }
-
     fn answers(&self) -> RefMut<'_, Answers> {
         RefMut::map(self.state.borrow_mut(), |state| &mut state.writer.answers)
     }

@@ -13,10 +13,8 @@ use super::listener::Listener;
 use super::stream::Stream;
 use super::transport::{self, Address, Connecting, SOCKET_FLAGS};
 use crate::callback::Site;
+use crate::limits::BACKLOG;
 use crate::{Context, LoopHandle};
-
-/// How many connections the kernel holds that nobody has accepted yet, unless the options say otherwise.
-const BACKLOG: u32 = 1_024;
 
 /// As libuv: this long between two probes, and this many of them.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
@@ -121,7 +119,7 @@ impl TcpOptions {
         self.bind(address)?.listen(event_loop)
     }
 
-    /// As [`Stream::connect_tcp`], with these options. One that the system refuses is told to `done`.
+    /// As [`Stream::connect_tcp`], with these options. If the system refuses one, `done` gets the error.
     #[track_caller]
     pub fn connect(
         &self,
@@ -138,7 +136,7 @@ impl TcpOptions {
     ///
     /// # Errors
     /// [`SourceError::Io`] for an address that is in use or not this machine's, and for options that the system refuses;
-    /// [`SourceError::OutOfDescriptors`]. (libuv tells an address in use later, when the socket listens or connects.)
+    /// [`SourceError::OutOfDescriptors`]. (libuv reports an address in use later, when the socket listens or connects.)
     pub fn bind(&self, address: SocketAddr) -> Result<BoundTcp, SourceError> {
         let socket = self.socket(address)?;
         if self.reuse_address {
@@ -187,17 +185,17 @@ impl BoundTcp {
         Address::local(self.socket.as_fd())
     }
 
-    /// Lets connections come in.
+    /// Begins to listen: connections come in from here on.
     ///
     /// # Errors
     /// [`SourceError::Io`] if another socket has come to listen at the address meanwhile.
     #[track_caller]
     pub fn listen(self, event_loop: &LoopHandle) -> Result<Listener, SourceError> {
-        rustix::net::listen(&self.socket, i32::try_from(self.backlog).unwrap_or(i32::MAX))?;
+        transport::listen(&self.socket, self.backlog)?;
         Ok(Listener::new(event_loop, Location::caller(), self.socket))
     }
 
-    /// Connects to `address` from this socket's own, and tells `done` how it went, as [`Stream::connect_tcp`] does.
+    /// Connects to `address` from this socket's address, and calls `done` with the result, as [`Stream::connect_tcp`] does.
     #[track_caller]
     pub fn connect(
         self,

@@ -16,6 +16,7 @@ use rustix::net::{
 };
 
 use super::SourceError;
+use crate::limits::BACKLOG;
 
 pub(super) const SOCKET_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -152,14 +153,16 @@ fn progress(answer: Result<(), Errno>) -> Result<Connecting, SourceError> {
     }
 }
 
-/// How many connections the kernel holds that nobody has accepted yet. It may hold fewer.
-const BACKLOG: i32 = 1_024;
-
 pub(super) fn listen_unix(path: &Path) -> Result<OwnedFd, SourceError> {
     let socket = unix_socket()?;
     rustix::net::bind(&socket, &unix_address(path)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// Lets connections come in; the kernel holds at most `backlog` of them.
+pub(super) fn listen(socket: &OwnedFd, backlog: u32) -> Result<(), Errno> {
+    rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
 }
 
 pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

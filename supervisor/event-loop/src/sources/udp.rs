@@ -1,28 +1,29 @@
 //! Datagrams over UDP.
 //!
 //! A datagram that the kernel has no room for waits in a queue with a bound, so that one slow network cannot fill the memory.
-//! Whoever would rather drop an old datagram than send it late uses [`UdpSocket::try_send_to`], which queues nothing, and
+//! A program that would rather drop a datagram than send it late uses [`UdpSocket::try_send_to`], which queues nothing, and
 //! awaits [`UdpSocket::writable`].
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::Location;
 use std::rc::Rc;
 
+use rustix::io::retry_on_intr;
+
 use super::SourceError;
-use super::answers::Answering;
-use super::base::{SourceBase, impl_references};
-use super::demand::{Demand, Receiver, Waiting, Wanted};
+use super::base::{Base, Source, impl_references};
 use super::descriptor::Descriptor;
-use super::send_queue::SendQueue;
-use super::udp_inner::{State, UdpInner, WaitingForRoom};
+use super::reader::{Readable, Reader};
+use super::udp_inner::{Outgoing, UdpInner};
 use super::udp_options::{MulticastGroup, UdpOptions};
+use super::waiting::Place;
 use crate::callback::Site;
 use crate::{AliveKind, Context, LoopHandle};
 
-/// What a receiving callback is told: the datagram and who sent it.
+/// What a receiving callback gets: the datagram and the address of its sender, or an error.
 pub type Datagram<'a> = Result<(&'a [u8], SocketAddr), SourceError>;
 
 /// A socket for datagrams. Cheap to clone: all clones are the same socket.
@@ -45,30 +46,26 @@ impl UdpSocket {
     }
 
     pub(super) fn open(event_loop: &LoopHandle, site: Site, socket: OwnedFd) -> UdpSocket {
-        let state = State {
-            socket: Some(Rc::new(socket.into())),
-            receiver: Demand::Nobody,
-            queue: SendQueue::default(),
-            waiting_for_room: Vec::new(),
-        };
         let inner = Rc::new_cyclic(|inner| UdpInner {
-            base: SourceBase::new(event_loop, site, AliveKind::UdpSocket, inner),
-            state: RefCell::new(state),
+            base: Base::new(event_loop, site, AliveKind::UdpSocket, inner, Ok(socket)),
+            receiver: RefCell::new(Reader::Nobody),
+            outgoing: RefCell::new(Outgoing::default()),
         });
         UdpSocket { inner }
     }
 
-    /// From here on only datagrams of `peer` come in, and [`UdpSocket::send`] goes there.
+    /// Ties the socket to one peer: it receives datagrams from `peer` only, and [`UdpSocket::send`] sends to it.
     ///
     /// # Errors
     /// [`SourceError::Closed`], or what the system says.
     pub fn connect(&self, peer: SocketAddr) -> Result<(), SourceError> {
-        Ok(self.inner.state.borrow().open()?.connect(peer)?)
+        let socket = self.inner.base.descriptor()?;
+        Ok(retry_on_intr(|| rustix::net::connect(&socket, &peer))?)
     }
 
     /// Sends one datagram, whole or not at all, after those that were given before. If the kernel has no room for it, it
-    /// waits. `done` is told when the kernel has it, or why it was not sent: never within this call, and in the order of
-    /// the sends. An error may concern an earlier datagram, as UDP has it.
+    /// waits. `done` is called when the kernel has it, or with the reason why it was not sent: never within this call, and in
+    /// the order of the sends. The error may be about an earlier datagram: the kernel reports a refusal with the next call.
     ///
     /// Like `uv_udp_send`, but libuv's queue has no bound. Here at most [`SEND_QUEUE_LEN_MAX`](crate::SEND_QUEUE_LEN_MAX)
     /// (1,024) datagrams wait to be sent or for their answer, and at most
@@ -106,7 +103,7 @@ impl UdpSocket {
     /// [`SourceError::WouldBlock`] without room for it now, or if others wait; [`SourceError::Closed`]; or what the system
     /// says, which may concern an earlier datagram.
     pub fn try_send_to(&self, bytes: &[u8], receiver: SocketAddr) -> Result<(), SourceError> {
-        self.inner.state.borrow().send_now(bytes, Some(receiver))
+        self.inner.send_now(bytes, Some(receiver))
     }
 
     /// As [`UdpSocket::try_send_to`], to the peer of [`UdpSocket::connect`].
@@ -114,18 +111,18 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::try_send_to`].
     pub fn try_send(&self, bytes: &[u8]) -> Result<(), SourceError> {
-        self.inner.state.borrow().send_now(bytes, None)
+        self.inner.send_now(bytes, None)
     }
 
     /// How many datagrams wait to be sent or for their answer, as `uv_udp_get_send_queue_count`.
     pub fn send_queue_len(&self) -> usize {
-        self.inner.state.borrow().queue.len()
+        self.inner.outgoing.borrow().queue.len()
     }
 
     /// How many bytes wait to be sent. Unlike `uv_udp_get_send_queue_size`, it does not count what is sent and waits for its
     /// answer: that takes no memory any more.
     pub fn send_queue_bytes(&self) -> usize {
-        self.inner.state.borrow().queue.bytes()
+        self.inner.outgoing.borrow().queue.bytes()
     }
 
     /// Joins a group: what is sent to it and to this socket's port comes in here, too.
@@ -133,7 +130,7 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`], or what the system says.
     pub fn join_multicast(&self, group: MulticastGroup) -> Result<(), SourceError> {
-        Ok(group.add(self.inner.state.borrow().open()?)?)
+        Ok(group.add(self.inner.base.descriptor()?.as_fd())?)
     }
 
     /// Undoes [`UdpSocket::join_multicast`] of the same group and interface.
@@ -141,7 +138,7 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`], or what the system says, also if it did not belong to the group.
     pub fn leave_multicast(&self, group: MulticastGroup) -> Result<(), SourceError> {
-        Ok(group.drop(self.inner.state.borrow().open()?)?)
+        Ok(group.drop(self.inner.base.descriptor()?.as_fd())?)
     }
 
     /// Its file descriptor.
@@ -149,7 +146,7 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`].
     pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
-        self.inner.state.borrow().open().cloned().map(Descriptor::new)
+        self.inner.base.descriptor().map(Descriptor::new)
     }
 
     /// Resolves when there is room for a datagram.
@@ -157,13 +154,13 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`], [`SourceError::OutOfDescriptors`].
     pub async fn writable(&self) -> Result<(), SourceError> {
-        let waiting = WaitingForRoom { inner: &self.inner, ticket: self.inner.base.next_ticket() };
+        let place = Place::new(&*self.inner, UdpInner::leave_room);
         let mut has_waited = false;
-        poll_fn(|context| self.inner.poll_room(waiting.ticket, context.waker(), &mut has_waited)).await
+        poll_fn(|context| self.inner.poll_room(place.ticket, context.waker(), &mut has_waited)).await
     }
 
-    /// Calls `callback` with each datagram that comes in, at most 32 for one event. Errors are told, too, such as
-    /// that a connected peer refuses datagrams, and receiving goes on.
+    /// Calls `callback` with each datagram that comes in, at most 32 for one event. The callback gets
+    /// errors too, such as a connected peer that refuses datagrams, and receiving goes on.
     ///
     /// # Errors
     /// [`SourceError::AlreadyReading`] if a callback or future receives already, [`SourceError::Closed`],
@@ -187,10 +184,10 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::receive_start`], and what the system says.
     pub async fn receive_from(&self, buffer: &mut [u8]) -> Result<(usize, SocketAddr), SourceError> {
-        let waiting = Waiting::new(&*self.inner);
+        let place = Place::new(&*self.inner, UdpInner::leave_reading);
         poll_fn(|context| {
             let receive = || self.inner.receive(&mut *buffer);
-            self.inner.poll_next(waiting.ticket, context.waker(), receive)
+            self.inner.poll_next(place.ticket, context.waker(), receive)
         })
         .await
     }
@@ -200,7 +197,8 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<SocketAddr, SourceError> {
-        Ok(self.inner.state.borrow().open()?.local_addr()?)
+        let address = rustix::net::getsockname(self.inner.base.descriptor()?)?;
+        Ok(SocketAddr::try_from(address)?)
     }
 
     /// Closes the socket at once. Datagrams that wait are not sent and are answered with [`SourceError::Cancelled`] in the
@@ -210,14 +208,7 @@ impl UdpSocket {
     /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
     #[track_caller]
     pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        let Some(mut state) = self.inner.take_apart() else { return Err(SourceError::Closed) };
-        self.inner.answer_in_closing();
-        self.inner.base.run_in_closing(Location::caller(), on_closed);
-        if let Wanted::Future(waker) = state.receiver.take() {
-            waker.wake();
-        }
-        state.waiting_for_room.into_iter().for_each(|(_, waker)| waker.wake());
-        Ok(())
+        self.inner.close(Location::caller(), on_closed)
     }
 }
 

@@ -1,73 +1,59 @@
-//! The state of a UDP socket, how it receives and sends when its descriptor is ready, and how it ends.
+//! What waits for a UDP socket, how it receives and sends when its descriptor is ready, and how it ends.
 
 use std::cell::{RefCell, RefMut};
-use std::io::ErrorKind;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::answers::{Answering, Answers, Done};
-use super::base::{Liveness, Source, SourceBase};
-use super::demand::{Demand, Receiver};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::SourceError;
+use super::answers::{Answer, Answering, Answers, Done};
+use super::base::{Base, Liveness, Source};
+use super::reader::{Readable, Reader};
 use super::send_queue::{SendQueue, WaitingDatagram};
-use super::stream_inner::errno_of;
 use super::udp::{Datagram, UdpSocket};
-use super::{INCOMING_BYTES, SourceError};
+use super::waiting::WaitingFutures;
 use crate::callback::Site;
+use crate::limits::INCOMING_BYTES;
 use crate::{Context, Interest, Readiness};
 
 pub(super) type ReceiveCallback = Box<dyn FnMut(&mut Context, &UdpSocket, Datagram<'_>)>;
 
 /// The inside of a [`UdpSocket`].
 pub(super) struct UdpInner {
-    pub(super) base: SourceBase,
-    pub(super) state: RefCell<State>,
+    pub(super) base: Base,
+    pub(super) receiver: RefCell<Reader<ReceiveCallback>>,
+    pub(super) outgoing: RefCell<Outgoing>,
 }
 
-pub(super) struct State {
-    /// Missing once the socket is closed.
-    pub(super) socket: Option<Rc<std::net::UdpSocket>>,
-    pub(super) receiver: Demand<ReceiveCallback>,
+/// What waits until the kernel has room.
+#[derive(Default)]
+pub(super) struct Outgoing {
     pub(super) queue: SendQueue,
-    /// Futures that wait for room, by their tickets.
-    pub(super) waiting_for_room: Vec<(u64, Waker)>,
-}
-
-impl State {
-    pub(super) fn open(&self) -> Result<&Rc<std::net::UdpSocket>, SourceError> {
-        self.socket.as_ref().ok_or(SourceError::Closed)
-    }
-
-    /// Sends one datagram now, unless others wait.
-    pub(super) fn send_now(&self, bytes: &[u8], receiver: Option<SocketAddr>) -> Result<(), SourceError> {
-        let socket = self.open()?;
-        if self.queue.is_idle() { send(socket, bytes, receiver) } else { Err(SourceError::WouldBlock) }
-    }
-
-    fn interest(&self) -> Interest {
-        let read = if self.receiver.is_there() { Interest::READ } else { Interest::NONE };
-        let is_sending = !self.waiting_for_room.is_empty() || !self.queue.is_idle();
-        let write = if is_sending { Interest::WRITE } else { Interest::NONE };
-        read | write
-    }
-
-    fn life(&self) -> Liveness {
-        let is_busy = !self.queue.is_idle();
-        let is_active = self.receiver.is_there() || !self.waiting_for_room.is_empty();
-        Liveness { is_active, is_busy, is_kept: is_busy || self.receiver.is_callback() }
-    }
+    /// Futures that want to send something themselves.
+    waiting_for_room: WaitingFutures,
 }
 
 impl UdpInner {
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, SocketAddr), SourceError> {
-        let state = self.state.borrow();
-        let socket = state.open()?;
-        loop {
-            match socket.recv_from(buffer) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                result => return Ok(result?),
-            }
+        let socket = self.base.descriptor()?;
+        let (count, _, sender) =
+            retry_on_intr(|| rustix::net::recvfrom(&socket, &mut *buffer, RecvFlags::empty()))?;
+        // A datagram always has a sender.
+        let sender = SocketAddr::try_from(sender.ok_or(Errno::AFNOSUPPORT)?)?;
+        Ok((count, sender))
+    }
+
+    /// Sends one datagram now, unless others wait.
+    pub(super) fn send_now(&self, bytes: &[u8], receiver: Option<SocketAddr>) -> Result<(), SourceError> {
+        let socket = self.base.descriptor()?;
+        match self.outgoing.borrow().queue.is_idle() {
+            true => send(&socket, bytes, receiver),
+            false => Err(SourceError::WouldBlock),
         }
     }
 
@@ -96,22 +82,19 @@ impl UdpInner {
         site: Site,
         done: Done,
     ) -> Result<(), SourceError> {
-        let length = bytes.as_ref().len();
-        let state = self.state.borrow();
-        state.open()?;
-        state.queue.admit(length)?;
-        let sent = state.send_now(bytes.as_ref(), receiver);
-        drop(state);
+        self.check_open()?;
+        self.outgoing.borrow().queue.admit(bytes.as_ref().len())?;
+        let sent = self.send_now(bytes.as_ref(), receiver);
         if !matches!(sent, Err(SourceError::WouldBlock)) {
             self.put_off_answer(site, done, sent);
             return Ok(());
         }
         let bytes = bytes.into();
-        self.state.borrow_mut().queue.push(WaitingDatagram { bytes, receiver, site, done });
+        self.outgoing.borrow_mut().queue.push(WaitingDatagram { bytes, receiver, site, done });
         if let Err(error) = self.update() {
             // What cannot be watched for will never be sent.
-            let errno = errno_of(error);
-            self.state.borrow_mut().queue.fail(|| errno.into());
+            let errno = error.into_errno();
+            self.outgoing.borrow_mut().queue.fail(|| errno.into());
             self.want_less();
             self.put_off_answers();
         }
@@ -120,13 +103,12 @@ impl UdpInner {
 
     /// The kernel has room again: first for the datagrams that wait, then for those who wait to send one.
     fn send_waiting(self: &Rc<Self>, context: &mut Context) {
-        let mut state = self.state.borrow_mut();
-        let State { socket, queue, .. } = &mut *state;
-        if let Some(socket) = socket {
-            queue.flush(|bytes, receiver| send(socket, bytes, receiver));
+        let mut outgoing = self.outgoing.borrow_mut();
+        if let Ok(socket) = self.base.descriptor() {
+            outgoing.queue.flush(|bytes, receiver| send(&socket, bytes, receiver));
         }
-        let has_room = queue.is_idle();
-        drop(state);
+        let has_room = outgoing.queue.is_idle();
+        drop(outgoing);
         if has_room {
             self.wake_senders();
         }
@@ -135,9 +117,9 @@ impl UdpInner {
     }
 
     fn wake_senders(&self) {
-        let wakers = std::mem::take(&mut self.state.borrow_mut().waiting_for_room);
+        let wakers = self.outgoing.borrow_mut().waiting_for_room.take();
         self.want_less();
-        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The kernel says for sure only by an event, so every future waits for one.
@@ -147,14 +129,15 @@ impl UdpInner {
         waker: &Waker,
         has_waited: &mut bool,
     ) -> Poll<Result<(), SourceError>> {
-        let still_waits = self.state.borrow().waiting_for_room.iter().any(|(other, _)| *other == ticket);
-        if *has_waited && !still_waits {
-            return Poll::Ready(self.state.borrow().open().map(|_| ()));
+        let is_open = self.check_open();
+        let was_woken = *has_waited && !self.outgoing.borrow().waiting_for_room.contains(ticket);
+        if was_woken || is_open.is_err() {
+            return Poll::Ready(is_open);
         }
         *has_waited = true;
-        self.leave_room(ticket);
         let waker = waker.clone();
-        self.state.borrow_mut().waiting_for_room.push((ticket, waker));
+        let replaced = self.outgoing.borrow_mut().waiting_for_room.insert(ticket, waker);
+        drop(replaced);
         match self.update() {
             Ok(()) => Poll::Pending,
             Err(error) => {
@@ -164,84 +147,45 @@ impl UdpInner {
         }
     }
 
-    /// The future with this ticket waits no more.
-    fn leave_room(&self, ticket: u64) {
-        let mut state = self.state.borrow_mut();
-        let own = state.waiting_for_room.iter().position(|(other, _)| *other == ticket);
-        let left = own.map(|index| state.waiting_for_room.swap_remove(index));
-        drop(state);
+    /// The future with this ticket waits for room no more.
+    pub(super) fn leave_room(&self, ticket: u64) {
+        let left = self.outgoing.borrow_mut().waiting_for_room.remove(ticket);
         if left.is_some() {
             self.want_less();
         }
     }
-
-    /// Closes without telling anybody.
-    fn abandon(&self) {
-        let Some(remains) = self.take_apart() else { return };
-        drop(remains);
-        self.drop_answers();
-    }
-
-    /// Leaves the loop. Nothing if that happened before. Drop what is returned only when no borrow is held.
-    pub(super) fn take_apart(&self) -> Option<State> {
-        let mut state = self.state.borrow_mut();
-        state.socket.as_ref()?;
-        // The answers stay, for whoever closes the socket to give or to drop.
-        state.queue.fail(|| SourceError::Cancelled);
-        let closed = State {
-            socket: None,
-            receiver: Demand::Nobody,
-            queue: std::mem::take(&mut state.queue),
-            waiting_for_room: Vec::new(),
-        };
-        let taken = std::mem::replace(&mut *state, closed);
-        drop(state);
-        self.base.leave(taken.socket.as_ref().map(AsFd::as_fd));
-        Some(taken)
-    }
 }
 
-impl Receiver for UdpInner {
-    type Callback = ReceiveCallback;
-
-    fn base(&self) -> &SourceBase {
-        &self.base
-    }
-
-    fn demand(&self) -> RefMut<'_, Demand<ReceiveCallback>> {
-        RefMut::map(self.state.borrow_mut(), |state| &mut state.receiver)
-    }
-
-    fn check_open(&self) -> Result<(), SourceError> {
-        self.state.borrow().open().map(drop)
-    }
-
-    fn apply(&self, also: Interest) -> Result<(), SourceError> {
-        let state = self.state.borrow();
-        let interest = state.interest() | also;
-        let watched = state.open().and_then(|socket| self.base.watch(socket.as_fd(), interest));
-        let life = state.life();
-        drop(state);
-        self.base.set_life(life);
-        watched
-    }
-}
-
-impl Answering for UdpInner {
-    fn source_base(&self) -> &SourceBase {
-        &self.base
-    }
-
-    fn answers(&self) -> RefMut<'_, Answers> {
-        RefMut::map(self.state.borrow_mut(), |state| &mut state.queue.answers)
-    }
-
-    fn on_answer_taken(&self) {}
+/// Everybody who waited for a socket that was closed.
+pub(super) struct Waiting {
+    receiver: Reader<ReceiveCallback>,
+    answers: VecDeque<Answer>,
+    futures: Vec<Waker>,
 }
 
 impl Source for UdpInner {
-    fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness) {
-        self.base.begin_event();
+    type Waiting = Waiting;
+
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn interest(&self) -> Interest {
+        let outgoing = self.outgoing.borrow();
+        let is_sending = !outgoing.waiting_for_room.is_empty() || !outgoing.queue.is_idle();
+        let read = if self.receiver.borrow().is_there() { Interest::READ } else { Interest::NONE };
+        let write = if is_sending { Interest::WRITE } else { Interest::NONE };
+        read | write
+    }
+
+    fn liveness(&self) -> Liveness {
+        let (receiver, outgoing) = (self.receiver.borrow(), self.outgoing.borrow());
+        let is_busy = !outgoing.queue.is_idle();
+        let is_active = receiver.is_there() || !outgoing.waiting_for_room.is_empty();
+        Liveness { is_active, is_busy, is_kept: is_busy || receiver.is_callback() }
+    }
+
+    fn on_ready(self: &Rc<Self>, context: &mut Context, readiness: Readiness) {
         if readiness.is_writable() {
             self.send_waiting(context);
         }
@@ -250,40 +194,45 @@ impl Source for UdpInner {
         }
     }
 
-    fn on_loop_gone(&self) {
-        self.abandon();
-    }
-}
-
-impl Drop for UdpInner {
-    fn drop(&mut self) {
-        self.abandon();
-    }
-}
-
-fn send(socket: &std::net::UdpSocket, bytes: &[u8], receiver: Option<SocketAddr>) -> Result<(), SourceError> {
-    loop {
-        let sent = match receiver {
-            Some(receiver) => socket.send_to(bytes, receiver),
-            None => socket.send(bytes),
-        };
-        match sent {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => return Ok(result.map(drop)?),
+    fn take_waiting(&self) -> Waiting {
+        let mut outgoing = self.outgoing.borrow_mut();
+        outgoing.queue.fail(|| SourceError::Cancelled);
+        Waiting {
+            receiver: self.receiver.take(),
+            answers: outgoing.queue.answers.take(),
+            futures: outgoing.waiting_for_room.take(),
         }
     }
-}
 
-/// A future that waits for room. Dropping it ends its waiting.
-pub(super) struct WaitingForRoom<'a> {
-    pub(super) inner: &'a UdpInner,
-    pub(super) ticket: u64,
-}
-
-impl Drop for WaitingForRoom<'_> {
-    fn drop(&mut self) {
-        self.inner.leave_room(self.ticket);
+    fn tell_closed(self: &Rc<Self>, waiting: Waiting) -> Vec<Waker> {
+        let Waiting { receiver, answers, futures } = waiting;
+        self.answer_in_closing(answers);
+        receiver.into_future().into_iter().chain(futures).collect()
     }
+}
+
+impl Readable for UdpInner {
+    type Callback = ReceiveCallback;
+
+    fn reader(&self) -> &RefCell<Reader<ReceiveCallback>> {
+        &self.receiver
+    }
+}
+
+impl Answering for UdpInner {
+    fn answers(&self) -> RefMut<'_, Answers> {
+        RefMut::map(self.outgoing.borrow_mut(), |outgoing| &mut outgoing.queue.answers)
+    }
+
+    fn on_answer_taken(&self) {}
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8], receiver: Option<SocketAddr>) -> Result<(), SourceError> {
+    let sent = retry_on_intr(|| match &receiver {
+        Some(receiver) => rustix::net::sendto(socket, bytes, SendFlags::NOSIGNAL, receiver),
+        None => rustix::net::send(socket, bytes, SendFlags::NOSIGNAL),
+    });
+    Ok(sent.map(drop)?)
 }
 
 #[cfg(test)]
@@ -298,7 +247,7 @@ mod tests {
     fn queue(socket: &UdpSocket, receiver: SocketAddr, done: Done) {
         let (bytes, site) = (b"late".to_vec(), Location::caller());
         let datagram = WaitingDatagram { bytes, receiver: Some(receiver), site, done };
-        socket.inner.state.borrow_mut().queue.push(datagram);
+        socket.inner.outgoing.borrow_mut().queue.push(datagram);
         socket.inner.update().unwrap();
     }
 

@@ -8,23 +8,14 @@
 //!
 //! Answers are given in the order of the writes, whichever phase gives them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::task::Waker;
 
 use super::SourceError;
 use super::answers::{Answers, Done};
+use super::waiting::WaitingFutures;
 use crate::callback::Site;
-
-/// How many bytes wait in one stream's queue at most, unless its owner says otherwise.
-pub(super) const QUEUED_BYTES: usize = 1_024 * 1_024;
-
-/// What a write that is not answered yet takes beside its bytes, about. It counts towards the limit, so that this
-/// bounds the number of the writes, too, even of empty ones.
-pub(super) const BYTES_PER_WRITE: usize = 64;
-
-/// How many writes of the queue are handed to the kernel in one call.
-pub(super) const SLICES_PER_CALL: usize = 64;
+use crate::limits::{BYTES_PER_WRITE, SLICES_PER_CALL, WRITE_QUEUE_BYTES};
 
 struct WaitingWrite {
     bytes: Vec<u8>,
@@ -50,19 +41,19 @@ pub(super) struct Writer {
     waiting: VecDeque<WaitingWrite>,
     pub(super) answers: Answers,
     ending: Ending,
-    /// Futures that wait for room in the queue, by their tickets: the first to come is the first to be woken.
-    waiting_for_room: BTreeMap<u64, Waker>,
+    /// Futures that wait for room in the queue.
+    pub(super) waiting_for_room: WaitingFutures,
 }
 
 impl Writer {
     pub(super) fn new() -> Writer {
         Writer {
-            limit: QUEUED_BYTES,
+            limit: WRITE_QUEUE_BYTES,
             queued: 0,
             waiting: VecDeque::new(),
             answers: Answers::default(),
             ending: Ending::Open,
-            waiting_for_room: BTreeMap::new(),
+            waiting_for_room: WaitingFutures::default(),
         }
     }
 
@@ -164,22 +155,5 @@ impl Writer {
                 None
             }
         }
-    }
-
-    /// Lets the future with this ticket wait. Drop the waker that it had before only when no borrow is held.
-    #[must_use]
-    pub(super) fn wait_for_room(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {
-        self.waiting_for_room.insert(ticket, waker)
-    }
-
-    /// The future with this ticket waits no more. Drop its waker only when no borrow is held.
-    #[must_use]
-    pub(super) fn leave_room(&mut self, ticket: u64) -> Option<Waker> {
-        self.waiting_for_room.remove(&ticket)
-    }
-
-    #[must_use]
-    pub(super) fn take_waiting_for_room(&mut self) -> BTreeMap<u64, Waker> {
-        std::mem::take(&mut self.waiting_for_room)
     }
 }

@@ -1,7 +1,8 @@
 //! One connection over a socket pair: greeting, requests, refusals, garbage.
 
 use super::*;
-use crate::front::{FLUSH_MAX, Flushed, Peer, REQUESTS_PER_CALL_MAX};
+use crate::front::{FLUSH_MAX, Flushed, Peer};
+use crate::limits::REQUESTS_PER_CALL_MAX;
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LABEL_MAX, MESSAGE_MAX};
 use offload_protocol::nouns::OutcomeCode;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

@@ -1,8 +1,9 @@
 //! The listener in temporary folders: modes, locks, what was left behind, what must not be replaced.
 
 use super::*;
-use crate::front::{AcceptError, BindError, Listener, SOCKET_PATH_MAX};
+use crate::front::{AcceptError, BindError, Listener};
 use crate::limits::GENERATIONS_KEPT;
+use crate::limits::SOCKET_PATH_MAX;
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::fs;

@@ -1,0 +1,67 @@
+//! Every bound of this crate in one table: what the SDK takes from a supervisor, what a confined worker gets, and what the
+//! built-in tasks accept. The bounds of the wire are in [`offload_protocol::limits`].
+
+use offload_protocol::limits::{OPEN_FILES_HIGHEST, PAYLOAD_MAX_DEFAULT};
+use std::time::Duration;
+
+/// With so many jobs waiting, a worker that looks for jobs between two steps looks no further; what comes stays in the
+/// socket.
+pub const LOOK_AHEAD_JOBS_MAX: usize = 1024;
+
+/// With so many bytes of inputs and checkpoints waiting, it looks no further either.
+pub const LOOK_AHEAD_BYTES_MAX: usize = PAYLOAD_MAX_DEFAULT;
+
+/// How many jobs a worker may have begun: a stepped job, and one that runs between two of its steps. More would make a job wait for others that came after it.
+pub const RUNNING_MAX: usize = 2;
+
+/// The shortest promise of [`Task::progress_every`](crate::Task::progress_every): it leaves room for some steps between two messages.
+pub const PROMISE_MIN: Duration = Duration::from_millis(10);
+
+/// How many files a worker may have open unless it is configured.
+pub const OPEN_FILES_DEFAULT: u64 = 128;
+
+/// With fewer than this even the loader of a dynamic program fails.
+pub const OPEN_FILES_LOWEST: u64 = 16;
+
+/// Bytes that the stack of a worker's main thread may have unless it is configured: what Linux gives by itself.
+pub const STACK_DEFAULT: u64 = 8 << 20;
+
+/// With less than this many programs end before they have begun, as arguments and environment are on the stack too.
+pub const STACK_LOWEST: u64 = 1 << 20;
+
+const _: () = assert!(OPEN_FILES_LOWEST <= OPEN_FILES_DEFAULT && OPEN_FILES_DEFAULT <= OPEN_FILES_HIGHEST);
+const _: () = assert!(STACK_LOWEST <= STACK_DEFAULT);
+
+#[cfg(feature = "builtin")]
+pub use builtin::*;
+
+/// Bounds of the built-in tasks.
+#[cfg(feature = "builtin")]
+mod builtin {
+    /// The largest `n` of the task `average`.
+    pub const AVERAGE_N_MAX: u64 = 10_000_000_000;
+
+    /// The largest `n` of the task `primes`.
+    pub const PRIMES_N_MAX: u64 = 1_000_000_000;
+
+    /// The longest time of the tasks `sleep` and `spin`, in milliseconds: an hour.
+    pub const TIME_MS_MAX: u64 = 3_600_000;
+
+    /// The longest pattern of the tasks that search text, in bytes.
+    pub const PATTERN_MAX: usize = 4096;
+
+    /// The most that the task `gunzip` unpacks, in bytes: 64 MiB.
+    pub const UNPACKED_MAX: usize = 64 << 20;
+
+    /// The most that is unpacked for each byte of the file. Deflate reaches 1032 at its best.
+    pub const UNPACKED_RATIO_MAX: usize = 1000;
+
+    /// Up to this many bytes the ratio does not count: they harm nobody.
+    pub const UNPACKED_FREE: usize = 1 << 20;
+
+    /// The most iterations of `pbkdf2`.
+    pub const DIGEST_ITERATIONS_MAX: u64 = 10_000_000;
+
+    /// The longest result of `pbkdf2`, in bytes.
+    pub const DIGEST_LENGTH_MAX: u64 = 1024;
+}
