@@ -1,4 +1,4 @@
-//! `offload stop`: the quick end of a supervisor.
+//! `offload stop`: ends a supervisor at once.
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
@@ -7,18 +7,18 @@ use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use std::time::Duration;
 
-/// Workers that do not end when asked are killed: this takes a while at the most.
+/// Longest wait for the answer. Workers that do not end when asked are killed, which takes a moment.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the process may take to end when its workers are gone.
+/// How long the supervisor's process may take to end after its last worker.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Shut down at once: cancel all jobs, then end (`drain` finishes them first)
+/// Shut down at once: cancel all jobs, then exit (`drain` lets them finish first)
 #[derive(Args, Debug)]
 pub(crate) struct Stop {}
 
 impl Stop {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let mut client = globals.connect(NAMELESS)?;
         let document = client.ask(&ToSupervisor::Stop { ticket: 1 }, Some(STOP_TIMEOUT))?;

@@ -1,4 +1,4 @@
-//! `offload wait`: the result of a detached job, when it is there. Ctrl-C ends the waiting, not the job.
+//! `offload wait`: waits for a detached job and prints its result. Ctrl-C ends the wait, not the job.
 
 use super::failure::Ended;
 use super::flags::{Globals, NAMELESS};
@@ -7,7 +7,7 @@ use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use std::time::Duration;
 
-/// The job has a limit of its own.
+/// The wait has no time limit, because the job has its own.
 const NO_LIMIT: Option<Duration> = None;
 
 /// Wait until a job has ended and print its output
@@ -21,7 +21,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let destination = self.output.open(None, globals)?;
         let request = ToSupervisor::Wait { ticket: 1, job: &self.job };
