@@ -1,9 +1,9 @@
-//! A lost attempt as people read it: `explain` and `dead show` tell of them.
+//! A lost attempt as text for people. `explain` and `dead show` print it.
 
 use super::text;
 use offload_supervisor::views::{AttemptView, UsageView};
 
-/// Some lines: what happened, where and why, and indented below it what the process said last.
+/// Several lines: what happened, where and why; indented below them, the last output of the process.
 pub(crate) fn render(attempt: &AttemptView) -> String {
     let head = match attempt.attempt {
         0 => "before an attempt".to_owned(),
@@ -30,7 +30,7 @@ fn ran(attempt: &AttemptView) -> String {
     format!("ran {}{blame}", text::time(attempt.ran_us))
 }
 
-/// The sentence, and how the process ended where the sentence does not say that.
+/// The sentence; and how the process ended, if the sentence does not say it.
 fn end(attempt: &AttemptView) -> String {
     let ending = match (attempt.signal, attempt.exit_code) {
         (Some(signal), _) => format!("signal {signal}"),

@@ -1,5 +1,5 @@
-//! Many jobs of one task, their results in input order: the decisions, without any I/O. [`super::conveyor`] does what
-//! is decided here and tells what came of it.
+//! A batch: many jobs of one task, with results in input order. This module only decides; [`super::conveyor`] does the
+//! I/O that is decided here, and reports the results back.
 //!
 //! ```text
 //!   source -- Read --> waiting -- Load --> loaded -- Submit --> running --> results -- Write --> written
@@ -7,16 +7,16 @@
 //!                                             ^------ no room ----'
 //! ```
 //!
-//! A supervisor that has no room (`overloaded`, `quota`) is no failure but a reason to wait, for as long as it takes. How
-//! many jobs may run follows from its refusals: what it took before it refused, less a little, so that others find room
-//! beside us. From then on the next job goes when an earlier one has ended; only who has none running waits for the time
-//! that the refusal named. With room for many the window grows again, as that of TCP does (RFC 5681): fast up to where
-//! it was refused last, slowly beyond.
+//! *Back-pressure.* If the supervisor rejects a job because it has no room (`overloaded`, `quota`), the batch does not
+//! fail: it waits, for as long as it takes. The *window* is the maximum number of running jobs. A rejection sets it to
+//! the number of jobs that were accepted before, less an eighth, so that other clients find room too. From then on the
+//! next job is submitted when an earlier one ends. Only a batch without running jobs waits for the time that the
+//! rejection named. The window grows again as that of TCP does (RFC 5681): fast up to its size after the last
+//! rejection, slowly beyond.
 //!
-//! Three bounds hold, however many inputs there are: at most `jobs` inputs are between source and written, at most
-//! `bytes` of inputs and outputs are held for running jobs and results (a single job may be larger), and at most
-//! [`LOADS_MAX`] files are loaded and not yet submitted. So a slow first job holds up the rest instead of filling the
-//! memory.
+//! *Limits.* However many inputs there are, at most `jobs` of them are between source and written, at most `bytes` of
+//! inputs and outputs are held for running jobs and results (a single job may be larger), and at most [`LOADS_MAX`]
+//! files are loaded and not yet submitted. So a slow first job delays the later ones instead of filling the memory.
 
 use super::input::{Input, Payload, Unreadable};
 use super::render::refused;
@@ -27,31 +27,31 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Beyond the place of the last refusal, so many results for each job of the window let it grow by one.
+/// Beyond its size after the last rejection, the window grows by one after this many results per job in the window.
 const CALM_RESULTS: usize = 16;
 
-/// Shortest and longest pause after a refusal. A refusal without an estimate begins with the shortest and doubles.
+/// Shortest and longest pause after a rejection. If rejections name no time, pauses begin with the shortest and double.
 const PAUSES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
 
-/// The bounds of a batch.
+/// The limits of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Most inputs between source and written.
+    /// Maximum inputs that were read from the source and whose results are not written yet.
     pub(crate) jobs: u64,
-    /// Most bytes held for running jobs and results.
+    /// Maximum bytes held for running jobs and results.
     pub(crate) bytes: u64,
     /// Longest input of one job, in bytes.
     pub(crate) payload: u64,
-    /// The batch is over when so many of the results written have been failures.
+    /// The batch ends after this many failed results have been written.
     pub(crate) failures: Option<u64>,
 }
 
-/// What to do next. Each is answered by the event in brackets.
+/// What to do next. The method in brackets reports that it is done.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Take up to `most` inputs from the source ([`Batch::on_read`]).
     Read {
-        /// How many, at the most.
+        /// Maximum number of inputs.
         most: u64,
     },
     /// Load an input ([`Batch::on_loaded`]).
@@ -72,11 +72,12 @@ pub(crate) enum Step {
     Write(Vec<Numbered>),
     /// Wait before more is submitted ([`Batch::on_resumed`]), unless a result comes first.
     Pause {
-        /// For so long at the least; who adds a little by chance does not meet the same others again.
+        /// Shortest length of the pause. The caller should add a random part, so that clients do not all retry
+        /// together.
         at_least: Duration,
-        /// What to call this pause when it is over.
+        /// The number of this pause, to be reported when it is over.
         number: u64,
-        /// What the supervisor said.
+        /// Why the supervisor rejected the job.
         why: String,
     },
 }
@@ -99,20 +100,20 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     /// The first of the others, in input order.
     pub(crate) first_failure: Option<OutcomeCode>,
-    /// Time that their tasks ran, by the workers' clocks, in microseconds.
+    /// Total run time of their tasks, measured by the workers, in microseconds.
     pub(crate) run_us: u64,
 }
 
 /// How far a batch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Inputs taken from the source: jobs that are known of.
+    /// Inputs read from the source so far: the number of known jobs.
     pub(crate) read: u64,
-    /// There are no more.
+    /// Whether all inputs have been read.
     pub(crate) is_all_read: bool,
     /// Jobs that have ended, in whatever order.
     pub(crate) ended: u64,
-    /// Those of them that were not `ok`.
+    /// The ended jobs that were not `ok`.
     pub(crate) failed: u64,
 }
 
@@ -128,27 +129,27 @@ pub(crate) struct Batch {
     written: u64,
     waiting: VecDeque<(u64, Input)>,
     loading: usize,
-    /// By number: what was refused goes again in its old place.
+    /// Keyed by input number, so a rejected job is submitted again in its old place.
     loaded: BTreeMap<u64, Payload>,
     running: BTreeMap<u64, Payload>,
     running_bytes: u64,
     results: BTreeMap<u64, Finished>,
     /// Bytes of output in `results` and in the write under way.
     result_bytes: u64,
-    /// The write under way has so many of them.
+    /// How many of these bytes belong to the write under way.
     writing: Option<u64>,
-    /// A running job is taken to hold as much as the longest output so far, if its input is shorter.
+    /// The longest output so far. A running job counts with this many bytes, or with its input if that is longer.
     longest_output: u64,
     pace: Pace,
     /// Pauses begun so far.
     pauses: u64,
     /// Pauses in a row, without a result in between.
     pauses_in_a_row: u32,
-    /// Most running jobs, as far as is known from refusals.
+    /// Maximum running jobs, as learned from rejections.
     window: usize,
-    /// Up to here the window grows with each result.
+    /// Up to this size the window grows with each result.
     quick_up_to: usize,
-    /// Results since the last refusal or the last growth.
+    /// Results since the last rejection or the last growth.
     calm: usize,
     /// Jobs that have ended, and how many of them were not `ok`.
     ended: (u64, u64),
@@ -165,7 +166,7 @@ enum Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pace {
     Going,
-    /// There was no room, in these words; if need be with the time after which there may be some.
+    /// The supervisor had no room: its reason, and the time after which it may have room, if it named one.
     ToPause {
         why: String,
         estimate: Option<Duration>,
@@ -204,7 +205,7 @@ impl Batch {
         }
     }
 
-    /// The next thing to do now, if there is one. What is nearest to the user goes first.
+    /// The next step that can be done now, if any. Steps that are nearest to the output come first.
     pub(crate) fn next_step(&mut self) -> Option<Step> {
         if self.has_failed_too_often() {
             return None;
@@ -232,7 +233,7 @@ impl Batch {
         }
     }
 
-    /// An input is loaded, or cannot be.
+    /// An input has been loaded, or cannot be loaded.
     pub(crate) fn on_loaded(&mut self, index: u64, loaded: Result<Payload, Unreadable>) {
         self.loading -= 1;
         self.settle_load(index, loaded);
@@ -246,14 +247,14 @@ impl Batch {
             self.loaded.insert(index, payload);
             return self.on_no_room(&finished.report);
         }
-        // Something has ended, so there is room again.
+        // A job has ended, so the supervisor has room again.
         self.pace = Pace::Going;
         self.pauses_in_a_row = 0;
         self.widen();
         self.keep(index, finished);
     }
 
-    /// Refusals that come together make one pause, and the last of them knows best how much was taken.
+    /// Several rejections at once make one pause. The last one shows best how many jobs were accepted.
     fn on_no_room(&mut self, refusal: &Report) {
         let taken = self.running.len();
         self.window = taken.saturating_sub((taken / 8).max(1)).max(1);
@@ -279,7 +280,7 @@ impl Batch {
         }
     }
 
-    /// The write has reached its place.
+    /// The write under way is done.
     pub(crate) fn on_written(&mut self) {
         self.result_bytes -= self.writing.take().unwrap_or(0);
     }
@@ -291,12 +292,12 @@ impl Batch {
         }
     }
 
-    /// No more inputs are taken, and the batch is complete without them.
+    /// From now on no more inputs are read; the batch is complete without them.
     pub(crate) fn stop_reading(&mut self) {
         self.source = Source::Ended;
     }
 
-    /// Whether everything is done that will be.
+    /// Whether nothing is left to do.
     pub(crate) fn is_complete(&self) -> bool {
         let all_written = self.source == Source::Ended && self.written == self.taken;
         self.writing.is_none() && (all_written || self.has_failed_too_often())
@@ -307,18 +308,18 @@ impl Batch {
         self.tally
     }
 
-    /// The results that were not handed to `Write`, in the order of their inputs. For the end.
+    /// Takes the results that were not handed to `Write`, in input order. Called when the batch ends early.
     pub(crate) fn take_results(&mut self) -> Vec<Numbered> {
         let results = std::mem::take(&mut self.results).into_iter();
         results.map(|(index, finished)| Numbered { index, finished }).collect()
     }
 
-    /// Whether any of its jobs are with the workers.
+    /// Whether any job is running.
     pub(crate) fn has_running(&self) -> bool {
         !self.running.is_empty()
     }
 
-    /// How far it is.
+    /// How far the batch is.
     pub(crate) fn standing(&self) -> Standing {
         let (ended, failed) = self.ended;
         Standing { read: self.taken, is_all_read: self.source == Source::Ended, ended, failed }
@@ -404,7 +405,7 @@ impl Batch {
         Some(Step::Submit { index, payload })
     }
 
-    /// A job that is alone may be as large as it likes: its fate is for the supervisor to say.
+    /// A single running job may be of any size: the supervisor decides whether to accept it.
     fn has_room(&self, length: u64) -> bool {
         let outputs = self.longest_output * (self.running.len() as u64 + 1);
         if self.running.len() >= self.window {

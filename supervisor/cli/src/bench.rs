@@ -1,18 +1,18 @@
-//! `offload bench`: what offloading is worth, measured against the ways to do the same work on the loop.
+//! `offload bench`: compares offloading with the ways to do the same work on the event loop.
 //!
 //! ```text
-//!   prober, a thread               event loop                        workers, for one strategy of four
-//!   one probe each millisecond --> reply, its lateness recorded
+//!   prober, a thread               event loop                        workers, for one of the four strategies
+//!   one probe per millisecond  --> reply; its delay is recorded
 //!                                  jobs, one after another  <-- or -->  jobs, one in each worker
 //! ```
 //!
 //! | read | for |
 //! |---|---|
 //! | `bench/strategy.rs` | **start here**: the four strategies, and how one is measured |
-//! | `bench/jobs.rs` | one job after another until the time is up, each answer checked |
-//! | `bench/workload.rs`, `bench/array.rs` | what is computed: in one go, in steps, by a worker |
-//! | `bench/prober.rs` | how long others wait meanwhile |
-//! | `bench/report.rs` | the result, as a table and as a document |
+//! | `bench/jobs.rs` | runs one job after another until the time is up, and checks each answer |
+//! | `bench/workload.rs`, `bench/array.rs` | what a job computes: at once, in steps, or by a worker |
+//! | `bench/prober.rs` | measures how long other users of the loop wait meanwhile |
+//! | `bench/report.rs` | the result, as a table and as a JSON document |
 
 mod array;
 mod jobs;
@@ -37,19 +37,19 @@ use std::time::Duration;
 use strategy::{Setup, Strategy, measure};
 use workload::{Documents, Numbers, Workload};
 
-/// Shortest measurement of one strategy: ten probes.
+/// Shortest measurement of one strategy: time for ten probes.
 const SECONDS_MIN: Duration = Duration::from_millis(10);
 
-/// Longest measurement of one strategy. It bounds the probes that wait while the loop is blocked.
+/// Longest measurement of one strategy. It limits the number of probes that wait while the loop is blocked.
 const SECONDS_MAX: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\
 Examples:
-  offload bench compare                                  a million additions a job
-  offload bench compare --task json --size 100000        an array of so many elements a job
+  offload bench compare                                  each job does a million additions
+  offload bench compare --task json --size 100000        each job measures an array of 100,000 elements
   offload bench compare --size 20000 --seconds 500ms --json";
 
-/// Measure what offloading is worth against work on the loop
+/// Compare offloading with doing the work on the event loop
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -61,7 +61,7 @@ enum Verb {
     Compare(Compare),
 }
 
-/// Run the same jobs inline, partitioned and offloaded, and time a loop that has to answer meanwhile
+/// Run the same jobs inline, partitioned and offloaded, and measure how late the event loop answers meanwhile
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 struct Compare {
@@ -69,11 +69,12 @@ struct Compare {
     #[arg(long, value_enum, default_value_t = Task::Average)]
     task: Task,
 
-    /// How much: the n of average, the array elements of json [default: 1000000 for average, 20000 for json]
+    /// Size of a job: the N of average, the number of array elements of json [default: 1000000 for average, 20000 for
+    /// json]
     #[arg(long, value_name = "N")]
     size: Option<u64>,
 
-    /// How long each strategy is measured: seconds such as 0.5, or a duration such as 500ms; 10ms to 10m
+    /// How long to measure each strategy: seconds such as 0.5, or a duration such as 500ms; from 10ms to 10m
     #[arg(long, value_name = "D", value_parser = parse_seconds, default_value = "2")]
     seconds: Duration,
 
@@ -90,7 +91,7 @@ enum Task {
 }
 
 impl Bench {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         match self.verb {
             Verb::Compare(compare) => compare.run(globals),
@@ -132,14 +133,14 @@ impl Compare {
         Ok(Report { task: W::TASK, size, seconds, workers, strategies })
     }
 
-    /// Nothing else is seen until all is measured, which may take minutes.
+    /// Says what happens next, because nothing else is printed until all is measured, which may take minutes.
     fn tell(&self, strategy: Strategy, globals: &Globals) {
         if !globals.quiet && stderr().is_terminal() {
             say(&format!("measuring {} for {}", strategy.name(), show_duration(self.seconds)));
         }
     }
 
-    /// Zero jobs a second says nothing about how slow it is.
+    /// Warns of a strategy that finished no job: zero jobs per second does not say how slow it is.
     fn warn(&self, row: &Row, globals: &Globals) {
         if row.jobs == 0 && !globals.quiet {
             let time = show_duration(self.seconds);
@@ -148,7 +149,8 @@ impl Compare {
     }
 }
 
-/// Always the built-in workers, because their answers are known; and no spare, because none is to crash.
+/// The pool always has the built-in workers, because their answers are known, and no spare, because no worker should
+/// crash.
 fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals) -> PoolConfig {
     let mut config = settings.pool_config(vec![Program::builtin(false)]);
     let core = &mut config.core;
@@ -158,7 +160,7 @@ fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals)
     PoolConfig { log: globals.log_level(), ..config }
 }
 
-/// A bare number is seconds, everything else a duration as everywhere.
+/// A bare number is in seconds; anything else is a duration as in other flags.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let duration = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,

@@ -1,4 +1,4 @@
-//! `offload cancel`: the end of a job that waits or runs.
+//! `offload cancel`: cancels a job that waits or runs.
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
@@ -8,7 +8,7 @@ use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
 
-/// End a job that waits or runs; its outcome is `cancelled`
+/// Cancel a job that waits or runs; its outcome is `cancelled`
 #[derive(Args, Debug)]
 pub(crate) struct Cancel {
     /// The job's id
@@ -16,7 +16,7 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = ToSupervisor::Cancel { ticket: 1, job: &self.job };
         let document = globals.connect(NAMELESS)?.ask(&request, Some(CANCEL_TIMEOUT))?;
@@ -30,7 +30,7 @@ impl Cancel {
     }
 }
 
-/// `state` is how a job that was not cancelled had ended before.
+/// If the job had ended before, `state` in the answer says how.
 fn what_became_of_it(answer: &Value) -> String {
     match (answer.get("cancelled"), answer.get("state").and_then(Value::as_str)) {
         (Some(Value::Bool(false)), Some(state)) => format!("had ended before: {state}"),

@@ -1,4 +1,4 @@
-//! A connection to the supervisor for verbs that ask for one thing and wait for it, Ctrl-C included.
+//! A connection to the supervisor, for verbs that send one request and wait for its answer. Ctrl-C ends the wait.
 
 use super::failure::Failure;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Missing {
     /// The time is up.
     Late,
-    /// Ctrl-C, or another signal to end: its number.
+    /// The number of a signal that ends the process, such as that of Ctrl-C.
     Interrupted(i32),
     /// The connection is gone, and why.
     Lost(String),
@@ -33,11 +33,11 @@ impl From<ClientError> for Missing {
 pub(crate) struct Client {
     client: client::Client,
     socket: PathBuf,
-    /// None where signals end the process as usual.
+    /// None if signals end the process as usual.
     signals: Option<EndingSignals>,
 }
 
-/// Connects as the library does; the failure says what to type next.
+/// Connects as the library does. On failure, the message says which command to try.
 pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failure> {
     client::Client::connect(socket, name).map_err(|error| match error {
         ConnectError::NoSupervisor { socket } => Failure::NoSupervisor(match owner_of(&socket) {
@@ -50,7 +50,7 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
                 socket = socket.display()
             ),
         }),
-        // Somebody is there: not the same as nobody.
+        // There is a supervisor, so this is not the error for a missing one.
         busy @ (ConnectError::Busy { .. } | ConnectError::Refused { .. }) => {
             Failure::outcome(OutcomeCode::Overloaded, busy.to_string())
         }
@@ -69,19 +69,19 @@ impl Client {
         self.client.payload_max() as u64
     }
 
-    /// From now on a signal to end is told by [`Client::receive`] instead of ending the process.
+    /// From now on, a signal such as Ctrl-C does not end the process; [`Client::receive`] reports it.
     pub(crate) fn catch_signals(&mut self) -> Result<(), Failure> {
         let signals = EndingSignals::catch();
         self.signals = Some(signals.map_err(|error| Failure::internal("cannot catch signals", error))?);
         Ok(())
     }
 
-    /// Queues a request; it leaves while [`Client::receive`] waits.
+    /// Queues a request, which is sent while [`Client::receive`] waits.
     pub(crate) fn send(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), Failure> {
         self.client.queue(request, payload).map_err(|error| Failure::Usage(error.to_string()))
     }
 
-    /// Waits for the next answer, at most `timeout` (for ever if `None`: what is waited for has a limit of its own).
+    /// Waits for the next answer, at most `timeout`. With `None` there is no limit here, because the job has its own.
     pub(crate) fn receive(&mut self, timeout: Option<Duration>) -> Result<Answer, Missing> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {

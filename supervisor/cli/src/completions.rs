@@ -1,4 +1,4 @@
-//! `offload completions`: what a shell needs to complete our command line.
+//! `offload completions`: prints the script with which a shell completes our command line.
 
 use super::failure::{Ended, OK};
 use super::{CommandLine, output};
@@ -8,12 +8,12 @@ use clap_complete::Shell;
 /// Print the completion script for a shell
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// The shell
+    /// The shell that will read the script
     shell: Shell,
 }
 
 impl Completions {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self) -> Ended {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut CommandLine::command(), "offload", &mut script);

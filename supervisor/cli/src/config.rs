@@ -1,4 +1,4 @@
-//! `offload config`: is a file right, what is in effect, and what can be set?
+//! `offload config`: checks a file, shows the settings in effect, and prints the reference of all settings.
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, PoolFlags, ServeFlags};
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Check a configuration file, show what is in effect, or tell what can be set
+/// Check a configuration file, show the settings in effect, or list all settings
 #[derive(Args, Debug)]
 pub(crate) struct Config {
     #[command(subcommand)]
@@ -19,12 +19,13 @@ pub(crate) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say whether FILE is right, and if not, what is wrong in which line
+    /// Check FILE, and report mistakes with their lines
     Check {
         /// The configuration file
         file: PathBuf,
     },
-    /// Show the values that `serve` would run with, and who decided each: a flag, the environment, a file, a default
+    /// Show the values that `serve` would run with, and where each comes from: a flag, the environment, a file, a
+    /// default
     Show {
         #[command(flatten)]
         pool: PoolFlags,
@@ -36,7 +37,7 @@ enum Verb {
 }
 
 impl Config {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         match self.verb {
             Verb::Check { file } => {

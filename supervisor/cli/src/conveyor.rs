@@ -1,4 +1,4 @@
-//! Many jobs in order, as deeds: what [`super::batch`] decides is done here, on an event loop.
+//! Executes a batch on an event loop: [`super::batch`] decides, and this module does what it says.
 //!
 //! ```text
 //!              threads                        event loop                        workers
@@ -7,11 +7,12 @@
 //!                                       `--- complete, failed, Ctrl-C ---> Target::shut_down ---> the loop stops
 //! ```
 //!
-//! Ctrl-C stands for every signal that would end this process. If a write has failed, the results that are there are
-//! saved when the loop has stopped.
+//! Ctrl-C stands for every signal that would end this process. A second Ctrl-C ends the process at once; its workers
+//! see that their sockets are closed, and end too.
 //!
-//! The loop never waits for a terminal, a pipe or a disk: whatever may wait does so on a thread of the I/O pool. A
-//! second Ctrl-C ends the process at once; its workers see their sockets end and follow.
+//! If a write fails, the results that are not written yet are saved after the loop has stopped.
+//!
+//! The loop never waits for a terminal, a pipe or a disk: calls that may block run on a thread of the I/O pool.
 
 use super::batch::{Batch, Limits, Numbered, Step, Tally};
 use super::end_by;
@@ -31,13 +32,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Threads: one may wait for standard input and one for standard output, which leaves some for files.
+/// Threads of the I/O pool. One may wait for standard input and one for standard output; the others read files.
 const IO_THREADS: usize = 6;
 
-/// A person at a keyboard or a reader of our output may take as long as they like; Ctrl-C ends the waiting.
+/// Reads and writes have no time limit, because a person at a keyboard or a reader of our output may take any time.
+/// Ctrl-C ends the wait.
 const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A supervisor that has had no room for this long, while none of our jobs was with it, is told of.
+/// If the supervisor has had no room for this long, and none of our jobs is running, a message tells the user.
 const PAUSES_TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// What to do with a finished job.
@@ -47,12 +49,12 @@ pub(crate) type JobDone = Box<dyn FnOnce(Finished, &mut Context)>;
 pub(crate) trait Target {
     /// Runs a job; `done` is called later, on the loop, exactly once.
     fn submit(&self, payload: Payload, done: JobDone);
-    /// Why no more jobs can be run, if that is so. Those that were submitted are answered all the same.
+    /// Why no more jobs can run, if so. Jobs that were already submitted are still answered.
     fn is_lost(&self) -> Option<String> {
         None
     }
 
-    /// Gives up what is left, then calls `done`.
+    /// Gives up all jobs that have not ended, then calls `done`.
     fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>);
 }
 
@@ -60,17 +62,17 @@ pub(crate) trait Target {
 pub(crate) struct Work {
     /// The task of all its jobs.
     pub(crate) task: String,
-    /// Its bounds.
+    /// Its limits.
     pub(crate) limits: Limits,
-    /// Where its inputs come from.
+    /// The source of its inputs.
     pub(crate) source: Source,
-    /// Where its results go.
+    /// The destination of its results.
     pub(crate) sink: Sink,
-    /// Where it is shown.
+    /// The display of its progress.
     pub(crate) progress: Progress,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     /// The results.
@@ -79,8 +81,8 @@ pub(crate) struct Done {
     pub(crate) took: Duration,
 }
 
-/// Does the work and returns when everything is written. The target is made when an interrupt would be noticed: from
-/// then on nobody but us ends what it starts.
+/// Runs the batch and returns when all results are written. Signals are caught before the target is made, because from
+/// then on only this process can end what the target starts.
 pub(crate) fn convey<T: Target + 'static>(
     event_loop: &mut EventLoop,
     work: Work,
@@ -127,14 +129,14 @@ struct Conveyor {
     sink: RefCell<Option<Sink>>,
     target: Rc<dyn Target>,
     progress: Progress,
-    /// How long the target has had no room for any of our jobs.
+    /// For how long the target has had no room for any of our jobs. None once the user has been told.
     without_room: Cell<Option<Duration>>,
     is_turning: Cell<bool>,
-    /// The terminal is gone, which is told by several signals: none of them means more than the first.
+    /// The terminal was closed. Several signals report this, and they count as one.
     is_hung_up: Cell<bool>,
-    /// Results of a write that failed.
+    /// The results of a write that failed.
     unwritten: RefCell<Vec<Numbered>>,
-    /// Set when no more is to be done.
+    /// Set when the batch is to end.
     end: RefCell<Option<End>>,
 }
 
@@ -168,7 +170,8 @@ impl Conveyor {
         Ok(conveyor)
     }
 
-    /// Does all that can be done now. A deed may be done at once and call this again; the outer call goes on then.
+    /// Does all steps that can be done now. A step may finish at once and call this again; then the outer call
+    /// continues.
     fn turn(self: &Rc<Self>) {
         if self.is_turning.replace(true) {
             return;
@@ -277,7 +280,7 @@ impl Conveyor {
         );
     }
 
-    /// What there is to say of a failure, when all that could be done is done.
+    /// The failure to report, after everything that was possible has been done.
     fn conclude(&self, failure: Failure) -> Failure {
         if !matches!(failure, Failure::Unwritten(_) | Failure::ReaderGone) {
             return failure;
@@ -291,7 +294,7 @@ impl Conveyor {
     }
 
     fn pause(self: &Rc<Self>, at_least: Duration, number: u64, why: &str) {
-        // Those that were refused together shall not come back together.
+        // Clients that were rejected together must not all retry at the same moment.
         let by_chance = at_least / 256 * (RandomState::new().hash_one(number) % 64) as u32;
         self.tell_of_pauses(at_least + by_chance, why);
         let conveyor = Rc::clone(self);
@@ -301,7 +304,7 @@ impl Conveyor {
         });
     }
 
-    /// Nothing seems to happen: whoever waits is told why, once.
+    /// Tells the user once why nothing happens.
     fn tell_of_pauses(&self, pause: Duration, why: &str) {
         if self.batch.borrow().has_running() {
             return self.without_room.set(self.without_room.get().map(|_| Duration::ZERO));
@@ -313,7 +316,7 @@ impl Conveyor {
         self.without_room.set((so_far < PAUSES_TOLD_AFTER).then_some(so_far + pause));
     }
 
-    /// Lets a thread do `task`, then `settle` on the loop with what came of it, then takes a turn.
+    /// Runs `task` on a thread, then `settle` with its result on the loop, then takes a turn.
     fn on_thread<T: Send + 'static>(
         self: &Rc<Self>,
         task: impl FnOnce() -> T + Send + 'static,

@@ -1,9 +1,10 @@
-//! The supervisor at the socket as the target of a batch: many jobs in flight over one connection, on the event loop.
+//! Runs the jobs of a batch in the supervisor at the socket: many jobs in flight over one connection, on the event
+//! loop.
 //!
 //! ```text
 //!   open --- submit: queued, written when the socket takes it --- Finished, Rejected: the job's `done` is called
 //!     |
-//!     `--- connection lost ---> lost: every `done` is called with `indeterminate`, later ones with `unavailable`
+//!     `--- connection lost ---> lost: `done` gets `indeterminate` for jobs in flight, `unavailable` for later ones
 //! ```
 
 use super::client::connect;
@@ -33,13 +34,13 @@ pub(crate) struct Daemon {
     watcher: Cell<Option<HandleId>>,
     /// The jobs in flight, by ticket.
     awaited: RefCell<BTreeMap<u64, JobDone>>,
-    /// Those of them that were accepted, with their ids.
+    /// The accepted ones among them, with their ids.
     accepted: RefCell<BTreeMap<u64, String>>,
     lost: RefCell<Option<String>>,
 }
 
 impl Daemon {
-    /// Connects (waiting for the greeting: the loop does not run yet) and watches the connection.
+    /// Connects and watches the connection. It blocks until the greeting has arrived: the loop does not run yet.
     pub(crate) fn connect(
         socket: &Path,
         name: &str,
@@ -138,11 +139,11 @@ impl Daemon {
         }
     }
 
-    /// Writing is left to the next poll phase, so that many small jobs leave in one write.
+    /// The next poll phase does the writing, so that many small jobs are sent in one write.
     fn set_interest(&self) {
         let write = if self.client.borrow().has_unsent() { Interest::WRITE } else { Interest::NONE };
         if let Some(watcher) = self.watcher.get() {
-            // It can only fail for a watcher that is closed, and a closed one is not kept.
+            // This can fail only for a closed watcher, and closed watchers are not kept.
             let _ = self.handle.set_interest(watcher, Interest::READ | write);
         }
     }
@@ -169,13 +170,13 @@ impl Target for Daemon {
         self.lost.borrow().clone()
     }
 
-    /// Jobs that are still in flight are cancelled: the supervisor would do that by itself only with those that wait.
+    /// Cancels all jobs in flight. When a client disconnects, the supervisor itself cancels only the queued ones.
     fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>) {
         self.unwatch();
         let mut client = self.client.borrow_mut();
         for job in self.accepted.take().into_values() {
             let ticket = client.new_ticket();
-            // If the connection is lost, there is nobody to tell.
+            // If the connection is lost, the supervisor cannot be told.
             let _ = client.queue(&ToSupervisor::Cancel { ticket, job: &job }, &Bytes::new());
         }
         let _ = client.receive_until(Instant::now());

@@ -1,4 +1,5 @@
-//! `offload dead`: the dead letters, jobs whose every allowed attempt ended its worker.
+//! `offload dead`: lists, shows, retries and drops dead letters. A dead letter is a job that ended its worker in every
+//! allowed attempt.
 
 use super::attempts;
 use super::failure::Ended;
@@ -14,14 +15,14 @@ use serde_json::Value;
 
 const EXAMPLES: &str = "\
 Examples:
-  offload dead list                              what died, and of what
-  offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last words of its worker
+  offload dead list                              which jobs died, and why
+  offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last output of its worker
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
 
-A dead letter keeps its input, so that the job can be retried once the program is fixed. It is kept for three days, or
-until it is retried or deleted; jobs of other clients never displace it. One client may have as many as it leaves free:
-half of all, if it is the only one (`max_dead_letters`, `max_dead_bytes` of `offload config show`). Beyond that no dead letter is
-made, and the outcome of the job says so.";
+A dead letter has the input of its job, so the job can be retried once the program is fixed. It is kept for three days
+(`keep_dead_letters`), or until it is retried or deleted; jobs of other clients never displace it. There is room for 1,000
+dead letters with 64 MiB in all. One client may have as many as it leaves free: half of all, if it is the only one. If there
+is no room, no dead letter is made, and the outcome of the job says so.";
 
 /// List, show, retry or drop dead letters: jobs that were retried and crashed their worker in every attempt
 #[derive(Args, Debug)]
@@ -39,12 +40,12 @@ enum Verb {
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
     },
-    /// Show a dead letter: exit, last output, CPU and memory of each attempt
+    /// Show a dead letter: exit status, last output, CPU time and memory of each attempt
     Show {
         /// The job's id
         job: String,
     },
-    /// Submit a dead letter again as a new job, print the new id, and delete the letter
+    /// Submit a dead letter again as a new job, print the new id, and delete the dead letter
     Retry {
         /// The job's id
         job: String,
@@ -57,12 +58,12 @@ enum Verb {
 }
 
 impl Dead {
-    /// Whether it does something to a letter, beside printing.
+    /// Whether the verb changes a dead letter.
     pub(crate) fn has_an_effect(&self) -> bool {
         matches!(self.verb, Verb::Retry { .. } | Verb::Drop { .. })
     }
 
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = |deed, job| ToSupervisor::Dead { ticket: 1, deed, job };
         match &self.verb {

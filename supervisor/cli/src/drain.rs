@@ -1,4 +1,4 @@
-//! `offload drain`: the orderly end of a supervisor.
+//! `offload drain`: shuts a supervisor down gracefully.
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
@@ -13,22 +13,22 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const NOTES: &str = "\
-Waits as long as the jobs take, unless --timeout says otherwise: then what is not done in time is cancelled, the
-number of these jobs is told (with --json as `cancelled`), and the exit code is 1. `offload stop` does not wait.
-Results that nobody has collected, of jobs that are detached or have a key, are lost; their number is told (with --json as
-`uncollected`).";
+Waits as long as the jobs take, unless --timeout sets a limit. Jobs that are not done by then are cancelled, their
+number is printed (with --json as `cancelled`), and the exit code is 1. `offload stop` does not wait.
+Results of detached jobs, and of jobs with a key, are lost if nobody has collected them; their number is printed (with
+--json as `uncollected`).";
 
-/// Shut down gracefully: reject new jobs, finish those that are there, then end
+/// Shut down gracefully: reject new jobs, finish the accepted ones, then exit
 #[derive(Args, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct Drain {
-    /// Cancel the jobs that are not done after this time [default: wait as long as they take]
+    /// Cancel the jobs that are not done after this time [default: wait as long as the jobs take]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<Duration>,
 }
 
 impl Drain {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let mut client = globals.connect(NAMELESS)?;
         let request = match self.timeout {

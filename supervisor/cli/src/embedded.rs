@@ -1,4 +1,5 @@
-//! A pool of workers in this process as the target of a batch: what `run` always and `map` mostly works with.
+//! Runs the jobs of a batch in a pool of workers that belongs to this process. `run` always does this, and `map` unless
+//! a socket is named.
 
 use super::conveyor::{Done, JobDone, Target, Work, convey};
 use super::failure::Failure;
@@ -19,11 +20,11 @@ use std::time::Duration;
 pub(crate) struct Summary {
     /// The batch.
     pub(crate) done: Done,
-    /// The workers, if they were ours to count.
+    /// The workers, if they belonged to this process.
     pub(crate) workers: Option<Workers>,
 }
 
-/// What workers were used.
+/// The workers that were used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Workers {
     /// How many.
@@ -47,12 +48,12 @@ pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: Work) -> Re
     Ok(Summary { done, workers })
 }
 
-/// A loop to run things on.
+/// Makes an event loop; a failure is an internal error.
 pub(crate) fn new_event_loop() -> Result<EventLoop, Failure> {
     EventLoop::new().map_err(|error| Failure::internal("cannot make an event loop", error))
 }
 
-/// Why there is no pool and no server.
+/// The failure of a verb whose pool or server did not start.
 pub(crate) fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Config(sentence) => Failure::Usage(sentence),
@@ -61,12 +62,13 @@ pub(crate) fn not_started(error: StartError) -> Failure {
 }
 
 impl Summary {
-    /// Says it in one line on standard error.
+    /// Prints the summary in one line on standard error.
     pub(crate) fn say(&self) {
         say(&self.line());
     }
 
-    /// Only what was measured is told. The speed-up is against the same tasks one after another, without any overhead.
+    /// Only measured figures are printed. The speed-up compares with the same tasks one after another, without
+    /// overhead.
     fn line(&self) -> String {
         let Done { tally, took, .. } = self.done;
         let all = tally.ok + tally.failed;
@@ -89,12 +91,13 @@ impl Summary {
     }
 }
 
-/// Makes this process the parent of whatever escapes from its workers; it has no other children. True if that worked.
+/// Makes this process the parent of all processes that escape from its workers. It has no other children. True if that
+/// worked.
 pub(crate) fn become_sweeper() -> bool {
     become_subreaper().is_ok()
 }
 
-/// If no worker could be had of a program of the user's, it is said what such a program has to do.
+/// If no worker of the user's program could be started, the message says what such a program has to do.
 fn explained(mut finished: Finished, is_own: bool) -> Finished {
     if let Some(error) = &mut finished.report.error
         && error.code == OutcomeCode::Unavailable
@@ -109,7 +112,7 @@ fn explained(mut finished: Finished, is_own: bool) -> Finished {
 
 struct Embedded {
     pool: ComputePool,
-    /// Not all programs are the built-in one.
+    /// Whether any program is not the built-in one.
     runs_own_programs: bool,
     task: String,
     options: SubmitOptions,

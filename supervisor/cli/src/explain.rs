@@ -1,4 +1,4 @@
-//! `offload explain`: why a job waits, is tried again, or is dead.
+//! `offload explain`: says why a job waits, is retried, or died.
 
 use super::attempts;
 use super::failure::Ended;
@@ -11,12 +11,12 @@ use offload_supervisor::views::ExplanationView;
 
 const EXAMPLES: &str = "\
 Examples:
-  offload explain $(offload submit primes 1000000000 --detach)     where is it, and what does it wait for
-  offload explain 01JQ4W3M8Z5X9T2C7VB6NHKDEF --json                the same with every number
+  offload explain $(offload submit primes 1000000000 --detach)     where the job is, and what it waits for
+  offload explain 01JQ4W3M8Z5X9T2C7VB6NHKDEF --json                the same with all numbers
 
-Finished jobs are remembered for a while: those can be explained too.";
+Finished jobs can be explained too, as long as the supervisor remembers them.";
 
-/// Say why a job is where it is: what it waits for, where it runs, how it ended, which attempts were lost
+/// Explain a job: what it waits for, where it runs, how it ended, which attempts were lost
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
@@ -25,7 +25,7 @@ pub(crate) struct Explain {
 }
 
 impl Explain {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         show_answer(globals, &ToSupervisor::Explain { ticket: 1, job: &self.job }, render)
     }
@@ -41,7 +41,7 @@ fn state_line(job: &ExplanationView) -> String {
     let attempts = match (job.attempts, job.attempts_allowed) {
         (0, _) => "not started yet".to_owned(),
         (number, Some(allowed)) if number <= allowed => format!("attempt {number} of {allowed}"),
-        // Attempts that ended because of something else do not count.
+        // Attempts that ended for a reason outside of the job do not count.
         (number, Some(allowed)) => format!("started {number} times, {allowed} attempts count"),
         (number, None) => text::count(number.into(), "attempt"),
     };

@@ -1,49 +1,49 @@
-//! Why a verb could not do its work. The exit codes are a contract with scripts.
+//! Why a verb failed, with its exit code and message. The exit codes are a contract with scripts.
 
 use crate::configuration::ConfigError;
 use offload_protocol::nouns::OutcomeCode;
 use std::io;
 use std::process::ExitCode;
 
-/// What a verb ends with: an exit code, or what to say and to exit with.
+/// The result of a verb: an exit code, or a failure with a message and an exit code.
 pub(crate) type Ended = Result<ExitCode, Failure>;
 
-/// Everything is well.
+/// The exit code for success.
 pub(crate) const OK: ExitCode = ExitCode::SUCCESS;
 
-/// The exit code for what makes no sense.
+/// The exit code for wrong usage: 2.
 pub(crate) const USAGE: u8 = 2;
 
-/// The exit code for results that did not get to whom they were for.
+/// The exit code for results that could not be written: 74.
 pub(crate) const UNWRITTEN: u8 = 74;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was typed or configured makes no sense: 2.
+    /// The command line or the configuration is wrong: 2.
     Usage(String),
-    /// The command line cannot be read, in the words of the parser, which are said already: 2.
+    /// The command line cannot be parsed: 2. Contains the parser's message, which is already printed.
     CommandLine(String),
     /// Nobody answers at the socket: 3.
     NoSupervisor(String),
-    /// A job or a request has ended so: the outcome's own code.
+    /// A job or a request has ended with this outcome: its own exit code.
     Outcome {
         /// The word for it.
         code: OutcomeCode,
         /// The sentence for it.
         message: String,
-        /// When it may be worth trying again, in milliseconds from now.
+        /// After how many milliseconds a retry may succeed.
         retry_after_ms: Option<u64>,
     },
     /// Another supervisor owns the socket: 75.
     AlreadyRunning(String),
-    /// Ctrl-C, a closed terminal, or another signal to end. The process ends by that very signal, which shells show as 128
-    /// and its number.
+    /// Ctrl-C, a closed terminal, or another signal that ends the process. The process ends by that same signal, which
+    /// shells show as 128 plus its number.
     Interrupted(i32),
-    /// Results could not be written where they were to go: 74.
+    /// Results could not be written to their destination: 74.
     Unwritten(String),
-    /// Whoever read standard output has gone away before it was all written: 74. Nothing is said of it, since that is
-    /// how `offload jobs | head -1` ends; where the result of a job is lost by it, the verb makes it `Unwritten`.
+    /// The reader of standard output left before everything was written: 74. This prints no message, because
+    /// `offload jobs | head -1` ends like that. If the result of a job is lost, the verb turns this into `Unwritten`.
     ReaderGone,
     /// The system refused something, or there is a mistake in this program: 70.
     Internal(String),
@@ -63,8 +63,8 @@ impl Failure {
         }
     }
 
-    /// The exit code for a job that ended so. Here an `io_error` is an input that cannot be read: what was typed makes no
-    /// sense, whichever verb it was typed for.
+    /// The exit code for a job with this outcome. Here `io_error` means an input that cannot be read, which is wrong
+    /// usage for every verb.
     pub(crate) fn code_of(outcome: OutcomeCode) -> u8 {
         match outcome {
             OutcomeCode::IoError => USAGE,
@@ -85,7 +85,7 @@ impl Failure {
         }
     }
 
-    /// What `--json` prints, if it is to print anything: an object with the one member `error`.
+    /// The document that `--json` prints, if any: an object with the one member `error`.
     pub(crate) fn document(&self) -> Option<String> {
         let code = match self {
             // There is no place for it.
@@ -110,12 +110,12 @@ impl Failure {
         Some(serde_json::json!({ "error": error }).to_string())
     }
 
-    /// For an outcome of which nobody can say when it would be another.
+    /// A failure with this outcome, for which no time of a retry is known.
     pub(crate) fn outcome(code: OutcomeCode, message: String) -> Failure {
         Failure::Outcome { code, message, retry_after_ms: None }
     }
 
-    /// For what can only fail because the system has run out of something.
+    /// For a call that can fail only if the system has run out of some resource.
     pub(crate) fn internal(what: &str, error: impl std::fmt::Display) -> Failure {
         Failure::Internal(format!("{what}: {error}"))
     }
@@ -129,7 +129,7 @@ impl Failure {
     }
 }
 
-/// What the parser says is wrong, without its layout, the usage and the way to the help.
+/// The parser's message in one line, without the usage and the reference to the help.
 fn in_one_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let is_about_it = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");

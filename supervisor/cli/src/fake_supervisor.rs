@@ -1,4 +1,4 @@
-//! For tests: a supervisor of which every answer is said beforehand, on a thread and a socket of its own.
+//! For tests: a fake supervisor that gives scripted answers, on its own thread and socket.
 
 use bytes::Bytes;
 use offload_protocol::codec;
@@ -20,7 +20,7 @@ pub(super) const PAYLOAD_MAX: u64 = 1000;
 /// What it does with a message: `Break` closes the connection.
 type Behaviour = dyn FnMut(&ToSupervisor<'_>, &mut Outbox) -> ControlFlow<()> + Send;
 
-/// A socket at which somebody answers, while this lives.
+/// A socket that answers as long as this value lives.
 pub(super) struct FakeSupervisor {
     folder: TempDir,
 }

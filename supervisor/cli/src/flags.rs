@@ -1,5 +1,5 @@
-//! Flags that several verbs share. What can also be said in the environment or in a file has no default here: the
-//! layers are put together by [`crate::configuration`].
+//! Flags that several verbs share. A setting that the environment or the configuration file can also set has no default
+//! here: [`crate::configuration`] merges the sources and applies the default.
 
 use super::client::Client;
 use super::embedded::become_sweeper;
@@ -19,11 +19,11 @@ use std::env::var_os;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a process calls itself unless told otherwise: nothing. The supervisor tells clients without a name apart by their
-/// processes, so each has a turn and a quota of its own.
+/// The client name of a process that was given none: empty. The supervisor tells clients without a name apart by their
+/// processes, so each process has its own turn and quota.
 pub(crate) const NAMELESS: &str = "";
 
-/// Most jobs of one batch that are under way or wait for an earlier one to end.
+/// Maximum jobs of one batch that are in flight, or have ended and wait for an earlier job to end.
 pub(crate) const WINDOW: u64 = 1024;
 
 /// Flags of every verb.
@@ -37,21 +37,21 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true, value_parser = config_path())]
     pub(crate) config: Option<PathBuf>,
 
-    /// Print one JSON document (streams: one a line)
+    /// Print JSON: one document, or one per line where there are several results
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Say on standard error what happens in the ordinary course of things too
+    /// Also report routine events on standard error
     #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]
     pub(crate) verbose: u8,
 
-    /// Say nothing on standard error but errors
+    /// Report only errors on standard error
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 }
 
 impl Globals {
-    /// What is in effect with these flags of a verb.
+    /// The settings in effect, given these flags of a verb.
     pub(crate) fn settings(&self, flags: Layer) -> Result<Settings, Failure> {
         let flags = self.keys.layer().and(flags);
         let environment = read_environment(|name| var_os(name))?;
@@ -61,7 +61,7 @@ impl Globals {
         Ok(Settings::resolve(&[flags, environment, file], default_socket)?)
     }
 
-    /// How much the library says on standard error.
+    /// How much the library logs on standard error.
     pub(crate) fn log_level(&self) -> Level {
         match (self.quiet, self.verbose) {
             (true, _) => Level::Quiet,
@@ -86,7 +86,7 @@ pub(crate) struct PoolFlags {
     #[command(flatten)]
     programs: KeyFlags<Programs>,
 
-    /// Offer the task `fault` too, which misbehaves as told: for tests
+    /// For tests: also offer the task `fault`, which misbehaves as its input says
     #[arg(long)]
     allow_faults: bool,
 
@@ -110,20 +110,20 @@ impl PoolFlags {
         self.number.layer().and(self.programs.layer()).and(self.queue.layer())
     }
 
-    /// A pool for one batch. It needs no spare unless somebody asks for one: what it would save at a crash, its start
-    /// costs every time.
+    /// A pool for one batch. It has no spare unless somebody asks for one: starting the spare costs time in every
+    /// batch, and saves as much only when a worker crashes.
     pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> PoolConfig {
         let mut config = settings.pool_config(self.programs(settings));
         if settings.origin(SPARES) == Origin::Default {
             config.core.spares = 0;
         }
-        // Somebody waits for it.
+        // Somebody waits for the result, so a program that seems to be no worker is given only one chance.
         config.core.max_silent_starts = 1;
         PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config }
     }
 
-    /// The programs that the workers run. A program of the user's is started through `worker-exec`, so that it ends
-    /// with its supervisor even if it does not care.
+    /// The programs that the workers run. A program of the user is started through `worker-exec`, which makes it end
+    /// with its supervisor even if the program does nothing for that.
     pub(crate) fn programs(&self, settings: &Settings) -> Vec<Program> {
         let builtin = || Program::builtin(self.allow_faults);
         let programs: Vec<_> = settings
@@ -142,7 +142,7 @@ impl PoolFlags {
 /// The command that stands for the built-in worker.
 pub(crate) const BUILTIN: &str = "builtin";
 
-/// What is put in front of a program of the user's.
+/// The words that are put in front of a command of the user.
 const SHIM: [&str; 3] = ["/proc/self/exe", "worker-exec", "--"];
 
 /// Flags of `serve` alone, beside [`PoolFlags`].
@@ -160,12 +160,12 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     deadline: Option<Duration>,
 
-    /// Maximum attempts if the worker dies; N > 1 lets a job run again whose task is not idempotent [default: the
-    /// supervisor's, 3, if the task is idempotent]
+    /// Maximum attempts, the first one included; a job is retried only if its worker dies. N > 1 allows retries of a
+    /// task that is not idempotent [default: the supervisor's, 3, if the task is idempotent, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: Option<u32>,
 
-    /// -10 to 10, higher starts sooner; each level counts like a second of waiting [default: 0]
+    /// Priority from -10 to 10: higher starts sooner; each level counts like one second of waiting [default: 0]
     #[arg(long, value_name = "N", value_parser = priorities(), allow_negative_numbers = true)]
     priority: Option<i8>,
 }
@@ -176,7 +176,7 @@ fn priorities() -> clap::builder::RangedI64ValueParser<i8> {
 }
 
 impl JobFlags {
-    /// The same for the wire.
+    /// The same options in the form that is sent to the supervisor.
     pub(crate) fn options(&self) -> SubmitOptions {
         SubmitOptions {
             timeout_ms: self.timeout.map(milliseconds),
@@ -192,8 +192,8 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An empty path comes from a script whose own variable is not set, and no file would be another configuration than the
-/// one that is meant.
+/// An empty path is an error. It usually comes from a script in which a variable is not set; to run without a file
+/// would mean another configuration than the intended one.
 fn config_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().try_map(|path| match path.is_empty() {
         false => Ok(PathBuf::from(path)),
@@ -217,7 +217,7 @@ pub(crate) fn parse_client_name(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// What the supervisor would take for a breach of the protocol is a matter of what was typed.
+    /// The supervisor would treat such a name as a protocol violation; here it is a mistake on the command line.
     #[test]
     fn a_name_that_the_supervisor_would_not_take_is_refused_where_it_is_typed() {
         for name in ["", "a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(LABEL_MAX + 1)] {

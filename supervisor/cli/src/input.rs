@@ -1,4 +1,4 @@
-//! Where the input of a job comes from, as typed: the text itself, `@FILE`, or `-` for standard input.
+//! The input of a job as typed on the command line: the text itself, `@FILE`, or `-` for standard input.
 
 use bytes::Bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -17,16 +17,16 @@ use super::{sys, text};
 pub(crate) enum Input {
     /// The bytes themselves.
     Literal(Vec<u8>),
-    /// What a file holds, of whatever kind: who types a name knows what it is.
+    /// The content of a file of any kind, even a device or a pipe: somebody typed its name on purpose.
     File(PathBuf),
-    /// What a file of a list holds. It must be a regular one: a list is often made by `find`, and to wait for whoever writes
-    /// into a pipe, or to read a device to its end, is not what was meant.
+    /// The content of a file named in a list. It must be a regular file: lists are often made by `find`, and nobody
+    /// wants to wait for the writer of a pipe or to read a device to its end.
     Listed(PathBuf),
     /// All of standard input.
     Stdin,
 }
 
-/// An input that is there, with the label that says what it is.
+/// An input that has been read, with its content type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Payload {
     /// The bytes.
@@ -50,7 +50,7 @@ impl Input {
         OsStringValueParser::new().map(Input::from)
     }
 
-    /// Reads it, waiting as long as it takes: not for the thread of an event loop. At most `max` bytes are taken.
+    /// Reads the input, at most `max` bytes. This may block, so do not call it on the thread of an event loop.
     pub(crate) fn load(self, max: u64) -> Result<Payload, Unreadable> {
         match self {
             Input::Literal(bytes) => check(bytes, max, "the input"),
@@ -76,7 +76,7 @@ impl From<OsString> for Input {
 
 const STDIN: &str = "standard input";
 
-/// Standard input, if this process was started with one: no input is not an empty one.
+/// Standard input. An error if the process was started without one, because a missing input is not an empty one.
 pub(crate) fn stdin() -> io::Result<io::Stdin> {
     match sys::stdin_was_closed() {
         true => Err(io::Error::other("it is closed")),
@@ -98,7 +98,8 @@ fn load_file(
     read(file, length, max, &name)
 }
 
-/// To open something else may wait, or do something. It is looked at before, and again when it is open.
+/// Opens a regular file. Opening anything else may block or have an effect, so the file is checked before it is opened,
+/// and again afterwards.
 fn open_regular(path: &Path) -> io::Result<File> {
     let refuse_others = |metadata: Metadata| match metadata.is_file() {
         true => Ok(()),
@@ -110,7 +111,7 @@ fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// One byte more than allowed is read, to tell an input that just fits from one that does not.
+/// Reads one byte more than allowed, to recognize an input that is too long.
 fn read(source: impl Read, expected: u64, max: u64, name: &str) -> Result<Payload, Unreadable> {
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
     source.take(max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| unreadable(name, &error))?;
@@ -120,7 +121,7 @@ fn read(source: impl Read, expected: u64, max: u64, name: &str) -> Result<Payloa
 fn check(bytes: Vec<u8>, max: u64, name: &str) -> Result<Payload, Unreadable> {
     let length = bytes.len() as u64;
     if length > max {
-        // Whoever reads something stops at the first byte too many: then it is not known how many there are.
+        // Reading stops at the first byte too many; then the full length is unknown.
         let is_all = length > max.saturating_add(1);
         return Err(too_large(name, Some(length).filter(|_| is_all), max));
     }

@@ -1,4 +1,4 @@
-//! `offload jobs`: what was asked for lately.
+//! `offload jobs`: lists recent jobs.
 
 use super::failure::Ended;
 use super::flags::Globals;
@@ -13,13 +13,13 @@ use offload_supervisor::views::JobView;
 /// List recent jobs, the newest first
 #[derive(Args, Debug)]
 pub(crate) struct Jobs {
-    /// Show at most so many: first those that have not ended, then the others, each the newest first
+    /// Show at most N jobs: first those that have not ended, then the ended ones; each group newest first
     #[arg(long, value_name = "N", default_value_t = JOBS_SHOWN_MAX)]
     limit: usize,
 }
 
 impl Jobs {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         show_list(globals, View::Jobs, self.limit, |job: &JobView| job.job.clone(), render)
     }

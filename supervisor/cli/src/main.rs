@@ -1,19 +1,20 @@
-//! The one binary, `offload`: supervisor, client and built-in worker. One verb, one file. What was typed becomes a struct here; what it means is the verb's business.
+//! The one binary, `offload`: supervisor, client and built-in worker. Each verb is one file. This file only parses the
+//! command line into a struct; the verb gives it a meaning.
 //!
-//! Results go to standard output, talk to standard error. A verb ends with an exit code or a [`failure::Failure`],
-//! which is printed in one place, [`main`].
+//! Results go to standard output, messages to standard error. A verb returns an exit code or a [`failure::Failure`].
+//! One place, [`main`], prints failures.
 //!
-//! | verbs | talk to |
+//! | verbs | work with |
 //! |---|---|
-//! | `run`, `map` | a pool of their own, on an event loop in this process (`map` also to a supervisor) |
+//! | `run`, `map` | a pool of their own, on an event loop in this process (`map` can also use a supervisor) |
 //! | `bench` | event loops and a pool of its own |
-//! | `serve` | is the supervisor |
+//! | `serve` | nobody: it is the supervisor |
 //! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `tasks`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
 //!
-//! `run` and `map` are made of the same parts: inputs come from a [`source`], a [`batch`] decides what is next, a
-//! [`conveyor`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the results.
+//! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a [`conveyor`]
+//! does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the results.
 
 mod attempts;
 mod batch;
@@ -73,13 +74,13 @@ const EXAMPLES: &str = "\
 Examples:
   offload run primes 1000000 2000000     run two jobs, no supervisor needed
   offload serve                          start a supervisor in the foreground
-  offload submit wordcount @book.txt     give it a job and print the result
-  offload status                         show its status
-  offload explain JOB                    why does it wait, or what became of it?
+  offload submit wordcount @book.txt     submit a job and print the result
+  offload status                         show the status of the supervisor
+  offload explain JOB                    say why a job waits, or how it ended
 
 Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,
 70 internal error, 74 the output could not be written, 75 another supervisor owns the socket,
-124 timed out, 125 the worker crashed, 126 cancelled, 130 interrupted (by the signal itself).";
+124 timed out, 125 the worker crashed, 126 cancelled, 130 interrupted (the process ends by the signal).";
 
 /// Runs CPU-heavy jobs on a bounded set of worker processes that are restarted when they crash.
 #[derive(Debug, Parser)]
@@ -117,7 +118,7 @@ enum Verb {
     WorkerExec(worker_exec::WorkerExec),
 }
 
-/// Reads the command line, does what it says, and says on standard error what went wrong.
+/// Runs the verb of the command line, and reports on standard error what went wrong.
 fn main() -> ExitCode {
     let (ended, json) = match CommandLine::try_parse() {
         Ok(CommandLine { globals, verb }) => {
@@ -133,7 +134,7 @@ fn main() -> ExitCode {
     };
     ended.unwrap_or_else(|failure| {
         if json && let Some(document) = failure.document() {
-            // Whoever does not read it has the exit code.
+            // If nobody reads the document, the exit code still says it.
             let _ = output::print_line(document);
         }
         if let Some(message) = failure.message() {
@@ -146,12 +147,12 @@ fn main() -> ExitCode {
     })
 }
 
-/// Whether `--json` is among the words of a command line that makes no sense otherwise.
+/// Whether a command line that cannot be parsed contains `--json`.
 fn is_json_asked_for(words: impl Iterator<Item = OsString>) -> bool {
     words.skip(1).take_while(|word| word != "--").any(|word| word == "--json")
 }
 
-/// Says what is wrong with the command line, or gives the help or the version that was asked for.
+/// Prints what is wrong with the command line, or the help or version that was asked for.
 fn tell(error: &clap::Error) -> Ended {
     if error.use_stderr() {
         let _ = error.print();
@@ -163,20 +164,20 @@ fn tell(error: &clap::Error) -> Ended {
     Ok(OK)
 }
 
-/// Ends this process by a signal that it has caught, now that everything is in order. A shell ends its loop only when
-/// it sees that its child was ended by Ctrl-C; an exit code, even 130, could as well be the child's own word.
+/// Ends this process by a signal that it caught before, after it has cleaned up. A shell leaves its loop only if its
+/// child was ended by the signal of Ctrl-C. An exit code, even 130, does not show that: the child may have chosen it.
 pub(crate) fn end_by(signal: i32) -> ! {
-    // The first process of a container is spared the default action of signals.
+    // The kernel does not apply default actions of signals to the first process of a container.
     if std::process::id() != 1 {
-        // If that is refused, the exit code says it.
+        // If that fails, the exit code below reports the signal.
         sys::end_by_default_action(signal);
     }
     std::process::exit(Failure::Interrupted(signal).exit_code().into())
 }
 
 impl Verb {
-    /// Whether all that it does is in vain without a standard output. Others need none, find out for themselves, or have
-    /// an effect: that is what they are typed for, and if they cannot say that they had it, they exit with 74.
+    /// Whether the verb is useless without a standard output. All other verbs need no output, check it themselves, or
+    /// have an effect. A verb with an effect runs in any case; if it cannot report the effect, it exits with 74.
     fn is_for_its_output(&self) -> bool {
         match self {
             Verb::Serve(_) | Verb::Worker(_) | Verb::WorkerExec(_) => false,

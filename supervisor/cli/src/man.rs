@@ -1,4 +1,4 @@
-//! `offload man`: the manual pages, made from the same definitions as `--help`.
+//! `offload man`: prints manual pages, generated from the same definitions as `--help`.
 
 use super::failure::{Ended, Failure, OK};
 use super::{CommandLine, output};
@@ -7,12 +7,12 @@ use clap::{Args, Command, CommandFactory};
 /// Print a manual page: `offload man | man -l -`
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// The verb whose page is wanted [default: the page of offload itself]
+    /// The verb whose page to print [default: the page of offload itself]
     verb: Option<String>,
 }
 
 impl Man {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self) -> Ended {
         let mut page = Vec::new();
         let written = clap_mangen::Man::new(find(self.verb.as_deref())?).render(&mut page);

@@ -1,4 +1,4 @@
-//! `offload map`: one job a line, JSON Lines out, in the same order. The list may be of any length.
+//! `offload map`: runs one job per input line and prints JSON Lines in the same order. The list may be of any length.
 
 use super::batch::Limits;
 use super::conveyor::{Target, Work, convey};
@@ -22,21 +22,21 @@ use std::rc::Rc;
 
 const EXAMPLES: &str = "\
 Examples:
-  seq 1 100000 | offload map primes > primes.jsonl      one job a line of standard input
-  find . -type f | offload map sha256 --files           the lines are paths of the inputs
+  seq 1 100000 | offload map primes > primes.jsonl      one job per line of standard input
+  find . -type f | offload map sha256 --files           each line is the path of an input
   offload map regex cases.jsonl --max-failures 1        stop at the first failure
-  offload --socket ~/.offload/me.sock map primes n.txt  give the work to that supervisor
+  offload --socket ~/.offload/me.sock map primes n.txt  run the jobs in that supervisor
 
-Each line of the output is one finished job with its \"index\", counted from 0, and its outcome.
-With --socket or OFFLOAD_SOCKET that supervisor does the work, with workers of its own; if it has
-no room, map waits until it has.
+Each output line is one finished job, with its \"index\" (counted from 0) and its outcome.
+Without --socket and OFFLOAD_SOCKET, map starts workers of its own. With one of them, that supervisor
+runs the jobs on its workers; while it has no room, map waits.
 Exit codes: 0 all jobs were ok, 1 some failed, 2 the list cannot be read, 74 the results could not
-be written, 125 the supervisor was lost on the way.";
+be written, 125 the connection to the supervisor was lost.";
 
-/// Bytes of inputs and outputs held for a supervisor that runs elsewhere and has limits of its own.
+/// Maximum bytes of inputs and outputs that this process holds while a supervisor runs the jobs.
 const DAEMON_BYTES: u64 = 64 << 20;
 
-/// Run one job for each line of FILE or standard input; results as JSON Lines in input order
+/// Run one job for each line of FILE or standard input; print results as JSON Lines in input order
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Map {
@@ -51,11 +51,12 @@ pub(crate) struct Map {
     #[arg(long)]
     files: bool,
 
-    /// Stop when N results have been failures [default: never]
+    /// Stop after N failed results [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_failures: Option<u64>,
 
-    /// Client name for fair scheduling and quotas: processes of one name share them [default: each process is on its own]
+    /// Client name for fair scheduling and quotas: processes with the same name count as one client [default: none, so
+    /// each process is a client of its own]
     #[arg(long, value_name = "NAME", value_parser = parse_client_name)]
     client: Option<String>,
 
@@ -67,7 +68,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         expect_a_reader()?;
         let settings = globals.settings(self.pool.layer())?;

@@ -1,16 +1,17 @@
-//! What is written: results to standard output or a file, talk to standard error.
+//! Writing: results go to standard output or a file, messages to standard error.
 //!
-//! All results of all verbs go through [`print()`] or a [`Destination`]. Results that do not reach their reader are a
-//! [`Failure`], whose exit code is never 0. What can be known of that before a job runs is found out before:
+//! All results of all verbs go through [`print()`] or a [`Destination`]. A result that does not reach its reader is a
+//! [`Failure`], whose exit code is never 0. As far as possible this is detected before a job runs:
 //!
 //! ```text
-//!   before the run                                          after it
-//!   standard output is closed, or nobody reads it  --> 74   a write fails: the result is saved in a file where it can
-//!   the file of --output cannot be written         --> 74   be, and it is said what was lost where it cannot --> 74
-//!   a terminal, and the task's output is binary    -->  2   binary after all: the result is saved in a file
+//!   before the run                                         after the run
+//!   standard output is closed, or nobody reads it --> 74   a write fails: the result is saved in a file; if that fails
+//!   the file of --output cannot be written        --> 74   too, the message says what was lost --> 74
+//!   a terminal, and the task's output is binary   -->  2   the output turns out to be binary: it is saved in a file
 //! ```
 //!
-//! A verb that is typed for its effect has it first, and ends with 74 if it cannot say so ([`print_of`]).
+//! A verb with an effect, such as `cancel`, has its effect first. If it cannot report it, it exits with 74
+//! ([`print_of`]).
 
 use super::failure::{Ended, Failure, OK};
 use super::flags::Globals;
@@ -31,7 +32,7 @@ const STDOUT: &str = "standard output";
 /// Built-in tasks whose output is never fit for a terminal.
 const BINARY_TASKS: [&str; 1] = ["gzip"];
 
-/// Says one line on standard error. If nobody listens there, nothing can be done about it.
+/// Prints one line on standard error. If that fails, nothing can be done about it.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "offload: {}", text::printable(message));
 }
@@ -41,7 +42,7 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     print_counted(bytes).map_err(|(_, failure)| failure)
 }
 
-/// Writes results to standard output; if that fails, it is known how many bytes were written before.
+/// Writes results to standard output. If that fails, the error says how many bytes were written before.
 pub(crate) fn print_counted(bytes: &[u8]) -> Result<(), (usize, Failure)> {
     let failed = |written, error: io::Error| (written, Failure::writing(STDOUT, &error));
     check_stdout().map_err(|failure| (0, failure))?;
@@ -49,11 +50,11 @@ pub(crate) fn print_counted(bytes: &[u8]) -> Result<(), (usize, Failure)> {
     stdout.flush().map_err(|error| failed(0, error))?;
     let mut written = 0;
     while written < bytes.len() {
-        // Past the buffer of the standard library, which keeps to itself what it has got rid of when a write fails.
+        // Not through the buffer of the standard library: when a write fails, it does not say how much was written.
         match retry_on_intr(|| write(&stdout, &bytes[written..])) {
             Ok(0) => return Err(failed(written, io::ErrorKind::WriteZero.into())),
             Ok(more) => written += more,
-            // Another process has made it a stream that does not wait.
+            // Another process has made this stream non-blocking.
             Err(Errno::AGAIN) => {
                 let waited = retry_on_intr(|| poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], None));
                 waited.map_err(|error| failed(written, error.into()))?;
@@ -64,12 +65,12 @@ pub(crate) fn print_counted(bytes: &[u8]) -> Result<(), (usize, Failure)> {
     Ok(())
 }
 
-/// Writes a line about something that has been done, whether or not the line can be written.
+/// Prints a line about an effect that the verb already had. If that fails, the failure names the effect.
 pub(crate) fn print_of(deed: &str, line: impl AsRef<[u8]>) -> Result<(), Failure> {
     print_line(line).map_err(|failure| done_unseen(failure, deed))
 }
 
-/// The deed is done, and that could not be printed.
+/// A failure to print, with the effect that could not be reported.
 pub(crate) fn done_unseen(failure: Failure, deed: &str) -> Failure {
     match failure {
         Failure::Unwritten(why) => Failure::Unwritten(format!("{why}; {deed}")),
@@ -78,10 +79,10 @@ pub(crate) fn done_unseen(failure: Failure, deed: &str) -> Failure {
     }
 }
 
-/// From now on a file, or a standard output, that has reached the limit of its size (`ulimit -f`) makes a write fail
-/// instead of ending this process without a word. The processes that this one starts have the default action again.
+/// From now on, a write beyond the limit of file sizes (`ulimit -f`) fails, instead of ending this process without a
+/// message. Processes that this one starts get the default action again.
 pub(crate) fn outlive_file_size_limit() {
-    // If that cannot be had, the process ends by the signal as any other does.
+    // If this fails, the signal ends the process as it ends any other.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
@@ -100,13 +101,13 @@ pub(crate) fn check_stdout() -> Result<(), Failure> {
     }
 }
 
-/// Whether results can be expected to get through: for a verb that is about to run something for them.
+/// Checks before jobs run that somebody can read their results.
 pub(crate) fn expect_a_reader() -> Result<(), Failure> {
     check_stdout()?;
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let stdout = io::stdout();
     let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-    // If it cannot be watched, writing to it will tell.
+    // If it cannot be polled, a failing write will show it.
     let _ = poll(&mut watched, Some(&at_once));
     match watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
         true => Err(Failure::Unwritten("nobody reads standard output, so nothing was run".to_owned())),
@@ -118,17 +119,17 @@ pub(crate) fn expect_a_reader() -> Result<(), Failure> {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputFlags {
-    /// Write the output to FILE instead of standard output; FILE is replaced when the job is ok, and not before
+    /// Write the output to FILE instead of standard output; an existing FILE is replaced only if the job ends ok
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Say on standard error where the job ran and where its time went
+    /// Print on standard error where the job ran and how its time was spent
     #[arg(long)]
     receipt: bool,
 }
 
 impl OutputFlags {
-    /// Makes sure of the place for a result before the job is run; `task` is known if this process submits the job.
+    /// Checks the destination of a result before the job runs. `task` is known if this process submits the job.
     pub(crate) fn open(&self, task: Option<&str>, globals: &Globals) -> Result<Destination, Failure> {
         let file = match &self.output {
             Some(path) => Some(OutputFile::open(path)?),
@@ -142,7 +143,7 @@ impl OutputFlags {
     }
 }
 
-/// Whoever asks for something that a terminal cannot show is told before it is computed, where that is known.
+/// Refuses, before the job runs, to print the output of a task on a terminal if it is known to be binary.
 pub(crate) fn refuse_binary_on_a_terminal(task: Option<&str>, globals: &Globals) -> Result<(), Failure> {
     match task.filter(|task| BINARY_TASKS.contains(task) && !globals.json && io::stdout().is_terminal()) {
         Some(task) => Err(Failure::Usage(format!(
@@ -152,7 +153,7 @@ pub(crate) fn refuse_binary_on_a_terminal(task: Option<&str>, globals: &Globals)
     }
 }
 
-/// A place for the result of one job that could be written to when it was looked at.
+/// A destination for the result of one job. It was checked to be writable.
 #[derive(Debug)]
 pub(crate) struct Destination {
     /// Standard output if none.
@@ -162,8 +163,8 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// Hands one finished job to the user. With `--json` a failed job is a document like any other, and its exit
-    /// code is returned; otherwise it is a [`Failure`], which is said on standard error.
+    /// Delivers one finished job to the user. With `--json`, a failed job is printed as a document like any other, and
+    /// its exit code is returned. Otherwise it becomes a [`Failure`], which is printed on standard error.
     pub(crate) fn deliver(self, finished: &Finished) -> Ended {
         let report = &finished.report;
         if self.receipt {
@@ -193,7 +194,8 @@ impl Destination {
     }
 }
 
-/// What is said of a job whose result could not be written: it is saved elsewhere, unless its reader chose to leave.
+/// The failure for a job whose result could not be written. The result is saved in a file, unless its reader left on
+/// purpose.
 pub(crate) fn unwritten(finished: &Finished, failure: Failure) -> Failure {
     let job = name_of(finished);
     match failure {
@@ -219,18 +221,18 @@ fn name_of(finished: &Finished) -> String {
     }
 }
 
-/// Whether the output is binary and standard output is a terminal. Bytes that turn out to be text do no harm.
+/// Whether the output is binary and standard output is a terminal. Bytes that are valid text may be printed.
 pub(crate) fn spoils_a_terminal(finished: &Finished) -> bool {
     let is_text = || std::str::from_utf8(&finished.output).is_ok_and(|text| !text.contains(is_obeyed));
     render::is_binary(finished.report.content) && !is_text() && io::stdout().is_terminal()
 }
 
-/// Whether a terminal would do something else with it than show it.
+/// Whether a terminal would obey this character instead of showing it.
 fn is_obeyed(letter: char) -> bool {
     letter.is_control() && !matches!(letter, '\n' | '\t')
 }
 
-/// Saves a binary output that is not printed, and says where it is.
+/// Saves a binary output instead of printing it, and says where it is.
 pub(crate) fn save_unprintable(finished: &Finished) -> Result<String, Failure> {
     let (length, media_type) =
         (text::bytes(finished.output.len() as u64), finished.report.content.media_type());

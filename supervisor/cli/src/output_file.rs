@@ -1,4 +1,4 @@
-//! Files for results: the one that the user names, and the one that saves a result that cannot go where it should.
+//! Files for results: the one that the user names (`--output`), and one that saves a result whose destination failed.
 
 use super::failure::Failure;
 use super::text;
@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file of `--output`. Until there is a result, a file that was there before stays as it was, and then it is
-/// replaced in one step; what is no regular file (a device, a pipe) is written to as it is.
+/// The file of `--output`. An existing file stays unchanged until there is a result, and is then replaced in one step.
+/// Anything but a regular file (a device, a pipe) is opened and written to.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     /// As the user named it.
@@ -22,20 +22,20 @@ pub(crate) struct OutputFile {
 
 #[derive(Debug)]
 enum Way {
-    /// What is at the path is opened and written to.
+    /// Open whatever is at the path, and write to it.
     InPlace { file: File, is_regular: bool },
-    /// A new file is made beside the path and takes its name.
+    /// Write a new file beside the path, then rename it to the path.
     Replace { target: PathBuf, permissions: Option<Permissions> },
 }
 
 impl OutputFile {
-    /// Makes sure that a result could be written there now.
+    /// Checks that a result could be written there now.
     pub(crate) fn open(path: &Path) -> Result<OutputFile, Failure> {
         let way = find_way(path).map_err(|error| unwritten(path, &error))?;
         Ok(OutputFile { path: path.to_owned(), way })
     }
 
-    /// Writes the result, all of it.
+    /// Writes the whole result.
     pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
         let written = match self.way {
             Way::InPlace { file, is_regular } => write_in_place(file, is_regular, bytes),
@@ -54,7 +54,7 @@ fn find_way(path: &Path) -> io::Result<Way> {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(metadata) if metadata.is_file() => {
             access(path, Access::WRITE_OK)?;
-            // The name may be a link; what it leads to is what is replaced.
+            // The name may be a link: then its target is replaced.
             let target = path.canonicalize()?;
             let permissions = Some(metadata.permissions());
             match probe(&target) {
@@ -63,7 +63,7 @@ fn find_way(path: &Path) -> io::Result<Way> {
             }
         }
         Ok(metadata) => open_in_place(path, metadata.file_type()),
-        // Of a link that leads nowhere, its target is to be made, not the link replaced.
+        // If a link leads nowhere, create its target instead of replacing the link.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
             Ok(Way::InPlace { file, is_regular: true })
@@ -81,8 +81,8 @@ fn open_in_place(path: &Path, kind: FileType) -> io::Result<Way> {
     Ok(Way::InPlace { file, is_regular: kind.is_file() })
 }
 
-/// Whether a file could be made beside `target`: one is, and removed. None is kept, because whoever ends this process
-/// while it waits would leave it behind.
+/// Checks that a file can be created beside `target`: creates one and removes it. It is not kept, because it would be
+/// left behind if this process is killed while it waits.
 fn probe(target: &Path) -> io::Result<()> {
     let temporary = beside(target)?;
     OpenOptions::new().write(true).create_new(true).open(&temporary)?;
@@ -103,7 +103,7 @@ fn replace(target: &Path, permissions: Option<Permissions>, bytes: &[u8]) -> io:
     let done = permissions
         .map_or(Ok(()), |permissions| file.set_permissions(permissions))
         .and_then(|()| file.write_all(bytes))
-        // A file system may say only now that it has no room.
+        // Some file systems report only here that they are full.
         .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&temporary, target));
     if done.is_err() {
@@ -120,8 +120,8 @@ fn write_in_place(mut file: File, is_regular: bool, bytes: &[u8]) -> io::Result<
     if is_regular { file.sync_all() } else { Ok(()) }
 }
 
-/// Saves an output that cannot go where it should in a file of its own: in the current folder, or else in the one for
-/// temporary files. Returns its path, or why there is none.
+/// Saves an output whose destination failed in a new file: in the current folder, or else in the folder for temporary
+/// files. Returns the path, or why it could not be saved.
 pub(crate) fn save(finished: &Finished) -> io::Result<PathBuf> {
     let ending = match finished.report.content {
         ContentType::Png => "png",
@@ -132,7 +132,7 @@ pub(crate) fn save(finished: &Finished) -> io::Result<PathBuf> {
     save_as(&finished.report.job, ending, &finished.output)
 }
 
-/// Saves results in a file of their own, as [`save`]; `job` is the id of a job that the file is named for, if it has one.
+/// Saves results in a new file, as [`save`] does. The file is named after `job`, the id of a job, if there is one.
 pub(crate) fn save_as(job: &str, ending: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let job = if job.is_empty() { "result" } else { job };
     let first = std::iter::once(format!("offload-{job}.{ending}"));
@@ -141,7 +141,7 @@ pub(crate) fn save_as(job: &str, ending: &str, bytes: &[u8]) -> io::Result<PathB
     save_in(Path::new("."), &names, bytes).or_else(|_| save_in(&std::env::temp_dir(), &names, bytes))
 }
 
-/// Under the first of the names that is free: nobody's file is written over.
+/// Uses the first free name, so no existing file is overwritten.
 fn save_in(folder: &Path, names: &[String], bytes: &[u8]) -> io::Result<PathBuf> {
     let mut saved = Err(io::ErrorKind::AlreadyExists.into());
     for name in names {

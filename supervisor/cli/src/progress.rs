@@ -1,10 +1,10 @@
-//! What a batch says while it runs: how far it is, drawn while somebody looks, and lines for people. Both go to standard
-//! error, whose reader may stop, so a thread of their own writes them and the event loop never does.
+//! The messages of a batch while it runs: a progress bar (if standard error is a terminal) and lines for people. Both
+//! go to standard error, which may block if its reader stops. So a separate thread writes them, never the event loop.
 //!
 //! ```text
-//!   show ---> the last standing ----.
-//!   say  ---> at most PROGRESS_LINES_MAX ----+---> thread ---> standard error, which may block
-//!   close --> takes the bar away ---'
+//!   show ---> the latest standing ----.
+//!   say  ---> at most LINES_MAX ------+---> thread ---> standard error, which may block
+//!   close --> removes the bar --------'
 //! ```
 
 use super::batch::Standing;
@@ -17,16 +17,16 @@ use std::io::{IsTerminal, stderr, stdout};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// While it is not known how many jobs there will be.
+/// The template while the number of jobs is not known yet.
 const COUNTER: &str = "{spinner} {msg}  {elapsed}";
 
-/// From when all are known.
+/// The template once all jobs are known.
 const BAR: &str = "{wide_bar} {percent:>3} %  {msg}  {elapsed}";
 
-/// What changes faster than it is drawn is drawn then at the latest, and the time goes on between two jobs.
+/// How often the bar is drawn: changes in between are drawn together, and the elapsed time advances between two jobs.
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
 
-/// How long the end waits for the last lines to be written.
+/// How long closing waits until the last lines are written.
 const LAST_LINES_MAX: Duration = Duration::from_millis(500);
 
 /// See the module's documentation.
@@ -34,12 +34,12 @@ pub(crate) struct Progress {
     shared: Arc<Shared>,
 }
 
-/// What the loop and the thread share.
+/// The state that the loop and the thread share.
 struct Shared {
     pending: Mutex<Pending>,
-    /// There is something for the thread.
+    /// Notified when the thread has something to do.
     filled: Condvar,
-    /// The thread has ended.
+    /// Notified when the thread has ended.
     cleared: Condvar,
 }
 
@@ -52,8 +52,8 @@ struct Pending {
 }
 
 impl Progress {
-    /// Counts jobs that have ended: of all, in a bar, as soon as the last line has been read. Nothing is drawn unless
-    /// standard error is a terminal, and nothing if the results themselves appear there.
+    /// Counts ended jobs. As soon as the last input line has been read, it shows a bar of ended jobs against all. It
+    /// draws only if standard error is a terminal and the results go somewhere else.
     pub(crate) fn new(quiet: bool) -> Progress {
         if quiet || !stderr().is_terminal() || stdout().is_terminal() {
             return Progress::hidden();
@@ -75,17 +75,17 @@ impl Progress {
         let thread = std::thread::Builder::new()
             .name("offload-talk".to_owned())
             .spawn(move || of_thread.write(bar.as_ref()));
-        // Without a thread nothing is said, and that is better than to be stopped by it.
+        // If no thread can be started, nothing is printed; that is better than blocking the event loop.
         shared.pending().is_cleared = thread.is_err();
         Progress { shared }
     }
 
-    /// Shows how far it is.
+    /// Shows how far the batch is.
     pub(crate) fn show(&self, standing: Standing) {
         self.shared.pending().standing = Some(standing);
     }
 
-    /// Has a line written, above the bar if there is one.
+    /// Prints a line, above the bar if there is one.
     pub(crate) fn say(&self, line: String) {
         let mut pending = self.shared.pending();
         if pending.lines.len() < PROGRESS_LINES_MAX {
@@ -94,7 +94,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away. Returns when all that was said is written, or its reader has had its time.
+    /// Removes the bar. Returns when all lines are written, or after [`LAST_LINES_MAX`].
     pub(crate) fn close(&self) {
         let deadline = Instant::now() + LAST_LINES_MAX;
         let mut pending = self.shared.pending();
@@ -112,12 +112,12 @@ impl Progress {
 }
 
 impl Shared {
-    /// Held for a moment only, and never while something is written.
+    /// The lock is held for a moment only, and never during a write.
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The work of the thread.
+    /// The main function of the thread.
     fn write(&self, bar: Option<&ProgressBar>) {
         loop {
             let (standing, lines, is_closed) = self.next(bar.is_some());
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// What is to be written next: at once what is said, and, for a bar, what changed when it is time to draw.
+    /// What to write next: lines at once; for a bar also the latest standing, when it is time to draw.
     fn next(&self, is_drawing: bool) -> (Option<Standing>, VecDeque<String>, bool) {
         let mut pending = self.pending();
         while pending.lines.is_empty() && !pending.is_closed {
@@ -159,7 +159,7 @@ impl Shared {
     }
 }
 
-/// What it looks like is set first: each change may be drawn at once.
+/// Sets the template first, because each later change may be drawn at once.
 fn draw(bar: &ProgressBar, standing: Standing) {
     if standing.is_all_read && bar.length().is_none() {
         bar.set_style(style(BAR));

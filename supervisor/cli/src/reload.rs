@@ -1,4 +1,4 @@
-//! `offload reload`: the configuration is read again, and one worker after another is replaced.
+//! `offload reload`: makes the supervisor read its configuration again and replace its workers one by one.
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
@@ -11,10 +11,10 @@ use serde_json::Value;
 const RELOADED: &str = "reloaded";
 
 const NOTES: &str = "\
-SIGHUP does the same. Settings that were read and are not in effect, because they need a restart or a flag says
-otherwise, are named on standard error (with --json as `ignored`), and in the supervisor's log.
-The first new worker is on trial: if it does not start, or dies at once, the old ones stay and the exit
-code is 4. No job is lost either way. Waits 10 minutes at the most; the supervisor goes on by itself.";
+SIGHUP does the same. Some settings that were read may not take effect, because they need a restart or a flag
+overrides them. They are named on standard error (with --json as `ignored`) and in the supervisor's log.
+The first new worker is on trial: if it does not start, or dies at once, the old workers stay and the exit
+code is 4. No job is lost either way. Waits at most 10 minutes; after that the supervisor continues by itself.";
 
 /// Read the configuration again and replace the workers one by one, without losing a job
 #[derive(Args, Debug)]
@@ -22,7 +22,7 @@ code is 4. No job is lost either way. Waits 10 minutes at the most; the supervis
 pub(crate) struct Reload {}
 
 impl Reload {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let request = ToSupervisor::Reload { ticket: 1 };
         let document = globals.connect(NAMELESS)?.ask(&request, Some(RELOAD_TIMEOUT))?;
@@ -36,7 +36,7 @@ impl Reload {
     }
 }
 
-/// A line for each setting that was read and is not in effect.
+/// One line for each setting that was read but is not in effect.
 fn ignored_in(document: &[u8]) -> Vec<String> {
     let document: Value = serde_json::from_slice(document).unwrap_or_default();
     let ignored = document["ignored"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A finished job as people and programs read it. The JSON is a contract with users.
+//! A finished job as text for people and as JSON for programs. The JSON is a contract with users.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::text;
 
-/// A finished job as one JSON document on one line, without the end of the line. `index` is its place in a list.
+/// A finished job as one JSON document on one line, without a line end. `index` is its position in a batch.
 pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
     let Report { job, task, outcome, error, attempts, receipt, content } = &finished.report;
     let (output, output_base64) = match outcome {
@@ -24,7 +24,7 @@ pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
     serde_json::to_string(&document).expect("texts, numbers and checked JSON are always written")
 }
 
-/// The output as it is, with an end of line behind text and JSON that has none.
+/// The output, with a line end added to text and JSON that lack it.
 pub(crate) fn plain(finished: &Finished) -> Bytes {
     let output = &finished.output;
     if is_binary(finished.report.content) || output.ends_with(b"\n") {
@@ -33,7 +33,7 @@ pub(crate) fn plain(finished: &Finished) -> Bytes {
     [output, &b"\n"[..]].concat().into()
 }
 
-/// Whether a terminal should be spared the bytes.
+/// Whether the output is binary and should not be printed on a terminal.
 pub(crate) fn is_binary(content: ContentType) -> bool {
     match content {
         ContentType::Bytes | ContentType::Png => true,
@@ -41,7 +41,7 @@ pub(crate) fn is_binary(content: ContentType) -> bool {
     }
 }
 
-/// The sentence about what went wrong. It names the cause too where that is another than the outcome.
+/// The sentence that says what went wrong. It also names the cause, if that differs from the outcome.
 pub(crate) fn message(report: &Report) -> String {
     match &report.error {
         None => "no reason was given".to_owned(),
@@ -82,7 +82,7 @@ pub(crate) fn receipt(report: &Report) -> String {
     )
 }
 
-/// A job that never got as far as a supervisor, told in the same form as those that did.
+/// The result of a job that never reached a supervisor, in the same form as other results.
 pub(crate) fn refused(task: &str, code: OutcomeCode, message: String) -> Finished {
     let error = Some(ErrorDetail::new(code, message));
     let report = Report {
@@ -97,7 +97,7 @@ pub(crate) fn refused(task: &str, code: OutcomeCode, message: String) -> Finishe
     Finished { report, output: Bytes::new() }
 }
 
-/// The same, from the answer of a supervisor that may know when it is worth trying again.
+/// The result of a job that a supervisor rejected, with the time after which to try again if it gave one.
 pub(crate) fn rejected(
     task: &str,
     code: OutcomeCode,
@@ -149,7 +149,8 @@ impl<'a> From<&'a ErrorDetail> for JsonError<'a> {
     }
 }
 
-/// Either the JSON value or base64. A label is a claim of the worker's: bytes that are not what it says go as base64.
+/// The output as a JSON value, or as base64. The content type is only a claim of the worker: bytes that do not match it
+/// become base64.
 fn json_output(content: ContentType, output: &[u8]) -> (Option<Box<RawValue>>, Option<String>) {
     let value = std::str::from_utf8(output).ok().and_then(|text| match content {
         ContentType::Json => on_one_line(text),
@@ -160,8 +161,8 @@ fn json_output(content: ContentType, output: &[u8]) -> (Option<Box<RawValue>>, O
     (value, base64)
 }
 
-/// The same JSON value without line ends, which may stand between its parts but never inside a string. The value is
-/// not taken apart, so that numbers of any length stay as they are.
+/// The same JSON value without line ends, which can occur between its parts but never inside a string. The value is not
+/// parsed and printed again, so numbers of any length stay unchanged.
 fn on_one_line(text: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok()
 }

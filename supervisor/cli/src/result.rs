@@ -1,4 +1,4 @@
-//! `offload result`: the result of a detached job, if it is there.
+//! `offload result`: prints the result of a detached job if it has ended, without waiting.
 
 use super::failure::Ended;
 use super::flags::{Globals, NAMELESS};
@@ -18,7 +18,7 @@ pub(crate) struct Result {
 }
 
 impl Result {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let destination = self.output.open(None, globals)?;
         let request = ToSupervisor::Result { ticket: 1, job: &self.job };

@@ -1,4 +1,4 @@
-//! `offload run`: jobs without a supervisor. One is started for them, and nothing is left behind.
+//! `offload run`: runs jobs without a running supervisor. It starts its own workers and leaves nothing behind.
 
 use super::batch::Limits;
 use super::conveyor::{Done, Work};
@@ -16,14 +16,14 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   offload run primes 1000000 2000000 3000000       three jobs, as many at a time as there are cores
-  offload run wordcount @book.txt                  the input is what the file holds
+  offload run wordcount @book.txt                  the input is the content of the file
   curl -s example.org | offload run sha256 -       the input is standard input
   offload run --worker 'python3 worker.py' py.sum '[1, 2]'
 
-The exit code is that of the first job, in input order, that failed (2: its input cannot be read).
-An input that begins with @ can be piped in.";
+The exit code is that of the first failed job in input order (2 if its input cannot be read).
+To pass an input that begins with @, pipe it in (-).";
 
-/// Run jobs without a supervisor: one for each INPUT, results in input order
+/// Run jobs without a supervisor: one job for each INPUT; print results in input order
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {
@@ -42,7 +42,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let inputs = if self.inputs.is_empty() { vec![Input::Literal(Vec::new())] } else { self.inputs };
         if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {

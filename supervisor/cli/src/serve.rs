@@ -1,4 +1,4 @@
-//! `offload serve`: the main process, in the foreground.
+//! `offload serve`: runs the supervisor in the foreground.
 
 use super::embedded::{become_sweeper, new_event_loop, not_started};
 use super::failure::{Ended, Failure, OK};
@@ -20,13 +20,13 @@ const EXAMPLES: &str = "\
 Examples:
   offload serve                              as many workers as there are cores
   offload serve --worker 'python3 w.py'      workers of your own
-  offload --config offload.toml serve        settings from a file; SIGHUP is the same as `offload reload`
-  offload serve --fail-fast                  end with code 4 if a worker cannot be started at first
+  offload --config offload.toml serve        settings from a file; SIGHUP reads it again, like `offload reload`
+  offload serve --fail-fast                  exit with code 4 if the first worker of a program cannot be started
 
-The line `ready ...` on standard output (with --json a document) says that a worker can take jobs.
-SIGTERM and SIGINT let jobs finish for as long as --drain-timeout says, `offload drain` as long as they take; a second
-signal or `offload stop` does not. If jobs are cancelled because the time is up, the exit code is 1 and the last line
-of the log says how many.";
+When the first worker can take jobs, the line `ready ...` is printed on standard output (with --json a document).
+SIGTERM and SIGINT give jobs --drain-timeout to finish; `offload drain` lets them take as long as they need. A second
+signal, or `offload stop`, ends the supervisor at once. If jobs are cancelled because the time is up, the exit code is 1
+and the last line of the log says how many.";
 
 /// Run the supervisor in the foreground
 #[derive(Args, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     serve: ServeFlags,
 
-    /// End with an error if the first worker of a program cannot be started, instead of trying again
+    /// Exit with an error if the first worker of a program cannot be started, instead of retrying
     #[arg(long)]
     fail_fast: bool,
 
@@ -50,14 +50,14 @@ pub(crate) struct Serve {
 /// See [`LogFormat`].
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// Time, level, what is to say
+    /// Time, level, message
     Text,
-    /// A JSON document a line
+    /// One JSON document per line
     Json,
 }
 
 impl Serve {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
@@ -74,7 +74,7 @@ impl Serve {
         let stdout = Printer::to_stdout();
         let lines = stdout.lines();
         let on_ready = move |ready: &Ready| {
-            // A reader of this line that has stopped or gone away is no reason to stop serving.
+            // If the reader of this line has stopped or left, the supervisor goes on all the same.
             let _ = lines.print(ready_line(ready, is_json));
         };
         let server =
@@ -99,7 +99,7 @@ impl Serve {
         PoolConfig { log: globals.log_level(), log_format, sweep: become_sweeper(), ..config }
     }
 
-    /// Reads the file and the environment again; the flags stay as they were typed.
+    /// Reads the file and the environment again. The flags keep the values from the start.
     fn reload(self: Arc<Self>, globals: Globals) -> Reload {
         Arc::new(move || {
             let told = |failure: Failure| failure.message().unwrap_or_else(|| "unknown".to_owned());
@@ -113,19 +113,19 @@ impl Serve {
     }
 }
 
-/// The message of a panic, on whatever thread, goes into the log as well: standard error may be stopped. The log is
-/// written to its end before the process ends.
+/// Sends the message of a panic on any thread to the log as well, because writing to standard error may block. The
+/// whole log is written before the process ends.
 fn panic_into(warn: impl FnMut(std::fmt::Arguments<'_>) + Send + 'static) {
     let warn = Mutex::new(warn);
     std::panic::set_hook(Box::new(move |panic| {
-        // A panic in here, while another one is told, is not told.
+        // A panic in here, while another one is being logged, is not logged.
         if let Ok(mut warn) = warn.try_lock() {
             warn(format_args!("{panic}"));
         }
     }));
 }
 
-/// The exit code. Whatever is to be said was said in the log: standard error may be stopped, and nothing may wait for it.
+/// The exit code. All messages were written to the log, because nothing may wait for standard error, which may block.
 fn conclude(end: ServerEnd, is_json: bool, stdout: &Printer) -> ExitCode {
     let failure = match end {
         ServerEnd::Done | ServerEnd::Stopped { .. } => return OK,

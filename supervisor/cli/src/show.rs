@@ -1,5 +1,5 @@
-//! What verbs that ask for a document have in common: it is printed as it came, or as text for people. A list comes in
-//! pages and is printed whole.
+//! Shared by the verbs that ask the supervisor for a document. They print it unchanged (`--json`) or as text for
+//! people. A list arrives in pages and is printed as a whole.
 
 use super::failure::{Ended, Failure, OK};
 use super::flags::{Globals, NAMELESS};
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
 
-/// Asks the supervisor for `view`; `render` makes the text for people from it.
+/// Asks the supervisor for `view`, and prints it with `render` as text for people.
 pub(crate) fn show<T: DeserializeOwned>(
     globals: &Globals,
     view: View,
@@ -20,7 +20,7 @@ pub(crate) fn show<T: DeserializeOwned>(
     show_answer(globals, &ToSupervisor::Show { ticket: 1, view }, render)
 }
 
-/// The same for any request that is answered at once with a document.
+/// Does the same for any request that is answered at once with a document.
 pub(crate) fn show_answer<T: DeserializeOwned>(
     globals: &Globals,
     request: &ToSupervisor<'_>,
@@ -35,8 +35,8 @@ pub(crate) fn show_answer<T: DeserializeOwned>(
     Ok(OK)
 }
 
-/// Asks the supervisor for the rows of a list, at most so many, page by page. `name` is what a row is known by: one that
-/// moves while the list is read may come twice, and counts once.
+/// Asks the supervisor for the rows of a list, page by page, up to a maximum. `name` identifies a row: a row that moves
+/// while the list is read may arrive twice, and is shown once.
 pub(crate) fn show_list<T: DeserializeOwned>(
     globals: &Globals,
     view: View,
@@ -65,7 +65,7 @@ pub(crate) fn show_list<T: DeserializeOwned>(
 
 struct List<T> {
     rows: Vec<T>,
-    /// The same as they came.
+    /// The same rows, unchanged.
     documents: Vec<String>,
     seen: BTreeSet<String>,
 }

@@ -1,7 +1,8 @@
-//! Where the results of a batch go: made into lines and written on a thread, because whoever reads them may stop.
+//! The destination of a batch's results. They are formatted and written on a thread, because a write blocks if its
+//! reader stops.
 //!
-//! When a write fails there is one way out for the results that are there: JSON Lines go into one file, outputs into a
-//! file each ([`Sink::save_what_is_left`]).
+//! When a write fails, the results that are not written yet are saved: JSON Lines in one file, outputs in one file each
+//! ([`Sink::save_what_is_left`]).
 
 use super::batch::Numbered;
 use super::failure::Failure;
@@ -14,44 +15,44 @@ use offload_supervisor::Finished;
 /// Lines are collected up to this many bytes before they are written.
 const LINES_BYTES: usize = 256 << 10;
 
-/// See the module's documentation. It remembers what it said last, so that many jobs that fail for one reason, such as
-/// a program that cannot be started, do not say it many times.
+/// See the module's documentation. It remembers its last message. If many jobs fail for the same reason, such as a
+/// program that cannot be started, the message is printed only once.
 #[derive(Debug)]
 pub(crate) struct Sink {
     form: Form,
     said: String,
-    /// Inputs after the one of which that was said, of which the same would have to be said.
+    /// How many later inputs failed with the same message.
     repeats: u64,
 }
 
-/// In which form results are written.
+/// The form in which results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// A JSON document a line, failures included.
+    /// One JSON document per line, failures included.
     JsonLines,
-    /// The outputs as they are on standard output, failures on standard error.
+    /// Outputs unchanged on standard output, failures on standard error.
     Outputs {
-        /// There is one input only, so no number need be named.
+        /// There is only one input, so messages need no input number.
         is_only_one: bool,
     },
 }
 
-/// A write that failed, and the results that did not get through, in their order.
+/// A failed write, and the results that were not written, in their order.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
     /// Why.
     pub(crate) failure: Failure,
-    /// The first of them may be written in part.
+    /// A part of the first one may have been written.
     pub(crate) left: Vec<Numbered>,
 }
 
 impl Sink {
-    /// A JSON document a line, failures included.
+    /// A sink that writes one JSON document per line, failures included.
     pub(crate) fn json_lines() -> Sink {
         Sink::new(Form::JsonLines)
     }
 
-    /// The outputs as they are on standard output, failures on standard error.
+    /// A sink that writes outputs unchanged to standard output, and failures to standard error.
     pub(crate) fn outputs(is_only_one: bool) -> Sink {
         Sink::new(Form::Outputs { is_only_one })
     }
@@ -60,7 +61,7 @@ impl Sink {
         Sink { form, said: String::new(), repeats: 0 }
     }
 
-    /// Writes them all, waiting as long as it takes.
+    /// Writes all results; blocks as long as it takes.
     pub(crate) fn write(&mut self, results: Vec<Numbered>) -> Result<(), Unwritten> {
         match self.form {
             Form::JsonLines => write_lines(results),
@@ -68,8 +69,8 @@ impl Sink {
         }
     }
 
-    /// What becomes of results that are there and cannot be written any more: they are saved in files, unless their
-    /// reader chose to leave. Returns what there is to say of it.
+    /// Saves results that could not be written in files, unless their reader left on purpose. Returns the failure to
+    /// report.
     pub(crate) fn save_what_is_left(&mut self, Unwritten { failure, left }: Unwritten) -> Failure {
         let why = match failure {
             Failure::ReaderGone => return self.reader_gone(&left),
@@ -109,7 +110,7 @@ impl Sink {
         });
     }
 
-    /// Says what was put off.
+    /// Prints the message that was held back: for how many more inputs the last message was the same.
     pub(crate) fn finish(&mut self) {
         if self.repeats > 0 {
             say(&format!("the same for {}", text::count(self.repeats, "more input")));
@@ -164,7 +165,7 @@ fn write_lines(mut results: Vec<Numbered>) -> Result<(), Unwritten> {
     while written < results.len() {
         let (lines, ends) = lines_of(&results[written..], LINES_BYTES);
         if let Err((bytes, failure)) = print_counted(&lines) {
-            // Of the line in which it broke off, a part is written; it is saved whole.
+            // The line in which the write broke off is saved as a whole, although a part of it was written.
             written += ends.partition_point(|end| *end <= bytes);
             return Err(Unwritten { failure, left: results.split_off(written) });
         }
@@ -173,7 +174,7 @@ fn write_lines(mut results: Vec<Numbered>) -> Result<(), Unwritten> {
     Ok(())
 }
 
-/// Lines of the first results, until they are so many bytes; and where each of them ends.
+/// The lines of the first results, up to about `bytes_max` bytes, and where each line ends.
 fn lines_of(results: &[Numbered], bytes_max: usize) -> (Vec<u8>, Vec<usize>) {
     let (mut lines, mut ends) = (Vec::new(), Vec::new());
     for Numbered { index, finished } in results {
@@ -187,7 +188,7 @@ fn lines_of(results: &[Numbered], bytes_max: usize) -> (Vec<u8>, Vec<usize>) {
     (lines, ends)
 }
 
-/// One file has them all. What is said of it; nothing if there are none.
+/// Saves all of them in one file. Returns the message about it, or nothing if there are no results.
 fn save_lines(left: &[Numbered]) -> Option<String> {
     let first = left.first()?;
     let (lines, _) = lines_of(left, usize::MAX);

@@ -1,4 +1,4 @@
-//! Where the inputs of a batch come from: the command line, or the lines of a file or of standard input.
+//! The source of a batch's inputs: the command line, or the lines of a file or of standard input.
 
 use super::input::Input;
 use std::ffi::OsString;
@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStringExt;
 
 /// See the module's documentation.
 pub(crate) enum Source {
-    /// All of them are known.
+    /// All inputs are known from the start.
     List(std::vec::IntoIter<Input>),
-    /// They are read as they are wanted, on a thread: reading may wait for a person at a keyboard.
+    /// They are read on demand, on a thread, because reading may wait for a person at a keyboard.
     Lines(Box<Lines>),
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Lines {
     line: Line,
     /// The start of a line whose end has not been read.
     begun: Vec<u8>,
-    /// So much of a line is kept: enough to see that it is too long.
+    /// How much of a line is kept: enough to see that it is too long.
     kept_max: usize,
 }
 
@@ -53,7 +53,7 @@ impl Lines {
         }
     }
 
-    /// Waits for the next line, then takes what else is there already, up to `most` lines.
+    /// Waits for the next line, then takes all lines that are already there, up to `most`.
     pub(crate) fn take(&mut self, most: u64) -> io::Result<Taken> {
         let mut taken = Taken::default();
         while (taken.inputs.len() as u64) < most {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Gives out one piece a read.
+    /// Returns one piece per read.
     struct Pieces(std::vec::IntoIter<Vec<u8>>);
 
     impl Read for Pieces {

@@ -1,4 +1,4 @@
-//! `offload status`: the supervisor as a whole.
+//! `offload status`: shows the state of the whole supervisor.
 
 use super::failure::Ended;
 use super::flags::Globals;
@@ -13,7 +13,7 @@ use offload_supervisor::views;
 pub(crate) struct Status {}
 
 impl Status {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         show(globals, View::Status, render)
     }
@@ -40,7 +40,7 @@ fn render(status: &views::Status) -> String {
 
 fn process(status: &views::Status) -> String {
     let views::Status { version, pid, uptime_s, state, reason, programs, .. } = status;
-    // A supervisor that tells of its programs has the reason there.
+    // If the supervisor lists its programs, the reason is in that list.
     let reason = reason
         .as_ref()
         .filter(|_| programs.is_empty())

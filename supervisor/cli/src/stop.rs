@@ -1,4 +1,4 @@
-//! `offload stop`: the quick end of a supervisor.
+//! `offload stop`: ends a supervisor at once.
 
 use super::failure::{Ended, OK};
 use super::flags::{Globals, NAMELESS};
@@ -7,12 +7,12 @@ use crate::limits::{END_TIMEOUT, STOP_TIMEOUT};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 
-/// Shut down at once: cancel all jobs, then end (`drain` finishes them first)
+/// Shut down at once: cancel all jobs, then exit (`drain` lets them finish first)
 #[derive(Args, Debug)]
 pub(crate) struct Stop {}
 
 impl Stop {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let mut client = globals.connect(NAMELESS)?;
         let document = client.ask(&ToSupervisor::Stop { ticket: 1 }, Some(STOP_TIMEOUT))?;

@@ -1,4 +1,4 @@
-//! `offload submit`: one job to the supervisor, and its result.
+//! `offload submit`: sends one job to the supervisor and prints its result.
 //!
 //! ```text
 //!   connected --- Submit ---> sent --- Accepted ---> running --- Finished ---> delivered
@@ -25,18 +25,18 @@ use offload_supervisor::{Finished, input_digest};
 const EXAMPLES: &str = "\
 Examples:
   offload submit primes 1000000                       wait for the result and print it
-  offload submit wordcount @book.txt --json           the input is a file, the result a document
+  offload submit wordcount @book.txt --json           the input is a file, the result a JSON document
   tar c . | offload submit gzip - --output all.tgz    the input is standard input
   offload wait $(offload submit spin 2000 --detach)   submit now, wait later
-  offload submit charge 17 --idempotency-key bill-17  typed twice, it is done once
+  offload submit charge 17 --idempotency-key bill-17  typed twice, it runs once
 
-Ctrl-C cancels the job. If the supervisor dies in the middle, the outcome is `indeterminate`
+Ctrl-C cancels the job. If the supervisor dies before it has answered, the outcome is `indeterminate`
 (exit code 125): the job may or may not have run.";
 
 const TICKET: u64 = 1;
 const CANCEL_TICKET: u64 = 2;
 
-/// Give a job to the supervisor, wait for it and print its output
+/// Submit a job to the supervisor, wait for it and print its output
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Submit {
@@ -50,21 +50,24 @@ pub(crate) struct Submit {
     #[command(flatten)]
     job: JobFlags,
 
-    /// Refuse unless the task is in this lane: cpu (worker processes) or io (threads of the supervisor)
+    /// Reject the job unless its task is in this lane: cpu (worker processes) or io (threads of the supervisor)
     #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
     lane: Option<Lane>,
 
-    /// Client name for fair scheduling and quotas: processes of one name share them [default: each process is on its own]
+    /// Client name for fair scheduling and quotas: processes with the same name count as one client [default: none, so
+    /// each process is a client of its own]
     #[arg(long, value_name = "NAME", value_parser = parse_client_name, help_heading = "Each job")]
     client: Option<String>,
 
-    /// Do not submit twice: the same key returns the same job until an hour after its end; with another task or input it
-    /// is rejected (conflict). Keys belong to --client; without a name, all share one set of keys
+    /// Submit only once: the same key again returns the same job, until one hour after its end (`keep_keys`). The same
+    /// key with another task or input is rejected (conflict). Keys belong to the client name (--client); all clients
+    /// without a name share one set of keys
     #[arg(long, value_name = "KEY", value_parser = parse_key, help_heading = "Each job")]
     idempotency_key: Option<String>,
 
-    /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`. The result is kept for an hour after
-    /// the job's end, or until it is first collected; if there is no room for that, the job is rejected
+    /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`. The result is kept for one hour after
+    /// the job's end (`keep_results`), or until it is first collected. If there is no room to keep it, the job is
+    /// rejected
     #[arg(long, conflicts_with_all = ["output", "receipt"])]
     detach: bool,
 
@@ -73,7 +76,7 @@ pub(crate) struct Submit {
 }
 
 impl Submit {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let destination =
             self.output.open(Some(&self.task).filter(|_| !self.detach).map(|task| &**task), globals)?;
@@ -120,7 +123,8 @@ impl Submit {
         Some(IdempotencyKey { key, digest: input_digest(payload.content, &payload.bytes) })
     }
 
-    /// Waits for the end. `job` is set as soon as the job has an id. There is no limit here: the job has its own.
+    /// Waits until the job has ended. Sets `job` as soon as the job has an id. There is no time limit here: the job has
+    /// its own.
     fn follow(&self, client: &mut Client, job: &mut Option<String>) -> Result<Followed, Missing> {
         loop {
             let (message, output) = client.receive(None)?;
@@ -170,7 +174,8 @@ fn lost(task: &str, job: Option<&str>, reason: &str) -> Finished {
     finished
 }
 
-/// Cancels the job, if need be after learning its id, and waits for the answer. Another Ctrl-C or silence ends this.
+/// Cancels the job and waits for the answer. If the id of the job is not known yet, waits for it first. Another Ctrl-C,
+/// or no answer in time, ends this.
 fn cancel(client: &mut Client, mut job: Option<String>) {
     let mut sent = false;
     loop {

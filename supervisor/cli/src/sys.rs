@@ -1,5 +1,5 @@
-//! What has to be looked at before Rust's runtime begins, and how a process ends by a signal. This is the only file of the
-//! binary that may use `unsafe`.
+//! The only file of the binary that may use `unsafe`. It checks the standard descriptors before Rust's runtime starts,
+//! and ends the process by a signal.
 #![expect(
     unsafe_code,
     reason = "a function in .init_array is called by the loader, which takes our word for its type; see the other uses too"
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static STDIN_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Before `main`, the runtime puts /dev/null in the place of a standard descriptor that is closed, so that no file that
-/// is opened later gets its number. From then on nobody can tell it from one that was sent there on purpose.
+/// Checks the standard descriptors before Rust's runtime does. The runtime opens /dev/null for each closed one, so that
+/// no later file gets its number. After that, a closed descriptor looks like one that was sent to /dev/null on purpose.
 extern "C" fn look_before_main() {
     STDIN_IS_CLOSED.store(fcntl_getfd(stdin()).is_err(), Ordering::Relaxed);
     STDOUT_IS_CLOSED.store(fcntl_getfd(stdout()).is_err(), Ordering::Relaxed);
@@ -35,8 +35,8 @@ pub(super) fn stdout_was_closed() -> bool {
     STDOUT_IS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Ends this process by `signal`, as if it had never been caught. Returns if the signal is ignored in spite of that, as it
-/// is for the first process of a container.
+/// Ends this process by `signal`, as if the signal had never been caught. Returns if the signal has no effect, as for
+/// the first process of a container.
 pub(super) fn end_by_default_action(signal: i32) {
     // SAFETY: no function of ours is installed, and the call has no memory of ours in it.
     unsafe { libc::signal(signal, libc::SIG_DFL) };

@@ -1,4 +1,4 @@
-//! Tables of aligned columns. They hold no colour and no lines, so that they also read well through a pipe.
+//! Tables of aligned columns, without colours and rules, so that they can also be read through a pipe.
 
 use super::text::printable;
 
@@ -13,7 +13,7 @@ struct Column {
     width: usize,
 }
 
-/// What a cell says where there is nothing to say.
+/// The text of a cell without a value.
 const NOTHING: &str = "-";
 
 impl Table {

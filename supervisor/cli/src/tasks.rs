@@ -1,4 +1,4 @@
-//! `offload tasks`: what can be asked for.
+//! `offload tasks`: lists the tasks that can be submitted.
 
 use super::failure::Ended;
 use super::flags::Globals;
@@ -13,7 +13,7 @@ use offload_supervisor::views::TaskView;
 pub(crate) struct Tasks {}
 
 impl Tasks {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         show(globals, View::Tasks, render)
     }

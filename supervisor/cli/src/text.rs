@@ -1,10 +1,10 @@
-//! How amounts and foreign words are written for people.
+//! Formats amounts of time and memory, and text from other processes, for people.
 
 use std::borrow::Cow;
 
-/// `text` without anything that a terminal would obey: control characters are shown as escapes.
+/// `text` with control characters shown as escapes, so that a terminal does not obey them.
 ///
-/// Messages come from workers and names from other clients; both are data.
+/// Messages come from workers and names from other clients, so neither can be trusted.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let obeyed = |letter: char| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}');
     if !text.contains(obeyed) {
@@ -29,7 +29,7 @@ pub(crate) fn time(microseconds: u64) -> String {
     }
 }
 
-/// The name of a client, which need not have one.
+/// The name of a client, or a placeholder if it has none.
 pub(crate) fn client(name: &str) -> &str {
     if name.is_empty() { "-" } else { name }
 }

@@ -1,4 +1,4 @@
-//! `offload wait`: the result of a detached job, when it is there. Ctrl-C ends the waiting, not the job.
+//! `offload wait`: waits for a detached job and prints its result. Ctrl-C ends the wait, not the job.
 
 use super::failure::Ended;
 use super::flags::{Globals, NAMELESS};
@@ -18,7 +18,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         let destination = self.output.open(None, globals)?;
         let request = ToSupervisor::Wait { ticket: 1, job: &self.job };

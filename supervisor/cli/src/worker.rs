@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(hide = true)]
 pub(crate) struct Worker {
-    /// Offer the task `fault` too
+    /// Also offer the task `fault`, for tests
     #[arg(long)]
     allow_faults: bool,
 }

@@ -1,9 +1,9 @@
-//! `offload worker-exec -- CMD ARG...` (hidden): prepares this process, then becomes a worker program of the user's.
+//! `offload worker-exec -- CMD ARG...` (hidden): confines this process, then executes a worker program of the user.
 //!
-//! Such a program may be written in any language and need not care what becomes of its supervisor. The kernel does:
-//! the signal that is asked for here outlives the exec, as does all of the confinement but one thing (it is dumpable,
-//! so other processes of the same user can read its memory). Nor does it begin with signals ignored or blocked because
-//! the supervisor was started like that.
+//! The program may be written in any language and need not watch its supervisor: the parent-death signal that is set
+//! here survives the exec. So does all of the confinement, with one exception: the program is dumpable, so other
+//! processes of the same user can read its memory. Signals that the supervisor inherited as ignored or blocked are
+//! reset.
 
 use super::failure::Ended;
 use super::output::say;
@@ -18,10 +18,10 @@ use std::path::Path;
 
 /// The exit code that tells a supervisor that starting this worker again is pointless.
 const POINTLESS: u8 = 64;
-/// The exit code for what may pass: the file is being written, or memory is short (`EX_TEMPFAIL` of sysexits.h).
+/// The exit code for temporary failures: the file is being written, or memory is short (`EX_TEMPFAIL` of sysexits.h).
 const MAY_PASS: u8 = 75;
 
-/// Become a worker program that ends with its supervisor; started by a supervisor, never by hand
+/// Execute a worker program that ends with its supervisor; started by a supervisor, never by hand
 #[derive(Args, Debug)]
 #[command(hide = true)]
 pub(crate) struct WorkerExec {
@@ -31,7 +31,7 @@ pub(crate) struct WorkerExec {
 }
 
 impl WorkerExec {
-    /// Does it. Returns only if it fails.
+    /// Executes the program. Returns only if that fails.
     pub(crate) fn run(self) -> Ended {
         match self.become_worker() {
             Ok(never) => match never {},
@@ -43,7 +43,7 @@ impl WorkerExec {
     }
 
     fn become_worker(&self) -> Result<Infallible, Refusal> {
-        // Whatever is left open by those who started this process, the program shall not have it.
+        // The program must not get descriptors that were left open by whoever started this process.
         confine::close_inherited_descriptors();
         confine::end_with_the_parent(&stdin()).map_err(|error| {
             Refusal::pointless(format!("no worker of a supervisor: {error}; see `offload serve --worker`"))
@@ -54,8 +54,8 @@ impl WorkerExec {
         self.execute()
     }
 
-    /// By `execv` and nothing else: what the standard library calls hands a file that the kernel cannot execute to
-    /// /bin/sh, whatever is in it. The path is complete, as whoever started this process has looked for it.
+    /// Uses `execv` directly: the call of the standard library passes any file that the kernel cannot execute to
+    /// /bin/sh. The path is complete, because whoever started this process has already searched for the program.
     fn execute(&self) -> Result<Infallible, Refusal> {
         let words: Result<Vec<CString>, _> =
             self.command.iter().map(|word| CString::new(word.as_bytes())).collect();
@@ -85,7 +85,7 @@ impl Refusal {
     }
 }
 
-/// The tests start this test program once more as the shim.
+/// The tests start this test program once more, in the role of `worker-exec`.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(open, ["0", "1", "2"]);
     }
 
-    /// What the shim says of a file with this content, and with which code it ends; `keep_open` is somebody who still
-    /// writes it.
+    /// The message and the exit code of `worker-exec` for a file with this content. With `keep_open`, the file is still
+    /// open for writing.
     fn refusal(content: &[u8], keep_open: bool) -> (String, Option<i32>) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("worker");

@@ -1,4 +1,4 @@
-//! `offload workers`: what each slot does.
+//! `offload workers`: lists the slots with their workers and jobs.
 
 use super::failure::Ended;
 use super::flags::Globals;
@@ -14,7 +14,7 @@ use offload_supervisor::views::WorkerView;
 pub(crate) struct Workers {}
 
 impl Workers {
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> Ended {
         show_list(globals, View::Workers, usize::MAX, |worker: &WorkerView| worker.slot.to_string(), render)
     }
@@ -58,7 +58,7 @@ fn render(workers: &Vec<WorkerView>) -> String {
     table.render()
 }
 
-/// How much of the whole, or where that is not known how much at all. What a worker says need not make sense.
+/// The progress as a percentage, or as an amount if the total is unknown. A worker may report nonsense.
 fn progress((done, total): (u64, u64)) -> String {
     match total {
         0 => done.to_string(),

@@ -1,4 +1,4 @@
-//! One small batch after another, and a random one against what must hold of all.
+//! Tests of small batches, and of random ones against the invariants of all batches.
 
 use super::*;
 use bytes::Bytes;

@@ -1,8 +1,7 @@
-//! A JSON document that is an array, measured element by element: a step takes as long as one element, however many
-//! there are.
+//! A JSON array that is measured element by element. One step measures one element, however many there are.
 //!
-//! The end of an element is not known before it is read, so each is read twice: once to find its end, once to be
-//! measured. That is a price of partitioning which the other strategies do not pay.
+//! Each element is read twice: once to find its end, and once to measure it. This is a cost of partitioning, which the
+//! other strategies do not have.
 
 use bytes::Bytes;
 use offload_worker::TaskError;
@@ -11,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use std::ops::ControlFlow;
 
-/// An array of so many objects, all of one shape and about as long as a row of a table.
+/// An array of `elements` objects. All have the same shape; each is about as long as a row of a table.
 pub(super) fn document(elements: u64) -> Bytes {
     let element = |id: u64| {
         json!({
@@ -25,24 +24,24 @@ pub(super) fn document(elements: u64) -> Bytes {
     serde_json::Value::from_iter((0..elements).map(element)).to_string().into()
 }
 
-/// The measuring of one array under way.
+/// The state of measuring one array.
 pub(super) struct ArraySteps {
     document: Bytes,
-    /// Everything before it is measured. There stands the bracket or the comma in front of the next element.
+    /// Everything before this position is measured. At it is the bracket or comma in front of the next element.
     position: usize,
     elements: u64,
-    /// What the elements so far add up to.
+    /// The sum over the elements so far.
     inner: Measures,
 }
 
 impl ArraySteps {
-    /// Nothing is looked at before the first step.
+    /// The state before the first step. It does not read the document yet.
     pub(super) fn new(document: Bytes) -> ArraySteps {
         ArraySteps { document, position: 0, elements: 0, inner: Measures::default() }
     }
 
-    /// Measures one element. Breaks after the last with what `measure` says of the whole document, or with why it
-    /// is no array.
+    /// Measures one element. After the last one, breaks with the measure of the whole document, or with why it is not
+    /// an array.
     pub(super) fn step(&mut self) -> ControlFlow<Result<Measures, TaskError>> {
         match self.advance() {
             Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
@@ -98,7 +97,7 @@ impl ArraySteps {
         }
     }
 
-    /// The next byte that is no space, which is skipped.
+    /// Skips white space, and returns the next byte after it.
     fn peek(&mut self) -> Option<u8> {
         let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
         let rest = &self.document[self.position..];

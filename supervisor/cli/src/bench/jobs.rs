@@ -1,5 +1,4 @@
-//! One job after another until the time is up. Each answer is checked: a strategy that is fast and wrong is no
-//! strategy.
+//! Runs one job after another until the time is up. Each answer is checked, because a fast wrong strategy is useless.
 //!
 //! ```text
 //!   going --end()--> over
@@ -7,7 +6,7 @@
 //!     +--a wrong answer, a failed job--> failed
 //! ```
 //!
-//! What comes in after `going` is left out: it ended outside of the measured time.
+//! Answers that arrive after `going` do not count: these jobs ended outside of the measured time.
 
 use super::super::failure::Failure;
 use super::super::render;
@@ -24,12 +23,12 @@ pub(super) struct Exercise<W: Workload> {
     /// The workload.
     pub(super) workload: W,
     answer: W::Answer,
-    /// The answer as a worker says it.
+    /// The answer in the form in which a worker gives it.
     output: Vec<u8>,
 }
 
 impl<W: Workload> Exercise<W> {
-    /// Works out the answer.
+    /// Computes the answer.
     ///
     /// # Errors
     /// If there is none.
@@ -42,7 +41,7 @@ impl<W: Workload> Exercise<W> {
     }
 }
 
-/// What was done in the measured time.
+/// The work that was done in the measured time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Jobs that ended with the right answer.
@@ -91,7 +90,7 @@ impl<W: Workload> Jobs<W> {
         }
     }
 
-    /// A job was done by a worker, or not.
+    /// A worker has finished a job, or failed.
     pub(super) fn on_finished(&self, finished: &Finished, cx: &mut Context) {
         let report = &finished.report;
         if report.outcome != OutcomeCode::Ok {
@@ -137,10 +136,10 @@ impl<W: Workload> Jobs<W> {
         }
     }
 
-    /// What came of it.
+    /// The result of the measurement.
     ///
     /// # Errors
-    /// The failure that ended it before its time.
+    /// The failure that ended the measurement early.
     pub(super) fn finish(&self) -> Result<Tally, Failure> {
         match self.state.replace(State::Over(Tally::default())) {
             State::Going(tally) | State::Over(tally) => Ok(tally),

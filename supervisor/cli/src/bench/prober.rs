@@ -1,9 +1,9 @@
-//! How long others wait while jobs are done: a thread asks the loop for a reply each millisecond and notes how late
-//! it comes.
+//! Measures how long other users of the loop wait while jobs run: a thread asks the loop for a reply every millisecond
+//! and records how late it comes.
 //!
-//! The questions are asked in an open loop: each has an intended time, none is left out because earlier ones were not
-//! answered yet, and the wait counts from the intended time. So a loop that is blocked for 50 ms shows up as fifty
-//! late replies and not as one. The time that the prober itself comes late is part of it, as it would be for a client.
+//! This is an *open-loop* measurement: each probe has an intended time, no probe is left out because earlier ones are
+//! not answered yet, and the wait counts from the intended time. So a loop that is blocked for 50 ms shows up as fifty
+//! late replies, not as one. If the prober itself is late, that counts too, as it would for a client.
 
 use hdrhistogram::Histogram;
 use offload_event_loop::{Context, LoopGone, LoopHandle, Remote, Request};
@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Between two probes.
+/// Time between two probes.
 pub(super) const PERIOD: Duration = Duration::from_millis(1);
 
-/// Waits above this count as this: an hour.
+/// Longest wait that is recorded, one hour. Longer waits count as this.
 const WAIT_MAX_US: u64 = 3_600_000_000;
 
 /// See the module's documentation.
@@ -25,7 +25,7 @@ pub(super) struct Prober {
     waits: Waits,
 }
 
-/// What the prober has seen.
+/// The replies that the prober received.
 pub(super) struct Probed {
     /// Replies.
     pub(super) probes: u64,
@@ -34,8 +34,8 @@ pub(super) struct Probed {
 }
 
 impl Prober {
-    /// Sends `probes`, one each [`PERIOD`], and calls `done` on the loop once all are answered. What waits on a
-    /// blocked loop is bounded by their number. If the loop is dropped, the prober ends with the next probe.
+    /// Sends `probes`, one per [`PERIOD`], and calls `done` on the loop when all are answered. Their number limits how
+    /// many can wait on a blocked loop. If the loop is dropped, the prober ends with the next probe.
     ///
     /// # Errors
     /// If there is no thread to be had.
@@ -48,7 +48,7 @@ impl Prober {
         let (remote, noted) = (handle.remote(), waits.clone());
         let all_answered = handle.request(|cx, ()| done(cx));
         let thread = thread::Builder::new().name("offload-prober".to_owned()).spawn(move || {
-            // It only fails if the loop is gone, and then nobody wants to know.
+            // This fails only if the loop was dropped, and then nobody needs the result.
             let _ = probe(&remote, probes, &noted, all_answered);
         })?;
         Ok(Prober { thread, waits })
@@ -69,7 +69,7 @@ fn probe(remote: &Remote, probes: u32, waits: &Waits, all_answered: Request<()>)
         let waits = waits.clone();
         remote.post(move |_cx| waits.note(intended.elapsed()))?;
     }
-    // The loop keeps the order in which one thread posts.
+    // The loop runs the posts of one thread in order.
     all_answered.complete(())
 }
 
@@ -83,7 +83,7 @@ impl Waits {
         Waits(Arc::new(Mutex::new(histogram.expect("the bounds are constants that fit together"))))
     }
 
-    /// The whole reply: its cost is constant.
+    /// All that a reply does; it takes constant time.
     fn note(&self, wait: Duration) {
         self.lock().saturating_record(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
     }

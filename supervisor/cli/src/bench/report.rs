@@ -1,4 +1,4 @@
-//! The result of a comparison. The document's field names are a contract with users.
+//! The report of a comparison, as a table and as JSON. The field names of the JSON are a contract with users.
 
 use super::super::table::Table;
 use super::super::text;
@@ -13,11 +13,11 @@ A probe asks the loop for a reply each millisecond: its p99 and max are what cli
 pub(super) struct Report {
     /// What a job computed.
     pub(super) task: &'static str,
-    /// How much.
+    /// The size of a job.
     pub(super) size: u64,
     /// How long each strategy was measured.
     pub(super) seconds: f64,
-    /// Worker processes of the strategy that has some.
+    /// Worker processes of the offloading strategy.
     pub(super) workers: usize,
     /// One row each.
     pub(super) strategies: Vec<Row>,
@@ -30,13 +30,13 @@ pub(super) struct Row {
     pub(super) strategy: &'static str,
     /// Jobs that were done.
     pub(super) jobs: u64,
-    /// The same per second.
+    /// Finished jobs per second.
     pub(super) jobs_per_s: f64,
-    /// Replies that were asked for and given.
+    /// Probes that were answered.
     pub(super) probes: u64,
-    /// From when a probe was due to its reply.
+    /// Time from when a probe was due to its reply.
     pub(super) probe_latency_us: Percentiles,
-    /// How long the loop was busy at a time.
+    /// How long the loop was busy without a break.
     pub(super) loop_lag_us: Percentiles,
     /// CPU time of this process and of the workers.
     pub(super) cpu_s: f64,
@@ -45,12 +45,12 @@ pub(super) struct Row {
 }
 
 impl Report {
-    /// One document, in one line.
+    /// The report as one JSON document on one line.
     pub(super) fn json(&self) -> String {
         serde_json::to_string(self).expect("numbers and names can always be written")
     }
 
-    /// A table for people.
+    /// The report as a table for people.
     pub(super) fn text(&self) -> String {
         let mut table = Table::new(&[
             "STRATEGY",

@@ -1,4 +1,4 @@
-//! The four strategies, and how one is measured: on a loop of its own, with jobs kept coming and a prober asking.
+//! The four strategies, and how one is measured: on a loop of its own, with a steady supply of jobs and a prober.
 
 use super::super::embedded::{new_event_loop, not_started};
 use super::super::failure::Failure;
@@ -15,10 +15,10 @@ use offload_supervisor::{ComputePool, Job, PoolConfig};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a partitioned job may hold the loop at a time.
+/// How long a partitioned job may run on the loop before it yields.
 const BUDGET: Duration = Duration::from_millis(1);
 
-/// Until all workers are ready.
+/// Longest wait until all workers are ready.
 const WORKERS_READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// A way to do jobs.
@@ -39,7 +39,7 @@ impl Strategy {
     pub(super) const ALL: [Strategy; 4] =
         [Strategy::Inline, Strategy::PartitionedStep, Strategy::PartitionedBudget, Strategy::Offloaded];
 
-    /// Its word in tables and documents.
+    /// Its name in tables and documents.
     pub(super) fn name(self) -> &'static str {
         match self {
             Strategy::Inline => "inline",
@@ -50,18 +50,18 @@ impl Strategy {
     }
 }
 
-/// What is the same for all strategies.
+/// The settings that are the same for all strategies.
 pub(super) struct Setup {
-    /// How long each is measured; a multiple of [`PERIOD`], or what is over is not used.
+    /// How long each strategy is measured, rounded down to a multiple of [`PERIOD`].
     pub(super) window: Duration,
-    /// The workers of the one that has some.
+    /// The workers of the offloading strategy.
     pub(super) pool: PoolConfig,
 }
 
 /// Measures one strategy.
 ///
 /// # Errors
-/// The failure of a job, a wrong answer, or that the system has run out of something.
+/// A job failed, an answer was wrong, or the system ran out of some resource.
 pub(super) fn measure<W: Workload>(
     strategy: Strategy,
     exercise: &Rc<Exercise<W>>,
@@ -91,7 +91,7 @@ fn broken(error: LoopError) -> Failure {
     Failure::internal("the event loop is broken", error)
 }
 
-/// A strategy with what it needs, ready to start: where the jobs are done.
+/// A strategy with everything it needs to run jobs.
 enum Place {
     LoopInline,
     LoopByStep,
@@ -131,7 +131,7 @@ impl Place {
         }
     }
 
-    /// Jobs under way may end in peace, so that no worker has to be killed.
+    /// Lets jobs in flight finish, so that no worker has to be killed.
     fn close(&self, event_loop: &mut EventLoop) -> Result<(), Failure> {
         if let Place::Workers(pool) = self {
             pool.drain(|cx| cx.stop());
@@ -141,7 +141,7 @@ impl Place {
     }
 }
 
-/// Their start is not part of what is measured.
+/// Waits until all workers are ready, so that their start is not part of the measurement.
 fn await_workers(pool: &ComputePool, event_loop: &mut EventLoop) -> Result<(), Failure> {
     let give_up_at = Instant::now() + WORKERS_READY_WITHIN;
     let look_again = event_loop.set_interval(Duration::from_millis(1), |_cx| {});
@@ -216,7 +216,7 @@ impl Meter {
     }
 }
 
-/// Of this process, the prober included, and of the workers.
+/// CPU time of this process (the prober included) and of the workers.
 fn cpu_time(place: &Place) -> Result<Duration, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)
         .map_err(|error| Failure::internal("cannot read the CPU time of this process", error))?;
@@ -226,7 +226,7 @@ fn cpu_time(place: &Place) -> Result<Duration, Failure> {
 }
 
 fn row(strategy: Strategy, tally: Tally, measured: &Measured, probed: Probed) -> Row {
-    // Up to the end of the last job: what was left undone at the end of the window would count as time lost.
+    // Only up to the end of the last job: time spent on an unfinished job would count as lost.
     let seconds = tally.last_end.map_or(0.0, |end| end.duration_since(measured.start).as_secs_f64());
     Row {
         strategy: strategy.name(),
@@ -247,7 +247,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Lets jobs go on in one place until three of them are right.
+    /// Runs jobs with one strategy until three of them have given the right answer.
     fn three_jobs<W: Workload>(place: &Place, workload: W) {
         let mut event_loop = EventLoop::new().unwrap();
         let exercise = Rc::new(Exercise::new(workload).unwrap());

@@ -1,8 +1,7 @@
-//! What is computed. A workload can be done in one go, in steps, or by a worker, and comes to the same answer each
-//! time.
+//! The computations. A workload can be computed at once, in steps, or by a worker, always with the same answer.
 //!
-//! It is a trait and not an enum so that a step which is a single addition stays one: whoever picks the workload
-//! picks it once, outside of the loops that are measured.
+//! A workload is a trait and not an enum, so that a step which is a single addition costs no more than that: the
+//! workload is chosen once, outside of the measured loops.
 
 use super::super::failure::Failure;
 use super::array::{ArraySteps, document};
@@ -13,31 +12,31 @@ use offload_worker::builtin::json::{Measures, measure};
 use serde::Serialize;
 use std::ops::ControlFlow;
 
-/// Most elements of a document: well within the longest input that a pool takes by default.
+/// Maximum elements of a document: well within the longest input that a pool accepts by default.
 pub(super) const ELEMENTS_MAX: u64 = 500_000;
 
 /// See the module's documentation.
 pub(super) trait Workload: 'static {
-    /// What it comes to.
+    /// The answer.
     type Answer: PartialEq + Serialize + 'static;
-    /// The work under way.
+    /// The state of a computation in steps.
     type Steps: 'static;
-    /// The built-in task that does the same.
+    /// The built-in task that computes the same.
     const TASK: &'static str;
 
-    /// How much there is to do.
+    /// The size of the computation.
     fn size(&self) -> u64;
 
-    /// All of it at once.
+    /// Computes everything at once.
     fn in_one_go(&self) -> Result<Self::Answer, TaskError>;
 
-    /// All of it, not yet begun, for [`Workload::step`].
+    /// The state before the first [`Workload::step`].
     fn in_steps(&self) -> Self::Steps;
 
-    /// A little of it, of constant cost. Breaks with the answer, or with why there is none.
+    /// Does one step of constant cost. After the last one, breaks with the answer, or with why there is none.
     fn step(steps: &mut Self::Steps) -> ControlFlow<Result<Self::Answer, TaskError>>;
 
-    /// All of it, as the input of [`Workload::TASK`]; shared, not copied.
+    /// The input of [`Workload::TASK`] that computes the same; shared, not copied.
     fn input(&self) -> Bytes;
 }
 

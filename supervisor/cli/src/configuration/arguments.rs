@@ -1,4 +1,5 @@
-//! The flags of settings, made from the [`TABLE`] for clap. A struct of flags is flattened into those of a verb:
+//! The command-line flags of the settings, generated from the [`TABLE`] for clap. A verb flattens a group of flags into
+//! its own:
 //!
 //! ```text
 //!   #[command(flatten)]
@@ -20,7 +21,7 @@ use std::marker::PhantomData;
 pub(crate) trait Choice {
     /// The group.
     const GROUP: Group;
-    /// The heading of their flags in the help; none: that of the flags before them.
+    /// The heading of their flags in the help. With none, they stay under the heading of the flags before them.
     const HEADING: Option<&'static str>;
 }
 
@@ -47,7 +48,7 @@ fn keys_of<C: Choice>() -> impl Iterator<Item = &'static Key> {
     TABLE.iter().filter(|key| key.group == C::GROUP)
 }
 
-/// What was typed of the flags of these keys.
+/// The values that were typed for the flags of these keys.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyFlags<C> {
     layer: Layer,
@@ -61,7 +62,7 @@ impl<C> Default for KeyFlags<C> {
 }
 
 impl<C: Choice> KeyFlags<C> {
-    /// What they say.
+    /// The typed values, as a layer.
     pub(crate) fn layer(&self) -> Layer {
         self.layer.clone()
     }
@@ -125,7 +126,7 @@ fn help(key: &Key) -> String {
     format!("{} [default: {}] [env: {}{form}]", key.about, key.default(), key.variable())
 }
 
-/// What stands for a value of this key.
+/// The placeholder for a value of this key in the help.
 pub(super) fn value_name(key: &Key) -> &'static str {
     match key.kind {
         Kind::Count(_) => "N",

@@ -1,6 +1,6 @@
-//! The variables `OFFLOAD_*`, and the place that the environment gives for the socket.
+//! The variables `OFFLOAD_*`, and the default path of the socket, which depends on the environment.
 //!
-//! The environment is handed in as a function, so that tests need not change the real one.
+//! The environment is passed in as a function, so that tests need not change the real one.
 
 use super::key::Kind;
 use super::table::TABLE;
@@ -8,8 +8,9 @@ use super::{ConfigError, Layer, Origin};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Reads the variables `OFFLOAD_*` through `variable`. An empty one counts as not set, but for that of a path: it comes
-/// from a script whose own variable is not set, and the default would be another supervisor than the one that is meant.
+/// Reads the variables `OFFLOAD_*` through `variable`. An empty variable counts as not set, except that of a path,
+/// which is an error: it usually comes from a script in which a variable is not set, and the default would name another
+/// supervisor than the intended one.
 ///
 /// # Errors
 /// [`ConfigError`] naming the variable that is not understood.
@@ -26,7 +27,7 @@ pub(crate) fn read_environment(variable: impl Fn(&str) -> Option<OsString>) -> R
     Ok(layer)
 }
 
-/// Where the socket is unless somebody names another place: `$XDG_RUNTIME_DIR/offload/offload.sock`, else the same
+/// The default path of the socket: `$XDG_RUNTIME_DIR/offload/offload.sock`, else the same
 /// under `/run/user/UID` if that directory exists, else `$HOME/.offload/offload.sock`, else nowhere.
 ///
 /// `run_user` is `/run/user`. A variable that holds no absolute path is passed over, as the XDG specification demands.

@@ -1,5 +1,5 @@
-//! The configuration file: TOML to a [`Layer`]. A mistake is told with the file, the line and the key, and an unknown key
-//! with the nearest known one.
+//! Parses the configuration file (TOML) into a [`Layer`]. Error messages name the file, the line and the key; for an
+//! unknown key also the nearest known one.
 
 use super::key::{Key, Kind};
 use super::table::{FILE_TABLES, in_table};
@@ -16,10 +16,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The table that there may be several of.
+/// The table that may occur several times.
 const POOL: &str = "pool";
 
-/// What a pool is called in messages. It configures nothing, so it is not among the settings.
+/// The key for the name of a pool in messages. It configures nothing, so it is not in the table of settings.
 const NAME: &str = "name";
 
 /// Reads the file at `path`.
@@ -32,8 +32,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Layer, ConfigError> {
     parse_file(&text, path)
 }
 
-/// The text of a regular file. Anything else, a pipe above all, could keep whoever reads it waiting for ever, so it is
-/// opened without waiting and looked at before it is read.
+/// Reads the text of a regular file. Reading anything else, such as a pipe, could block for ever. So the file is opened
+/// without blocking and checked before it is read.
 fn read_regular(path: &Path) -> Result<String, String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let told = |error: &dyn std::fmt::Display| error.to_string();
@@ -70,10 +70,10 @@ pub(crate) fn parse_file(text: &str, path: &Path) -> Result<Layer, ConfigError> 
     Ok(layer)
 }
 
-/// Where a mistake is, and what it is.
+/// The position of a mistake, and its description.
 type Misplaced = (Range<usize>, String);
 
-/// A value and where it stands.
+/// A value and its position.
 struct Said {
     key: &'static Key,
     value: Value,
@@ -99,7 +99,7 @@ fn read_tables(file: &DeTable<'_>) -> Result<Vec<Said>, Misplaced> {
     Ok(said)
 }
 
-/// Whether a table that there may be several of is written as such, and no other.
+/// Checks that `[[...]]` is used for the table that may occur several times, and for no other.
 fn check_brackets(name: &str, value: &Spanned<DeValue<'_>>) -> Result<(), String> {
     match (name, value.get_ref()) {
         (POOL, DeValue::Array(_)) => Ok(()),
@@ -152,7 +152,7 @@ fn read_key(key: &'static Key, value: &Spanned<DeValue<'_>>, said: &mut Vec<Said
     Ok(())
 }
 
-/// Reads a table in which every name is that of a client. Each mistake is told with its own line.
+/// Reads a table whose keys are client names. Each mistake is reported with its own line.
 fn read_weights(key: &Key, entries: &DeTable<'_>) -> Result<Value, Misplaced> {
     let mut weights = BTreeMap::new();
     for (name, written) in entries {
@@ -167,7 +167,7 @@ fn read_weights(key: &Key, entries: &DeTable<'_>) -> Result<Value, Misplaced> {
     Ok(Value::Weights(weights))
 }
 
-/// What may stand in this table.
+/// The names that are allowed in this table.
 fn names_in(table: &'static str) -> Vec<&'static str> {
     let name = (table == POOL).then_some(NAME);
     let keys = in_table(table).filter_map(|key| key.table_and_name().1);
@@ -201,7 +201,7 @@ fn unknown_key(key: &str, known: &[&str], place: &str) -> String {
     }
 }
 
-/// Several tables are one pool today: commands and numbers of workers add up, anything else is said once.
+/// Merges all `[[pool]]` tables into one pool: commands and numbers of workers add up, all other values must agree.
 fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<Said>, Misplaced> {
     let mut all = BTreeMap::<&str, Said>::new();
     let mut names = BTreeSet::new();
@@ -222,7 +222,7 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<Said>, Misplaced> {
     Ok(all.into_values().collect())
 }
 
-/// Whether it is a name that no pool before it has.
+/// Checks that no earlier pool has this name.
 fn check_pool_name(name: &DeValue<'_>, before: &mut BTreeSet<String>) -> Result<(), String> {
     match name.as_str() {
         None => Err(format!("pool.name: a text is expected, not {}", kind_of(name))),
@@ -239,7 +239,7 @@ impl Said {
         (self.span.clone(), format!("{}: {reason}", self.key.name))
     }
 
-    /// What this pool and a later one say together.
+    /// Merges this pool with a later one.
     fn and(self, later: Said) -> Result<Said, Misplaced> {
         let Said { key, value, span } = later;
         if !key.adds_up && value != self.value {
@@ -257,7 +257,7 @@ impl Said {
     }
 }
 
-/// Reads a value as TOML has it. Its bounds are checked when all pools are put together.
+/// Reads a TOML value. Its bounds are checked after all pools are merged.
 fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
     let expected = |what: &str| Err(format!("{what} is expected, not {}", kind_of(written)));
     match (&key.kind, written) {

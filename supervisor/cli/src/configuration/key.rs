@@ -1,4 +1,4 @@
-//! A key: all that there is to know of one setting, and what follows from it for every source.
+//! A key describes one setting completely; how each source reads and prints the setting follows from it.
 
 use super::Values;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// The upper bound of what has none.
+/// The upper bound of values that have none.
 pub(super) const ANY: u64 = u64::MAX;
 
-/// To be asked often: the help of each flag has its default, and the number of cores is not known without files.
+/// The defaults, computed once: the help of each flag needs them, and counting the cores reads files.
 static DEFAULTS: LazyLock<Values> = LazyLock::new(Values::default);
 
 /// How a value is written, and its bounds.
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Switch,
     /// The path of a local socket.
     Path,
-    /// Commands. A source that says one key several times says several.
+    /// Commands. A source may set the key several times, which makes several commands.
     Commands,
     /// Shares of worker time by the name of the client; a table of its own in the file.
     Weights,
@@ -43,17 +43,17 @@ pub(crate) enum Kind {
 pub(crate) enum Group {
     /// Every verb.
     Everywhere,
-    /// The verbs that start workers: how many.
+    /// The verbs that start workers. The key is the number of workers.
     NumberOfWorkers,
-    /// The verbs that start workers: which.
+    /// The verbs that start workers. The key says which programs the workers run.
     Programs,
-    /// The verbs that start workers: what these are given.
+    /// The verbs that start workers. The key limits the jobs that these are given.
     Queue,
-    /// `serve`, and `config show`, which tells what `serve` would run with.
+    /// `serve`, and `config show`, which prints the values that `serve` would run with.
     Supervision,
 }
 
-/// How to get at the field in which a setting is kept.
+/// How to access the field that holds a setting.
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     /// To read it.
@@ -62,37 +62,37 @@ pub(super) struct Access {
     pub(super) get_mut: fn(&mut Values) -> &mut dyn Field,
 }
 
-/// One setting. Made by [`key`] and the methods behind it; everything else that knows of settings is made from the
-/// [`TABLE`](super::table::TABLE) of them.
+/// One setting. Built by [`key`] and the methods below. Everything else about settings is generated from the
+/// [`TABLE`](super::table::TABLE) of keys.
 pub(crate) struct Key {
-    /// As in the configuration file, with its table: `pool.run_timeout`.
+    /// Name in the configuration file, with its table: `pool.run_timeout`.
     pub(crate) name: &'static str,
-    /// As on the command line, without the dashes: `run-timeout`.
+    /// Name on the command line, without the dashes: `run-timeout`.
     pub(crate) flag: &'static str,
     /// Which verbs have the flag.
     pub(crate) group: Group,
     /// How a value is written, and its bounds.
     pub(crate) kind: Kind,
-    /// One sentence, without a full stop.
+    /// One sentence for the help, without a full stop.
     pub(crate) about: &'static str,
-    /// Whether a reload cannot change it.
+    /// Whether a change takes effect only after a restart.
     pub(crate) needs_restart: bool,
-    /// Whether several `[[pool]]` tables add up to one value; otherwise they have to agree.
+    /// Whether the values of several `[[pool]]` tables add up; otherwise they must agree.
     pub(super) adds_up: bool,
-    /// Of a default that is not one value for all: what it is.
+    /// A description of the default, if it is not one fixed value.
     default: Option<&'static str>,
-    /// A value for the reference, where the default is none.
+    /// An example value for the reference, if the default is none.
     example: Option<&'static str>,
-    /// What is in effect where there is no value, in a word or two.
+    /// What applies without a value, in one or two words.
     nothing: &'static str,
-    /// Where it is not that of the flag.
+    /// The environment variable, if it is not named after the flag.
     variable: Option<&'static str>,
     field: Access,
     gives_way: fn(&mut Values),
     check: fn(&Values) -> Result<(), String>,
 }
 
-/// A key of `serve` that several pools have to agree on and that a reload can change.
+/// A key of `serve` on which several pools must agree, and which a reload can change.
 pub(super) const fn key(
     name: &'static str,
     flag: &'static str,
@@ -149,17 +149,17 @@ impl Key {
         Key { needs_restart: true, ..self }
     }
 
-    /// Several pools add up.
+    /// The values of several pools add up.
     pub(super) const fn added_up(self) -> Key {
         Key { adds_up: true, ..self }
     }
 
-    /// Where nobody has said it, this makes it go with what somebody has said of another key.
+    /// If nobody has set this key, `gives_way` adapts its value to the keys that somebody has set.
     pub(super) const fn giving_way(self, gives_way: fn(&mut Values)) -> Key {
         Key { gives_way, ..self }
     }
 
-    /// Says what is wrong with it beside the other values, in a sentence for whoever has said it.
+    /// Adds a check against the other values; it returns a sentence for the person who set the key.
     pub(super) const fn that_goes_with(self, check: fn(&Values) -> Result<(), String>) -> Key {
         Key { check, ..self }
     }
@@ -170,12 +170,12 @@ impl Key {
         self.variable.map_or_else(of_flag, str::to_owned)
     }
 
-    /// Its table in the file, and its name there; a key that is a table of its own has no other name.
+    /// Its table in the file, and its name in that table. A key that is a table of its own has no such name.
     pub(crate) fn table_and_name(&self) -> (&'static str, Option<&'static str>) {
         self.name.rsplit_once('.').map_or((self.name, None), |(table, name)| (table, Some(name)))
     }
 
-    /// What is in effect.
+    /// The value in effect.
     pub(crate) fn read(&self, values: &Values) -> Option<Value> {
         (self.field.get)(values).read()
     }
@@ -189,12 +189,12 @@ impl Key {
     }
 
     /// # Errors
-    /// A sentence about what is wrong with it beside the other values.
+    /// A sentence about the conflict with another value.
     pub(super) fn check_with_others(&self, values: &Values) -> Result<(), String> {
         (self.check)(values)
     }
 
-    /// A value as it is written.
+    /// A value in the form in which people write it.
     pub(crate) fn show(&self, value: Option<&Value>) -> String {
         let Some(value) = value.filter(|value| !is_empty(value)) else {
             return format!("({})", self.nothing);
@@ -222,13 +222,13 @@ impl Key {
         self.default.map_or_else(shown, str::to_owned)
     }
 
-    /// Whether the default is one value that can be written.
+    /// Whether the default is one fixed value that can be written.
     #[cfg(test)]
     pub(super) fn has_plain_default(&self) -> bool {
         self.default.is_none() && self.example.is_none()
     }
 
-    /// A value as the file has it: the default where that is one value.
+    /// A value in the form of the file: the default, if that is one fixed value.
     pub(crate) fn example(&self) -> String {
         let text = self.example.map_or_else(|| self.default(), str::to_owned);
         match self.kind {
@@ -250,7 +250,7 @@ impl Key {
         }
     }
 
-    /// Reads what stands on a command line or in a variable.
+    /// Parses a value from the command line or a variable.
     ///
     /// # Errors
     /// A sentence for the person who wrote it.
@@ -263,7 +263,7 @@ impl Key {
         Ok(value)
     }
 
-    /// The same without a look at its bounds.
+    /// Parses a value without checking its bounds.
     ///
     /// # Errors
     /// A sentence for the person who wrote it.
@@ -307,7 +307,7 @@ impl Key {
         }
     }
 
-    /// The value that this number of the kind's units is.
+    /// The value for a number in the kind's unit.
     pub(super) fn of_number(&self, number: u64) -> Value {
         match self.kind {
             Kind::Time(_) => Value::Time(Duration::from_millis(number)),
@@ -336,8 +336,8 @@ fn parse_switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Whether the kernel can take the path for a socket. One that is empty, or begins with a zero byte, would be no file but a
-/// name that every user of the machine can take.
+/// Checks that the kernel accepts the path for a socket. A path that is empty, or begins with a zero byte, would not be
+/// a file but an abstract name, which every user of the machine can take.
 ///
 /// # Errors
 /// A sentence for the person who wrote it.

@@ -1,4 +1,4 @@
-//! What a supervisor is configured with, and who said so.
+//! The settings of a supervisor, and which source decided each.
 //!
 //! ```text
 //!   flags --------------------.
@@ -7,9 +7,10 @@
 //!                                             documented defaults
 //! ```
 //!
-//! What can be set is declared once, in the [`table`] of keys; everything else here is made from it. A [`Layer`] is what one
-//! source says. The first source in the order above that mentions a key decides it. Bounds are checked where a value is
-//! read, whatever the source, and what has to go together is checked on the result; each mistake is told with its place.
+//! Each setting is declared once, in the [`table`] of keys; everything else here is generated from it. A [`Layer`]
+//! holds the values of one source. The first source in the order above that sets a key decides it. The bounds of a
+//! value are checked when it is read, from any source. Conflicts between values are checked on the result. Each error
+//! names its position.
 
 pub(crate) mod arguments;
 mod environment;
@@ -40,7 +41,7 @@ use value::Value;
 /// Threads for blocking work unless configured otherwise.
 const IO_THREADS_DEFAULT: usize = 4;
 
-/// What is wrong with a configuration, as one sentence for the person who wrote it.
+/// A mistake in a configuration, as one sentence for the person who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError(pub String);
 
@@ -52,7 +53,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Everything that can be set. What belongs to the pool is in the pool's own configuration.
+/// The values of all settings. Those of the pool are in the pool's own configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Values {
     /// Path of the local socket. `None` where no source names one and the environment gives no place for one: see
@@ -62,7 +63,7 @@ pub(crate) struct Values {
     pub(crate) commands: Vec<Vec<String>>,
     /// Threads for blocking work.
     pub(crate) io_threads: usize,
-    /// The workers and their limits. Its programs are made from the commands, by who knows how to start them.
+    /// The workers and their limits. Its programs are added later, from `commands`.
     pub(crate) pool: PoolConfig,
 }
 
@@ -77,10 +78,10 @@ impl Default for Values {
     }
 }
 
-/// Who decided a value.
+/// The source that decided a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Nobody: the documented default.
+    /// No source: the documented default.
     Default,
     /// The configuration file.
     File,
@@ -101,28 +102,28 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What one source says, by the name of the key. What it does not mention is not in there.
+/// The values of one source, by the name of the key. Keys that the source does not set are absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layer {
     origin: Origin,
     said: BTreeMap<&'static str, Said>,
 }
 
-/// A value as somebody said it.
+/// A value with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     value: Value,
-    /// Where, as messages begin: `FILE:LINE: pool.run_timeout`, `OFFLOAD_RUN_TIMEOUT`, `--run-timeout`.
+    /// The position, as messages begin with it: `FILE:LINE: pool.run_timeout`, `OFFLOAD_RUN_TIMEOUT`, `--run-timeout`.
     place: String,
 }
 
 impl Layer {
-    /// A source that says nothing.
+    /// A source that sets nothing.
     pub(crate) fn new(origin: Origin) -> Layer {
         Layer { origin, said: BTreeMap::new() }
     }
 
-    /// Both together; what they both mention is as the other one says.
+    /// Merges two layers. If both set a key, `other` decides.
     pub(crate) fn and(mut self, other: Layer) -> Layer {
         self.said.extend(other.said);
         self
@@ -138,13 +139,13 @@ impl Layer {
 pub(crate) struct Shown {
     /// The key as in the configuration file, with its table.
     pub(crate) key: &'static str,
-    /// The value in effect, as it would be written.
+    /// The value in effect, in the form in which people write it.
     pub(crate) value: String,
     /// Who decided it.
     pub(crate) origin: Origin,
 }
 
-/// The values in effect, and who decided them.
+/// The values in effect, and which source decided each.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The values in effect.
@@ -154,11 +155,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Decides every key: the first of the layers that mentions it does. `default_socket` is used where none names a
-    /// socket, see [`default_socket`].
+    /// Decides every key: the first layer that sets it wins. `default_socket` applies if no layer names a socket, see
+    /// [`default_socket`].
     ///
     /// # Errors
-    /// [`ConfigError`] if a value does not go with another.
+    /// [`ConfigError`] if a value conflicts with another.
     pub(crate) fn resolve(
         layers: &[Layer],
         default_socket: Option<PathBuf>,
@@ -183,7 +184,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether the values go together. The last word is the core's: what it would refuse at the start is refused here.
+    /// Checks that the values fit together. Includes the checks of the core, so that mistakes are found here and not at
+    /// the start.
     fn check(&self, layers: &[Layer]) -> Result<(), ConfigError> {
         for key in TABLE {
             key.check_with_others(&self.values).map_err(|reason| {
@@ -213,7 +215,7 @@ impl Settings {
         Ok(socket)
     }
 
-    /// Whether somebody named the socket for this very call: a flag or the environment, not a file or the default.
+    /// Whether the socket was named by a flag or the environment, not by a file or the default.
     pub(crate) fn socket_is_named(&self) -> bool {
         matches!(self.origin(SOCKET), Origin::Flag | Origin::Environment)
     }
@@ -233,14 +235,14 @@ impl Settings {
         in_file_order().map(shown).collect()
     }
 
-    /// Those that apply only from a start of the supervisor on.
+    /// The settings that take effect only at a start of the supervisor.
     pub(crate) fn fixed(&self) -> Vec<FixedSetting> {
         let fixed = in_file_order().filter(|key| key.needs_restart);
         let value = |key: &Key| key.show(key.read(&self.values).as_ref());
         fixed.map(|key| FixedSetting { key: key.name, value: value(key) }).collect()
     }
 
-    /// What the file says and a flag or the environment has decided otherwise.
+    /// The settings of the file that a flag or the environment overrides.
     pub(crate) fn overruled(self) -> Vec<Ignored> {
         self.overruled
     }

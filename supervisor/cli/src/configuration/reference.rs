@@ -1,5 +1,5 @@
-//! The reference of all settings: a configuration file in which every key is explained and none is set. So it can be read
-//! on a terminal, put into a document, and be the beginning of somebody's own file.
+//! The reference of all settings: a configuration file in which every key is explained and none is set. It can be read
+//! on a terminal, put into a document, or used as a template.
 
 use super::arguments::value_name;
 use super::key::Key;
@@ -74,7 +74,7 @@ fn add(key: &Key, text: &mut String) {
     let _ = writeln!(text, "#{name} = {}", key.example());
 }
 
-/// The same in lines of at most [`WIDTH`] characters, where words allow it.
+/// Wraps `text` into lines of at most [`WIDTH`] characters; a longer word gets a line of its own.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -1,8 +1,9 @@
-//! Every setting, once. The file, the variables, the flags and their help, `config show`, `config reference`, the messages
-//! and what a reload tells are made from this table. A new setting is an entry here, a field with its default in
-//! `CoreConfig` (or [`Values`]), and its use.
+//! The table of all settings. The file, the variables, the flags and their help, `config show`, `config reference`,
+//! messages and the report of a reload are all generated from it. To add a setting, add an entry here, a field with its
+//! default in `CoreConfig` (or [`Values`]), and the code that uses it.
 //!
-//! Settings of one group stand in the order of its help; those of one table of the file in the order of `config show`.
+//! Settings of one group are in the order of the help; settings of one table of the file are in the order of `config
+//! show`.
 
 use super::Values;
 use super::key::Kind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
@@ -264,7 +265,7 @@ pub(crate) static TABLE: &[Key] = &[
     .that_needs_a_restart(),
 ];
 
-/// All keys, those of one table of the file together.
+/// All keys, grouped by table of the file.
 pub(crate) fn in_file_order() -> impl Iterator<Item = &'static Key> {
     FILE_TABLES.into_iter().flat_map(in_table)
 }
@@ -274,7 +275,7 @@ pub(crate) fn in_table(table: &'static str) -> impl Iterator<Item = &'static Key
     TABLE.iter().filter(move |key| key.table_and_name().0 == table)
 }
 
-/// Each program needs a worker, also on a machine with one core.
+/// Each program needs a worker, even on a machine with one core.
 fn workers_for_each_program(values: &mut Values) {
     let workers = &mut values.pool.core.workers;
     *workers = (*workers).max(values.commands.len()).min(WORKERS_MAX);

@@ -1,4 +1,4 @@
-//! What holds for every setting is tested over the whole table; a new one needs no test of its own for any of it.
+//! Properties of every setting are tested over the whole table, so a new setting needs no tests of its own for them.
 
 use super::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use super::file::parse_file;

@@ -1,4 +1,4 @@
-//! How people write lengths of time and amounts of memory: `250ms`, `10s`, `64MiB`.
+//! Parses and prints durations and amounts of memory: `250ms`, `10s`, `64MiB`.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         })
 }
 
-/// As [`parse_duration`], for times in which something has to happen: zero is refused.
+/// Like [`parse_duration`], for time limits: zero is an error.
 ///
 /// # Errors
 /// A sentence for the person who wrote it.

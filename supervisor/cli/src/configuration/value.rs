@@ -1,10 +1,10 @@
-//! Values of settings, as every source says them and every field takes them.
+//! The values of settings, as sources deliver them and fields store them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a source says of one key. Which of these it is follows from the key's [`Kind`](super::key::Kind).
+/// The value of one key in a source. The key's [`Kind`](super::key::Kind) decides which variant it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     /// A count, or bytes.
@@ -22,8 +22,8 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What two say together, of those keys of which several may say something: numbers add up, up to the largest that there
-    /// is, and so do commands and shares.
+    /// Merges two values of a key that may be set several times: numbers add up (saturating), commands and shares are
+    /// joined.
     pub(super) fn and(self, more: Value) -> Value {
         match (self, more) {
             (Value::Number(one), Value::Number(other)) => Value::Number(one.saturating_add(other)),
@@ -40,9 +40,9 @@ impl Value {
     }
 }
 
-/// A field that a setting is kept in. The table pairs each with a kind of values that it takes, and a test sees to that.
+/// A field that holds a setting. The table pairs each field with a kind of value that it accepts; a test checks that.
 pub(crate) trait Field {
-    /// What is in it; `None` where nothing is.
+    /// The value of the field; `None` if it is empty.
     fn read(&self) -> Option<Value>;
 
     /// Puts a value into it.
@@ -76,7 +76,7 @@ field_of!(PathBuf, Path);
 field_of!(Vec<Vec<String>>, Commands);
 field_of!(BTreeMap<String, u32>, Weights);
 
-/// Bounds keep values out that the narrower type has no room for.
+/// Converts to a narrower type. The bounds of the key guarantee that the value fits.
 macro_rules! narrower_number {
     ($type:ty) => {
         impl Field for $type {

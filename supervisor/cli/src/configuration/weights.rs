@@ -1,4 +1,4 @@
-//! Shares of worker time by client, as people write them: `nightly=1,web=10`.
+//! Parses scheduling weights of clients: `nightly=1,web=10`.
 
 use offload_core::limits::WEIGHT_MAX;
 use offload_protocol::limits::LABEL_MAX;
@@ -36,7 +36,7 @@ pub(super) fn show_weights(weights: &BTreeMap<String, u32>) -> String {
     parts.join(",")
 }
 
-/// Whether these are names of clients with shares within their bounds.
+/// Checks client names and the bounds of their weights.
 ///
 /// # Errors
 /// A sentence for the person who wrote them.

@@ -1,5 +1,5 @@
-//! A command line in one text, cut into words as a shell would cut it: blanks separate, quotes and `\` protect.
-//! Nothing is expanded; no shell is ever started.
+//! Splits a command line into words as a shell does: blanks separate, quotes and `\` protect. Nothing is expanded, and
+//! no shell is started.
 
 /// Cuts `text` into words.
 ///
