@@ -80,7 +80,7 @@ fn a_fault_in_the_first_attempt_only_is_survived() {
 fn an_idempotent_job_survives_the_kill_of_its_worker_and_the_slot_is_ready_again_at_once() {
     let daemon = Daemon::start(&["--workers", "2"]);
     daemon.wait_until_whole();
-    let mut sleeper = daemon.command(&["submit", "--json", "sleep", "300"]);
+    let mut sleeper = daemon.command(&["submit", "--json", "sleep", "3000"]);
     let sleeper = std::thread::spawn(move || run(&mut sleeper, b""));
     let victim = daemon.worker_running("sleep");
     signal(victim["pid"].as_u64().unwrap() as u32, Signal::KILL);

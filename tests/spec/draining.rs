@@ -80,7 +80,7 @@ fn results_that_nobody_has_collected_are_counted_when_they_are_lost() {
 fn the_result_of_a_key_counts_as_lost_if_its_submitter_was_not_given_it() {
     let mut daemon = Daemon::start(&["--workers", "1"]);
     daemon.run(&["submit", "--idempotency-key", "taken", "echo", "x"]).ok();
-    let mut gone = daemon.command(&["submit", "--idempotency-key", "left", "sleep", "100"]).spawn().unwrap();
+    let mut gone = daemon.command(&["submit", "--idempotency-key", "left", "sleep", "3000"]).spawn().unwrap();
     daemon.worker_running("sleep");
     gone.kill().unwrap();
     gone.wait().unwrap();

@@ -64,7 +64,7 @@ fn a_second_signal_ends_it_at_once() {
 #[test]
 fn drain_waits_for_the_jobs_and_refuses_new_ones() {
     let mut daemon = Daemon::start(&["--workers", "1"]);
-    let job = daemon.run(&["submit", "--detach", "sleep", "500"]).ok().text();
+    let job = daemon.run(&["submit", "--detach", "sleep", "3000"]).ok().text();
     let mut drain = daemon.command(&["drain"]).spawn().unwrap();
     until("draining", || (daemon.status()["state"] == "draining").then_some(()));
     daemon.run(&["submit", "echo", "x"]).code(4);

@@ -33,7 +33,7 @@ fn the_output_can_go_to_a_file() {
 #[test]
 fn a_detached_job_is_waited_for_later_and_its_result_stays() {
     let daemon = Daemon::start(&["--workers", "1"]);
-    let id = daemon.run(&["submit", "--detach", "sleep", "100"]).ok().text().trim().to_owned();
+    let id = daemon.run(&["submit", "--detach", "sleep", "2000"]).ok().text().trim().to_owned();
     assert_eq!(id.len(), 26);
     let early = daemon.run(&["result", &id]);
     assert_ne!(early.code, 0, "it has not ended: {early:?}");
