@@ -5,15 +5,15 @@
 //!   signals -------------------'
 //! ```
 //!
-//! The front's state is here; what it does is in the files below. It reaches jobs, workers and limits through the service
-//! only (`service.rs`), and the sockets through `front/`.
+//! The front's state is in this file; what the front does is in the files below. The front reaches jobs, workers and
+//! limits through the service only (`service.rs`), and the sockets through `front/`.
 //!
 //! | file | what it decides |
 //! |---|---|
 //! | `accept.rs`, `processes.rs` | which clients are accepted |
-//! | `clients.rs`, `client.rs` | requests become calls of the service, replies become messages; one connection on the loop |
+//! | `clients.rs`, `client.rs` | turn requests into calls of the service, and replies into messages |
 //! | `turns.rs` | which client is read and answered next |
-//! | `holdings.rs`, `pace.rs` | what a client may make this process hold in memory, and how fast it must read and write |
+//! | `holdings.rs`, `pace.rs` | memory held for a client; how fast it must read and write |
 //! | `patience.rs` | when a silent client is disconnected |
 //! | `address.rs` | what happens if the socket's file is removed |
 

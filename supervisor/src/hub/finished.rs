@@ -6,8 +6,8 @@
 //!        |                                         |
 //!        |                                         | released: collected, or its time is over
 //!        |                                         v
-//!        '--------- no ---------------------> Courtesy: the report, as long as there is room. If the job was collected,
-//!                                                  |     its output too, as long as there is room
+//!        '--------- no ---------------------> Courtesy: the report, as long as there is room. If it was collected,
+//!                                                  |     also the output, as long as there is room
 //!                                                  '---> forgotten
 //! ```
 //!

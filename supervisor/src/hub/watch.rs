@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   checks   Never -- anything happens --> Soon -- a check: something is in progress --> Soon
-//!              ^                            | ^    only memory has a limit ------------> Late -- anything happens, or a check -.
-//!              '------- neither ------------' '--------------------------------------------------------------------------------'
-//!
+//!              ^                            |  ^ '-- a check: only memory is limited ---> Late -- anything happens --.
+//!              '--- a check: neither -------'  |                                               or a check            |
+//!                                              '---------------------------------------------------------------------'
 //!   sweeps   Resting -- requested --> UnderWay -- done, nothing is left --> Resting
-//!               ^                      |   ^  '-- done, more is left ------> Paused -- after a pause, or requested --------.
-//!               |            requested v   |                                                                             |
-//!               |                  WantedAgain -- done --> as if requested          UnderWay <----------------------------'
+//!              ^                      |   ^   '-- done, more is left ---> Paused -- a pause, or requested --> UnderWay
+//!              |            requested v   |
+//!              |                  WantedAgain -- done --> as if requested
 //!            NotOurs: it stays so
 //! ```
 

@@ -5,7 +5,7 @@
 //!   a file was removed ------> a moment later: --- all is there ------------------> nothing
 //!   or replaced                                |-- the socket is not ours --------> a new socket at the same path
 //!                                              '-- the lock is not ours either ---> a new lock and a new socket
-//!                                                     '-- another supervisor was faster ---> drain: it is the owner now
+//!                                                    '-- another supervisor was faster: drain, it is the owner now
 //! ```
 
 use super::Front;

@@ -6,8 +6,8 @@
 //!   it is in the middle of a message, or does not take one     STALL_TIMEOUT without progress
 //!   it asks for nothing and waits for nothing                  IDLE_TIMEOUT (control clients: CONTROL_IDLE_TIMEOUT)
 //!   it has closed its sending side, nothing is outstanding     none: it is dropped at once
-//!   it waits for jobs                                          no limit: jobs have their own. If it has closed its sending
-//!                                                              side, it is checked every second whether it is still there
+//!   it waits for jobs                                          no limit: jobs have their own. If it has closed its
+//!                                                              sending side, its presence is checked every second
 //! ```
 //!
 //! One timer serves all clients. It is set to the earliest limit; a client that has made progress by then is checked

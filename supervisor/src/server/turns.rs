@@ -5,7 +5,7 @@
 //!               its socket is readable,
 //!               or its long answer can be made
 //!   watched -----------------------------------------> in line: not watched
-//!      ^                                                  |  its turn: at most REQUESTS_PER_CALL_MAX requests are read and
+//!      ^                                                  |  its turn: at most REQUESTS_PER_CALL_MAX requests are
 //!      |                                                  |  handled, or the request that was put off is answered
 //!      '-- nothing more is there <------------------------'--> more is there: in line again, behind the others
 //! ```

@@ -3,31 +3,31 @@
 //! ```text
 //!             drain, or a signal                         jobs and workers are gone
 //!   Serving --------------------> Draining ----------------------------------------> Parting: the last answers are
-//!      |                             | a signal after one before, stop                  ^     written, then the loop
-//!      |            stop             v                                                  |     is let go
-//!      '-------------------------> Stopping -------------------------------------------'
+//!      |                             | stop, or another signal                         ^     written, then the event
+//!      |            stop             v                                                 |     loop stops
+//!      '-------------------------> Stopping ------------------------------------------'
 //! ```
 
-/// See the module's documentation.
+/// The stage of the supervisor. See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Jobs are accepted.
     Serving,
-    /// The jobs that are there are finished, and no others are accepted.
+    /// Accepted jobs are finished, and no others are accepted.
     Draining {
-        /// A signal has asked for that: the next one stops the supervisor.
+        /// A signal has asked for the drain, so the next signal stops the supervisor.
         by_signal: bool,
     },
-    /// The jobs that are there are cancelled.
+    /// Accepted jobs are cancelled.
     Stopping,
     /// Jobs and workers are gone; the last answers are written.
     Parting {
-        /// The jobs were cancelled, not finished.
+        /// Whether the supervisor was stopped, so that jobs were cancelled and not finished.
         was_stopped: bool,
     },
 }
 
-/// Who wants the supervisor to end.
+/// What asked for the end of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wisher {
     Signal,
@@ -36,7 +36,7 @@ pub(super) enum Wisher {
 }
 
 impl Stage {
-    /// Somebody wants the jobs finished and then the end. True if that has not begun before.
+    /// A drain is requested. Returns true if no drain or stop has begun before.
     pub(super) fn drain(&mut self, wisher: Wisher) -> bool {
         let is_signal = wisher == Wisher::Signal;
         match self {
@@ -52,7 +52,7 @@ impl Stage {
         }
     }
 
-    /// Somebody wants the end now. True if that has not begun before.
+    /// A stop is requested. Returns true if no stop has begun before.
     pub(super) fn stop(&mut self) -> bool {
         let is_news = matches!(self, Stage::Serving | Stage::Draining { .. });
         if is_news {
@@ -61,7 +61,7 @@ impl Stage {
         is_news
     }
 
-    /// Jobs and workers are gone. True if that was not known before.
+    /// Jobs and workers are gone. Returns true if that was not known before.
     pub(super) fn part(&mut self) -> bool {
         let is_news = !self.is_parting();
         if is_news {
@@ -70,12 +70,12 @@ impl Stage {
         is_news
     }
 
-    /// Whether a signal has asked for the end before: then another one does not wait for it.
+    /// Whether the next signal stops the supervisor, because a signal has asked for the end or a stop has begun.
     pub(super) fn was_signalled(self) -> bool {
         !matches!(self, Stage::Serving | Stage::Draining { by_signal: false })
     }
 
-    /// Whether it was told not to finish what was there.
+    /// Whether the supervisor was told not to finish the accepted jobs.
     pub(super) fn was_stopped(self) -> bool {
         matches!(self, Stage::Stopping | Stage::Parting { was_stopped: true })
     }
