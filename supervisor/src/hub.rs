@@ -53,7 +53,7 @@ use crate::pool::StartError;
 use crate::workers::{Launcher, Program};
 use bytes::Bytes;
 use callbacks::Callbacks;
-use gaps::OwnTime;
+use gaps::CoreClock;
 use launches::{Launches, Start};
 use notices::StartFailures;
 use offload_core::Core;
@@ -90,7 +90,7 @@ pub(crate) struct Hub {
     actions: Actions,
     turn: EndOfTurn,
     log: Rc<Log>,
-    time: OwnTime,
+    time: CoreClock,
     processes: WorkerProcesses,
     launches: Launches,
     records: Records,
@@ -170,7 +170,7 @@ impl Hub {
                 actions: Actions::new(),
                 turn: EndOfTurn::default(),
                 log,
-                time: OwnTime::new(),
+                time: CoreClock::new(),
                 processes: WorkerProcesses::default(),
                 launches: Launches::new(launcher, programs, affinity),
                 records: Records::new(),
@@ -186,9 +186,9 @@ impl Hub {
     }
 
     /// Calls a function with the hub if it still exists. Callbacks of the event loop use this.
-    fn with(hub: &Weak<RefCell<Hub>>, deed: impl FnOnce(&mut Hub)) {
+    fn with(hub: &Weak<RefCell<Hub>>, action: impl FnOnce(&mut Hub)) {
         if let Some(hub) = hub.upgrade() {
-            deed(&mut hub.borrow_mut());
+            action(&mut hub.borrow_mut());
         }
     }
 
@@ -290,7 +290,7 @@ impl Hub {
         self.release_delivered();
         while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
-            let event = self.if_it_can_be(event);
+            let event = self.reject_if_unsent(event);
             self.core.handle(self.time.advance(), event, &mut actions);
             self.perform_all(actions, payload);
         }

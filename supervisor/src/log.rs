@@ -85,16 +85,16 @@ impl LogFormat {
 
 /// Makes the lines of one thread, and limits how many of each kind there are.
 #[derive(Debug)]
-struct Voice {
+struct LineMaker {
     level: Level,
     format: LogFormat,
     rates: Rates,
     since: Instant,
 }
 
-impl Voice {
-    fn new(level: Level, format: LogFormat) -> Voice {
-        Voice { level, format, rates: Rates::default(), since: Instant::now() }
+impl LineMaker {
+    fn new(level: Level, format: LogFormat) -> LineMaker {
+        LineMaker { level, format, rates: Rates::default(), since: Instant::now() }
     }
 
     /// The line that is to be written, or None if it is not logged at this level or exceeds the limit of its kind.
@@ -131,7 +131,7 @@ impl Voice {
 /// The log. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Log {
-    voice: RefCell<Voice>,
+    line_maker: RefCell<LineMaker>,
     printer: Printer,
 }
 
@@ -142,7 +142,7 @@ impl Log {
             format.line(Level::Normal.word(), &format!("{lost} lines were lost here: nobody read them"))
         };
         Log {
-            voice: RefCell::new(Voice::new(level, format)),
+            line_maker: RefCell::new(LineMaker::new(level, format)),
             printer: Printer::to_stderr(Box::new(tell_lost)),
         }
     }
@@ -182,7 +182,7 @@ impl Log {
     }
 
     fn speak(&self, kind: Kind, weight: Weight, line: fmt::Arguments<'_>) {
-        let line = self.voice.borrow_mut().line(kind, weight, line);
+        let line = self.line_maker.borrow_mut().line(kind, weight, line);
         line.into_iter().for_each(|line| self.printer.print(line));
     }
 
@@ -191,12 +191,12 @@ impl Log {
     pub(crate) fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
         let kind = Kind::Place(Location::caller());
         let (level, format) = {
-            let voice = self.voice.borrow();
-            (voice.level, voice.format)
+            let line_maker = self.line_maker.borrow();
+            (line_maker.level, line_maker.format)
         };
-        let (mut voice, lines) = (Voice::new(level, format), self.printer.lines());
+        let (mut line_maker, lines) = (LineMaker::new(level, format), self.printer.lines());
         move |line| {
-            let line = voice.line(kind, Level::Normal.into(), line);
+            let line = line_maker.line(kind, Level::Normal.into(), line);
             // If there is no room, the line is lost.
             let _ = line.map(|line| lines.print(line));
         }
@@ -204,23 +204,23 @@ impl Log {
 
     /// Counts lines of this kind that the caller has left out already.
     pub(crate) fn leave_out(&self, kind: Kind, lines: usize) {
-        self.voice.borrow_mut().rates.leave_out(kind, lines as u64);
+        self.line_maker.borrow_mut().rates.leave_out(kind, lines as u64);
     }
 
     /// Whether lines were left out and the number has not been logged yet.
     pub(crate) fn owes(&self) -> bool {
-        self.voice.borrow().rates.owe()
+        self.line_maker.borrow().rates.owe()
     }
 
     /// Logs how many lines were left out, for the kinds of which a line may be written again.
     pub(crate) fn catch_up(&self) {
-        self.voice.borrow_mut().owed(false).into_iter().for_each(|line| self.printer.print(line));
+        self.line_maker.borrow_mut().owed(false).into_iter().for_each(|line| self.printer.print(line));
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.voice.borrow_mut().owed(true).into_iter().for_each(|line| self.printer.print(line));
+        self.line_maker.borrow_mut().owed(true).into_iter().for_each(|line| self.printer.print(line));
     }
 }
 
@@ -289,12 +289,12 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_told_with_the_next_line_of_its_kind() {
-        let mut voice = Voice::new(Level::Normal, LogFormat::Text);
-        let mut say = || voice.line(Kind::Named("x"), Level::Normal.into(), format_args!("line"));
+        let mut line_maker = LineMaker::new(Level::Normal, LogFormat::Text);
+        let mut say = || line_maker.line(Kind::Named("x"), Level::Normal.into(), format_args!("line"));
         let written = (0..1000).filter(|_| say().is_some()).count() as u64;
-        voice.since -= Duration::from_secs(5);
-        let line = voice.line(Kind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
+        line_maker.since -= Duration::from_secs(5);
+        let line = line_maker.line(Kind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
         assert!(line.ends_with(&format!("line (and {} more like this)", 1000 - written)), "{line}");
-        assert!(!voice.rates.owe());
+        assert!(!line_maker.rates.owe());
     }
 }

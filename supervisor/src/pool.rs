@@ -41,7 +41,7 @@ pub struct PoolConfig {
     pub core: CoreConfig,
     /// The programs that the workers run: slot `i` runs program `i` modulo their number. There is no default.
     pub programs: Vec<Program>,
-    /// Whether each worker is bound to one CPU core. Slot i is bound to the i-th of the cores that this process may use.
+    /// Whether each worker is bound to one CPU core: that of slot i to the i-th core that this process may use.
     pub affinity: bool,
     /// Whether processes that workers left behind, and that are children of this process now, are killed: when a
     /// worker has ended those with its mark (see [`crate::workers::marks`]), and all of them when the pool ends. Only

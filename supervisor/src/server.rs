@@ -242,9 +242,9 @@ impl Front {
     }
 
     /// Calls a function with the front if it still exists. Callbacks of the event loop use this.
-    fn with(front: &Weak<RefCell<Front>>, deed: impl FnOnce(&mut Front)) {
+    fn with(front: &Weak<RefCell<Front>>, action: impl FnOnce(&mut Front)) {
         if let Some(front) = front.upgrade() {
-            deed(&mut front.borrow_mut());
+            action(&mut front.borrow_mut());
         }
     }
 

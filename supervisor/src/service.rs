@@ -298,9 +298,9 @@ impl Service {
     }
 
     /// Calls a function with the service if it still exists. Callbacks of the event loop use this.
-    fn with(service: &Weak<Inner>, deed: impl FnOnce(&Service)) {
+    fn with(service: &Weak<Inner>, action: impl FnOnce(&Service)) {
         if let Some(inner) = service.upgrade() {
-            deed(&Service(inner));
+            action(&Service(inner));
         }
     }
 

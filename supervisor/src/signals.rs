@@ -88,7 +88,8 @@ fn ignored_signals() -> u64 {
 mod tests {
     use super::*;
 
-    /// All that are standard and not here are named in the documentation, or do not end a process, or cannot be caught.
+    /// Every standard signal that is missing here is named in the module's header, does not end a process, or cannot be
+    /// caught.
     #[test]
     fn every_signal_that_ends_a_process_is_caught_or_accounted_for() {
         use libc::*;

@@ -89,7 +89,7 @@ mod tests {
         assert!(collect(pid).unwrap().is_none());
     }
 
-    /// Of two children, each gets what it has used itself.
+    /// Each of two children is charged with its own usage only.
     #[test]
     fn its_time_comes_with_it() {
         let (_lazy_child, lazy) = start("exit 3");

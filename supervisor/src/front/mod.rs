@@ -38,11 +38,11 @@ pub use peer::Peer;
 pub use request::Request;
 pub use standing::{Standing, owner_of};
 
-/// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
+/// Maximum length of a socket's path, in bytes: the kernel's `sun_path` holds 108 including the final NUL.
 pub const SOCKET_PATH_MAX: usize = 107;
 
-/// Requests that one call of [`Connection::receive`] hands over at the most: what one turn of one client is.
+/// Maximum number of requests that one call of [`Connection::receive`] passes on: one turn of one client.
 pub const REQUESTS_PER_CALL_MAX: usize = 16;
 
-/// Peers that one call of [`Listener::accept`] turns away at the most.
+/// Maximum number of peers that one call of [`Listener::accept`] turns away.
 const STRANGERS_PER_CALL_MAX: usize = 64;

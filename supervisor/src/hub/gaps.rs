@@ -45,7 +45,7 @@ const CATCH_UP_IN_ALL: Duration = Duration::from_secs(5);
 const WAIT_PART: Duration = Duration::from_millis(250);
 
 /// The core's time: the machine's time without the gaps.
-pub(super) struct OwnTime {
+pub(super) struct CoreClock {
     started: Instant,
     /// The total time in which this process should have run but did not.
     gaps: Duration,
@@ -55,20 +55,20 @@ pub(super) struct OwnTime {
     /// When the hub's timer is due.
     due: Option<Mono>,
     /// The time that the core was told last.
-    said: Mono,
+    last_told: Mono,
     /// The timer, and the core's deadline for which it was set.
     wake: Option<(Mono, TimerId)>,
 }
 
-impl OwnTime {
-    pub(super) fn new() -> OwnTime {
-        OwnTime {
+impl CoreClock {
+    pub(super) fn new() -> CoreClock {
+        CoreClock {
             started: Instant::now(),
             gaps: Duration::ZERO,
             after_short: Mono::default(),
             after_long: Mono::default(),
             due: None,
-            said: Mono::default(),
+            last_told: Mono::default(),
             wake: None,
         }
     }
@@ -92,13 +92,13 @@ impl OwnTime {
     fn advance_to(&mut self, elapsed: Duration) -> Mono {
         self.notice_gap(elapsed);
         let now = self.without_gaps(elapsed);
-        debug_assert!(self.said <= now, "time goes back");
-        self.said = now;
+        debug_assert!(self.last_told <= now, "time goes back");
+        self.last_told = now;
         now
     }
 
     fn notice_gap(&mut self, elapsed: Duration) {
-        let now = self.with_what_is_late(elapsed);
+        let now = self.with_unnoticed_gap(elapsed);
         let late = self.due.map_or(Duration::ZERO, |due| now - due);
         if late < LATE_MIN {
             return;
@@ -115,15 +115,15 @@ impl OwnTime {
     }
 
     /// The core's time, including a gap that has not been noticed yet.
-    fn with_what_is_late(&self, elapsed: Duration) -> Mono {
+    fn with_unnoticed_gap(&self, elapsed: Duration) -> Mono {
         Mono::default() + elapsed.saturating_sub(self.gaps)
     }
 
     fn without_gaps(&self, elapsed: Duration) -> Mono {
-        let now = self.with_what_is_late(elapsed);
+        let now = self.with_unnoticed_gap(elapsed);
         match self.due {
             // The core may have been told a slightly later time already, and its time never goes back.
-            Some(due) if now - due >= GAP_MIN => due.max(self.said),
+            Some(due) if now - due >= GAP_MIN => due.max(self.last_told),
             _ => now,
         }
     }
@@ -201,8 +201,8 @@ mod tests {
         Mono::default() + millis * MS
     }
 
-    fn time_with_a_wait_until(due: Mono) -> OwnTime {
-        OwnTime { due: Some(due), ..OwnTime::new() }
+    fn time_with_a_wait_until(due: Mono) -> CoreClock {
+        CoreClock { due: Some(due), ..CoreClock::new() }
     }
 
     #[test]
@@ -255,10 +255,10 @@ mod tests {
         assert_eq!(time.advance_to(4001 * MS), at(1100));
     }
 
-    /// Waits for what is due at `limit` on a machine where each wait takes so much longer than it should, as the hub
-    /// does while a job runs. Returns the core's time at which the limit is applied.
+    /// Waits as the hub does while a job runs, on a machine where each wait takes longer than it should by the same
+    /// time. Returns the core's time at which a limit that is due at `limit` is applied.
     fn applied_at(limit: Mono, late: Duration) -> Option<Mono> {
-        let mut time = OwnTime::new();
+        let mut time = CoreClock::new();
         let mut elapsed = Duration::ZERO;
         (0..1000).find_map(|_| {
             let now = time.advance_to(elapsed);

@@ -16,9 +16,7 @@ use std::sync::Arc;
 
 /// The charge for an output on its way to its receivers. When the last clone is dropped, the charge ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Undelivered(
-    #[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<OnItsWay>>,
-);
+pub(crate) struct Undelivered(#[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<Charge>>);
 
 impl Undelivered {
     /// For an output that is charged to nobody.
@@ -28,13 +26,13 @@ impl Undelivered {
 }
 
 #[derive(Debug)]
-struct OnItsWay {
+struct Charge {
     client: Arc<str>,
     bytes: u64,
     delivered: Delivered,
 }
 
-impl Drop for OnItsWay {
+impl Drop for Charge {
     /// The hub may be busy when this runs, so it only notes the bytes. The hub releases them later.
     fn drop(&mut self) {
         *self.delivered.0.borrow_mut().entry(self.client.clone()).or_default() += self.bytes;
@@ -51,7 +49,7 @@ impl Delivered {
     }
 
     pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {
-        let on_its_way = || Rc::new(OnItsWay { client: client.clone(), bytes, delivered: self.clone() });
+        let on_its_way = || Rc::new(Charge { client: client.clone(), bytes, delivered: self.clone() });
         Undelivered((bytes > 0).then(on_its_way))
     }
 

@@ -159,7 +159,7 @@ impl Hub {
 
     /// Returns the event, or a violation if the event names a job of which the worker has not been sent one byte: a
     /// worker cannot have begun a job that it does not know.
-    pub(super) fn if_it_can_be(&self, event: Event) -> Event {
+    pub(super) fn reject_if_unsent(&self, event: Event) -> Event {
         let (Event::Started { worker, job, .. }
         | Event::Finished { worker, job, .. }
         | Event::Failed { worker, job, .. }

@@ -21,7 +21,7 @@ const SAID_MAX: usize = 64;
 
 /// What the log was told about a series of failed starts of one program.
 #[derive(Default)]
-struct Row {
+struct FailuresInARow {
     /// When the log was last told of a failed start, and whether that start was the last attempt.
     told: Option<(Instant, bool)>,
     /// Lines that these starts have printed.
@@ -30,7 +30,7 @@ struct Row {
 
 /// The series of failed starts of each program.
 #[derive(Default)]
-pub(super) struct StartFailures(BTreeMap<ProgramIndex, Row>);
+pub(super) struct StartFailures(BTreeMap<ProgramIndex, FailuresInARow>);
 
 impl StartFailures {
     /// Whether the log should be told of this failed start. If so, it counts as told.

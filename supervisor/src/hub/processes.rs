@@ -51,7 +51,7 @@ impl PastPids {
 struct Living {
     process: Process,
     watchers: Watchers,
-    hearing: Hearing,
+    reading: Reading,
     is_marked: bool,
     /// When bytes last went in or out, while some are expected.
     progress_at: Instant,
@@ -68,7 +68,7 @@ struct Living {
 
 /// Whether the messages of a process are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
+enum Reading {
     /// Messages are read as they arrive.
     Reads,
     /// Messages stay in the socket for now, because memory is full.
@@ -237,7 +237,7 @@ impl WorkerProcesses {
         handle: &LoopHandle,
         hear: &mut dyn FnMut(FromWorker<'_>, Bytes),
     ) -> Heard {
-        let is_heard = |living: &&mut Living| living.hearing != Hearing::Over;
+        let is_heard = |living: &&mut Living| living.reading != Reading::Over;
         let Some(living) = self.living.get_mut(&worker).filter(is_heard) else {
             return Heard::Nothing;
         };
@@ -250,7 +250,7 @@ impl WorkerProcesses {
             Ok(Received::Closed) => Event::Closed { worker },
             Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
-        living.hearing = Hearing::Over;
+        living.reading = Reading::Over;
         // Taking a descriptor out of the epoll set cannot fail.
         let _ = living.watchers.link.look_for(handle, false, false);
         Heard::Last(last)
@@ -259,8 +259,8 @@ impl WorkerProcesses {
     /// Stops reading from this worker until [`WorkerProcesses::read_again`]. Returns false if it does not exist.
     pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
         let Some(living) = self.living.get_mut(&worker) else { return false };
-        if living.hearing == Hearing::Reads {
-            living.hearing = Hearing::Waits;
+        if living.reading == Reading::Reads {
+            living.reading = Reading::Waits;
         }
         self.mark(worker);
         true
@@ -269,8 +269,8 @@ impl WorkerProcesses {
     /// Reads from this worker again. Returns false if it does not exist.
     pub(super) fn read_again(&mut self, worker: WorkerId) -> bool {
         let Some(living) = self.living.get_mut(&worker) else { return false };
-        if living.hearing == Hearing::Waits {
-            living.hearing = Hearing::Reads;
+        if living.reading == Reading::Waits {
+            living.reading = Reading::Reads;
         }
         living.progress_at = Instant::now();
         self.mark(worker);
@@ -356,7 +356,7 @@ impl Living {
         Living {
             process,
             watchers,
-            hearing: Hearing::Reads,
+            reading: Reading::Reads,
             is_marked: false,
             progress_at: Instant::now(),
             silent_looks: 0,
@@ -395,7 +395,7 @@ impl Living {
 
     /// Whether bytes are expected from the process. A worker that runs a job need not read the next one.
     fn owes_bytes(&self, runs: bool) -> bool {
-        let owes_more = self.process.is_mid_frame() && self.hearing != Hearing::Waits;
+        let owes_more = self.process.is_mid_frame() && self.reading != Reading::Waits;
         owes_more || (self.process.unsent() > 0 && !runs)
     }
 
@@ -426,9 +426,9 @@ impl Writable for Living {
         if self.process.unsent() != before {
             self.progress_at = Instant::now();
         }
-        if matches!(flushed, Ok(Flushed::Closed)) && self.hearing == Hearing::Waits {
+        if matches!(flushed, Ok(Flushed::Closed)) && self.reading == Reading::Waits {
             // What the process had sent before is still to be read, and then the end of the socket.
-            self.hearing = Hearing::Reads;
+            self.reading = Reading::Reads;
         }
         flushed
     }
@@ -438,11 +438,11 @@ impl Writable for Living {
     }
 
     fn wants_input(&self) -> bool {
-        self.hearing == Hearing::Reads
+        self.reading == Reading::Reads
     }
 
     fn watched(&mut self) -> Option<&mut Watched> {
-        (self.hearing != Hearing::Over).then_some(&mut self.watchers.link)
+        (self.reading != Reading::Over).then_some(&mut self.watchers.link)
     }
 
     fn is_heard_again(&mut self) {}

@@ -168,7 +168,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Lines of 100 bytes that are written of `lines` at that moment.
+    /// How many of `lines` lines of 100 bytes are written at that moment.
     fn written(rates: &mut Rates, kind: Kind, lines: u64, now: Duration) -> u64 {
         (0..lines).filter(|_| rates.judge(kind, 100, now) != Verdict::LeaveOut).count() as u64
     }

@@ -133,7 +133,7 @@ mod tests {
 
     const HELD: usize = 60 << 20;
 
-    /// The second in which somebody who takes so many bytes a second is found to be too slow, within a minute.
+    /// The second, within a minute, in which a client that takes this many bytes per second is found to be too slow.
     fn slow_after(taken_a_second: usize, held: usize) -> Option<u64> {
         let mut pace = Pace::default();
         (1..=60).find(|_| {

@@ -208,8 +208,8 @@ fn next_look(now: Instant, end: Instant) -> Instant {
 mod tests {
     use super::*;
 
-    /// Looks at somebody whose limit is over, on a machine where each look takes place so much later than it should.
-    /// Returns how long that one is excused.
+    /// Checks a client whose limit is over, on a machine where each check is late by the same time. Returns how long
+    /// the client is excused.
     fn excused_for(late: Duration) -> Option<Duration> {
         let (mut excuse, began) = (Excuse::default(), Instant::now());
         let mut due = began;

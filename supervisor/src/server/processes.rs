@@ -108,7 +108,7 @@ mod tests {
     const ROOM: usize = 256;
     const HOG: Peer = Peer::Process(1);
 
-    /// Takes all that it can get; returns how many of each kind it has then.
+    /// Takes all connections that it can get. Returns how many of each kind it has then.
     fn take_all(processes: &mut Processes, peer: Peer) -> (usize, usize) {
         loop {
             let standing = match processes.has_room(processes.connections(peer), ROOM) {
@@ -133,7 +133,7 @@ mod tests {
         let mut processes = Processes::default();
         take_all(&mut processes, HOG);
         let ordinary = [(32, 0), (16, 0), (8, 0), (4, 0)];
-        // Who has few of those gets some beyond the limit; when the ordinary ones are gone, these are shared out alike.
+        // A process with few ordinary connections gets some beyond the limit; those are shared out in the same way.
         let beyond = [(2, 2), (1, 3), (1, 3), (0, 4), (0, 2), (0, 1)];
         for (number, expected) in (2..).zip(ordinary.into_iter().chain(beyond)) {
             assert_eq!(take_all(&mut processes, Peer::Process(number)), expected, "process {number}");

@@ -244,8 +244,9 @@ mod tests {
         false
     }
 
-    /// How many requests of a process with so many connections, each of which has always more to say, are handled before
-    /// somebody is heard who comes when they are all in line; and how many turns of the loop that takes.
+    /// One process has `connections` connections, each of which always has more requests. Another client joins the line
+    /// behind all of them. Returns how many requests are handled before that client is read, and in how many turns of
+    /// the event loop.
     fn requests_before(connections: u64) -> (usize, usize) {
         let mut line = Line::default();
         (0..connections).for_each(|id| line.push(HOG, id));

@@ -7,7 +7,7 @@
 //! ```
 
 use super::reply::{Document, Reply};
-pub(super) use super::stage::Wisher;
+pub(super) use super::stage::EndRequester;
 use super::{Inner, Service, Stage};
 use offload_core::outcome::human;
 use offload_event_loop::Hold;
@@ -57,11 +57,11 @@ pub(super) struct Ending {
 /// A front with last answers to write holds this value until they are written. The event loop stops when no front
 /// holds one any more, or after one second.
 #[must_use]
-pub struct LastAnswers(#[expect(dead_code, reason = "it is there to be dropped")] Rc<Finale>);
+pub struct LastAnswers(#[expect(dead_code, reason = "it is there to be dropped")] Rc<LoopStop>);
 
-struct Finale(Weak<Inner>);
+struct LoopStop(Weak<Inner>);
 
-impl Drop for Finale {
+impl Drop for LoopStop {
     fn drop(&mut self) {
         Service::with(&self.0, Service::let_go);
     }
@@ -89,7 +89,7 @@ impl Service {
     /// Graceful shutdown: accepts no more jobs, finishes the accepted ones, then ends. Jobs that have not ended after
     /// `limit` are cancelled. If this is called several times, the earliest end counts.
     pub fn drain(&self, limit: Option<Duration>) {
-        self.drain_for(limit, Wisher::Somebody);
+        self.drain_for(limit, EndRequester::Somebody);
     }
 
     /// Immediate shutdown: cancels all jobs, then ends.
@@ -113,7 +113,7 @@ impl Service {
         let limit = self.drain_timeout();
         let most = human(limit);
         self.log().tell(format_args!("draining for at most {most}; another signal ends at once"));
-        self.drain_for(Some(limit), Wisher::Signal);
+        self.drain_for(Some(limit), EndRequester::Signal);
     }
 
     /// Drains within the configured time for a reason inside the supervisor. [`Service::end`] returns that reason.
@@ -146,8 +146,8 @@ impl Service {
         }
     }
 
-    pub(super) fn drain_for(&self, limit: Option<Duration>, wisher: Wisher) {
-        let is_news = self.0.ending.borrow_mut().stage.drain(wisher);
+    pub(super) fn drain_for(&self, limit: Option<Duration>, requester: EndRequester) {
+        let is_news = self.0.ending.borrow_mut().stage.drain(requester);
         if is_news {
             let me = self.weak();
             let then = Box::new(move |_: &mut _| Service::with(&me, Service::part));
@@ -180,7 +180,7 @@ impl Service {
         self.log_the_end();
         let me = self.weak();
         self.0.handle.set_timeout(PARTING_MAX, move |_| Service::with(&me, Service::let_go));
-        let finale = Rc::new(Finale(self.weak()));
+        let finale = Rc::new(LoopStop(self.weak()));
         let fronts = std::mem::take(&mut self.0.ending.borrow_mut().fronts);
         fronts.into_iter().for_each(|front| front(LastAnswers(Rc::clone(&finale))));
     }

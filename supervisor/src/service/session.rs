@@ -7,7 +7,7 @@
 //!                                                                            '-- its bytes are released
 //! ```
 
-use super::ending::Wisher;
+use super::ending::EndRequester;
 use super::reply::{Document, Reply};
 use super::waits::{AllWaits, Waits};
 use super::{Account, Service};
@@ -208,7 +208,7 @@ impl Session {
     pub fn drain(&self, ticket: u64, limit: Option<Duration>) -> Option<Reply> {
         let refused = self.owe_farewell(ticket);
         if refused.is_none() {
-            self.open.service.drain_for(limit, Wisher::Somebody);
+            self.open.service.drain_for(limit, EndRequester::Somebody);
         }
         refused
     }

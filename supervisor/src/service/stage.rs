@@ -29,7 +29,7 @@ pub enum Stage {
 
 /// What asked for the end of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wisher {
+pub(super) enum EndRequester {
     Signal,
     /// A client, or this program itself.
     Somebody,
@@ -37,8 +37,8 @@ pub(super) enum Wisher {
 
 impl Stage {
     /// A drain is requested. Returns true if no drain or stop has begun before.
-    pub(super) fn drain(&mut self, wisher: Wisher) -> bool {
-        let is_signal = wisher == Wisher::Signal;
+    pub(super) fn drain(&mut self, requester: EndRequester) -> bool {
+        let is_signal = requester == EndRequester::Signal;
         match self {
             Stage::Serving => {
                 *self = Stage::Draining { by_signal: is_signal };
@@ -92,16 +92,16 @@ mod tests {
     #[test]
     fn a_second_signal_ends_at_once_and_one_after_a_client_asked_does_not() {
         let mut stage = Stage::Serving;
-        assert!(stage.drain(Wisher::Somebody) && !stage.was_signalled());
-        assert!(!stage.drain(Wisher::Signal) && stage.was_signalled());
-        assert!(!stage.drain(Wisher::Somebody) && stage.was_signalled(), "it has not forgotten");
+        assert!(stage.drain(EndRequester::Somebody) && !stage.was_signalled());
+        assert!(!stage.drain(EndRequester::Signal) && stage.was_signalled());
+        assert!(!stage.drain(EndRequester::Somebody) && stage.was_signalled(), "it has not forgotten");
         assert!(stage.stop() && !stage.stop());
     }
 
     #[test]
     fn a_stop_is_not_taken_back_and_is_known_in_the_end() {
         let mut stage = Stage::Serving;
-        assert!(stage.stop() && !stage.drain(Wisher::Signal));
+        assert!(stage.stop() && !stage.drain(EndRequester::Signal));
         assert!(stage.part() && !stage.part());
         assert_eq!(stage, Stage::Parting { was_stopped: true });
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn who_comes_when_all_is_over_changes_nothing() {
         let mut stage = Stage::Serving;
-        assert!(stage.drain(Wisher::Signal) && stage.part());
-        assert!(!stage.drain(Wisher::Somebody) && !stage.stop() && !stage.was_stopped());
+        assert!(stage.drain(EndRequester::Signal) && stage.part());
+        assert!(!stage.drain(EndRequester::Somebody) && !stage.stop() && !stage.was_stopped());
     }
 }

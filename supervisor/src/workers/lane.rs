@@ -135,12 +135,12 @@ impl Lane {
         locked(&self.state).making.is_some()
     }
 
-    /// Takes no more orders.
+    /// Closes the queue of orders.
     pub(super) fn close(&mut self) {
         self.orders = None;
     }
 
-    /// Waits until it has done what was ordered, but not for what hangs.
+    /// Waits until all orders are done. A start that hangs is not waited for; its process is killed.
     pub(super) fn wait_until(&self, deadline: Instant) {
         let patience = match self.hanging_for() {
             Some(_) => Duration::ZERO,
@@ -151,7 +151,7 @@ impl Lane {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Thread {
     threads: Threads,
     outbox: Outbox,
@@ -159,9 +159,9 @@ struct Thread {
 }
 
 impl Thread {
-    /// Until nobody can give orders any more.
+    /// Carries out orders until the queue is closed.
     fn work_off(self, inbox: &Receiver<Order>) {
-        // Where it is refused, starts disturb the loop a little more.
+        // If the kernel refuses the higher niceness, starts disturb the event loop a little more.
         let _ = be_nicer();
         let thread = nix::unistd::gettid().as_raw().unsigned_abs();
         locked(&self.threads.0).insert(thread);
@@ -194,23 +194,24 @@ impl Thread {
 }
 
 fn spawn(order: &Order) -> Result<Process, SpawnError> {
-    // With this thread all its workers would end.
+    // A panic must not end this thread, because all its workers would end with it.
     catch_unwind(AssertUnwindSafe(|| Process::spawn(&order.program, order.payload_max)))
         .unwrap_or_else(|_| Err(failed(&order.program, "a panic, which is a mistake of this program")))
 }
 
-/// A start that may be tried again.
+/// The error of a start that may be tried again.
 pub(super) fn failed(program: &Program, why: &str) -> SpawnError {
     SpawnError { fatal: false, message: format!("cannot start `{}`: {why}", program.name()) }
 }
 
-/// Of the calling thread alone: niceness is a thread's own in Linux, and is passed on to what it starts (setpriority(2)).
+/// Raises the niceness of the calling thread. On Linux each thread has its own, which processes that the thread starts
+/// inherit (setpriority(2)).
 pub(super) fn be_nicer() -> rustix::io::Result<()> {
     let niceness = getpriority_process(None)?;
     setpriority_process(None, (niceness + NICER).min(NICENESS_HIGHEST))
 }
 
-/// What is under these locks is never left half done.
+/// Locks, also after a panic: no code leaves the data under these locks in an inconsistent state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

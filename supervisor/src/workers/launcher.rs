@@ -360,7 +360,7 @@ mod tests {
         Program::command(["sh", "-c", script].map(str::to_owned).to_vec())
     }
 
-    /// As many as were ordered, in the order in which they come.
+    /// Waits for as many answers as were ordered, and returns them in the order in which they arrive.
     fn answers<const COUNT: usize>(launcher: &Launcher) -> [Answer; COUNT] {
         let mut answers = Vec::new();
         while answers.len() < COUNT {
@@ -480,7 +480,7 @@ mod tests {
         }
     }
 
-    /// Waits until a launch that was given up counts as hanging, and is refused as that.
+    /// Waits until a launch that was given up counts as hanging, so that the next one is refused.
     fn refusal(launcher: &mut Launcher, lease: &Lease) -> SpawnError {
         let deadline = Instant::now() + DEADLINE;
         while launcher.lanes[&LANE].hanging_for().is_none() {
@@ -510,7 +510,7 @@ mod tests {
         lease.end();
     }
 
-    /// What hangs while it is being loaded can be killed: then the thread is free again.
+    /// A process that hangs while it is being loaded can be killed. Then the thread is free again.
     #[test]
     fn a_launch_that_hangs_and_is_given_up_is_killed() {
         let folder = tempfile::tempdir().unwrap();

@@ -238,7 +238,7 @@ pub(super) mod tests {
         strangers(&no_thread).into_iter().collect()
     }
 
-    /// Of the threads that start workers: there is none, unless a test says that it is one itself.
+    /// Which threads start workers: none, unless a test says that its own thread does.
     fn no_thread(_: u32) -> bool {
         false
     }
