@@ -1,12 +1,12 @@
-//! The end of a turn of the event loop, for both kinds of connections, those of workers and those of clients: whoever has
-//! something to write is written to once, and the loop then watches for what can go on.
+//! The end of a turn of the event loop, for the connections of workers and those of clients: every connection with
+//! unsent bytes is written to once, and the event loop then watches for whatever has to happen next.
 //!
 //! ```text
-//!   marked: something to write ---> the turn ends: write_and_watch ---> at most FLUSH_MAX bytes are written
+//!   marked: has unsent bytes ---> the turn ends: write_and_watch ---> at most FLUSH_MAX bytes are written
 //!     ^                                                                  |
 //!     '------------------------------------------------------ More ------|
 //!                 the loop watches for room to write, or for input ------|-- Watching
-//!                             the owner says what follows from that -----'-- Failed
+//!                                            the owner handles the error '-- Failed
 //! ```
 //!
 //! All messages of a turn are written together, which saves system calls.
@@ -15,27 +15,28 @@ use crate::wire::Flushed;
 use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle};
 use std::io;
 
-/// Whether the end of this turn has been asked for. Asking twice is asking once.
+/// Whether a callback at the end of this turn has been requested. Several requests in one turn have the effect of one.
 #[derive(Debug, Default)]
 pub(crate) struct EndOfTurn {
     is_due: bool,
 }
 
 impl EndOfTurn {
-    /// Has the loop call `end` at the end of this turn, unless it will anyway. It has to begin with [`EndOfTurn::begin`].
+    /// Has the event loop call `end` at the end of this turn, unless that has been requested already. `end` must begin
+    /// with [`EndOfTurn::begin`].
     pub(crate) fn ask(&mut self, handle: &LoopHandle, end: impl FnOnce() + 'static) {
         if !std::mem::replace(&mut self.is_due, true) {
             handle.set_immediate(move |_| end());
         }
     }
 
-    /// The end of the turn is here: whoever asks from now on asks for the next one.
+    /// The end of the turn has begun: requests from now on are for the next turn.
     pub(crate) fn begin(&mut self) {
         self.is_due = false;
     }
 }
 
-/// A socket that the loop watches, and what for.
+/// A socket that the event loop watches, and for what.
 #[derive(Debug)]
 pub(crate) struct Watched {
     watcher: HandleId,
@@ -43,16 +44,16 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// One that is watched for input.
+    /// A socket that is watched for input.
     pub(crate) fn for_input(watcher: HandleId) -> Watched {
         Watched { watcher, interest: Interest::READ }
     }
 
-    /// Has the loop look for input, for room to write, for both or for neither. Returns whether it looks for input now and did
-    /// not before.
+    /// Has the event loop watch for input, for room to write, for both or for neither. Returns whether it watches for
+    /// input now and did not before.
     ///
     /// # Errors
-    /// The loop cannot watch the socket; nothing has changed.
+    /// The event loop cannot watch the socket. Nothing has changed.
     pub(crate) fn look_for(
         &mut self,
         handle: &LoopHandle,
@@ -75,7 +76,7 @@ impl Watched {
         Ok(input && !read_before)
     }
 
-    /// The loop looks no more. Closing a watcher fails only if it is closed.
+    /// Stops watching. Closing a watcher fails only if it is closed already.
     pub(crate) fn unwatch(self, handle: &LoopHandle) {
         let _ = handle.close(self.watcher, |_| ());
     }
@@ -83,30 +84,30 @@ impl Watched {
 
 /// A connection that can be written to.
 pub(crate) trait Writable {
-    /// Writes what there is, at most [`FLUSH_MAX`](crate::wire::FLUSH_MAX) bytes.
+    /// Writes unsent bytes, at most [`FLUSH_MAX`](crate::wire::FLUSH_MAX).
     fn write_once(&mut self) -> io::Result<Flushed>;
-    /// Whether something is left to be written.
+    /// Whether unsent bytes are left.
     fn has_unsent(&self) -> bool;
     /// Whether its input is wanted now.
     fn wants_input(&self) -> bool;
-    /// Its socket on the loop; none if the loop does not watch it any more.
+    /// The watched socket. None if the event loop does not watch it any more.
     fn watched(&mut self) -> Option<&mut Watched>;
-    /// The loop watches for input, which it did not before.
+    /// Called when the event loop begins to watch for input again.
     fn is_heard_again(&mut self);
 }
 
-/// What came of writing to a connection at the end of a turn.
+/// The result of writing to a connection at the end of a turn.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// More can be written at once: in the next turn.
+    /// There is more to write and the socket takes it: write again in the next turn.
     More,
-    /// The loop watches for what can go on.
+    /// The event loop watches for whatever has to happen next.
     Watching,
-    /// The connection failed, as the sentence says.
+    /// The connection failed. The sentence says how.
     Failed(String),
 }
 
-/// Writes once, and has the loop watch for what can go on.
+/// Writes once, and has the event loop watch for whatever has to happen next.
 pub(crate) fn write_and_watch(connection: &mut impl Writable, handle: &LoopHandle) -> Written {
     let flushed = connection.write_once();
     let (input, room) = (connection.wants_input(), connection.has_unsent());

@@ -1,30 +1,30 @@
-//! The hub connects the core, which decides, with everything that has to be done: it turns what happens (a message from
-//! a worker process, a request) into events for the core, and carries out the actions that the core returns. It decides
+//! The hub connects the core, which decides, with the outside world. It turns what happens (a message from a worker
+//! process, a request) into events for the core, and carries out the actions that the core returns. The hub decides
 //! nothing itself.
 //!
 //! ```text
 //!   worker socket readable ---> links: messages --.                           .--> Spawn:  an order to the launcher
 //!   worker process ended   ---> links: exit ------|                           |--> Run:    into the worker's outbox
 //!   launcher has a process ---> Launched ---------|                           |
-//!   time is up             ---> Tick -------------|---> inbox ---> core ------|--> Kill:   a signal
+//!   a deadline passed      ---> Tick -------------|---> inbox ---> core ------|--> Kill:   a signal
 //!   submit, cancel, drain  -----------------------'                           '--> Finish: the listeners are called
 //!
-//!   at the end of the turn (an immediate): every outbox with something in it is written once, the timer is set
+//!   at the end of the turn (an immediate): every outbox that is not empty is written once, the timer is set
 //! ```
 //!
-//! What it has to remember is in parts, each of which owns its fields and can be read alone:
+//! The state of the hub is split into parts. Each part owns its fields and can be read alone:
 //!
 //! | part | what it knows | file |
 //! |---|---|---|
-//! | `processes` | the living worker processes, and what is on its way to each | `processes.rs` |
-//! | `launches` | processes in the making, and the programs that they are made of | `launches.rs` |
-//! | `records` | of jobs what the core does not know: bytes, listeners, reports, dead letters | `records.rs` |
-//! | `watch` | what is looked at from time to time, and when: stalls, memory, sweeps | `watch.rs` |
-//! | `callbacks` | who wants to be told what | `callbacks.rs` |
+//! | `processes` | the living worker processes, and what is being sent to each | `processes.rs` |
+//! | `launches` | processes that are being started, and the programs that they run | `launches.rs` |
+//! | `records` | what the core does not know of jobs: bytes, listeners, reports, dead letters | `records.rs` |
+//! | `watch` | when the periodic checks are due: stalls, memory, sweeps | `watch.rs` |
+//! | `callbacks` | who is called when something has happened | `callbacks.rs` |
 //! | `time` | the core's time, without the gaps in which this process did not run | `gaps.rs` |
-//! | `start_failures` | what the log was told of failed starts | `notices.rs` |
+//! | `start_failures` | which failed starts the log has reported | `notices.rs` |
 //!
-//! Listeners are called by the loop, never from in here, so they may do anything, such as submit more.
+//! The event loop calls listeners, the hub never does. So a listener may do anything, such as submit more jobs.
 
 mod ask;
 mod callbacks;
@@ -53,7 +53,7 @@ use crate::pool::StartError;
 use crate::workers::{Launcher, Program};
 use bytes::Bytes;
 use callbacks::Callbacks;
-use gaps::OwnTime;
+use gaps::CoreClock;
 use launches::{Launches, Start};
 use notices::StartFailures;
 use offload_core::Core;
@@ -77,20 +77,20 @@ pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
 pub use pages::Page;
 
-/// The hub as its owners hold it.
+/// A shared reference to the hub.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
 
-/// See the module's documentation.
+/// The hub. See the module's documentation.
 pub(crate) struct Hub {
     me: Weak<RefCell<Hub>>,
     handle: LoopHandle,
     core: Core,
     inbox: VecDeque<Incoming>,
-    /// Always empty, and kept for its memory.
+    /// Empty between events. It is kept so that its memory is used again.
     actions: Actions,
     turn: EndOfTurn,
     log: Rc<Log>,
-    time: OwnTime,
+    time: CoreClock,
     processes: WorkerProcesses,
     launches: Launches,
     records: Records,
@@ -99,32 +99,33 @@ pub(crate) struct Hub {
     start_failures: StartFailures,
 }
 
-/// What the hub is told beside the core's part.
+/// The hub's configuration beside that of the core.
 pub(crate) struct HubConfig {
-    /// What the workers run.
+    /// The programs that the workers run.
     pub(crate) programs: Vec<Program>,
-    /// Each worker is bound to one core.
+    /// Whether each worker is bound to one CPU core.
     pub(crate) affinity: bool,
-    /// Starts them.
+    /// Starts the worker processes.
     pub(crate) launcher: Launcher,
-    /// All children of this process that are no workers have escaped from one, and are to be killed.
+    /// Whether the hub may kill every child of this process that is not a worker. If so, such a child must have
+    /// escaped from a worker.
     pub(crate) sweep: bool,
 }
 
-/// Who is told what became of a reload: none if it is done, or why it was taken back.
+/// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.
 type OnReloaded = Box<dyn FnOnce(Option<String>, &mut Context)>;
 
-/// Who is told why a program cannot be started.
+/// Called with the reason when the first worker of a program cannot be started.
 pub(crate) type OnNoWorker = Box<dyn FnOnce(String, &mut Context)>;
 
-/// What to do when something has come about.
+/// A callback without arguments, called when something has happened.
 pub(crate) type Then = Box<dyn FnOnce(&mut Context)>;
 
 /// A job that was refused.
 pub(crate) struct Refused {
-    /// Why.
+    /// Why the job was refused.
     pub(crate) error: ErrorDetail,
-    /// Who wanted to be told how it ends.
+    /// The listener that was to be called when the job ends.
     pub(crate) listener: Option<Listener>,
 }
 
@@ -134,7 +135,7 @@ struct Incoming {
     payload: Payload,
 }
 
-/// What came with an event; mostly nothing.
+/// What came with an event; usually nothing.
 #[derive(Default)]
 struct Payload {
     content: ContentType,
@@ -148,7 +149,7 @@ impl From<Event> for Incoming {
 }
 
 impl Hub {
-    /// Starts the workers.
+    /// Starts the hub and orders the workers.
     ///
     /// # Errors
     /// [`StartError::Config`] and [`StartError::Loop`].
@@ -169,7 +170,7 @@ impl Hub {
                 actions: Actions::new(),
                 turn: EndOfTurn::default(),
                 log,
-                time: OwnTime::new(),
+                time: CoreClock::new(),
                 processes: WorkerProcesses::default(),
                 launches: Launches::new(launcher, programs, affinity),
                 records: Records::new(),
@@ -184,17 +185,17 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Does something with the hub if it is still there: how callbacks of the loop come in.
-    fn with(hub: &Weak<RefCell<Hub>>, deed: impl FnOnce(&mut Hub)) {
+    /// Calls a function with the hub if it still exists. Callbacks of the event loop use this.
+    fn with(hub: &Weak<RefCell<Hub>>, action: impl FnOnce(&mut Hub)) {
         if let Some(hub) = hub.upgrade() {
-            deed(&mut hub.borrow_mut());
+            action(&mut hub.borrow_mut());
         }
     }
 
-    /// Submits a job. The listener is told how it ends, unless it is refused.
+    /// Submits a job. If the job is accepted, the listener is called when it ends.
     ///
     /// # Errors
-    /// Why it is refused, and the listener back.
+    /// Why the job is refused, and the listener.
     pub(crate) fn submit(
         &mut self,
         job: Job,
@@ -202,7 +203,7 @@ impl Hub {
         listener: Option<Listener>,
     ) -> Result<Accepted, Refused> {
         let request = job.to_request(keep_output);
-        // What has come before is told before: it may make room.
+        // Events that came earlier are handled earlier: they may make room.
         self.work_off_inbox();
         let mut actions = std::mem::take(&mut self.actions);
         let verdict = self.core.submit(self.time.advance(), &request, &mut actions);
@@ -227,7 +228,7 @@ impl Hub {
         }
     }
 
-    /// Why nobody can be told how the job of a known key ends, or ended.
+    /// Why a listener cannot be told how the job of a known key ends or ended.
     fn why_not_told(&self, job: JobId) -> ErrorDetail {
         match self.records.finished().record(job) {
             Some(record) => ErrorDetail::new(OutcomeCode::StorageFull, record.why_no_output()),
@@ -235,17 +236,17 @@ impl Hub {
         }
     }
 
-    /// Takes note of a job that was refused before it came here.
+    /// Counts a job that was refused before it reached the hub.
     pub(crate) fn refused(&mut self) {
         self.tell(Event::Refused);
     }
 
-    /// Ends a job; its listeners are told.
+    /// Cancels a job. Its listeners are called.
     pub(crate) fn cancel(&mut self, job: JobId) {
         self.tell(Event::Cancel { job });
     }
 
-    /// Calls `then` once a worker is ready; at once if one is.
+    /// Calls `then` once a worker is ready. If one is ready already, `then` is called soon.
     pub(crate) fn when_ready(&mut self, then: Then) {
         if self.core.slots().iter().any(offload_core::slots::Slot::is_ready) {
             return self.handle.set_pending(then);
@@ -253,13 +254,13 @@ impl Hub {
         self.callbacks.on_ready(then);
     }
 
-    /// Calls `then` with the reason if a start fails of a program that has had no worker yet.
+    /// Calls `then` with the reason if a start fails and its program has had no worker yet.
     pub(crate) fn when_no_worker_starts(&mut self, then: OnNoWorker) {
         self.callbacks.on_no_worker(then);
     }
 
-    /// Replaces the workers one by one by ones of these programs, as many as there were before; `then` is called with
-    /// nothing when that is done, or with why it was taken back.
+    /// Replaces the workers one by one by workers of these programs. There must be as many programs as before. `then`
+    /// is called with nothing when all are replaced, or with the reason why the reload was rolled back.
     pub(crate) fn reload(&mut self, programs: Vec<Program>, then: OnReloaded) {
         let version = self.launches.add_version(programs);
         self.callbacks.on_reloaded(version, then);
@@ -274,12 +275,12 @@ impl Hub {
         self.launches.retain_versions(|program, version| core.may_start_version(program, version));
     }
 
-    /// Other limits and times.
+    /// Applies other limits and times.
     pub(crate) fn configure(&mut self, config: CoreConfig) {
         self.tell(Event::Configure(Box::new(config)));
     }
 
-    /// Tells the core what happened, and whatever happens because of that.
+    /// Passes an event to the core, and all events that follow from it.
     fn tell(&mut self, event: Event) {
         self.inbox.push_back(event.into());
         self.work_off_inbox();
@@ -289,7 +290,7 @@ impl Hub {
         self.release_delivered();
         while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
-            let event = self.if_it_can_be(event);
+            let event = self.reject_if_unsent(event);
             self.core.handle(self.time.advance(), event, &mut actions);
             self.perform_all(actions, payload);
         }
@@ -298,12 +299,12 @@ impl Hub {
         self.at_the_end_of_the_turn();
     }
 
-    /// Has the loop call them.
+    /// Has the event loop call these callbacks.
     fn call(&self, all: Vec<Then>) {
         all.into_iter().for_each(|then| self.handle.set_pending(then));
     }
 
-    /// Does what the core wants because of one event, or of one request.
+    /// Carries out the actions that the core returned for one event or one request.
     fn perform_all(&mut self, mut actions: Actions, mut payload: Payload) {
         actions.drain(..).for_each(|action| self.perform(action, &mut payload));
         self.actions = actions;
@@ -366,7 +367,7 @@ impl Hub {
         }
     }
 
-    /// Once a turn: outboxes are written and the timer is set. All that happens in a turn shares these.
+    /// Has outboxes written and the timer set once at the end of this turn, however often this is called.
     fn at_the_end_of_the_turn(&mut self) {
         self.watch_for_stalls();
         let me = self.me.clone();

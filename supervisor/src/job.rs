@@ -18,9 +18,9 @@ pub struct Job {
     pub(crate) content: ContentType,
     pub(crate) options: SubmitOptions,
     pub(crate) client: String,
-    /// Who sent it. Clients without a name are told apart by it.
+    /// The process that submitted the job. Clients without a name are told apart by it.
     pub(crate) peer: Option<Peer>,
-    /// The input was counted as it came.
+    /// The input was counted in memory as it arrived.
     pub(crate) has_room: bool,
 }
 
@@ -30,70 +30,74 @@ impl Job {
         Job { task: task.into(), ..Job::default() }
     }
 
-    /// The input: bytes that only the task looks at. They are shared, not copied, while the job lives.
+    /// Sets the input: bytes that only the task interprets. They are shared, not copied, while the job lives.
     pub fn input(self, input: impl Into<Bytes>) -> Job {
         Job { input: input.into(), ..self }
     }
 
-    /// What the input is; bytes unless said otherwise.
+    /// Sets the type of the input. The default is bytes.
     pub fn content(self, content: ContentType) -> Job {
         Job { content, ..self }
     }
 
-    /// All options at once, as they come from a client.
+    /// Sets all options at once, as a client sent them.
     pub fn options(self, options: SubmitOptions) -> Job {
         Job { options, ..self }
     }
 
-    /// Longest run of one attempt, to the millisecond; the pool's default if not said.
+    /// Sets the time limit for one attempt, to the millisecond. The default is the pool's.
     pub fn timeout(mut self, timeout: Duration) -> Job {
         self.options.timeout_ms = Some(millis(timeout));
         self
     }
 
-    /// Longest time from submission to the result, waiting included, to the millisecond; none if not said.
+    /// Sets the time limit from submission to the result, waiting included, to the millisecond. By default there is
+    /// none.
     pub fn deadline(mut self, deadline: Duration) -> Job {
         self.options.deadline_ms = Some(millis(deadline));
         self
     }
 
-    /// Most attempts, 1 to 100. Whoever asks for more than one says that running it twice is as good as once; the
-    /// default is one attempt, or the pool's number for tasks that are idempotent.
+    /// Sets the maximum number of attempts, 1 to 100. More than one states that the job is idempotent. The default is
+    /// one attempt, or the pool's number for tasks that are idempotent.
     pub fn attempts(mut self, attempts: u32) -> Job {
         self.options.attempts = Some(attempts);
         self
     }
 
-    /// The lane that the task must be in.
+    /// Requires that the task is in this lane.
     pub fn lane(mut self, lane: Lane) -> Job {
         self.options.lane = Some(lane);
         self
     }
 
-    /// Who asks, for tables and for fairness: at most 64 bytes count. Those of one name share what one client may have.
+    /// Sets the name of the client, for tables and for fairness. At most 64 bytes are used. All jobs under one name
+    /// share the limits of one client.
     pub fn client(self, client: impl Into<String>) -> Job {
         Job { client: client.into(), ..self }
     }
 
-    /// -10 to 10, 0 if not said; a larger one is sooner. Among the jobs of one client a level is worth a second of
-    /// waiting, against other clients the tenth of a second of worker time, so nobody starves.
+    /// Sets the priority, from -10 to 10; the default is 0. Jobs with a larger number run sooner. Among the jobs of
+    /// one client a level is worth one second of waiting; against other clients it is worth a tenth of a second of
+    /// worker time, so nobody starves.
     pub fn priority(mut self, priority: i8) -> Job {
         self.options.priority = priority;
         self
     }
 
-    /// A name of 1 to 64 bytes under which this client submits the job at most once: submitting it again, with the same
-    /// task and input, gives the same job and the same result; with another task or input it is refused as a `conflict`.
-    /// It is known while the job lives and for an hour after its end, unless configured otherwise; a job for whose key
-    /// there is no room is refused. Keys belong to the client of that name; all clients without a name share theirs.
-    /// Reads the whole input once, to make a digest: set it after the input.
+    /// Sets a key of 1 to 64 bytes under which this client submits the job at most once. Submitting the job again,
+    /// with the same task and input, returns the same job and the same result. With another task or input it is
+    /// refused as a `conflict`. The key is known while the job lives and for an hour after its end, unless configured
+    /// otherwise. If there is no room for the key, the job is refused. Keys belong to the client of that name; all
+    /// clients without a name share theirs. This reads the whole input once to compute a digest, so set the key after
+    /// the input.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
         let digest = input_digest(self.content, &self.input);
         self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });
         self
     }
 
-    /// The same for the core, which knows clients by one name.
+    /// The job as the core sees it: the core knows each client by one name.
     pub(crate) fn to_request(&self, keeps_output: bool) -> JobRequest {
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
         let client = cut(&self.client, LABEL_MAX);
@@ -115,8 +119,8 @@ impl Job {
     }
 }
 
-/// Who is charged: a client by its name, one without a name by its process, and nobody in particular where the program
-/// itself submits.
+/// The name that a job is charged to: the client's name, or the process of a client without a name. Empty if this
+/// program submits the job and gives no name.
 pub(crate) fn account_name(client: &str, peer: Option<Peer>) -> String {
     match (cut(client, LABEL_MAX), peer) {
         ("", Some(peer)) => peer.to_string(),
@@ -124,8 +128,8 @@ pub(crate) fn account_name(client: &str, peer: Option<Peer>) -> String {
     }
 }
 
-/// What tells one input from another, for an [`IdempotencyKey`]: the first 16 bytes of the SHA-256 of its kind and its
-/// bytes. Reads the whole input.
+/// The digest by which an [`IdempotencyKey`] tells inputs apart: the first 16 bytes of the SHA-256 of the content type
+/// and the bytes. Reads the whole input.
 pub fn input_digest(content: ContentType, input: &[u8]) -> u128 {
     let mut hasher = Sha256::new();
     hasher.update(content.media_type().as_bytes());
@@ -139,20 +143,20 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How a job ended. A job that was refused ends too: its outcome says why.
+/// How a job ended. A job that was refused has ended too; its outcome says why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Everything but the output.
+    /// Everything except the output.
     pub report: Report,
     /// What the task returned; empty unless the outcome is `ok`.
     pub output: Bytes,
 }
 
 impl Finished {
-    /// The output, if the outcome is `ok`, or else one line that says what went wrong.
+    /// Returns the output if the outcome is `ok`.
     ///
     /// # Errors
-    /// Such as `worker_crashed: signal 11 (SIGSEGV) in attempt 1 of 1`.
+    /// Otherwise one line that says what went wrong, such as `worker_crashed: signal 11 (SIGSEGV) in attempt 1 of 1`.
     pub fn into_output(self) -> Result<Bytes, String> {
         match self.report.error {
             None => Ok(self.output),

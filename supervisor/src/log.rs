@@ -1,5 +1,6 @@
-//! Lines for the people who run this, on standard error. The loop never writes them itself: they go through a
-//! [`Printer`](crate::printer). Every line has a time and a level, and of each kind only [so many](rate) are said.
+//! The log: lines for the operator, on standard error. The event loop never writes them itself: they go through a
+//! [`Printer`](crate::printer). Every line has a time and a level, and the number of lines of each kind is
+//! [limited](rate).
 //!
 //! ```text
 //!   2026-11-22T10:22:00.123Z warn slot 0: worker process 4242 ended with signal 11 (SIGSEGV) while it ran job 01M7...
@@ -18,20 +19,20 @@ use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How much is said.
+/// How much is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Only what needs somebody's attention now.
+    /// Only what needs attention now.
     Quiet,
     /// Also what goes wrong, and what workers print.
     #[default]
     Normal,
-    /// Also what happens in the ordinary course of things.
+    /// Also ordinary events.
     Verbose,
 }
 
 impl Level {
-    /// The level of a line that is said from this one on.
+    /// The level that is written in a line that is logged from this level on.
     fn word(self) -> &'static str {
         match self {
             Level::Quiet => "error",
@@ -41,7 +42,7 @@ impl Level {
     }
 }
 
-/// From which level on a line is said, and what it is called then. These are two things: what is in order can matter.
+/// From which level on a line is logged, and which level it states. These differ for good news that is important.
 #[derive(Clone, Copy, Debug)]
 struct Weight {
     said_from: Level,
@@ -49,7 +50,7 @@ struct Weight {
 }
 
 impl Weight {
-    /// In order, and worth a line.
+    /// An ordinary event that is important enough to be logged at the normal level.
     const NEWS: Weight = Weight { said_from: Level::Normal, word: "info" };
 }
 
@@ -62,10 +63,10 @@ impl From<Level> for Weight {
 /// How a line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people: time, level, what is to say.
+    /// For people: time, level and message.
     #[default]
     Text,
-    /// For programs: a JSON document a line.
+    /// For programs: one JSON document per line.
     Json,
 }
 
@@ -82,21 +83,21 @@ impl LogFormat {
     }
 }
 
-/// Who says lines, and how many of each kind.
+/// Makes the lines of one thread, and limits how many of each kind there are.
 #[derive(Debug)]
-struct Voice {
+struct LineMaker {
     level: Level,
     format: LogFormat,
     rates: Rates,
     since: Instant,
 }
 
-impl Voice {
-    fn new(level: Level, format: LogFormat) -> Voice {
-        Voice { level, format, rates: Rates::default(), since: Instant::now() }
+impl LineMaker {
+    fn new(level: Level, format: LogFormat) -> LineMaker {
+        LineMaker { level, format, rates: Rates::default(), since: Instant::now() }
     }
 
-    /// The line as it is to be written, if it is.
+    /// The line that is to be written, or None if it is not logged at this level or exceeds the limit of its kind.
     fn line(&mut self, kind: Kind, weight: Weight, text: fmt::Arguments<'_>) -> Option<String> {
         if weight.said_from > self.level {
             return None;
@@ -112,7 +113,7 @@ impl Voice {
         }
     }
 
-    /// Lines about what was left out.
+    /// Lines that report how many lines were left out.
     fn owed(&mut self, is_end: bool) -> Vec<String> {
         let owed = self.rates.settle(self.since.elapsed(), is_end).into_iter();
         let line = |(kind, left_out): (Kind, u64)| {
@@ -127,10 +128,10 @@ impl Voice {
     }
 }
 
-/// See the module's documentation.
+/// The log. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Log {
-    voice: RefCell<Voice>,
+    line_maker: RefCell<LineMaker>,
     printer: Printer,
 }
 
@@ -141,96 +142,97 @@ impl Log {
             format.line(Level::Normal.word(), &format!("{lost} lines were lost here: nobody read them"))
         };
         Log {
-            voice: RefCell::new(Voice::new(level, format)),
+            line_maker: RefCell::new(LineMaker::new(level, format)),
             printer: Printer::to_stderr(Box::new(tell_lost)),
         }
     }
 
-    /// Says something that needs attention.
+    /// Logs something that needs attention.
     #[track_caller]
     pub(crate) fn error(&self, line: fmt::Arguments<'_>) {
         self.say(Kind::Place(Location::caller()), Level::Quiet, line);
     }
 
-    /// Says something that went wrong.
+    /// Logs something that went wrong.
     #[track_caller]
     pub(crate) fn warn(&self, line: fmt::Arguments<'_>) {
         self.say(Kind::Place(Location::caller()), Level::Normal, line);
     }
 
-    /// Says something that is in order, and that whoever reads the log wants to know all the same.
+    /// Logs an ordinary event that is shown at the normal level.
     #[track_caller]
     pub(crate) fn tell(&self, line: fmt::Arguments<'_>) {
         self.speak(Kind::Place(Location::caller()), Weight::NEWS, line);
     }
 
-    /// Says something ordinary.
+    /// Logs an ordinary event.
     #[track_caller]
     pub(crate) fn info(&self, line: fmt::Arguments<'_>) {
         self.say(Kind::Place(Location::caller()), Level::Verbose, line);
     }
 
-    /// Says something of this kind; `level` is the first at which it is said.
+    /// Logs a line of this kind. `level` is the lowest level at which it is shown.
     pub(crate) fn say(&self, kind: Kind, level: Level, line: fmt::Arguments<'_>) {
         self.speak(kind, level.into(), line);
     }
 
-    /// Says something in order, of this kind, as [`Log::tell`].
+    /// Like [`Log::tell`], for a line of this kind.
     pub(crate) fn tell_kind(&self, kind: Kind, line: fmt::Arguments<'_>) {
         self.speak(kind, Weight::NEWS, line);
     }
 
     fn speak(&self, kind: Kind, weight: Weight, line: fmt::Arguments<'_>) {
-        let line = self.voice.borrow_mut().line(kind, weight, line);
+        let line = self.line_maker.borrow_mut().line(kind, weight, line);
         line.into_iter().for_each(|line| self.printer.print(line));
     }
 
-    /// A way to say that something went wrong from another thread, as long as the log is there.
+    /// Returns a function by which another thread can log warnings while the log exists.
     #[track_caller]
     pub(crate) fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
         let kind = Kind::Place(Location::caller());
         let (level, format) = {
-            let voice = self.voice.borrow();
-            (voice.level, voice.format)
+            let line_maker = self.line_maker.borrow();
+            (line_maker.level, line_maker.format)
         };
-        let (mut voice, lines) = (Voice::new(level, format), self.printer.lines());
+        let (mut line_maker, lines) = (LineMaker::new(level, format), self.printer.lines());
         move |line| {
-            let line = voice.line(kind, Level::Normal.into(), line);
-            // Without room it is lost; the next one will come.
+            let line = line_maker.line(kind, Level::Normal.into(), line);
+            // If there is no room, the line is lost.
             let _ = line.map(|line| lines.print(line));
         }
     }
 
-    /// Counts lines of this kind that somebody else has left out already.
+    /// Counts lines of this kind that the caller has left out already.
     pub(crate) fn leave_out(&self, kind: Kind, lines: usize) {
-        self.voice.borrow_mut().rates.leave_out(kind, lines as u64);
+        self.line_maker.borrow_mut().rates.leave_out(kind, lines as u64);
     }
 
-    /// Whether something was left out that is to be told when it is quiet again.
+    /// Whether lines were left out and the number has not been logged yet.
     pub(crate) fn owes(&self) -> bool {
-        self.voice.borrow().rates.owe()
+        self.line_maker.borrow().rates.owe()
     }
 
-    /// Tells what was left out, as far as there is room for it.
+    /// Logs how many lines were left out, for the kinds of which a line may be written again.
     pub(crate) fn catch_up(&self) {
-        self.voice.borrow_mut().owed(false).into_iter().for_each(|line| self.printer.print(line));
+        self.line_maker.borrow_mut().owed(false).into_iter().for_each(|line| self.printer.print(line));
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.voice.borrow_mut().owed(true).into_iter().for_each(|line| self.printer.print(line));
+        self.line_maker.borrow_mut().owed(true).into_iter().for_each(|line| self.printer.print(line));
     }
 }
 
-/// Text of others has control characters escaped already; what is left are our own line breaks.
+/// Makes a text one line of limited length. Control characters in foreign text are escaped already, so the only line
+/// breaks are our own.
 fn one_line(text: &str) -> String {
     let kept = cut(text, LOG_LINE_MAX);
     let end = if kept.len() < text.len() { "..." } else { "" };
     kept.replace('\n', " | ") + end
 }
 
-/// RFC 3339 in UTC with milliseconds, of a time since 1970.
+/// A time since 1970 as RFC 3339 in UTC with milliseconds.
 fn utc(since_1970: Duration) -> String {
     let (days, second) = (since_1970.as_secs() / 86_400, since_1970.as_secs() % 86_400);
     let (year, month, day) = date(days);
@@ -241,8 +243,8 @@ fn utc(since_1970: Duration) -> String {
     )
 }
 
-/// The date of a day since 1970 (H. Hinnant, "chrono-compatible low-level date algorithms"): years begin in March here,
-/// so that the leap day is the last one.
+/// The date of a day since 1970 (H. Hinnant, "chrono-compatible low-level date algorithms"). In this calculation years
+/// begin in March, so that the leap day is the last day of a year.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let since_march_of_0 = days + 719_468;
@@ -287,12 +289,12 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_told_with_the_next_line_of_its_kind() {
-        let mut voice = Voice::new(Level::Normal, LogFormat::Text);
-        let mut say = || voice.line(Kind::Named("x"), Level::Normal.into(), format_args!("line"));
+        let mut line_maker = LineMaker::new(Level::Normal, LogFormat::Text);
+        let mut say = || line_maker.line(Kind::Named("x"), Level::Normal.into(), format_args!("line"));
         let written = (0..1000).filter(|_| say().is_some()).count() as u64;
-        voice.since -= Duration::from_secs(5);
-        let line = voice.line(Kind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
+        line_maker.since -= Duration::from_secs(5);
+        let line = line_maker.line(Kind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
         assert!(line.ends_with(&format!("line (and {} more like this)", 1000 - written)), "{line}");
-        assert!(!voice.rates.owe());
+        assert!(!line_maker.rates.owe());
     }
 }

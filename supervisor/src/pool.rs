@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// Logical cores that this process may use: affinity and cgroup quota are respected. At least 1.
+/// The number of CPU cores that this process may use, at least 1. CPU affinity and cgroup quota are respected.
 pub fn default_workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(offload_core::limits::WORKERS_MAX)
 }
@@ -34,21 +34,22 @@ pub fn default_workers() -> usize {
 /// ```
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// Everything that the core decides by: numbers of workers and jobs, bytes, times. Unlike in
-    /// [`CoreConfig::default`], `workers` is [`default_workers`] and `seed` is a random number; change fields of it, rather
-    /// than to make a new one. How many `programs` there are is set at the start: as many as the field beside it has.
+    /// Everything by which the core decides: numbers of workers and jobs, bytes, times. Unlike in
+    /// [`CoreConfig::default`], `workers` is [`default_workers`] and `seed` is a random number, so change fields
+    /// instead of replacing the whole. Its field `programs` is overwritten at the start with the number of
+    /// [`PoolConfig::programs`].
     pub core: CoreConfig,
-    /// What the workers run: slot `i` runs program `i` modulo their number. There is no default.
+    /// The programs that the workers run: slot `i` runs program `i` modulo their number. There is no default.
     pub programs: Vec<Program>,
-    /// Whether each worker is bound to one core, that of slot i being the i-th of those that this process may use.
+    /// Whether each worker is bound to one CPU core: that of slot i to the i-th core that this process may use.
     pub affinity: bool,
-    /// Whether processes that a worker left behind, and that are children of this one now, are killed: when it has ended
-    /// those that bear its mark (see [`crate::workers::marks`]), and all of them with the pool. Only for a
-    /// program that has called [`crate::workers::sweep::become_subreaper`] and has no other children than workers.
+    /// Whether processes that workers left behind, and that are children of this process now, are killed: when a
+    /// worker has ended those with its mark (see [`crate::workers::marks`]), and all of them when the pool ends. Only
+    /// for a program that has called [`crate::workers::sweep::become_subreaper`] and has no children but workers.
     pub sweep: bool,
-    /// What is written to standard error.
+    /// How much is logged to standard error.
     pub log: Level,
-    /// How that is written.
+    /// The format of the log.
     pub log_format: LogFormat,
 }
 
@@ -66,12 +67,13 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// Defaults with this one program.
+    /// The defaults with this one program.
     pub fn with(program: Program) -> PoolConfig {
         PoolConfig { programs: vec![program], ..PoolConfig::default() }
     }
 
-    /// What the hub needs beside the core's part. What its workers leave behind is known by `generation`.
+    /// What the hub needs beside the core's configuration. `generation` is how processes that workers leave behind are
+    /// recognized.
     ///
     /// # Errors
     /// [`StartError::Launcher`].
@@ -81,13 +83,13 @@ impl PoolConfig {
         Ok(HubConfig { programs, affinity, sweep, launcher })
     }
 
-    /// The core's part, as it is at the start.
+    /// The configuration of the core, with the number of programs filled in.
     pub(crate) fn core(&self) -> CoreConfig {
         CoreConfig { programs: self.programs.len(), ..self.core.clone() }
     }
 }
 
-/// For jitter: two supervisors that start at one moment must not do everything at the same time.
+/// A random seed for jitter: two supervisors that start at the same moment must not do everything at the same time.
 fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -96,13 +98,13 @@ fn seed() -> u64 {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     Config(String),
-    /// The local socket cannot be had.
+    /// The local socket cannot be created.
     Bind(crate::front::BindError),
-    /// The loop refused to watch something.
+    /// The event loop refused to watch something.
     Loop(offload_event_loop::LoopError),
-    /// The limit of descriptors leaves no room for a client, as the sentence says.
+    /// The limit of open files leaves no room for a client. The sentence states the limit that is needed.
     Descriptors(String),
     /// The thread that starts workers could not be started.
     Launcher(std::io::Error),
@@ -138,11 +140,11 @@ impl From<offload_event_loop::LoopError> for StartError {
     }
 }
 
-/// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone; dropping the last
-/// clone kills the workers and ends the jobs that are awaited as cancelled.
+/// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone. Dropping the last
+/// clone kills the workers, and awaited jobs end as cancelled.
 ///
-/// Must be made and used on the loop's thread. As long as a job is awaited the loop stays alive; idle workers do not
-/// keep it.
+/// A pool must be created and used on the event loop's thread. The event loop stays alive while a job is awaited; idle
+/// workers do not keep it alive.
 #[derive(Clone)]
 pub struct ComputePool {
     hub: HubRef,
@@ -153,8 +155,8 @@ impl ComputePool {
     /// Starts the workers. Jobs may be submitted at once; they wait for the first worker to be ready.
     ///
     /// # Errors
-    /// [`StartError::Config`], [`StartError::Launcher`] and [`StartError::Loop`]. That a program cannot be started is
-    /// told by the jobs' outcomes.
+    /// [`StartError::Config`], [`StartError::Launcher`] and [`StartError::Loop`]. A program that cannot be started is
+    /// no error here; the outcomes of the jobs tell it.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Rc::new(Log::to_stderr(config.log, config.log_format));
         let core = config.core();
@@ -162,8 +164,8 @@ impl ComputePool {
         Ok(ComputePool { hub, handle: handle.clone() })
     }
 
-    /// Submits a job. `done` is called on the loop, later, exactly once: with the result, with what went wrong, or
-    /// with why the job was refused.
+    /// Submits a job. `done` is called on the event loop, later, exactly once: with the result, with what went wrong,
+    /// or with the reason why the job was refused.
     #[track_caller]
     pub fn submit(&self, job: Job, done: impl FnOnce(Finished, &mut Context) + 'static) {
         self.start_job(job, Listener::new(done));
@@ -202,46 +204,46 @@ impl ComputePool {
         }
     }
 
-    /// Calls `ready` once a worker is ready for jobs; never if none ever is. To wait for that does not keep the loop
-    /// alive; a job or a [`hold`](LoopHandle::hold) does.
+    /// Calls `ready` once a worker is ready for jobs. If no worker ever is, `ready` is never called. This wait does
+    /// not keep the event loop alive; a job or a [`hold`](LoopHandle::hold) does.
     pub fn when_ready(&self, ready: impl FnOnce(&mut Context) + 'static) {
         self.hub.borrow_mut().when_ready(Box::new(ready));
     }
 
-    /// Finishes the jobs that are there, for at most the drain timeout, refuses others, ends the workers, then calls
-    /// `done`.
+    /// Graceful shutdown: refuses new jobs, finishes the accepted ones for at most the drain timeout, ends the
+    /// workers, then calls `done`.
     pub fn drain(&self, done: impl FnOnce(&mut Context) + 'static) {
         let limit = self.hub.borrow().config().drain_timeout;
         self.hub.borrow_mut().drain(Some(limit), Box::new(done));
     }
 
-    /// Cancels the jobs that are there, ends the workers, then calls `done`.
+    /// Immediate shutdown: cancels all jobs, ends the workers, then calls `done`.
     pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
         self.hub.borrow_mut().stop(Box::new(done));
     }
 
-    /// What there is to know about the pool and its loop.
+    /// The state of the pool and its event loop.
     pub fn status(&self) -> Status {
         self.hub.borrow().status(IoPoolView::default())
     }
 
-    /// What there is to know about each slot.
+    /// The state of each slot that exists.
     pub fn workers(&self) -> Vec<WorkerView> {
         self.hub.borrow().workers()
     }
 
-    /// Worker processes that the pool is set up for.
+    /// The configured number of worker processes.
     pub fn worker_count(&self) -> usize {
         self.hub.borrow().config().workers
     }
 
-    /// CPU time of all its workers so far, dead and living, in steps of usually 10 ms.
+    /// CPU time of all workers of the pool so far, dead and living, in steps of usually 10 ms.
     pub fn cpu_time(&self) -> Duration {
         self.hub.borrow().cpu_time()
     }
 }
 
-/// A job that is awaited. See [`ComputePool::call`].
+/// A future that ends when its job does. See [`ComputePool::call`].
 pub struct Call {
     pool: ComputePool,
     job: Option<offload_core::ids::JobId>,

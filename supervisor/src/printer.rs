@@ -1,9 +1,9 @@
-//! Writes lines to a stream whose reader may stop reading: a terminal after Ctrl-S, or a full pipe. A thread of its own
-//! writes them, so the event loop is never blocked by it.
+//! Writes lines to a stream whose reader may stop reading: a terminal after Ctrl-S, or a full pipe. A separate thread
+//! writes the lines, so the stream never blocks the event loop.
 //!
 //! ```text
 //!   print ---> at most PRINTER_LINES_MAX lines, PRINTER_BYTES_MAX bytes ---> thread ---> the stream, which may block
-//!      '-- no room: counted; told when there is room again
+//!      '-- no room: the line is counted, and the number reported when there is room again
 //! ```
 
 use crate::limits::{PRINTER_BYTES_MAX, PRINTER_LINES_MAX};
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 /// How long dropping a printer waits for its last lines to be written.
 const LAST_LINES_MAX: Duration = Duration::from_millis(500);
 
-/// Makes the line that tells how many were lost.
+/// Makes the line that reports how many lines were lost.
 type TellLost = Box<dyn Fn(u64) -> String + Send>;
 
-/// See the module's documentation.
+/// A writer of lines with a thread. See the module's documentation.
 pub struct Printer {
     queue: Arc<Queue>,
 }
 
-/// A way to print from another place, or another thread, as long as the [`Printer`] is there.
+/// A handle for printing from another place or thread, while the [`Printer`] exists.
 #[derive(Clone)]
 pub struct Lines {
     queue: Arc<Queue>,
@@ -35,16 +35,16 @@ pub struct Lines {
 
 struct Queue {
     state: Mutex<State>,
-    /// There is something to do for the thread.
+    /// Notified when the thread has something to do.
     filled: Condvar,
-    /// The thread has done it.
+    /// Notified when the thread has written everything.
     emptied: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     lines: VecDeque<String>,
-    /// Of these lines and of those that are being written.
+    /// Bytes of these lines and of those that are being written.
     bytes: usize,
     lost: u64,
     is_writing: bool,
@@ -52,17 +52,18 @@ struct State {
 }
 
 impl Printer {
-    /// One for standard output. Lines for which there is no room are lost.
+    /// A printer for standard output. Lines for which there is no room are lost.
     pub fn to_stdout() -> Printer {
         Printer::start("offload-stdout", io::stdout(), None)
     }
 
-    /// One for standard error, which tells by a line how many were lost.
+    /// A printer for standard error. It reports in a line how many lines were lost.
     pub(crate) fn to_stderr(tell_lost: TellLost) -> Printer {
         Printer::start("offload-log", io::stderr(), Some(tell_lost))
     }
 
-    /// The descriptor is duplicated, so that a thread that is stuck in a write holds no lock of the standard library.
+    /// Starts the thread. The descriptor is duplicated, so that a thread that is stuck in a write holds no lock of the
+    /// standard library.
     fn start(name: &str, stream: impl AsFd, tell_lost: Option<TellLost>) -> Printer {
         let queue = Arc::new(Queue::new());
         let of_thread = Arc::clone(&queue);
@@ -71,24 +72,24 @@ impl Printer {
             let work = move || of_thread.write_all_to(&stream, tell_lost.as_ref());
             std::thread::Builder::new().name(name.to_owned()).spawn(work)
         });
-        // Without a thread nothing can be said, and that is better than to be stopped by it.
+        // Without a thread nothing can be printed. That is better than a program that stops because of it.
         queue.state().is_closed = thread.is_err();
         Printer { queue }
     }
 
-    /// Has a line written, soon.
+    /// Queues a line to be written soon.
     pub fn print(&self, line: String) {
         self.queue.push(line);
     }
 
-    /// A way to do so from elsewhere.
+    /// A handle for printing from another place or thread.
     pub fn lines(&self) -> Lines {
         Lines { queue: Arc::clone(&self.queue) }
     }
 }
 
 impl Lines {
-    /// Has a line written, soon. False if there is no room, or nobody any more who would write it.
+    /// Queues a line to be written soon. Returns false if there is no room, or the printer is gone.
     pub fn print(&self, line: String) -> bool {
         self.queue.push(line)
     }
@@ -101,7 +102,7 @@ impl fmt::Debug for Printer {
 }
 
 impl Drop for Printer {
-    /// Gives the thread a moment to write what is there; a reader that has stopped is not waited for.
+    /// Gives the thread a moment to write the last lines. A reader that has stopped is not waited for.
     fn drop(&mut self) {
         let deadline = Instant::now() + LAST_LINES_MAX;
         let mut state = self.queue.state();
@@ -122,7 +123,7 @@ impl Queue {
         Queue { state: Mutex::new(State::default()), filled: Condvar::new(), emptied: Condvar::new() }
     }
 
-    /// Held for a moment only, and never while something is written.
+    /// Locks the state. The lock is held briefly, and never during a write.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +154,7 @@ impl Queue {
                 text.push_str(&tell_lost(lost));
                 text.push('\n');
             }
-            // A reader that has gone away is no reason to stop.
+            // An error means that the reader has gone away, which is no reason to stop.
             let _ = write_all(stream, text.as_bytes());
             let mut state = self.state();
             state.is_writing = false;
@@ -162,7 +163,8 @@ impl Queue {
         }
     }
 
-    /// All lines that wait, and how many were lost behind them; none when there will be no more.
+    /// Takes all lines that wait, and the number of lines that were lost after them. None if the printer is closed and
+    /// nothing is left.
     fn next(&self) -> Option<(Vec<String>, u64)> {
         let mut state = self.state();
         while state.lines.is_empty() && state.lost == 0 {
@@ -181,7 +183,7 @@ fn write_all(stream: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
         match retry_on_intr(|| write(stream, bytes)) {
             Ok(0) => return Err(Errno::IO),
             Ok(written) => bytes = &bytes[written..],
-            // Another process may have made our stream one that does not wait.
+            // Another process may have made the shared stream non-blocking.
             Err(Errno::AGAIN) => {
                 retry_on_intr(|| poll(&mut [PollFd::new(stream, PollFlags::OUT)], None))?;
             }

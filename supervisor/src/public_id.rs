@@ -3,25 +3,25 @@
 //!
 //! ```text
 //!   48 bits  start of the supervisor, in milliseconds since 1970
-//!   16 bits  chance, so that two supervisors started together differ
+//!   16 bits  random, so that two supervisors started together differ
 //!   64 bits  number of the job
 //! ```
 //!
-//! Ids of one supervisor sort by age. An id that another supervisor has given is recognised as unknown.
+//! The ids of one supervisor sort by age. An id that another supervisor has given is recognized as unknown.
 
 use offload_core::ids::JobId;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 use ulid::Ulid;
 
-/// Makes and reads the ids of one supervisor.
+/// Creates and parses the public ids of one supervisor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublicIds {
     prefix: u64,
 }
 
 impl PublicIds {
-    /// For a supervisor that starts now.
+    /// The ids of a supervisor that starts now.
     pub(crate) fn new() -> PublicIds {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = u64::try_from(since_1970.as_millis()).unwrap_or_default();
@@ -34,7 +34,7 @@ impl PublicIds {
         Ulid(u128::from(self.prefix) << 64 | u128::from(job.0)).to_string()
     }
 
-    /// The job of this public id, if it can be one of this supervisor's.
+    /// The job with this public id. None if it cannot be an id of this supervisor. There need not be such a job.
     pub(crate) fn find(self, name: &str) -> Option<JobId> {
         match self.look_at(name) {
             Named::Job(job) => Some(job),
@@ -42,7 +42,7 @@ impl PublicIds {
         }
     }
 
-    /// What can be told of a name by itself.
+    /// What can be told from a public id alone.
     pub(crate) fn look_at(self, name: &str) -> Named {
         let Ok(ulid) = Ulid::from_string(name) else { return Named::NoId };
         let number = ulid.0 as u64;
@@ -53,12 +53,12 @@ impl PublicIds {
     }
 }
 
-/// What a name is.
+/// What a text that should be a public id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     /// The id of a job of this supervisor, whether or not there is such a job.
     Job(JobId),
-    /// An id that another supervisor gave, or this one before it was started again.
+    /// An id from another supervisor, or from this one before it was restarted.
     ElsewhereOrBefore,
     /// Not an id.
     NoId,

@@ -5,15 +5,15 @@
 //!   signals -------------------'
 //! ```
 //!
-//! The front's state is here; what it does is in the files below. It reaches jobs, workers and limits through the service
-//! only (`service.rs`), and the sockets through `front/`.
+//! The front's state is in this file; what the front does is in the files below. The front reaches jobs, workers and
+//! limits through the service only (`service.rs`), and the sockets through `front/`.
 //!
 //! | file | what it decides |
 //! |---|---|
 //! | `accept.rs`, `processes.rs` | which clients are accepted |
-//! | `clients.rs`, `client.rs` | requests become calls of the service, replies become messages; one connection on the loop |
+//! | `clients.rs`, `client.rs` | turn requests into calls of the service, and replies into messages |
 //! | `turns.rs` | which client is read and answered next |
-//! | `holdings.rs`, `pace.rs` | what a client may make this process hold in memory, and how fast it must read and write |
+//! | `holdings.rs`, `pace.rs` | memory held for a client; how fast it must read and write |
 //! | `patience.rs` | when a silent client is disconnected |
 //! | `address.rs` | what happens if the socket's file is removed |
 
@@ -55,32 +55,33 @@ use turns::Line;
 pub struct ServerConfig {
     /// The workers and their limits.
     pub pool: PoolConfig,
-    /// Path of the local socket: at most 107 bytes, in a directory of mode 0700 that belongs to the user; it is made
-    /// if it is not there.
+    /// Path of the local socket, at most 107 bytes. Its directory must have mode 0700 and belong to the user. The
+    /// directory is created if it does not exist.
     pub socket: PathBuf,
-    /// Threads for blocking work.
+    /// Number of threads for blocking work.
     pub io_threads: usize,
-    /// Called at SIGHUP and at `offload reload`: limits, times and the number of workers of what it returns apply from
-    /// then on, and the workers are replaced by ones of its programs. Without it the same programs are started anew.
+    /// Called at SIGHUP and at `offload reload`. The limits, times and number of workers in the configuration that it
+    /// returns apply from then on, and the workers are replaced by workers of its programs. Without this function, a
+    /// reload restarts the same programs.
     pub reload: Option<Reload>,
-    /// Settings that apply only from a start on: a reload tells which of them were changed in vain.
+    /// Settings that apply only from the next start on. A reload reports which of them were changed without effect.
     pub fixed: Vec<FixedSetting>,
-    /// A program whose first worker cannot be started ends the server, instead of being tried again.
+    /// If true, the server ends when the first worker of a program cannot be started, instead of trying again.
     pub fail_fast: bool,
 }
 
-/// What is known when the first worker is ready.
+/// What [`Server::start`] reports when the first worker is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// Path of the local socket.
     pub socket: PathBuf,
-    /// Worker processes that it is set up for.
+    /// The configured number of worker processes.
     pub workers: usize,
-    /// This process.
+    /// The process id of this process.
     pub pid: u32,
 }
 
-/// The main process. It keeps the loop alive until it is drained or stopped.
+/// The main process. It keeps the event loop alive until it has drained or stopped.
 pub struct Server {
     front: FrontRef,
 }
@@ -94,34 +95,35 @@ struct Front {
     handle: LoopHandle,
     listener: Option<(Listener, HandleId)>,
     signals: Option<HandleId>,
-    /// Tells of changes in the directory of the socket.
+    /// Reports changes in the directory of the socket.
     address_watcher: Option<HandleId>,
     will_look_at_address: bool,
-    /// Where the service sends answers that come later.
+    /// The service calls this with answers that were not available at once.
     on_reply: OnReply,
     clients: BTreeMap<u64, Client>,
     processes: Processes,
-    /// Clients with something to write, or that have to be looked after otherwise.
+    /// Clients with unsent bytes, or that need other attention at the end of the turn.
     to_serve: Line,
-    /// Clients that have something to say, or whose next answer may be made.
+    /// Clients whose requests can be read, or whose next long answer can be made.
     line: Line,
     patience: Patience,
     turn: EndOfTurn,
-    /// The payloads that were let in are counted, so that it is known which came first.
+    /// Number of the newest accepted payload. Payloads are numbered, so that it is known which of two was accepted
+    /// first.
     last_payload: u64,
-    /// Clients that wait for room.
+    /// Clients that wait for free memory.
     room_line: RoomLine,
-    /// In a second it is looked whether clients keep up.
+    /// A timer is set that checks in a second whether clients keep up.
     looks_at_paces: bool,
-    /// There from the moment when jobs and workers are gone until the last answers are written.
+    /// Set after jobs and workers are gone, until the last answers are written.
     last_answers: Option<LastAnswers>,
 }
 
 impl Server {
-    /// Listens and starts the workers; `on_ready` is called once one of them is ready.
+    /// Listens on the socket and starts the workers. `on_ready` is called once, when the first worker is ready.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is left behind.
+    /// A [`StartError`]. Nothing is left behind.
     pub fn start(
         config: ServerConfig,
         cx: &mut Context,
@@ -150,36 +152,38 @@ impl Server {
         Ok(Server { front })
     }
 
-    /// What another front needs. It ends with this server.
+    /// The service of this server, for another front. It ends with this server.
     pub fn service(&self) -> Service {
         self.front.borrow().service.clone()
     }
 
-    /// Finishes the jobs that are there, refuses others, then lets the loop go. What is not done within the limit is
-    /// cancelled.
+    /// Graceful shutdown: finishes the accepted jobs and refuses new ones, then releases the event loop. Jobs that
+    /// have not ended within the limit are cancelled.
     pub fn drain(&self, limit: Option<Duration>) {
         self.service().drain(limit);
     }
 
-    /// A way to have a line written into the log from any thread, without waiting for whoever reads it.
+    /// Returns a function that writes a line to the log from any thread, without waiting for the reader of the log.
     pub fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
         self.service().warner()
     }
 
-    /// How it ended, if it has.
+    /// How the server ended, if it has ended.
     pub fn end(&self) -> ServerEnd {
         self.service().end()
     }
 
-    /// Cancels the jobs that are there, then lets the loop go.
+    /// Cancels all jobs, then releases the event loop.
     pub fn stop(&self) {
         self.service().stop();
     }
 }
 
-/// Gives this supervisor's processes a name by which the next one finds those that outlived it, and ends those that
-/// outlived the ones before. Both names are written down until none of the old ones is left: whatever becomes of this
-/// start, the next one knows them. None without random numbers: then nothing can be known again.
+/// Creates the generation of this supervisor: a name by which the next supervisor finds processes that outlive this
+/// one. Also kills the processes that earlier supervisors left behind. Before that, the old generations and the new
+/// one are written down, and an old one is removed only when none of its processes is left. So if this start fails,
+/// the next supervisor still knows all of them. None if the kernel provides no random numbers: then left-over
+/// processes cannot be recognized.
 fn found_generation(listener: &mut Listener, log: &Log) -> Option<String> {
     let generation = orphans::new_generation()?;
     let before = listener.generations().to_vec();
@@ -237,10 +241,10 @@ impl Front {
         })
     }
 
-    /// Does something with the front if it is still there: how callbacks of the loop come in.
-    fn with(front: &Weak<RefCell<Front>>, deed: impl FnOnce(&mut Front)) {
+    /// Calls a function with the front if it still exists. Callbacks of the event loop use this.
+    fn with(front: &Weak<RefCell<Front>>, action: impl FnOnce(&mut Front)) {
         if let Some(front) = front.upgrade() {
-            deed(&mut front.borrow_mut());
+            action(&mut front.borrow_mut());
         }
     }
 
@@ -269,12 +273,13 @@ impl Front {
     fn on_signal(&mut self, signal: i32) {
         match signal {
             SIGHUP => self.service.reload(),
-            // Any other that would end this process asks it to end, as SIGTERM does.
+            // Every other signal that would end this process starts a shutdown, as SIGTERM does.
             _ => self.service.on_ending_signal(),
         }
     }
 
-    /// Jobs and workers are gone: nobody else is let in, and who is there is parted from when the last answers are written.
+    /// Jobs and workers are gone. No more clients are accepted; each client is closed when its last answers are
+    /// written.
     fn part(&mut self, last_answers: LastAnswers) {
         self.last_answers = Some(last_answers);
         self.unwatch_address();
@@ -312,7 +317,7 @@ impl Front {
 }
 
 impl Drop for Front {
-    /// A socket that nobody serves any more must not be watched.
+    /// Nothing serves the socket any more, so the event loop must not watch it.
     fn drop(&mut self) {
         self.unwatch();
     }

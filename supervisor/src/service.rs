@@ -1,7 +1,7 @@
-//! The service: everything that a front may ask of the supervisor. A front is the code that talks to clients over one kind
-//! of connection: `server.rs` is the one for the local socket; one for HTTP would be another. A front knows its sockets and
-//! its bytes, and reaches jobs, workers and limits through here only. Whoever writes a front needs to read this file and
-//! the types that it exports.
+//! The service: everything that a front may ask of the supervisor. A front is the code that talks to clients over one
+//! kind of connection: `server.rs` is the front for the local socket; one for HTTP would be another. A front knows its
+//! sockets and its bytes, and reaches jobs, workers and limits through the service only. To write a front it is enough
+//! to read this file and the types that it exports.
 //!
 //! ```text
 //!   client ==bytes==> front --- requests --> Session --.                    .--> hub --> core (decides)
@@ -13,32 +13,37 @@
 //!
 //! # What a front does
 //!
-//! | when | it calls |
-//! |---|---|
-//! | it starts | [`Service::on_end`] |
-//! | a client connects | [`Service::open`], and keeps the [`Session`] as long as the connection |
-//! | the client says its name | [`Session::introduce`] |
-//! | a request body is announced | [`Account::has_room`]; if there is none [`Service::when_room`], or [`Session::refuse_input`] |
-//! | bytes of it have come | [`Account::set_arriving`] |
-//! | a job is complete | [`Session::submit`] |
-//! | a client asks for the end of a job | [`Session::wait`], [`Service::result`] |
-//! | it asks for anything else | [`Service::cancel`], [`explain`](Service::explain), [`show`](Service::show), [`page`](Service::page), [`Session::dead_letter`] |
-//! | it looks after the supervisor | [`Session::drain`], [`Session::stop`], [`Session::reload`] |
-//! | answers wait to be written | [`Account::set_outgoing`] |
-//! | the client has a whole output | [`Collection::complete`] |
-//! | the connection is gone | it drops the [`Session`] |
-//! | the callback of [`Service::on_end`] is called | it writes its last answers, and drops the [`LastAnswers`] |
+//! When it starts, it calls [`Service::on_end`].
+//!
+//! For each connection:
+//!
+//! - A client connects: [`Service::open`]. The front keeps the [`Session`] as long as the connection.
+//! - The client states its name: [`Session::introduce`].
+//! - A request body is announced: [`Account::has_room`]. If there is no room: [`Service::when_room`], or
+//!   [`Session::refuse_input`].
+//! - Bytes of the body have arrived: [`Account::set_arriving`].
+//! - A job is complete: [`Session::submit`].
+//! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
+//! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain), [`show`](Service::show),
+//!   [`page`](Service::page), [`Session::dead_letter`].
+//! - The client looks after the supervisor: [`Session::drain`], [`Session::stop`], [`Session::reload`].
+//! - Answers are queued for writing: [`Account::set_outgoing`].
+//! - The client has received a whole output: [`Collection::complete`].
+//! - The connection is gone: the front drops the [`Session`].
+//!
+//! When the callback of [`Service::on_end`] is called, the front writes its last answers and drops the
+//! [`LastAnswers`].
 //!
 //! # Rules
 //!
-//! - Every request has a number that the front chooses (a ticket), and one final answer. A method that returns a [`Reply`]
-//!   has answered. One that returns `None` answers later: the session's callback gets the ticket and the reply. It is never
-//!   called from inside a method of the service, so a front may hold a borrow of itself while it calls one. A job has two
-//!   answers: [`Reply::Accepted`] at once and [`Reply::Report`] at its end.
-//! - Whatever is held for a client belongs to its [`Session`]: the jobs that it waits for, the answers that it is owed, the
-//!   bytes on its [`Account`]. Dropping the session gives all of it up. A job that nobody waits for any more is cancelled
-//!   if it has not started, unless it was submitted as detached or with an idempotency key.
-//! - Back-pressure is the front's to apply: it does not read from a client for whom there is no room.
+//! - Every request has a number that the front chooses (a ticket), and one final answer. A method that returns a
+//!   [`Reply`] has answered. A method that returns `None` answers later: the session's callback gets the ticket and
+//!   the reply. The callback is never called from inside a method of the service, so a front may hold a borrow of
+//!   itself while it calls one. A job has two answers: [`Reply::Accepted`] at once and [`Reply::Report`] at its end.
+//! - Everything held for a client belongs to its [`Session`]: the jobs that it waits for, the answers that it is owed,
+//!   the bytes on its [`Account`]. Dropping the session gives all of it up. A job that nobody waits for any more is
+//!   cancelled if it has not started, unless it was submitted as detached or with an idempotency key.
+//! - The front applies back-pressure: it does not read from a client for whom there is no room.
 //! - Nothing here blocks, and everything happens on the event loop's thread.
 //!
 //! Jobs are named by their public ids, as clients know them.
@@ -79,14 +84,16 @@ pub use reply::{Collection, Document, Page, Reply, Report};
 pub use session::{OnReply, Session, Submission, Ticket};
 pub use stage::Stage;
 
-/// See the module's documentation. Cheap to clone. The event loop runs until the service has drained or was stopped.
+/// The service. See the module's documentation. Cheap to clone. The event loop runs until the service has drained or
+/// was stopped.
 #[derive(Clone)]
 pub struct Service(Rc<Inner>);
 
-/// What all clones share. Each part has a cell of its own, which is never borrowed while somebody else's code is called.
+/// The state that all clones share. Each part has a cell of its own, which is not borrowed while foreign code is
+/// called.
 struct Inner {
     me: Weak<Inner>,
-    /// Before the log, which waits for what the watchdog may still have to say.
+    /// Dropped before the log, because the watchdog may still write to the log.
     _watchdog: Option<Watchdog>,
     hub: HubRef,
     log: Rc<Log>,
@@ -105,26 +112,26 @@ pub struct ServiceConfig {
     pub pool: PoolConfig,
     /// Threads for blocking work, such as reading the configuration.
     pub io_threads: usize,
-    /// Reads the configuration again for a reload. Without it a reload starts the same programs anew.
+    /// Reads the configuration again for a reload. Without this function, a reload restarts the same programs.
     pub reload: Option<Reload>,
-    /// Settings that a reload cannot change; it reports those of them that were changed in vain.
+    /// Settings that a reload cannot change. A reload reports which of them were changed without effect.
     pub fixed: Vec<FixedSetting>,
 }
 
-/// What has to be known before the service starts.
+/// What a service needs that exists before it starts.
 pub(crate) struct Ground {
     pub(crate) descriptors: Descriptors,
-    /// The mark of this supervisor's processes, by which a later one finds those that outlived it.
+    /// The generation of this supervisor's processes, by which a later supervisor finds those that outlived this one.
     pub(crate) generation: Option<String>,
     pub(crate) log: Rc<Log>,
 }
 
-/// A job of which something is known.
+/// A job that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// It has not ended.
+    /// The job has not ended.
     Live(JobId),
-    /// It has ended.
+    /// The job has ended and is remembered.
     Ended(JobId),
 }
 
@@ -132,7 +139,7 @@ impl Service {
     /// Starts the workers. Jobs may be submitted at once; they wait until a worker is ready.
     ///
     /// # Errors
-    /// [`StartError`], except that there is no socket to bind; nothing is left behind.
+    /// [`StartError`], except the variant for a socket that cannot be bound. Nothing is left behind.
     pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, StartError> {
         let descriptors = Descriptors::raise(config.io_threads);
         descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
@@ -150,7 +157,7 @@ impl Service {
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(StartError::Threads)?);
         let mut warn = log.warner();
-        // Without a thread for it the loop is as good as it was, and only unwatched.
+        // If the watchdog's thread cannot be created, the event loop runs without being watched.
         let watchdog =
             handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
         let reloads = Reloads::new(config.reload, config.fixed, config.pool.programs.clone());
@@ -172,12 +179,12 @@ impl Service {
         Ok(service)
     }
 
-    /// Calls `then` once a worker is ready for jobs, on the loop; never if none ever is.
+    /// Calls `then` on the event loop once a worker is ready. If no worker ever is, `then` is never called.
     pub fn when_ready(&self, then: impl FnOnce(&mut Context) + 'static) {
         self.hub().borrow_mut().when_ready(Box::new(then));
     }
 
-    /// How a job ended, with its output; a refusal while it has not.
+    /// How a job ended, with its output. A refusal if the job has not ended.
     pub fn result(&self, name: &str) -> Reply {
         match self.find(name) {
             Ok(Found::Ended(job)) => self.result_of(job),
@@ -189,7 +196,7 @@ impl Service {
         }
     }
 
-    /// Cancels a job. Those who wait for it are told that it ended.
+    /// Cancels a job. Clients that wait for it are told that it has ended.
     pub fn cancel(&self, name: &str) -> Reply {
         let (job, was_live) = match self.find(name) {
             Ok(Found::Live(job)) => (job, true),
@@ -221,7 +228,7 @@ impl Service {
         }
     }
 
-    /// At most `most` rows of a list. `after` is [`Page::next`] of the page before, and empty for the first page.
+    /// At most `most` rows of a list. `after` is [`Page::next`] of the previous page, or empty for the first page.
     pub fn page(&self, view: View, after: &str, most: usize) -> Reply {
         match self.hub().borrow().page(view, after, most) {
             Some(page) => Reply::Page(page),
@@ -232,28 +239,28 @@ impl Service {
         }
     }
 
-    /// Calls `then` once, when some client's memory has been released: then a front asks [`Account::has_room`] again. Only
-    /// a release that comes after this call counts.
+    /// Calls `then` once, when memory of any client is released after this call. A front then asks
+    /// [`Account::has_room`] again.
     pub fn when_room(&self, then: impl FnOnce(&mut Context) + 'static) {
         self.hub().borrow_mut().when_room(Box::new(then));
     }
 
-    /// Whether the limit of memory for all clients together is reached, so that there is room for nobody.
+    /// Whether the memory limit for all clients together is reached, so that there is room for no client.
     pub fn is_full(&self) -> bool {
         self.hub().borrow().is_full()
     }
 
-    /// Bytes of memory that are free for all clients together.
+    /// Number of bytes that are free for all clients together.
     pub fn free_bytes(&self) -> u64 {
         self.hub().borrow().free_bytes()
     }
 
-    /// Largest request body, in bytes. A front refuses a larger one with [`Service::refuse_too_large`].
+    /// The largest accepted request body, in bytes. A front refuses a larger one with [`Service::refuse_too_large`].
     pub fn max_payload(&self) -> usize {
         usize::try_from(self.hub().borrow().config().max_payload).unwrap_or(usize::MAX)
     }
 
-    /// Counts a job as refused because its body of so many bytes is too large, and makes the answer.
+    /// Counts a job as refused because its body of `length` bytes is too large, and returns the answer.
     pub fn refuse_too_large(&self, length: usize) -> Reply {
         self.count_refused();
         let limit = self.max_payload();
@@ -261,17 +268,17 @@ impl Service {
         Reply::refusal(OutcomeCode::TooLarge, message)
     }
 
-    /// Counts a job as refused that the front itself refuses, for a reason of its own.
+    /// Counts a job that the front refuses for a reason of its own.
     pub fn count_refused(&self) {
         self.hub().borrow_mut().refused();
     }
 
-    /// How many connections there may be, given the limit of open files and what the workers need of it.
+    /// How many connections there may be, given the limit of open files and the number of them that workers need.
     pub fn connections(&self) -> Connections {
         self.0.descriptors.connections_beside(self.hub().borrow().processes_max())
     }
 
-    /// A way to write a warning into the log from any thread, without waiting for whoever reads it.
+    /// Returns a function that writes a warning to the log from any thread, without waiting for the reader of the log.
     #[track_caller]
     pub fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
         self.0.log.warner()
@@ -285,15 +292,15 @@ impl Service {
         &self.0.hub
     }
 
-    /// What a callback of the loop keeps of this: it does not keep the service alive.
+    /// A reference for callbacks of the event loop. It does not keep the service alive.
     fn weak(&self) -> Weak<Inner> {
         self.0.me.clone()
     }
 
-    /// Does something with the service if it is still there: how callbacks of the loop come in.
-    fn with(service: &Weak<Inner>, deed: impl FnOnce(&Service)) {
+    /// Calls a function with the service if it still exists. Callbacks of the event loop use this.
+    fn with(service: &Weak<Inner>, action: impl FnOnce(&Service)) {
         if let Some(inner) = service.upgrade() {
-            deed(&Service(inner));
+            action(&Service(inner));
         }
     }
 
@@ -321,7 +328,8 @@ impl Service {
         IoPoolView { threads: stats.threads, busy: stats.busy, queued: stats.queued, stuck: stats.stuck }
     }
 
-    /// A supervisor hides itself from other processes of its user. That does not hold off a worker with privileges.
+    /// Warns if workers can read this process. A supervisor hides itself from other processes of its user, but that
+    /// does not stop a worker with privileges.
     fn warn_of_privileges(&self) {
         if !geteuid().is_root() {
             return;

@@ -1,10 +1,10 @@
-//! Signals that end a process which does nothing about them. Whoever has started processes, or has a job with a
-//! supervisor, catches all of them, puts things in order, and then ends.
+//! Catches signals that would otherwise end the process. A process that has started others, or waits for a job of a
+//! supervisor, catches all of them, cleans up, and then ends.
 //!
 //! ```text
 //!   ignored when this process was started (nohup; INT in the background of a script) ---> stays ignored
-//!   faults of this program (SEGV, BUS, ILL, FPE, ABRT, SYS, TRAP) --------------------> end it at once
-//!   PIPE, XFSZ ----------------------------------------------------------------------> a write fails, which is told
+//!   faults of this program (SEGV, BUS, ILL, FPE, ABRT, SYS, TRAP) --------------------> end the process at once
+//!   PIPE, XFSZ ----------------------------------------------------------------------> a write fails with an error
 //!   all others whose default action is to end the process ----------------------------> caught here
 //! ```
 
@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// The signals with a name. SIGPWR and SIGSTKFLT are Linux's own.
+/// The signals with a name. SIGPWR and SIGSTKFLT exist only on Linux.
 const NAMED: [i32; 13] = [
     SIGHUP,
     SIGINT,
@@ -35,16 +35,16 @@ const NAMED: [i32; 13] = [
     libc::SIGSTKFLT,
 ];
 
-/// Signals that this process has caught: readable when one has come. Dropping it ends the catching.
+/// The caught signals. The descriptor is readable when a signal has arrived. Dropping this value stops catching them.
 pub struct EndingSignals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
 }
 
 impl EndingSignals {
-    /// Catches all signals that would end this process, but for those that are ignored.
+    /// Catches all signals that would end this process, except those that are ignored.
     ///
     /// # Errors
-    /// Without descriptors for a pair of sockets.
+    /// If there are no descriptors for a pair of sockets.
     pub fn catch() -> io::Result<EndingSignals> {
         let (ours, of_handlers) = UnixStream::pair()?;
         let ignored = ignored_signals();
@@ -53,15 +53,15 @@ impl EndingSignals {
         Ok(EndingSignals { delivery })
     }
 
-    /// Those that have come since it was last asked, each once. Does not wait.
+    /// The signals that have arrived since the last call, each once. Does not wait.
     pub fn pending(&mut self) -> Vec<i32> {
         self.delivery.pending().collect()
     }
 
-    /// Another descriptor that is readable when a signal has come.
+    /// A duplicate of the descriptor that is readable when a signal has arrived.
     ///
     /// # Errors
-    /// Without a free descriptor.
+    /// If no descriptor is free.
     pub fn descriptor(&self) -> io::Result<impl AsFd + use<>> {
         self.delivery.get_read().try_clone()
     }
@@ -77,7 +77,7 @@ fn ending_signals() -> impl Iterator<Item = i32> {
     NAMED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
-/// A bit for each signal, the lowest for the first; none where it cannot be known.
+/// The set of ignored signals: one bit for each signal, the lowest bit for signal 1. Empty if it cannot be determined.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -88,7 +88,8 @@ fn ignored_signals() -> u64 {
 mod tests {
     use super::*;
 
-    /// All that are standard and not here are named in the documentation, or do not end a process, or cannot be caught.
+    /// Every standard signal that is missing here is named in the module's header, does not end a process, or cannot be
+    /// caught.
     #[test]
     fn every_signal_that_ends_a_process_is_caught_or_accounted_for() {
         use libc::*;

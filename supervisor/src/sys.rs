@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// CPU time, apart for user and kernel.
+/// CPU time, separately for user mode and kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuTime {
     pub(crate) user: Duration,
@@ -21,28 +21,28 @@ impl CpuTime {
     }
 }
 
-/// What the kernel hands out with a child that has ended.
+/// What the kernel reports about a child that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collected {
     pub(crate) status: ExitStatus,
-    /// Its own and that of the children that it has waited for, to the microsecond.
+    /// CPU time of the child and of those of its children that it has waited for, to the microsecond.
     pub(crate) cpu_time: CpuTime,
-    /// The most resident memory of it and of each of those children, in bytes; but at least what this process itself
-    /// had when it started the child, as the two share their memory up to the exec.
+    /// The highest resident memory of the child and of each of those children, in bytes. It is at least what this
+    /// process itself had when it started the child, because the two share their memory until the exec.
     pub(crate) peak_rss: u64,
 }
 
-/// Collects a child that has ended; none if there is no such child, or it has not ended. Does not wait (wait4(2)).
+/// Collects a child that has ended. None if there is no such child, or it has not ended. Does not wait (wait4(2)).
 ///
 /// # Errors
-/// What the kernel says.
+/// What the kernel reports.
 pub(crate) fn collect(pid: Pid) -> io::Result<Option<Collected>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes an int to `status` and a struct rusage to `usage`, which both outlive the call.
     let collected =
         unsafe { libc::wait4(pid.as_raw_pid(), &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
-    // SAFETY: a rusage consists of integers, for which all bytes zero, as it was made, is a value.
+    // SAFETY: a rusage consists of integers, for which all bytes zero (the initial value) is valid.
     let usage = unsafe { usage.assume_init() };
     match collected {
         0 => Ok(None),
@@ -89,7 +89,7 @@ mod tests {
         assert!(collect(pid).unwrap().is_none());
     }
 
-    /// Of two children, each gets what it has used itself.
+    /// Each of two children is charged with its own usage only.
     #[test]
     fn its_time_comes_with_it() {
         let (_lazy_child, lazy) = start("exit 3");

@@ -1,22 +1,22 @@
-//! What `status`, `workers`, `jobs` and `tasks` show, as data: the supervisor fills these in, `--json` prints them as
-//! they are, and the tables of the command line are made from them. The field names are a contract with users.
+//! The data that `status`, `workers`, `jobs` and `tasks` show. The supervisor fills in these structures, `--json`
+//! prints them unchanged, and the command line makes its tables from them. The field names are a contract with users.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The supervisor as a whole.
+/// The state of the supervisor as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Version of the program.
     pub version: String,
     /// Process id of the supervisor.
     pub pid: u32,
-    /// Seconds since it started.
+    /// Seconds since the supervisor started.
     pub uptime_s: f64,
     /// `starting`, `running`, `degraded` (some program has no worker, and the last start of one failed), `draining` or
     /// `stopped`.
     pub state: String,
-    /// Why it is degraded; absent otherwise.
+    /// Why the supervisor is degraded; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The worker programs.
@@ -24,15 +24,15 @@ pub struct Status {
     pub programs: Vec<ProgramView>,
     /// The worker processes.
     pub workers: WorkerCounts,
-    /// How well the waits of jobs are foretold.
+    /// How long jobs wait, and how accurate the forecasts of that are.
     #[serde(default)]
     pub wait_estimate: WaitEstimate,
-    /// Who has jobs, those that have used most first; at most [`crate::limits::CLIENTS_SHOWN_MAX`].
+    /// Clients that have jobs, those that have used most first; at most [`crate::limits::CLIENTS_SHOWN_MAX`].
     #[serde(default)]
     pub clients: Vec<ClientView>,
-    /// What waits.
+    /// The queue of waiting jobs, and the memory held for clients.
     pub queue: QueueCounts,
-    /// What is kept beyond the end of jobs because it was promised: results and idempotency keys.
+    /// What is kept after the end of jobs because it was promised: results and idempotency keys.
     #[serde(default)]
     pub kept: KeptCounts,
     /// The dead letters.
@@ -40,9 +40,9 @@ pub struct Status {
     pub dead_letters: DeadCounts,
     /// `accepted`, `rejected`, `queued`, `running`, and one counter for each outcome.
     pub jobs: BTreeMap<String, u64>,
-    /// Whether the books balance.
+    /// Whether the counts of jobs balance.
     pub ledger: LedgerView,
-    /// How the loop fares.
+    /// Measurements of the event loop.
     pub event_loop: LoopView,
     /// The threads for blocking work.
     pub io_pool: IoPoolView,
@@ -51,58 +51,59 @@ pub struct Status {
 /// Part of [`Status`]: one worker program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramView {
-    /// Its name.
+    /// The name of the program.
     pub program: String,
-    /// `ready` (it has a worker), `starting`, or `degraded`: it has none, and the last start failed.
+    /// `ready` (the program has a worker), `starting`, or `degraded` (it has none, and the last start failed).
     pub state: String,
-    /// Starts that have failed in a row.
+    /// Number of failed starts in a row.
     pub failed_starts: u32,
-    /// Why the last one did, if it is degraded.
+    /// Why the last start failed, if the program is degraded.
     pub reason: Option<String>,
-    /// Its jobs are refused until a start succeeds.
+    /// Whether jobs of the program are refused until a start succeeds.
     pub refuses: bool,
 }
 
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerCounts {
-    /// Slots.
+    /// Number of slots.
     pub configured: usize,
-    /// Slots whose worker can take a job or runs one.
+    /// Number of slots whose worker can take a job or runs one.
     pub ready: usize,
-    /// Slots whose worker runs a job.
+    /// Number of slots whose worker runs a job.
     pub busy: usize,
-    /// Started workers that wait to replace one that dies.
+    /// Number of started workers that wait to replace one that dies.
     pub spares: usize,
-    /// Worker processes started to replace another.
+    /// Number of worker processes that were started to replace another.
     pub restarts: u64,
 }
 
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitEstimate {
-    /// How long a job would wait that came now and whose client takes its turn behind all others, in microseconds.
+    /// How long a job would wait that was submitted now by a client whose turn comes after all others, in
+    /// microseconds.
     pub now_us: u64,
-    /// Jobs whose wait was foretold when they were accepted, and that have been started since.
+    /// Number of jobs whose wait was forecast when they were accepted, and that have been started since.
     pub checked: u64,
-    /// By how much half of the forecasts were wrong at most, in microseconds, rounded up to a power of two.
+    /// Half of the forecasts were wrong by at most this, in microseconds, rounded up to a power of two.
     pub error_p50_us: u64,
-    /// By how much nine forecasts in ten were wrong at most, in microseconds, rounded up to a power of two.
+    /// Nine forecasts in ten were wrong by at most this, in microseconds, rounded up to a power of two.
     pub error_p90_us: u64,
 }
 
 /// Part of [`Status`]: one client that has jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientView {
-    /// As it calls itself, or its connection.
+    /// The name of the client, or its process or connection if it has none.
     pub client: String,
-    /// Its share relative to others.
+    /// The weight of the client: its share relative to others.
     pub weight: u32,
-    /// Jobs of its that have not ended.
+    /// Number of the client's jobs that have not ended.
     pub jobs: usize,
-    /// Jobs of its that wait.
+    /// Number of the client's jobs that wait.
     pub waiting: usize,
-    /// Bytes that are held for it: inputs, and outputs that it has not taken.
+    /// Bytes that are held for the client: inputs, and outputs that it has not taken.
     #[serde(default)]
     pub bytes: u64,
 }
@@ -110,40 +111,40 @@ pub struct ClientView {
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueCounts {
-    /// Jobs that wait.
+    /// Number of jobs that wait.
     pub jobs: usize,
-    /// Bytes that are held for clients: inputs of jobs that wait or run, those that are on their way in, and outputs
+    /// Bytes that are held for clients: inputs of jobs that wait or run, inputs that are being received, and outputs
     /// that have not been taken.
     pub bytes: u64,
-    /// Most jobs that may wait.
+    /// Maximum number of jobs that may wait.
     pub max_jobs: usize,
-    /// Most bytes that may be held when another input is let in, or another job is started.
+    /// The limit of these bytes, above which no input is accepted and no job is started.
     pub max_bytes: u64,
 }
 
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptCounts {
-    /// Jobs of which something is kept, or will be when they have ended.
+    /// Number of jobs of which something is kept, or will be when they have ended.
     pub jobs: usize,
-    /// What that takes, in bytes.
+    /// Size of what is kept, in bytes.
     pub bytes: u64,
-    /// At so many bytes no more is promised.
+    /// The limit of these bytes, at which nothing more is promised.
     pub max_bytes: u64,
-    /// At so many bytes nothing more is promised to one client.
+    /// The limit of these bytes for one client.
     pub max_bytes_per_client: u64,
-    /// Jobs that are held back because there is no room for their outputs.
+    /// Number of jobs that are held back because there is no room for their outputs.
     pub held: usize,
 }
 
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadCounts {
-    /// Letters that are kept.
+    /// Number of dead letters that are kept.
     pub letters: usize,
-    /// What they take, in bytes.
+    /// Size of the dead letters, in bytes.
     pub bytes: u64,
-    /// Jobs that died and of which no letter could be kept.
+    /// Number of jobs that died and of which no dead letter could be kept.
     pub not_kept: u64,
 }
 
@@ -157,11 +158,11 @@ pub struct LedgerView {
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopView {
-    /// Turns of the loop.
+    /// Number of turns of the event loop.
     pub iterations: u64,
     /// How long an event that arrived while the loop was busy had to wait, in microseconds.
     pub lag_us: Percentiles,
-    /// The callback that held the loop longest.
+    /// The callback that ran longest.
     pub slowest_callback: Option<SlowCallback>,
 }
 
@@ -179,22 +180,22 @@ pub struct Percentiles {
 /// Part of [`LoopView`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowCallback {
-    /// Where it was registered: file, line, column.
+    /// Where the callback was registered: file, line, column.
     pub site: String,
-    /// How long it ran, in microseconds.
+    /// How long the callback ran, in microseconds.
     pub us: u64,
 }
 
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoPoolView {
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Threads at work.
+    /// Number of threads that are working.
     pub busy: usize,
-    /// Tasks that wait.
+    /// Number of tasks that wait.
     pub queued: usize,
-    /// Threads written off because their task ran over its deadline.
+    /// Number of threads that were given up because their task exceeded its deadline.
     pub stuck: usize,
 }
 
@@ -207,78 +208,79 @@ pub struct WorkerView {
     pub program: String,
     /// Process id, while there is a process.
     pub pid: Option<u32>,
-    /// Which process of this slot it is, counted from 1.
+    /// The number of this process within its slot, counted from 1.
     pub incarnation: u64,
     /// `starting`, `idle`, `busy`, `spare`, `stopping`, `backing_off`, `empty` or `broken`.
     pub state: String,
-    /// The job that it runs.
+    /// The job that the worker runs.
     pub job: Option<String>,
     /// The task of that job.
     pub task: Option<String>,
-    /// How long that job runs, in microseconds.
+    /// How long the worker has been running that job, in microseconds.
     pub running_us: Option<u64>,
-    /// Jobs finished by this slot.
+    /// Number of jobs finished by this slot.
     pub jobs_done: u64,
     /// Resident memory of the process, in bytes.
     pub rss_bytes: Option<u64>,
-    /// Processes that have ended in this slot.
+    /// Number of processes that have ended in this slot.
     pub restarts: u64,
     /// How the previous process ended.
     pub last_exit: Option<String>,
-    /// The highest tier of confinement whose musts all hold, by the kernel; none if not even the lowest, or unknown.
+    /// The highest tier of confinement whose requirements are all met, according to the kernel. None if not even the
+    /// lowest is, or if it is unknown.
     pub tier: Option<u8>,
-    /// What it gave up before its hello, by the kernel.
+    /// What the process gave up before its hello, according to the kernel.
     pub confinement: Option<serde_json::Value>,
-    /// Units of work done of its job, and in all (0 if that is not known), if it said so.
+    /// Units of work done of the job, and the total (0 if unknown), if the worker has reported them.
     pub progress: Option<(u64, u64)>,
-    /// Why it is to be replaced, though it is well: `jobs`, `age`, `memory`, `reload` or `surplus`.
+    /// Why the worker is to be replaced although it is healthy: `jobs`, `age`, `memory`, `reload` or `surplus`.
     pub retires: Option<String>,
 }
 
 /// One job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobView {
-    /// Its public id.
+    /// The job's public id.
     pub job: String,
-    /// Its task.
+    /// The job's task.
     pub task: String,
-    /// Who submitted it.
+    /// The client that submitted the job.
     pub client: String,
     /// `queued`, `running`, or the outcome.
     pub state: String,
-    /// How often it was started.
+    /// Number of attempts that were started.
     pub attempts: u32,
-    /// Microseconds since it was accepted, or, once it has ended, from acceptance to the end.
+    /// Microseconds since the job was accepted, or, once it has ended, from acceptance to the end.
     pub age_us: u64,
-    /// The slot that runs it or ran it last.
+    /// The slot that runs the job or ran it last.
     pub slot: Option<usize>,
-    /// Length of the input.
+    /// Length of the input, in bytes.
     pub input_bytes: u64,
     /// What went wrong.
     pub error: Option<String>,
 }
 
-/// One task on offer.
+/// A task that workers offer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
-    /// Its name.
+    /// The name of the task.
     pub task: String,
-    /// The lane that it runs in.
+    /// The lane of the task.
     pub lane: String,
-    /// Whether a job whose worker died is tried again.
+    /// Whether a job of the task is tried again when its worker has died.
     pub idempotent: bool,
-    /// The program that offers it.
+    /// The program that offers the task.
     pub program: String,
 }
 
-/// One attempt at a job that ended its worker, or ended with it.
+/// One lost attempt of a job: it ended its worker, or was lost with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptView {
-    /// Its number; 0 if the job was given to the worker and had not been started.
+    /// The number of the attempt; 0 if the job was given to the worker and had not been started.
     pub attempt: u32,
-    /// Process id of the worker; 0 if that is not known any more.
+    /// Process id of the worker; 0 if it is not known any more.
     pub worker_pid: u32,
-    /// Its slot.
+    /// The slot of the worker.
     pub slot: Option<usize>,
     /// How long the attempt ran, in microseconds.
     pub ran_us: u64,
@@ -290,24 +292,24 @@ pub struct AttemptView {
     pub signal: Option<i32>,
     /// The exit code of the process.
     pub exit_code: Option<i32>,
-    /// What the process printed last.
+    /// The last lines that the process printed.
     pub last_lines: Vec<String>,
-    /// What the process used in its life, by the kernel.
+    /// What the process used in its life, according to the kernel.
     pub usage: Option<UsageView>,
-    /// The jobs that the process had done before, the last one first.
+    /// The jobs that the process had done before, the latest first.
     pub previous_jobs: Vec<String>,
-    /// Whether the job is to blame: it was the one that ran.
+    /// Whether the job is to blame: it was the one that was running.
     pub blamed: bool,
 }
 
-/// What a process used.
+/// Resources that a process used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageView {
     /// CPU time in user mode, in microseconds.
     pub cpu_user_us: u64,
     /// CPU time in the kernel, in microseconds.
     pub cpu_system_us: u64,
-    /// The most memory that was seen resident, in bytes; 0 if it was never looked at.
+    /// The highest resident memory that was measured, in bytes; 0 if it was never measured.
     pub peak_rss_bytes: u64,
 }
 
@@ -320,58 +322,60 @@ fn yes() -> bool {
 pub struct DeadView {
     /// The job's public id.
     pub job: String,
-    /// Its task.
+    /// The job's task.
     pub task: String,
-    /// Who submitted it.
+    /// The client that submitted the job.
     pub client: String,
-    /// Since it died, in microseconds.
+    /// Time since the job died, in microseconds.
     pub dead_for_us: u64,
-    /// Length of the input.
+    /// Length of the input, in bytes.
     pub input_bytes: u64,
-    /// Whether the input is kept as well, for another try.
+    /// Whether the input is kept as well, so that the job can be retried.
     #[serde(default = "yes")]
     pub has_input: bool,
-    /// After so long the letter is forgotten, in microseconds.
+    /// Time until the dead letter is forgotten, in microseconds.
     #[serde(default)]
     pub kept_for_us: u64,
-    /// What went wrong the last time.
+    /// What went wrong at the last attempt.
     pub error: String,
     /// Every attempt, the first one first.
     pub attempts: Vec<AttemptView>,
 }
 
-/// Why a job is where it is.
+/// The state of a job and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplanationView {
     /// The job's public id.
     pub job: String,
-    /// Its task.
+    /// The job's task.
     pub task: String,
-    /// Who submitted it.
+    /// The client that submitted the job.
     pub client: String,
-    /// `parked` (nobody is known to offer the task yet), `queued`, `assigned`, `running`, or the outcome.
+    /// `parked` (no worker is known to offer the task yet), `queued`, `held` (there is no room to keep its output),
+    /// `assigned`, `running`, or the outcome.
     pub state: String,
-    /// The reasons, for people, the most important first.
+    /// The reasons as sentences for a user, the most important first.
     pub reasons: Vec<String>,
-    /// Since it was accepted, or from acceptance to the end, in microseconds.
+    /// Time since the job was accepted, or from acceptance to the end, in microseconds.
     pub age_us: u64,
-    /// How often it was started.
+    /// Number of attempts that were started.
     pub attempts: u32,
     /// How many attempts may end their worker.
     pub attempts_allowed: Option<u32>,
-    /// Of a job that waits: how long it will, in microseconds; none if nothing like a job before it has ever run.
+    /// How long a waiting job is expected to wait, in microseconds. None if the job does not wait, or if no similar
+    /// job has ever run.
     pub expected_wait_us: Option<u64>,
-    /// Of a job that waits: jobs of its own client that come before it.
+    /// Number of jobs of the same client that come before a waiting job.
     pub ahead: Option<usize>,
-    /// `short` or `long`: which slots it waits for.
+    /// `short` or `long`: the class of the job, which decides which slots it may use.
     pub class: Option<String>,
-    /// The slot that runs it or ran it last.
+    /// The slot that runs the job or ran it last.
     pub slot: Option<usize>,
-    /// The process that runs it or ran it last.
+    /// The process that runs the job or ran it last.
     pub worker_pid: Option<u32>,
-    /// Units of work done, and in all (0 if that is not known).
+    /// Units of work done, and the total (0 if unknown).
     pub progress: Option<(u64, u64)>,
-    /// Length of the state that the next attempt goes on from; 0 if there is none.
+    /// Length of the checkpoint from which the next attempt resumes, in bytes; 0 if there is none.
     pub checkpoint_bytes: u64,
     /// The attempts that were lost, the first one first.
     pub lost: Vec<AttemptView>,
@@ -380,8 +384,8 @@ pub struct ExplanationView {
 /// Some rows of a list.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Page {
-    /// The rows, in the order of the list, each as it came.
+    /// The rows in the order of the list, each as the supervisor sent it.
     pub rows: Vec<Box<serde_json::value::RawValue>>,
-    /// Where the next page begins; none if there is no other.
+    /// The name of the last row, after which the next page begins. None if this is the last page.
     pub next: Option<String>,
 }

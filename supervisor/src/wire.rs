@@ -1,9 +1,9 @@
 //! A wire is a non-blocking socket that carries frames in both directions. Workers (`workers/link.rs`) and clients
-//! (`front/connection.rs`) use the same one. Each read and each write is bounded; what the frames mean, and what
-//! follows from an error, is up to the user of the wire. When it is written to is in `end_of_turn.rs`.
+//! (`front/connection.rs`) use the same one. Each read and each write is bounded. What the frames mean, and what
+//! follows from an error, is up to the user of the wire. When a wire is written to is decided in `end_of_turn.rs`.
 //!
 //! ```text
-//!   push ---> outbox ---> flush: at most so many bytes ---> socket ---> read: at most a chunk ---> decoder ---> frames
+//!   push ---> outbox ---> flush: at most FLUSH_MAX ---> socket ---> read: at most READ_CHUNK ---> decoder ---> frames
 //! ```
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// See the module's documentation.
+/// A socket with frames. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Wire {
     socket: Arc<UnixStream>,
@@ -25,10 +25,10 @@ pub(crate) struct Wire {
     written: u64,
 }
 
-/// What came of reading once.
+/// The result of reading once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// Bytes: there may be frames, and there may be more to read.
+    /// Bytes arrived. There may be frames, and there may be more to read.
     Bytes,
     /// There is nothing to read now.
     Nothing,
@@ -36,57 +36,58 @@ pub(crate) enum Arrived {
     End,
 }
 
-/// Bytes that one flush writes at the most (1 MiB), so that one large payload does not hold up the loop.
+/// Maximum number of bytes that one flush writes (1 MiB), so that a large payload does not hold up the event loop.
 pub const FLUSH_MAX: usize = 1 << 20;
 
-/// What came of writing.
+/// The result of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Flushed {
-    /// All is written.
+    /// Everything is written.
     Done,
-    /// The socket takes no more now: go on when it is writable.
+    /// The socket takes no more now: write again when it is writable.
     Blocked,
-    /// [`FLUSH_MAX`] bytes are written and there is more: go on in the next turn.
+    /// [`FLUSH_MAX`] bytes are written and there is more: write again in the next turn.
     More,
-    /// Nobody reads any more; what was unsent is dropped. Reading tells the rest.
+    /// The other end does not read any more. Unsent bytes are dropped. What the other end has sent can still be read.
     Closed,
 }
 
 impl Wire {
-    /// A wire over a non-blocking socket. A longer payload, in bytes, is an error.
+    /// A wire over a non-blocking socket. A received payload of more than `payload_max` bytes is an error.
     pub(crate) fn new(socket: UnixStream, payload_max: usize) -> Wire {
         let (socket, decoder) = (Arc::new(socket), FrameDecoder::new(payload_max));
         Wire { socket, decoder, outbox: Outbox::new(), written: 0 }
     }
 
-    /// What to watch.
+    /// The socket to watch.
     pub(crate) fn socket(&self) -> Arc<UnixStream> {
         Arc::clone(&self.socket)
     }
 
-    /// The frames that have come.
+    /// The decoder with the frames that have arrived.
     pub(crate) fn decoder(&mut self) -> &mut FrameDecoder {
         &mut self.decoder
     }
 
-    /// Length of the payload that is announced, in bytes, if one is.
+    /// Length of the payload that is announced, in bytes, if there is one.
     pub(crate) fn announced(&self) -> Option<usize> {
         self.decoder.announced().map(|announced| announced.payload_length)
     }
 
-    /// Bytes of a large payload that have come.
+    /// Number of bytes of a large payload that have arrived.
     pub(crate) fn arrived(&self) -> usize {
         self.decoder.arrived()
     }
 
-    /// Whether a frame has begun and is not complete.
+    /// Whether a frame has arrived in part.
     pub(crate) fn is_mid_frame(&self) -> bool {
         self.decoder.is_mid_frame()
     }
 
-    /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes. There must be no complete frame then
-    /// that was not taken. A plain read: descriptors that somebody attaches to the bytes are discarded by the kernel.
+    /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes. All complete frames must have
+    /// been taken from the decoder before. This is a plain read, so the kernel discards descriptors that are attached
+    /// to the bytes.
     ///
     /// # Errors
     /// The socket failed.
@@ -102,43 +103,43 @@ impl Wire {
         }
     }
 
-    /// Appends a message to what is to be written.
+    /// Queues a message for writing.
     ///
     /// # Errors
-    /// The message is longer than the wire allows; nothing was appended.
+    /// The message is longer than the protocol allows. Nothing was queued.
     pub(crate) fn push(&mut self, message: &impl Serialize, payload: &Bytes) -> Result<(), EncodeError> {
         self.outbox.push(message, payload)
     }
 
-    /// Bytes to be written.
+    /// Number of unsent bytes.
     pub(crate) fn unsent(&self) -> usize {
         self.outbox.len()
     }
 
-    /// Bytes in memory that are to be written; a payload counts in full until its last byte is written.
+    /// Bytes of memory that unsent messages take. A payload counts in full until its last byte is written.
     pub(crate) fn held(&self) -> usize {
         self.outbox.held()
     }
 
-    /// Bytes that were ever written.
+    /// Total number of bytes written.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Throws away what is to be written.
+    /// Drops all unsent bytes.
     pub(crate) fn discard_unsent(&mut self) {
         self.outbox = Outbox::new();
     }
 
-    /// The same but for the rest of the message that is under way.
+    /// Drops all unsent messages, except the rest of the one that is partly written.
     pub(crate) fn cut(&mut self) {
         self.outbox.cut();
     }
 
-    /// Writes until all is written, the socket takes no more, or [`FLUSH_MAX`] bytes are written.
+    /// Writes until nothing is unsent, the socket takes no more, or [`FLUSH_MAX`] bytes are written.
     ///
     /// # Errors
-    /// The socket failed; what was to be written is thrown away.
+    /// The socket failed. Unsent bytes are dropped.
     pub(crate) fn flush(&mut self) -> Result<Flushed, Errno> {
         let mut allowance = FLUSH_MAX;
         while !self.outbox.is_empty() {
@@ -164,7 +165,7 @@ impl Wire {
         Ok(Flushed::Done)
     }
 
-    /// Ends both directions, for everybody who holds the other end. One that is closed already stays so.
+    /// Closes both directions, also for every process that has inherited the other end. Closing twice has no effect.
     pub(crate) fn close(&mut self) {
         self.discard_unsent();
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);

@@ -1,6 +1,7 @@
-//! The client's end of the local socket, blocking: for the command line and for programs that are no event loop.
+//! The client's end of the local socket. It blocks, so it is meant for the command line and for programs without an
+//! event loop.
 //!
-//! Many requests may be on their way at once. Each has a ticket, and its answers repeat it:
+//! Many requests may be in flight at once. Each has a ticket, and its answers repeat the ticket:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,9 +22,9 @@
 //! # }
 //! ```
 //!
-//! While a request waits to be written, answers to earlier ones are read and kept. Without that, a client that sends
-//! much before it reads would wait for a supervisor that waits for the client. So what is kept is bounded by what
-//! the program has asked for and not looked at yet.
+//! While a request waits to be written, answers to earlier requests are read and kept. Otherwise a client that sends
+//! much before it reads would wait for a supervisor that waits for the client. The answers that are kept are bounded
+//! by what the program has requested and not taken yet.
 
 mod error;
 
@@ -63,22 +64,22 @@ pub struct Client {
     socket: UnixStream,
     decoder: FrameDecoder,
     outbox: Outbox,
-    /// What was read and not asked for yet, in the order in which it came.
+    /// Messages that were read and have not been taken, in the order in which they arrived.
     inbox: VecDeque<Answer>,
-    /// What the supervisor said before it closed the connection.
+    /// The reason that the supervisor gave before it closed the connection.
     goodbye: Option<String>,
     payload_max: usize,
     tickets: u64,
 }
 
 impl Client {
-    /// Connects to the socket at `path` as `name`, of which [`LABEL_MAX`] bytes are used. Waits while the supervisor
-    /// is too busy to accept, and then for its welcome, each at most [`GREETING_TIMEOUT`].
+    /// Connects to the socket at `path` as `name`, of which at most [`LABEL_MAX`] bytes are used. Waits while the
+    /// supervisor is too busy to accept, and then for its welcome, each for at most [`GREETING_TIMEOUT`].
     ///
-    /// The supervisor lets go of clients that neither ask for anything nor wait for anything for a minute.
+    /// The supervisor disconnects a client that has asked for nothing and waited for nothing for a minute.
     ///
     /// # Errors
-    /// See [`ConnectError`]. A supervisor of another user is not talked to.
+    /// See [`ConnectError`]. Nothing is sent to a supervisor of another user.
     pub fn connect(path: &Path, name: &str) -> Result<Client, ConnectError> {
         let socket = open(path).map_err(|error| ConnectError::of(path, error))?;
         let mut client = Client {
@@ -101,21 +102,21 @@ impl Client {
         }
     }
 
-    /// The longest payload that the supervisor takes, in bytes.
+    /// The longest payload that the supervisor accepts, in bytes.
     pub fn payload_max(&self) -> usize {
         self.payload_max
     }
 
-    /// A number that no request of this client has had.
+    /// A ticket that no request of this client has had.
     pub fn new_ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
     }
 
-    /// Sends a request; returns when it is written.
+    /// Sends a request. Returns when it is written.
     ///
     /// # Errors
-    /// See [`ClientError`]. After `TooLarge` and `Encode` the connection is as before.
+    /// See [`ClientError`]. After `TooLarge` and `Encode` the connection can still be used.
     pub fn send(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), ClientError> {
         self.queue(request, payload)?;
         self.write()?;
@@ -125,12 +126,12 @@ impl Client {
         Ok(())
     }
 
-    /// As [`Client::send`], but writes nothing yet: for a program that waits for several things at once. Such a
-    /// program watches the descriptor, also for writing while [`Client::has_unsent`], and when it is ready takes what
-    /// there is from [`Client::receive_until`] with a deadline of now, which writes too.
+    /// Like [`Client::send`], but only queues the request: for a program that waits for several things at once. Such a
+    /// program watches the descriptor for input, and also for output while [`Client::has_unsent`]. When the descriptor
+    /// is ready, the program calls [`Client::receive_until`] with a deadline of now, which reads and also writes.
     ///
     /// # Errors
-    /// [`ClientError::TooLarge`] and [`ClientError::Encode`]; the connection is as before.
+    /// [`ClientError::TooLarge`] and [`ClientError::Encode`]. The connection can still be used.
     pub fn queue(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), ClientError> {
         if payload.len() > self.payload_max {
             return Err(ClientError::TooLarge { length: payload.len(), max: self.payload_max });
@@ -138,12 +139,12 @@ impl Client {
         self.outbox.push(request, payload).map_err(ClientError::Encode)
     }
 
-    /// Whether something queued is not written yet.
+    /// Whether a queued request has not been written completely.
     pub fn has_unsent(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// The next message, whatever it answers. Waits for ever: a job may take that long.
+    /// The next message, whatever request it answers. Waits without a limit, because a job may take long.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -156,7 +157,7 @@ impl Client {
         }
     }
 
-    /// As [`Client::receive`], but `None` if nothing has come until `deadline`.
+    /// Like [`Client::receive`], but returns `None` if no message arrives before `deadline`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -171,7 +172,7 @@ impl Client {
         }
     }
 
-    /// The next message that answers `ticket`; the others stay for later. Waits for ever.
+    /// The next message that answers `ticket`. Other messages are kept for later. Waits without a limit.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -188,7 +189,7 @@ impl Client {
         }
     }
 
-    /// Sends the request that `build` makes of a new ticket, and waits for its first answer.
+    /// Sends the request that `build` makes from a new ticket, and waits for its first answer.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -201,8 +202,8 @@ impl Client {
         self.answer_to(ticket)
     }
 
-    /// Sends a job of raw bytes with default options and returns its ticket, which has two answers: `Accepted` and
-    /// `Finished`, or `Rejected` alone.
+    /// Submits a job with an input of raw bytes and default options. Returns its ticket. The ticket has two answers,
+    /// `Accepted` and `Finished`, or only `Rejected`.
     ///
     /// # Errors
     /// See [`Client::send`].
@@ -237,8 +238,8 @@ impl Client {
         }
     }
 
-    /// Waits until the socket is ready, then reads once and writes what it takes. Returns whether it became ready
-    /// before `deadline`.
+    /// Waits until the socket is ready, then reads once and writes as much as the socket takes. Returns whether the
+    /// socket became ready before `deadline`.
     fn wait_and_go_on(&mut self, deadline: Option<Instant>) -> Result<bool, ClientError> {
         let ready = match self.poll(deadline) {
             Ok(ready) => ready,
@@ -289,7 +290,7 @@ impl Client {
                     other => self.inbox.push_back((into_owned(other), owned_payload(frame.payload))),
                 }
             }
-            // A large payload is announced first; asking for the next frame again takes it.
+            // A large payload is announced first. Asking for the next frame again accepts it.
             if self.decoder.announced().is_none() {
                 return Ok(());
             }
@@ -304,7 +305,8 @@ impl Client {
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => {
-                    // Nobody reads any more, but what was said before, perhaps a Goodbye, is still there.
+                    // The other end does not read any more, but what it sent before, perhaps a Goodbye, can still be
+                    // read.
                     while self.read()? {}
                     return Err(self.closed());
                 }
@@ -325,19 +327,21 @@ impl AsFd for Client {
     }
 }
 
-/// As long as can be said: more than a deadline can be away.
+/// The longest wait that can be expressed. No deadline is further away.
 const LONGEST_WAIT: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
-/// Waits for its turn where many connect, but not for ever: a supervisor that is stopped lets nobody in.
+/// Connects. Waits its turn if many clients connect, but not forever: a supervisor that is stopped (as by SIGSTOP)
+/// accepts nobody.
 fn open(path: &Path) -> io::Result<UnixStream> {
-    // Such a name would be one without a file, where no permissions say who listens.
+    // Such a path would name an abstract socket, which has no file whose permissions restrict who may listen.
     if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
         let reason = "the path of a socket must not be empty and must not have a zero byte";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // On Linux this is also how long connecting waits for room in the listener's queue; then it fails with AGAIN.
+    // On Linux this is also the longest time that `connect` waits for room in the listener's queue. Then it fails with
+    // AGAIN.
     set_socket_timeout(&socket, Timeout::Send, Some(GREETING_TIMEOUT))?;
     retry_on_intr(|| connect(&socket, &address))?;
     let socket = UnixStream::from(socket);
@@ -358,7 +362,7 @@ fn ticket_of(message: &ToClient<'_>) -> Option<u64> {
     }
 }
 
-/// The same message, independent of the buffer that it was decoded from.
+/// The same message, independent of the buffer from which it was decoded.
 fn into_owned(message: ToClient<'_>) -> ToClient<'static> {
     match message {
         ToClient::Welcome { magic, major, minor, payload_max } => {

@@ -1,4 +1,4 @@
-//! One client's connection: frames become requests, answers become frames.
+//! One client's connection: turns frames into requests, and answers into frames.
 //!
 //! ```text
 //!             Hello, answered
@@ -6,15 +6,15 @@
 //!  Greeting -----------------> Open ---------------------> Closing ---> is_finished()
 //!     |                          |    or goodbye()            ^   all is written
 //!     |                          `-- breaks the protocol -----|
-//!     |-- Hello of another version, or a bad one -------------|   a Goodbye says why
+//!     |-- Hello of another version, or an invalid one ---------|   a Goodbye says why
 //!     |                                                       |
-//!     `-- HTTP or anything else that is no Hello of ours -----'   without a word, for it would not be understood
+//!     `-- HTTP or anything else that is no Hello of ours -----'   without a Goodbye, which would not be understood
 //!
-//!  in any state: an I/O error drops what was to be written, and it is finished at once
+//!  in any state: an I/O error drops the unsent bytes, and the connection is finished at once
 //! ```
 //!
-//! A payload that is too long, or for which there is no room, does not end the connection: the request is refused when
-//! the payload is announced, and its bytes are skipped as they come. If there may soon be room, the payload stays in
+//! A payload that is too long, or for which there is no room, does not end the connection. The request is refused when
+//! the payload is announced, and its bytes are skipped as they arrive. If there may soon be room, the payload stays in
 //! the socket until then.
 
 use super::greeting::{client_named_in, what_speaks_like};
@@ -32,45 +32,44 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// What one call of [`Connection::receive`] came to.
+/// The result of one call of [`Connection::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Received {
-    /// All that was read is handed over. The socket is readable if there is more.
+    /// All complete requests were passed on. The socket is readable if there is more.
     Messages,
-    /// As many requests as one call may hand over, or one whose answer may be long, and perhaps more are in the buffer.
-    /// Call again in the next turn: the socket need not become readable for them.
+    /// The limit of requests for one call was reached, or a request whose answer may be long was passed on. More
+    /// requests may be in the buffer. Call again in the next turn: the socket need not become readable for them.
     More,
     /// There was nothing to read.
     WouldBlock,
-    /// A payload is announced that there is no room for yet. Call again when there may be some.
+    /// A payload is announced for which there is no room yet. Call again when there may be room.
     NoRoom,
-    /// The client sends no more (a frame that has begun, see [`Connection::is_mid_frame`], stays unfinished), or the
-    /// connection is closing. It may still read: answers go out as before. Stop watching for input.
+    /// The client sends no more (a frame that has begun stays unfinished, see [`Connection::is_mid_frame`]), or the
+    /// connection is closing. The client may still read, so answers are written as before. Stop watching for input.
     Ended,
 }
 
-/// What is to be done with a payload that is announced.
+/// What to do with a payload that is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// There is room: it is read.
     Take,
-    /// There may be room soon: nothing is read until this is asked again, at the next call of
-    /// [`Connection::receive`].
+    /// There may be room soon. Nothing is read until the next call of [`Connection::receive`], which asks again.
     Wait,
-    /// There is no room: the request is refused, and the payload skipped as it comes.
+    /// There is no room. The request is refused, and the payload is skipped as it arrives.
     Refuse,
 }
 
-/// How much of a payload of so many bytes may come for the client of this name.
+/// Decides what to do with an announced payload, given the name of the client and the length of the payload in bytes.
 pub type FindRoom<'a> = dyn FnMut(&str, usize) -> Room + 'a;
 
-/// Why a connection ends. It is closing already when this is returned.
+/// Why a connection ends. The connection is already closing when this is returned.
 #[derive(Debug)]
 pub enum ConnectionError {
-    /// The peer speaks HTTP: it has the wrong address, or somebody tricks a browser into talking to us.
+    /// The peer speaks HTTP: it has the wrong address, or an attacker tricks a browser into talking to us.
     Http,
-    /// The peer speaks something else.
+    /// The peer speaks another protocol.
     NotAClient,
     /// A client of another major version.
     Version {
@@ -106,7 +105,7 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// One client; see the module's documentation.
+/// One client's connection; see the module's documentation.
 #[derive(Debug)]
 pub struct Connection {
     wire: Wire,
@@ -117,7 +116,7 @@ pub struct Connection {
     state: State,
 }
 
-/// A large payload that is on its way in.
+/// A large payload that is being received.
 #[derive(Clone, Copy, Debug)]
 struct Coming {
     ticket: u64,
@@ -130,18 +129,18 @@ enum State {
     Open {
         client: String,
     },
-    /// Requests that were read before may still be handled, and are that client's.
+    /// Requests that were read before closing may still be handled; they belong to this client.
     Closing {
         client: String,
     },
 }
 
 impl Connection {
-    /// A connection over a non-blocking socket that takes payloads of up to `payload_max` bytes.
+    /// A connection over a non-blocking socket that accepts payloads of up to `payload_max` bytes.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> Connection {
         Connection {
             process: process_of(&socket),
-            // The decoder enforces no limit of its own: a payload over ours is answered, not a violation.
+            // The decoder has no limit of its own: a payload over our limit gets an answer, and is no violation.
             wire: Wire::new(socket, usize::MAX),
             payload_max,
             coming: None,
@@ -150,18 +149,18 @@ impl Connection {
         }
     }
 
-    /// What to watch.
+    /// The descriptor to watch.
     pub fn socket(&self) -> Arc<UnixStream> {
         self.wire.socket()
     }
 
-    /// The process at the other end, as the kernel knows it; none if it is not to be seen from here.
+    /// The process id of the peer, as the kernel reports it. None if the peer is in another pid namespace.
     pub fn process(&self) -> Option<u32> {
         self.process
     }
 
-    /// What the client calls itself, at most [`LABEL_MAX`](offload_protocol::limits::LABEL_MAX) bytes without
-    /// control characters. Empty until it has introduced itself, and if it has no name.
+    /// The name of the client: at most [`LABEL_MAX`](offload_protocol::limits::LABEL_MAX) bytes without control
+    /// characters. Empty before the client's hello, and if the client has no name.
     pub fn client(&self) -> &str {
         match &self.state {
             State::Open { client } | State::Closing { client } => client,
@@ -169,69 +168,70 @@ impl Connection {
         }
     }
 
-    /// Whether a client has introduced itself properly, or no longer needs to.
+    /// Whether the client has sent a valid hello, or the connection is closing.
     pub fn is_greeted(&self) -> bool {
         !matches!(self.state, State::Greeting)
     }
 
-    /// Whether a frame has begun and is not complete: a client that stops now is stuck or gone.
+    /// Whether a frame has arrived in part. A client that stops now is stuck or gone.
     pub fn is_mid_frame(&self) -> bool {
         self.wire.is_mid_frame()
     }
 
-    /// Length of a large payload that is on its way in, from the moment when there was room for it until its `Submit` is
-    /// handed over.
+    /// Length of the large payload that is being received, in bytes. Present from the moment when there was room for
+    /// it until its `Submit` is passed on.
     pub fn coming(&self) -> Option<usize> {
         self.coming.map(|coming| coming.length)
     }
 
-    /// Bytes of it that have come and are held.
+    /// How many bytes of that payload have arrived and are held.
     pub fn arrived(&self) -> usize {
         self.wire.arrived()
     }
 
-    /// Whether a payload is announced that there was no room for yet.
+    /// Whether a payload is announced for which there is no room yet.
     pub fn waits_for_room(&self) -> bool {
         self.waits_for_room
     }
 
-    /// Length of the payload that it waits for room for, if it does.
+    /// Length of the announced payload that waits for room, in bytes, if there is one.
     pub fn announced(&self) -> Option<usize> {
         self.wire.announced().filter(|_| self.waits_for_room)
     }
 
-    /// Takes no more of the payload that is on its way in, and lets go of what has come. Returns the request that is
-    /// refused by that; none if nothing is on its way.
+    /// Stops receiving the current payload and drops what has arrived of it. Returns the request that is refused by
+    /// that. None if no payload is being received.
     pub fn give_up_payload(&mut self) -> Option<Request> {
         let Coming { ticket, length } = self.coming.take()?;
         self.wire.decoder().give_up();
         Some(Request::NoRoom { ticket, length })
     }
 
-    /// Bytes to be written. How many there may be is for the caller to say.
+    /// Number of bytes that are queued for writing. The caller has to limit it.
     pub fn unsent(&self) -> usize {
         self.wire.unsent()
     }
 
-    /// Bytes in memory that are to be written; a payload counts in full until its last byte is written.
+    /// Bytes of memory that unsent messages take. A payload counts in full until its last byte is written.
     pub fn held(&self) -> usize {
         self.wire.held()
     }
 
-    /// Whether nothing is left to do but to drop it.
+    /// Whether the connection is closed and nothing is left to be written, so that it can be dropped.
     pub fn is_finished(&self) -> bool {
         matches!(self.state, State::Closing { .. }) && self.wire.unsent() == 0
     }
 
-    /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and hands at most
-    /// [`REQUESTS_PER_CALL_MAX`] requests to `sink`, none after one whose answer may be long
-    /// ([`Request::is_costly`]). The greeting is answered here and not handed over.
+    /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and passes at most
+    /// [`REQUESTS_PER_CALL_MAX`] requests to `sink`. After a request whose answer may be long ([`Request::is_costly`])
+    /// no other is passed on. The client's hello is answered here and not passed on.
     ///
-    /// `room` is asked before a payload of more than
-    /// [`INLINE_PAYLOAD_MAX`](offload_protocol::limits::INLINE_PAYLOAD_MAX) is read.
+    /// `room` is called before a payload of more than
+    /// [`INLINE_PAYLOAD_MAX`](offload_protocol::limits::INLINE_PAYLOAD_MAX) bytes is read.
     ///
     /// # Errors
-    /// [`ConnectionError`] if the connection ends; flush it while it is not finished, a Goodbye may be on its way.
+    /// [`ConnectionError`] if the connection ends. Flush the connection until it is finished, because a Goodbye may be
+    /// unsent.
     pub fn receive(
         &mut self,
         room: &mut FindRoom<'_>,
@@ -247,10 +247,10 @@ impl Connection {
         result
     }
 
-    /// Appends a message to what is to be written. Once the connection is closing nothing is appended any more.
+    /// Queues a message for writing. Nothing is queued once the connection is closing.
     ///
     /// # Errors
-    /// [`EncodeError`] if the message is longer than the wire allows; nothing was appended.
+    /// [`EncodeError`] if the message is longer than the protocol allows. Nothing was queued.
     pub fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         match self.state {
             State::Closing { .. } => Ok(()),
@@ -258,11 +258,11 @@ impl Connection {
         }
     }
 
-    /// Writes until all is written, the socket takes no more, or [`FLUSH_MAX`](super::FLUSH_MAX) bytes are written. If
-    /// nobody reads any more, the connection is finished.
+    /// Writes until nothing is unsent, the socket takes no more, or [`FLUSH_MAX`](super::FLUSH_MAX) bytes are written.
+    /// If the other end does not read any more, the connection is finished.
     ///
     /// # Errors
-    /// The socket failed; the connection is finished.
+    /// The socket failed. The connection is finished.
     pub fn flush(&mut self) -> io::Result<Flushed> {
         let flushed = self.wire.flush();
         if matches!(flushed, Ok(Flushed::Closed) | Err(_)) {
@@ -271,13 +271,13 @@ impl Connection {
         Ok(flushed?)
     }
 
-    /// Reads no more, and is finished when what is to be written is written.
+    /// Stops reading. The connection is finished when all unsent bytes are written.
     pub fn close_after_flush(&mut self) {
         self.state = State::Closing { client: self.client().to_owned() };
     }
 
-    /// Drops what is to be written, but for the rest of the message that is under way, and then as
-    /// [`Connection::goodbye`]: for a client that does not take its answers. Returns how many bytes that rest has.
+    /// For a client that does not take its answers: drops the unsent messages, except the rest of the one that is
+    /// partly written, and then does the same as [`Connection::goodbye`]. Returns the length of that rest in bytes.
     pub fn cut_off(&mut self, reason: &str) -> usize {
         self.wire.cut();
         let rest = self.wire.unsent();
@@ -285,7 +285,8 @@ impl Connection {
         rest
     }
 
-    /// Tells the client why, then as [`Connection::close_after_flush`]. A long reason is cut.
+    /// Queues a Goodbye with the reason, then does the same as [`Connection::close_after_flush`]. A long reason is
+    /// cut.
     pub fn goodbye(&mut self, reason: &str) {
         let goodbye = ToClient::Goodbye { reason: cut(reason, MESSAGE_MAX).into() };
         self.send(&goodbye, &Bytes::new()).expect("a reason of MESSAGE_MAX bytes fits into a header");
@@ -298,7 +299,8 @@ impl Connection {
         sink: &mut dyn FnMut(Request),
     ) -> Result<Received, ConnectionError> {
         let mut left = REQUESTS_PER_CALL_MAX;
-        // What the last call left in the buffer comes first: there must be no complete frame when more is read.
+        // Requests that the last call left in the buffer come first: when more is read, the buffer must hold no
+        // complete frame.
         if !self.hand_over(&mut left, room, sink)? {
             return Ok(Received::More);
         }
@@ -320,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// Hands over up to `left` requests. Returns whether these were all that are complete.
+    /// Passes on up to `left` requests. Returns whether no complete request is left.
     fn hand_over(
         &mut self,
         left: &mut usize,
@@ -338,10 +340,10 @@ impl Connection {
         Ok(false)
     }
 
-    /// The next complete request, or the refusal of one whose payload is announced.
+    /// The next complete request, or the refusal of a request whose payload is announced.
     fn next_request(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
         loop {
-            // Asking the decoder for the next frame takes the payload that is announced.
+            // Asking the decoder for the next frame accepts the announced payload, so it is decided on first.
             if let Some(refused) = self.look_at_announced(room)? {
                 return Ok(Some(refused));
             }
@@ -349,7 +351,7 @@ impl Connection {
                 return Ok(None);
             }
             if let Some(frame) = self.wire.decoder().next().map_err(violation)? {
-                // Frames come one after another: if a payload is on its way, this is the one.
+                // Frames arrive one after another, so if a payload was being received, it belongs to this frame.
                 self.coming = None;
                 return Request::from_frame(frame, self.payload_max).map(Some).map_err(violation);
             }
@@ -359,7 +361,7 @@ impl Connection {
         }
     }
 
-    /// Decides about a payload that is announced, if one is; returns the request if it is refused.
+    /// Decides on an announced payload, if there is one. Returns the request if it is refused.
     fn look_at_announced(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
         let Some(announced) = self.wire.decoder().announced() else { return Ok(None) };
         let length = announced.payload_length;
@@ -381,7 +383,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Takes the greeting if it is complete, and answers it. Returns whether it was.
+    /// Answers the client's hello once it is complete. Returns whether it was complete.
     fn greet(&mut self) -> Result<bool, ConnectionError> {
         if let Some(frame) = self.wire.decoder().next().map_err(|error| what_speaks_like(&error))? {
             let client = client_named_in(&frame)?;

@@ -1,5 +1,5 @@
-//! The directory of the socket, which no other user can enter. It is what keeps others out; the mode of the socket
-//! itself is the second line of defence.
+//! The directory of the socket, which no other user can enter. The directory keeps other users out; the mode of the
+//! socket itself is the second line of defence.
 
 use super::listener::BindError;
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
@@ -14,15 +14,15 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 const OPEN_TO_OTHERS: u32 = 0o077;
 const STICKY: u32 = 0o1000;
 
-/// An open directory that is ours alone. Files are named relative to it, so what was checked is what is used even if
-/// somebody moves it.
+/// An open directory that belongs to us alone. Files are named relative to its descriptor, so the directory that was
+/// checked is the one that is used, even if it is moved.
 #[derive(Debug)]
 pub(super) struct PrivateDirectory {
     descriptor: OwnedFd,
 }
 
 impl PrivateDirectory {
-    /// Opens `path`; creates it, and what is missing above it, with mode 0700.
+    /// Opens the directory at `path`. If it or a directory above it is missing, it is created with mode 0700.
     pub(super) fn open_or_create(path: &Path) -> Result<PrivateDirectory, BindError> {
         DirBuilder::new()
             .recursive(true)
@@ -42,13 +42,13 @@ impl PrivateDirectory {
         Ok(PrivateDirectory { descriptor })
     }
 
-    /// Opens a file of ours for reading and writing; creates it with mode 0600.
+    /// Opens a file of this directory for reading and writing. If it is missing, it is created with mode 0600.
     pub(super) fn open_file(&self, name: &Path) -> Result<File, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         fs::openat(&self.descriptor, name, flags, Mode::from_raw_mode(0o600)).map(File::from)
     }
 
-    /// What `name` is; `None` if there is nothing of this name.
+    /// The metadata of `name`. `None` if there is no such file.
     pub(super) fn look_up(&self, name: &Path) -> Result<Option<Stat>, Errno> {
         match fs::statat(&self.descriptor, name, fs::AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -57,12 +57,12 @@ impl PrivateDirectory {
         }
     }
 
-    /// Gives `from` the name `to`, in place of what had it.
+    /// Renames `from` to `to`, replacing what had that name.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), Errno> {
         fs::renameat(&self.descriptor, from, &self.descriptor, to)
     }
 
-    /// Removes `name`, if it is there.
+    /// Removes `name` if it exists.
     pub(super) fn remove(&self, name: &Path) -> Result<(), Errno> {
         match fs::unlinkat(&self.descriptor, name, fs::AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
@@ -70,12 +70,13 @@ impl PrivateDirectory {
         }
     }
 
-    /// Lets only the owner read and write `name`.
+    /// Allows only the owner to read and write `name`.
     pub(super) fn make_private(&self, name: &Path) -> Result<(), Errno> {
         fs::chmodat(&self.descriptor, name, Mode::from_raw_mode(0o600), fs::AtFlags::empty())
     }
 
-    /// A path to `name` for calls that take no directory, such as `bind`: short however deep the directory lies.
+    /// A path to `name` for calls that take no directory, such as `bind`. It is short, however deep the directory
+    /// lies.
     pub(super) fn short_path(&self, name: &Path) -> PathBuf {
         Path::new("/proc/self/fd").join(self.descriptor.as_raw_fd().to_string()).join(name)
     }
@@ -106,7 +107,8 @@ fn check_owner_and_mode(path: &Path, descriptor: &OwnedFd) -> Result<(), BindErr
     Ok(())
 }
 
-/// Whoever may write to a directory above ours could put another one in its place.
+/// Refuses directories above ours that other users may write to: they could put another directory in the place of
+/// ours.
 fn check_ancestors(path: &Path) -> Result<(), BindError> {
     let path = path.canonicalize().map_err(|error| BindError::io("look at the directory", path, error))?;
     for ancestor in path.ancestors().skip(1) {

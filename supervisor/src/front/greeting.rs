@@ -1,5 +1,5 @@
-//! The first message of a connection. It tells a client from anything else that may connect to a socket, such as a
-//! browser.
+//! The first message of a connection. It distinguishes a client from any other program that may connect to the socket,
+//! such as a browser.
 
 use super::connection::{ConnectionError, violation};
 use super::peer::Peer;
@@ -8,11 +8,12 @@ use offload_protocol::frame::{Frame, FrameError};
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::{CLIENT_MAGIC, ToSupervisor, VERSION_MAJOR};
 
-/// How the first line of an HTTP request begins.
+/// The first four bytes of HTTP requests.
 const METHODS: [&[u8; 4]; 9] =
     [b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC"];
 
-/// What a peer speaks whose first eight bytes are no prefix of a frame. The first four were taken for a length.
+/// Which protocol the peer speaks, given that its first eight bytes are no valid prefix of a frame. The first four of
+/// them were read as a length.
 pub(super) fn what_speaks_like(error: &FrameError) -> ConnectionError {
     match error {
         FrameError::HeaderLength { length }
@@ -24,7 +25,7 @@ pub(super) fn what_speaks_like(error: &FrameError) -> ConnectionError {
     }
 }
 
-/// The name that a client gives itself in its greeting.
+/// The name that the client states in its hello.
 pub(super) fn client_named_in(frame: &Frame<'_>) -> Result<String, ConnectionError> {
     let Ok(ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor, client }) = codec::decode(&frame.header)
     else {
@@ -47,12 +48,12 @@ pub(super) fn client_named_in(frame: &Frame<'_>) -> Result<String, ConnectionErr
     Ok(client.to_owned())
 }
 
-/// Whether a client may call itself so.
+/// Whether a client may have this name.
 pub fn is_client_name(name: &str) -> bool {
     name.len() <= LABEL_MAX && !name.contains(is_unprintable)
 }
 
-/// Names stand in tables and logs, where these could forge a line.
+/// Whether a character could forge a line in a table or a log, which show names.
 fn is_unprintable(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }

@@ -4,9 +4,9 @@
 //! check the path -> private directory -> lock -> bind under a name of our own -> chmod 0600 -> rename over the name
 //! ```
 //!
-//! In this order nothing is changed before it is certain that no other supervisor uses the socket, and whoever finds
-//! the socket finds it private and listening. A socket that a killed supervisor left behind is replaced; any other file
-//! of that name is left alone.
+//! The order ensures that nothing is changed before it is certain that no other supervisor uses the socket, and that
+//! the socket is private and listening as soon as it can be found. A socket that a killed supervisor left behind is
+//! replaced. Any other file of that name is left alone.
 
 use super::connection::Connection;
 use super::directory::{PrivateDirectory, is_socket};
@@ -28,30 +28,30 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Why there is no socket to listen on.
+/// Why the socket cannot be created.
 #[derive(Debug)]
 pub enum BindError {
-    /// Another supervisor owns the socket, and goes on undisturbed.
+    /// Another supervisor owns the socket. That supervisor is not disturbed.
     AlreadyRunning {
         /// The socket.
         socket: PathBuf,
-        /// The process that owns it, unless it has only just begun.
+        /// The process that owns the socket. None if that process has only just begun.
         pid: Option<u32>,
-        /// There is a socket to connect to.
+        /// Whether there is a socket to connect to.
         listens: bool,
     },
-    /// The socket must not or cannot be there: another place is needed, or this one must be put right.
+    /// The socket must not or cannot be at this path: choose another path, or repair what is wrong there.
     Unsuitable {
-        /// What is wrong: the socket, its directory or one above that.
+        /// The path that is unsuitable: the socket, its directory or a directory above that.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// The system refused.
+    /// A system call failed.
     Io {
-        /// What was being done.
+        /// What was attempted.
         doing: &'static str,
-        /// To what.
+        /// The path that it was attempted with.
         path: PathBuf,
         /// Why it failed.
         error: io::Error,
@@ -63,7 +63,7 @@ impl BindError {
         BindError::Io { doing, path: path.to_owned(), error: error.into() }
     }
 
-    /// For what the loop refuses.
+    /// For errors of the event loop.
     pub(crate) fn other(doing: &'static str, error: &impl fmt::Display) -> BindError {
         BindError::Io { doing, path: PathBuf::from("the socket"), error: io::Error::other(error.to_string()) }
     }
@@ -97,10 +97,10 @@ impl std::error::Error for BindError {}
 /// Why no connection was accepted.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// Descriptors or memory are used up. The connection still waits, so the socket stays readable: pause a little
-    /// before accepting again, or the loop spins.
+    /// Descriptors or memory are used up. The connection still waits, so the socket stays readable: pause before
+    /// accepting again, or the event loop spins.
     Exhausted(io::Error),
-    /// The socket itself is of no further use.
+    /// The socket itself failed and cannot be used any more.
     Io(io::Error),
 }
 
@@ -124,28 +124,28 @@ impl fmt::Display for AcceptError {
 
 impl std::error::Error for AcceptError {}
 
-/// The socket that clients connect to. Dropping it removes the socket and gives the lock back, in this order.
+/// The socket that clients connect to. Dropping it removes the socket and then releases the lock.
 #[derive(Debug)]
 pub struct Listener {
     path: PathBuf,
     name: PathBuf,
     socket: Rc<uds::Listener>,
-    /// Device and inode of the socket's file, by which it is known again.
+    /// Device and inode of the socket's file, by which it is recognized.
     identity: Identity,
-    /// Readable after changes in the directory.
+    /// Readable after a change in the directory.
     changes: Option<Rc<OwnedFd>>,
     strangers: Cell<u64>,
     directory: PrivateDirectory,
-    /// The socket is ours as long as this is held. It is last, so that it is given back last.
+    /// The socket is ours while this lock is held. It is the last field, so that it is released last.
     lock: Lock,
 }
 
 impl Listener {
-    /// Listens at `path`, at most [`SOCKET_PATH_MAX`] bytes, in a directory that only our user can enter; it is
-    /// created if it is not there.
+    /// Listens at `path`, which has at most [`SOCKET_PATH_MAX`] bytes, in a directory that only our user can enter.
+    /// The directory is created if it does not exist.
     ///
     /// # Errors
-    /// See [`BindError`]. Whatever goes wrong, a supervisor that listens there already does not notice.
+    /// See [`BindError`]. No error affects a supervisor that listens at `path` already.
     pub fn bind(path: &Path) -> Result<Listener, BindError> {
         let name = name_of(path)?;
         let directory = PrivateDirectory::open_or_create(parent_of(path))?;
@@ -165,41 +165,43 @@ impl Listener {
         })
     }
 
-    /// By what names the processes can be found of supervisors before this one that were killed.
+    /// Generations of earlier supervisors that were killed and may have left processes behind.
     pub fn generations(&self) -> &[String] {
         self.lock.generations()
     }
 
-    /// Writes beside the socket by what names processes can be found that outlive their supervisor, should this one be
-    /// killed: its own, and those of others of whom some are left.
+    /// Writes these generations to the lock file, so that the next supervisor can find the processes that outlive
+    /// their supervisor if this one is killed: the generation of this supervisor, and those of earlier ones that have
+    /// processes left.
     ///
     /// # Errors
-    /// If the file of the lock cannot be written.
+    /// If the lock file cannot be written.
     pub fn set_generations(&mut self, generations: Vec<String>) -> io::Result<()> {
         self.lock.set_generations(generations)
     }
 
-    /// Where it listens, as given.
+    /// The path of the socket, as it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What to watch: readable while connections wait.
+    /// The descriptor to watch: readable while connections wait to be accepted.
     pub fn socket(&self) -> Rc<uds::Listener> {
         Rc::clone(&self.socket)
     }
 
-    /// What to watch for changes that [`Listener::standing`] should be asked about; none if the kernel tells of none.
+    /// A descriptor that is readable after changes in the directory; then call [`Listener::standing`]. None if the
+    /// kernel does not report changes.
     pub fn changes(&self) -> Option<Rc<OwnedFd>> {
         self.changes.clone()
     }
 
-    /// Whether there were changes since the last time.
+    /// Whether the directory has changed since the last call.
     pub fn has_changed(&self) -> bool {
         self.changes.as_deref().is_some_and(standing::has_changed)
     }
 
-    /// Whether clients still find the socket, and nobody else can take it.
+    /// Whether clients still find the socket, and no other supervisor can take it over.
     pub fn standing(&self) -> Standing {
         if !self.lock.identity().is_ok_and(|lock| standing::is_at(&standing::lock_path(&self.path), lock)) {
             return Standing::LockLost;
@@ -210,11 +212,11 @@ impl Listener {
         }
     }
 
-    /// Puts a new socket in the place of the one that was lost. What to watch is another one from then on. Only for who
-    /// holds the lock still.
+    /// Puts a new socket in the place of one that was lost. Afterwards [`Listener::socket`] is another descriptor to
+    /// watch. Call this only while the lock is still held.
     ///
     /// # Errors
-    /// As [`Listener::bind`]; the old socket stays, which nobody finds.
+    /// The same as for [`Listener::bind`]. The old socket stays, but no client can find it.
     pub fn listen_again(&mut self) -> Result<(), BindError> {
         refuse_to_replace_what_is_no_socket(&self.directory, &self.name, &self.path)?;
         let (socket, identity) = open_socket(&self.directory, &self.lock, &self.name)
@@ -224,15 +226,16 @@ impl Listener {
         Ok(())
     }
 
-    /// How many peers were turned away because another user opened them.
+    /// Number of peers that were turned away because they belong to another user.
     pub fn strangers(&self) -> u64 {
         self.strangers.get()
     }
 
-    /// The next connection, which takes payloads of up to `payload_max` bytes; `None` if no more wait.
+    /// Accepts the next connection, which accepts payloads of up to `payload_max` bytes. `None` if no more connections
+    /// wait.
     ///
-    /// A peer of another user is closed before one byte of it is read. After a long row of them `None` is returned
-    /// early, so that they cannot hold the loop; the socket is still readable then.
+    /// A peer of another user is closed before one byte of it is read. After many of them in a row `None` is returned
+    /// early, so that they cannot hold up the event loop; the socket is still readable then.
     ///
     /// # Errors
     /// See [`AcceptError`].
@@ -241,7 +244,7 @@ impl Listener {
             let stream = match self.socket.accept() {
                 Ok(stream) => UnixStream::from(OwnedFd::from(stream)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                // The peer went away while it waited. Others wait behind it.
+                // This peer went away before it was accepted. Others may wait behind it.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -255,12 +258,12 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Removes the socket, unless somebody has put another one in its place by force.
+    /// Removes the socket, unless another socket has been put in its place.
     fn drop(&mut self) {
         if let Ok(Some(stat)) = self.directory.look_up(&self.name)
             && standing::identity_of(&stat) == self.identity
         {
-            // Nobody is left to tell. The next supervisor replaces what remains.
+            // An error cannot be reported here. The next supervisor replaces what remains.
             let _ = self.directory.remove(&self.name);
         }
     }
@@ -315,13 +318,13 @@ fn refuse_to_replace_what_is_no_socket(
     }
 }
 
-/// Listens under a name of our own, and gives the socket its real name when it is private.
+/// Listens under a temporary name, and gives the socket its real name once it is private.
 fn open_socket(
     directory: &PrivateDirectory,
     lock: &Lock,
     name: &Path,
 ) -> io::Result<(uds::Listener, Identity)> {
-    // Only the holder of the lock uses this name, so what is found there was left behind by a dead one.
+    // Only the holder of the lock uses this name, so a file of this name was left behind by a holder that is dead.
     let temporary = PathBuf::from(format!(".{}.new", lock.inode()?));
     directory.remove(&temporary)?;
     let result =
@@ -338,12 +341,12 @@ fn listen(directory: &PrivateDirectory, temporary: &Path) -> io::Result<uds::Lis
     ListenerOptions::new()
         .name(path.as_os_str().to_fs_name::<GenericFilePath>()?)
         .nonblocking(ListenerNonblockingMode::Both)
-        // The file gets another name and is ours to remove.
+        // The file is renamed, and we remove it ourselves.
         .reclaim_name(false)
         .create_sync_as()
 }
 
-/// Makes the socket private, then visible. Returns what its file is known by.
+/// Makes the socket private, then gives it its real name. Returns the identity of its file.
 fn publish(directory: &PrivateDirectory, temporary: &Path, name: &Path) -> io::Result<Identity> {
     directory.make_private(temporary)?;
     let stat = directory.look_up(temporary)?.ok_or(io::ErrorKind::NotFound)?;

@@ -1,21 +1,21 @@
-//! One supervisor for each socket: who holds the lock on `<socket>.lock` owns the socket beside it.
+//! One supervisor for each socket: the process that holds the lock on `<socket>.lock` owns the socket beside it.
 //!
-//! The lock is one of `flock`: it ends with its holder, however that dies, and programs that the holder starts do
-//! not inherit it because the descriptor is closed when they begin. The file itself stays for ever. Were it removed,
-//! one supervisor could lock the removed file and another a new one, and both would own the socket; where somebody else
-//! removes it, that is [noticed](super::standing).
+//! The lock is a `flock` lock. It ends with its holder, however the holder dies, and programs that the holder starts
+//! do not inherit it, because the descriptor is closed on exec. The file itself is never removed. If it were, one
+//! supervisor could lock the removed file and another supervisor a new one, and both would own the socket. If somebody
+//! else removes the file, this supervisor [notices](super::standing).
 //!
-//! In the file, each line of a fixed length:
+//! The file has lines of fixed lengths:
 //!
 //! ```text
-//!   4711                                   the holder's process id, with blanks up to ten places
+//!   4711                                   the holder's process id, padded with blanks to ten characters
 //!   6b1f...                                a generation: 32 digits by which processes are found that outlived a holder
-//!   ...                                    up to GENERATIONS_KEPT of them, the oldest first
+//!   ...                                    up to GENERATIONS_KEPT generations, the oldest first
 //! ```
 //!
-//! What is known of those before is never lost by a start that fails, or is killed, at whatever point. It is written
-//! again together with whatever is added, in one piece and from the beginning; what is longer is cut afterwards, and
-//! until then its lines stand where they did.
+//! A start that fails or is killed at any point never loses the generations of earlier holders: the whole content, old
+//! and new, is written in one call from the beginning of the file, and an excess at the end is cut off afterwards.
+//! Until then the old lines are where they were.
 
 use super::directory::PrivateDirectory;
 use super::standing::{Identity, identity_of};
@@ -27,33 +27,33 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Places of a process id, of which the largest has seven digits.
+/// Characters for a process id. The largest process id has seven digits.
 const PID_PLACES: usize = 10;
 /// Digits of a generation.
 const GENERATION_DIGITS: usize = 32;
-/// Longest content of a lock file that is looked at, in bytes.
+/// The longest content of a lock file that is read, in bytes.
 const CONTENT_MAX: usize = PID_PLACES + 1 + 2 * GENERATIONS_KEPT * (GENERATION_DIGITS + 1);
 
-/// Held as long as it exists.
+/// A lock that is held. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
-    /// Those whose processes may live, the oldest first.
+    /// Generations of which processes may be alive, the oldest first.
     generations: Vec<String>,
 }
 
-/// What came of asking for the lock.
+/// The answer to a request for the lock.
 #[derive(Debug)]
 pub(super) enum Asked {
     Got(Lock),
-    /// Another process has it; its id, unless it has not written it yet.
+    /// Another process holds the lock. Its process id is missing if it has not written it yet.
     Taken {
         pid: Option<u32>,
     },
 }
 
 impl Lock {
-    /// Asks for the lock on the file `name`, and writes our process id into it.
+    /// Requests the lock on the file `name`. If the lock is free, writes our process id into the file.
     pub(super) fn ask(directory: &PrivateDirectory, name: &Path) -> io::Result<Asked> {
         let file = directory.open_file(name)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -68,12 +68,12 @@ impl Lock {
         }
     }
 
-    /// By what names the processes of those holders can be found that have left some behind.
+    /// Generations of holders that may have left processes behind.
     pub(super) fn generations(&self) -> &[String] {
         &self.generations
     }
 
-    /// Adds a name, or lets those go of which nothing is left.
+    /// Replaces the generations: adds a new one, or removes those of which no process is left.
     pub(super) fn set_generations(&mut self, generations: Vec<String>) -> io::Result<()> {
         let too_many = generations.len().saturating_sub(GENERATIONS_KEPT);
         self.generations = generations.into_iter().skip(too_many).collect();
@@ -90,12 +90,12 @@ impl Lock {
         self.file.set_len(content.len() as u64)
     }
 
-    /// By what the file of the lock is known again.
+    /// The device and inode of the lock file, by which it can be recognized.
     pub(super) fn identity(&self) -> io::Result<Identity> {
         Ok(identity_of(&fstat(&self.file)?))
     }
 
-    /// A number that no other file of this directory has while the lock is held.
+    /// The inode of the lock file. No other file of this directory has it while the lock is held.
     pub(super) fn inode(&self) -> io::Result<u64> {
         Ok(fstat(&self.file)?.st_ino)
     }
@@ -105,7 +105,8 @@ fn pid_in(file: &File) -> Option<u32> {
     content_of(file).lines().next()?.trim_end().parse().ok()
 }
 
-/// Each once. What is no name of a generation was not written by this program.
+/// The generations in the file, each once. A line that is not the name of a generation was not written by this program
+/// and is skipped.
 fn generations_in(content: &str) -> Vec<String> {
     let is_one =
         |line: &&str| line.len() == GENERATION_DIGITS && line.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -118,7 +119,7 @@ fn generations_in(content: &str) -> Vec<String> {
     generations
 }
 
-/// Empty if it cannot be read: then nothing is known of the holder.
+/// The content of the file. Empty if it cannot be read: then nothing is known of the holder.
 fn content_of(file: &File) -> String {
     let mut content = vec![0; CONTENT_MAX];
     let length = file.read_at(&mut content, 0).unwrap_or(0);

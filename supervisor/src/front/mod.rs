@@ -1,7 +1,7 @@
 //! The local socket: a socket in a private directory, and the protocol that clients speak over it.
 //!
-//! This module turns bytes into requests and answers into bytes. It knows no workers and decides nothing about jobs. The
-//! server (`server.rs`) calls it when a descriptor is ready, and passes on the requests that come out.
+//! This module turns bytes into requests, and answers into bytes. It knows nothing of workers and decides nothing
+//! about jobs. The server (`server.rs`) calls it when a descriptor is ready, and handles the requests that it returns.
 //!
 //! ```text
 //! directory.rs    a directory that no other user can enter
@@ -15,8 +15,8 @@
 //! client.rs       the client's end of the socket, blocking: for the command line and for programs
 //! ```
 //!
-//! Nothing here blocks but [`client`]. What one call does is bounded by the constants below, so that no client holds
-//! up the others; how long a client may take is decided by the server's timers.
+//! Only [`client`] blocks. What one call does is bounded by the constants below, so that no client delays the others.
+//! How long a client may take is decided by the server's timers.
 
 pub mod client;
 mod connection;

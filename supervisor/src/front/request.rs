@@ -1,4 +1,4 @@
-//! The requests of clients, as values that do not depend on the buffer that they were read from.
+//! The requests of clients, as values that do not depend on the buffer from which they were read.
 
 use bytes::Bytes;
 use offload_protocol::codec;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 const PAYLOAD_WITHOUT_JOB: &str = "a payload with a message that is not a job";
 
-/// One request. `ticket` is the client's own number for it, to be repeated in the answers.
+/// One request. `ticket` is the number that the client chose for it; the answers repeat it.
 ///
-/// Names of tasks and jobs are as the client sent them, at most a header long: unknown ones are to be expected, and
-/// they may contain anything that is text.
+/// Names of tasks and jobs are as the client sent them, at most as long as a header. Expect unknown names; they may
+/// contain any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A job.
+    /// Submit a job.
     Submit {
         /// The client's number for it.
         ticket: u64,
@@ -23,65 +23,65 @@ pub enum Request {
         task: String,
         /// What the payload is.
         content: ContentType,
-        /// The client does not want `Finished`.
+        /// The client does not want a `Finished` message.
         detach: bool,
-        /// How it wants to be treated.
+        /// Options of the job.
         options: SubmitOptions,
         /// The input.
         payload: Bytes,
     },
-    /// Tell when the job has ended.
+    /// Answer when the job has ended.
     Wait {
         /// The client's number for it.
         ticket: u64,
         /// The job's public id.
         job: String,
     },
-    /// Tell how the job ended, if it has.
+    /// Answer how the job ended, if it has ended.
     Result {
         /// The client's number for it.
         ticket: u64,
         /// The job's public id.
         job: String,
     },
-    /// End the job.
+    /// Cancel the job.
     Cancel {
         /// The client's number for it.
         ticket: u64,
         /// The job's public id.
         job: String,
     },
-    /// Show something.
+    /// Show a view.
     Show {
         /// The client's number for it.
         ticket: u64,
-        /// What.
+        /// Which view.
         view: View,
     },
-    /// Take no more jobs, finish those there are, end.
+    /// Graceful shutdown: accept no more jobs, finish the accepted ones, then end.
     Drain {
         /// The client's number for it.
         ticket: u64,
-        /// After this time what is not done is cancelled.
+        /// After this time the jobs that have not ended are cancelled.
         limit: Option<Duration>,
     },
-    /// End now.
+    /// Immediate shutdown: cancel all jobs and end.
     Stop {
         /// The client's number for it.
         ticket: u64,
     },
-    /// Why is the job waiting, retried or dead?
+    /// Explain why the job is waiting, retried or dead.
     Explain {
         /// The client's number for it.
         ticket: u64,
         /// The job's public id.
         job: String,
     },
-    /// Do something with a dead letter.
+    /// Show, delete or retry a dead letter.
     Dead {
         /// The client's number for it.
         ticket: u64,
-        /// What.
+        /// Which of these.
         deed: DeadDeed,
         /// The job's public id.
         job: String,
@@ -97,19 +97,19 @@ pub enum Request {
         ticket: u64,
         /// Which list.
         view: View,
-        /// Where the page before ended, as it said; empty for the first one.
+        /// The last row of the previous page, as that page named it. Empty for the first page.
         after: String,
-        /// Most rows.
+        /// The maximum number of rows.
         limit: u32,
     },
-    /// A job whose payload is over the limit. It is skipped as it comes; the answer is `too_large`.
+    /// A job whose payload exceeds the limit. The payload is skipped as it arrives. The answer is `too_large`.
     TooLarge {
         /// The client's number for it.
         ticket: u64,
         /// Length of the payload, in bytes.
         length: usize,
     },
-    /// A job whose payload was not granted. It is skipped as it comes; the answer is `overloaded`.
+    /// A job for whose payload there was no room. The payload is skipped as it arrives. The answer is `overloaded`.
     NoRoom {
         /// The client's number for it.
         ticket: u64,
@@ -119,7 +119,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The request in `frame`, or in which way the frame breaks the protocol.
+    /// The request in `frame`, or a sentence that says how the frame breaks the protocol.
     pub(super) fn from_frame(frame: Frame<'_>, payload_max: usize) -> Result<Request, String> {
         let message: ToSupervisor = codec::decode(&frame.header).map_err(|error| error.to_string())?;
         let is_submit = matches!(message, ToSupervisor::Submit { .. });
@@ -157,7 +157,7 @@ impl Request {
         })
     }
 
-    /// Whether the answer may be long, or take long to make. Such requests are handed over one at a time.
+    /// Whether the answer may be long, or take long to make. Such requests are passed on one at a time.
     pub fn is_costly(&self) -> bool {
         match self {
             Request::Submit { .. }
@@ -176,7 +176,8 @@ impl Request {
         }
     }
 
-    /// Whether those who look after the supervisor ask for it: also while there is no room for other clients.
+    /// Whether this is a request to look after the supervisor. Such requests are answered even when there is no room
+    /// for other clients.
     pub fn is_control(&self) -> bool {
         match self {
             Request::Submit { .. }
@@ -197,7 +198,7 @@ impl Request {
         }
     }
 
-    /// The client's number for it.
+    /// The number that the client chose for this request.
     pub fn ticket(&self) -> u64 {
         match self {
             Request::Submit { ticket, .. }
@@ -217,7 +218,8 @@ impl Request {
     }
 }
 
-/// The ticket of the job that a large payload is announced for, or in which way that breaks the protocol.
+/// The ticket of the job whose large payload is announced, or a sentence that says how the announcement breaks the
+/// protocol.
 pub(super) fn ticket_of(announced: &Announced<'_>) -> Result<u64, String> {
     match codec::decode(announced.header) {
         Ok(ToSupervisor::Submit { ticket, .. }) => Ok(ticket),

@@ -8,31 +8,31 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What has become of the files of a listener.
+/// The state of a listener's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Clients find it.
+    /// Clients find the socket, and the lock is held.
     Sound,
-    /// The socket was removed, or something else has its name. The lock is ours.
+    /// The socket was removed, or its name belongs to another file. The lock is still ours.
     SocketLost,
-    /// The lock was removed, or is another file: somebody else may take it.
+    /// The lock file was removed or replaced, so another supervisor may take the lock.
     LockLost,
 }
 
-/// Reads of changes in one go; one read has room for more than a hundred of them.
+/// Maximum number of reads of change reports in one call. One read has room for more than a hundred reports.
 const READS_MAX: usize = 16;
 
-/// Device and inode, by which a file is known again.
+/// Device and inode, by which a file is recognized.
 pub(super) type Identity = (u64, u64);
 
-/// Where the lock of this socket lies.
+/// The path of the lock file of this socket.
 pub(super) fn lock_path(socket: &Path) -> PathBuf {
     let mut path = OsString::from(socket);
     path.push(".lock");
     PathBuf::from(path)
 }
 
-/// Whether that file has this path. What cannot be looked at is taken to be there.
+/// Whether the file with this identity is at this path. If that cannot be determined, the answer is yes.
 pub(super) fn is_at(path: &Path, identity: Identity) -> bool {
     match fs::lstat(path) {
         Ok(stat) => identity_of(&stat) == identity,
@@ -44,8 +44,8 @@ pub(super) fn identity_of(stat: &Stat) -> Identity {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Readable when something in the directory is removed or gets another name, or the directory itself does; none where
-/// the kernel has no more of these.
+/// A descriptor that is readable when a file of the directory is removed or renamed, or the directory itself is. None
+/// if the kernel provides no more of these descriptors.
 pub(super) fn watch_changes(directory: &PrivateDirectory) -> Option<OwnedFd> {
     use inotify::{CreateFlags, WatchFlags};
     let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
@@ -56,21 +56,23 @@ pub(super) fn watch_changes(directory: &PrivateDirectory) -> Option<OwnedFd> {
     Some(changes)
 }
 
-/// Whether there was any change since the last time.
+/// Whether anything has changed since the last call.
 pub(super) fn has_changed(changes: &OwnedFd) -> bool {
     let mut buffer = [0; 4096];
     (0..READS_MAX).take_while(|_| read(changes, &mut buffer).is_ok_and(|length| length > 0)).count() > 0
 }
 
-/// The process that holds the lock of this socket, if one does; whether it listens there is another question. It is
-/// looked up, not tried: whoever tries a lock has it for a moment, and stands in the way of who needs it.
+/// The process that holds the lock of this socket, if there is one. It need not be listening. The holder is looked up
+/// and the lock is not tried, because trying would hold the lock for a moment and could make a starting supervisor
+/// fail.
 pub fn owner_of(socket: &Path) -> Option<u32> {
     let lock = std::fs::metadata(lock_path(socket)).ok()?;
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| holder_in(line, lock.dev(), lock.ino()))
 }
 
-/// A line is `1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF`, with the device in hexadecimal.
+/// The holder of the lock, from a line such as `1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF`, with the device in
+/// hexadecimal.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let &[_, "FLOCK", _, "WRITE", pid, file, ..] = words.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! Questions to the hub: the names and states of jobs, the configuration, and who waits for what.
+//! Read access to the hub (names and states of jobs, the configuration), and listeners that join or leave a job.
 
 use super::Hub;
 use super::finished::Record;
@@ -22,7 +22,8 @@ impl Hub {
         self.records.name(job)
     }
 
-    /// The job of this public id, if it can be one.
+    /// The job with this public id. The id may be one that no job has; None if it cannot be the id of a job of this
+    /// process.
     pub(crate) fn find(&self, name: &str) -> Option<JobId> {
         self.records.find(name)
     }
@@ -32,11 +33,12 @@ impl Hub {
         self.records.live(job).is_some()
     }
 
-    /// Adds a listener to a job; one that has ended, and is remembered with its output, tells it at once. A connection
-    /// that listens to the job already is told once.
+    /// Adds a listener to a job. If the job has ended and its output is remembered, the listener is called soon. If
+    /// the listener's connection listens to the job already, the new listener is dropped, because the connection is
+    /// told once.
     ///
     /// # Errors
-    /// The listener, if there is nothing to tell it.
+    /// The listener, if there is nothing to tell it, or the job has too many listeners.
     pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
         match self.records.listen(job, listener) {
             Listening::Waits => self.tell(Event::Awaited { job }),
@@ -50,29 +52,30 @@ impl Hub {
         Ok(())
     }
 
-    /// A connection does not wait for a job any more: the one place where somebody leaves who waited.
+    /// A connection no longer waits for a job. This is the only place where a listener leaves. When the last one
+    /// leaves, the core is told that the job is abandoned.
     pub(crate) fn leave(&mut self, job: JobId, connection: u64) {
         if self.records.leave(job, connection) {
             self.tell(Event::Abandoned { job });
         }
     }
 
-    /// The process id of a worker that lives, or has just ended.
+    /// The process id of a worker that is alive or has ended recently.
     pub(crate) fn pid_of(&self, worker: WorkerId) -> Option<u32> {
         self.processes.pid(worker)
     }
 
-    /// The name of a program: that of its newest version.
+    /// The name of the newest version of a program.
     pub(crate) fn program_name(&self, program: ProgramIndex) -> &str {
         self.launches.program_name(program)
     }
 
-    /// How a job ended, as far as that is remembered; its output too, if that was kept.
+    /// How a job ended, if that is remembered. The record also holds the output if it was kept.
     pub(crate) fn look_up(&self, job: JobId) -> Option<&Record> {
         self.records.finished().record(job)
     }
 
-    /// Somebody who asked for the output of a job has been given all of it.
+    /// A client that asked for the output of a job has received all of it.
     pub(crate) fn collected(&mut self, job: JobId) {
         if self.keeps_result_of(job) {
             self.tell(Event::Collected { job });
@@ -84,7 +87,8 @@ impl Hub {
         self.core.promises().kept_until(job).is_some()
     }
 
-    /// Why nothing is known of the job of this name: it never was, it is forgotten, or it was not one of ours.
+    /// Explains to a user why there is no job of this name: there never was one, it is forgotten, or its id is not
+    /// from this process.
     pub(crate) fn why_unknown(&self, name: &str) -> String {
         let config = self.core.config();
         let (results, keys) = (human(config.keep_results), human(config.keep_keys));
@@ -103,17 +107,17 @@ impl Hub {
         }
     }
 
-    /// How many processes there may be at a time, those among them that a smaller configuration has still to end.
+    /// The maximum number of processes at a time. It includes processes that a smaller configuration has yet to end.
     pub(crate) fn processes_max(&self) -> usize {
         self.core.config().processes_max().max(self.core.slots().len() + HANGING_MAX)
     }
 
-    /// Whether a worker has the privilege to look into any process, this one too.
+    /// Whether a worker has the privilege to look into any process, including this one.
     pub(crate) fn has_worker_that_can_trace(&self) -> bool {
         self.processes.has_one_that_can_trace()
     }
 
-    /// As configured.
+    /// The configuration of the core.
     pub(crate) fn config(&self) -> &CoreConfig {
         self.core.config()
     }
@@ -123,7 +127,7 @@ impl Hub {
         self.processes.cpu_time()
     }
 
-    /// A report about a job that was refused.
+    /// The report for a job that was refused.
     pub(crate) fn refusal(task: &str, error: ErrorDetail) -> Finished {
         orders::refusal(task, error)
     }

@@ -1,49 +1,50 @@
-//! Callbacks that wait for something: a ready worker, the end, free memory, a reload. They are returned from here and
-//! called by the event loop, never from inside the hub, so a callback may call the hub again.
+//! Callbacks that wait for an event: a worker is ready, the hub has ended, memory is free, a reload is over. The hub
+//! takes them out of here and has the event loop call them. They are never called from inside the hub, so a callback
+//! may call the hub again.
 
 use super::{OnNoWorker, OnReloaded, Then};
 use offload_core::ids::Version;
 use std::collections::BTreeMap;
 
-/// See the module's documentation.
+/// The waiting callbacks. See the module's documentation.
 #[derive(Default)]
 pub(super) struct Callbacks {
     ready: Vec<Then>,
     over: Vec<Then>,
     room: Vec<Then>,
-    /// The ledger's count of releases when those who wait for room were told last.
+    /// The ledger's count of releases when the callbacks that wait for room were last taken.
     releases_told: u64,
     no_worker: Option<OnNoWorker>,
     reloaded: BTreeMap<Version, OnReloaded>,
 }
 
 impl Callbacks {
-    /// To be told when a worker is ready.
+    /// Adds a callback for when a worker is ready.
     pub(super) fn on_ready(&mut self, then: Then) {
         self.ready.push(then);
     }
 
-    /// One is.
+    /// A worker is ready: takes out the callbacks that wait for that.
     pub(super) fn take_ready(&mut self) -> Vec<Then> {
         std::mem::take(&mut self.ready)
     }
 
-    /// To be told when there is no job and no worker any more.
+    /// Adds a callback for when no job and no worker is left.
     pub(super) fn on_over(&mut self, then: Then) {
         self.over.push(then);
     }
 
-    /// There is none.
+    /// No job and no worker is left: takes out the callbacks that wait for that.
     pub(super) fn take_over(&mut self) -> Vec<Then> {
         std::mem::take(&mut self.over)
     }
 
-    /// To be told when bytes are released.
+    /// Adds a callback for when bytes are released.
     pub(super) fn on_room(&mut self, then: Then) {
         self.room.push(then);
     }
 
-    /// Bytes were released so often by now: whoever waits for that, if it was since they were told last.
+    /// Takes out the callbacks that wait for released bytes, if the count of releases has changed since the last call.
     pub(super) fn take_room(&mut self, releases: u64) -> Vec<Then> {
         match std::mem::replace(&mut self.releases_told, releases) != releases {
             true => std::mem::take(&mut self.room),
@@ -51,22 +52,22 @@ impl Callbacks {
         }
     }
 
-    /// To be told when the first worker of a program cannot be started.
+    /// Sets the callback for when the first worker of a program cannot be started.
     pub(super) fn on_no_worker(&mut self, then: OnNoWorker) {
         self.no_worker = Some(then);
     }
 
-    /// One cannot. It is told once.
+    /// The first worker of a program cannot be started: takes out the callback. It is called only once.
     pub(super) fn take_no_worker(&mut self) -> Option<OnNoWorker> {
         self.no_worker.take()
     }
 
-    /// To be told what becomes of this reload.
+    /// Adds a callback for the end of the reload to this version.
     pub(super) fn on_reloaded(&mut self, version: Version, then: OnReloaded) {
         self.reloaded.insert(version, then);
     }
 
-    /// It is known.
+    /// The reload to this version has ended: takes out its callback.
     pub(super) fn take_reloaded(&mut self, version: Version) -> Option<OnReloaded> {
         self.reloaded.remove(&version)
     }

@@ -1,6 +1,6 @@
 //! Dead letters: jobs that were given up because every allowed attempt ended its worker process. Each is kept with its
-//! input and the record of its attempts until a user deletes or retries it, or its time is over. The core decides which
-//! are kept, and for how long (`core::letters`).
+//! input and the record of its attempts until a user deletes or retries it, or until its time is over. The core
+//! decides which ones are kept, and for how long (`core::letters`).
 
 use super::orders::{Order, micros};
 use super::{Hub, Refused};
@@ -16,7 +16,7 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Report, cut};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// See the module's documentation.
+/// The kept dead letters. See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct DeadLetters {
     letters: BTreeMap<JobId, Letter>,
@@ -25,7 +25,7 @@ pub(super) struct DeadLetters {
 #[derive(Debug)]
 struct Letter {
     job: Job,
-    /// There was room for the input as well: the job can be tried again.
+    /// There was room for the input as well, so the job can be retried.
     has_input: bool,
     input_bytes: u64,
     died_at: Instant,
@@ -34,7 +34,7 @@ struct Letter {
 }
 
 impl DeadLetters {
-    /// Its time is over, or somebody does not need it any more. False if it is not there.
+    /// Removes a dead letter. Returns false if it does not exist.
     pub(super) fn forget(&mut self, id: JobId) -> bool {
         self.letters.remove(&id).is_some()
     }
@@ -43,14 +43,14 @@ impl DeadLetters {
         self.letters.get(&id)
     }
 
-    /// Those that are older than this one, the youngest first.
+    /// The dead letters that are older than this job, the youngest first.
     fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &Letter)> {
         self.letters.range(..id).rev().map(|(id, letter)| (*id, letter))
     }
 }
 
 impl Hub {
-    /// A job has died for good.
+    /// Keeps a job that has died for good as a dead letter, if the core has made room for it.
     pub(super) fn add_dead_letter(
         &mut self,
         ended: &Ended,
@@ -67,7 +67,7 @@ impl Hub {
         let error =
             report.error.as_ref().map_or(String::new(), |error| format!("{}: {}", error.code, error.message));
         let mut options = order.options.clone();
-        // Another try is another job.
+        // A retry is a new job, so it does not reuse the idempotency key.
         options.idempotency = None;
         let input = if has_input { order.input.clone() } else { Bytes::new() };
         let job =
@@ -77,27 +77,28 @@ impl Hub {
         self.records.dead_mut().letters.insert(ended.job, letter);
     }
 
-    /// Those that are older than this one, the youngest first, with few of the last words.
+    /// The dead letters that are older than this job, the youngest first. Of what the workers printed last they show
+    /// little.
     pub(super) fn dead_before(&self, id: JobId) -> impl Iterator<Item = (JobId, DeadView)> {
         let letters = self.records.dead().before(id);
         letters.map(|(id, letter)| (id, self.dead_view(id, letter, letter.attempts.iter().map(brief))))
     }
 
-    /// One of them.
+    /// One dead letter in full.
     pub(crate) fn dead_letter(&self, id: JobId) -> Option<DeadView> {
         let letter = self.records.dead().get(id)?;
         Some(self.dead_view(id, letter, letter.attempts.iter().cloned()))
     }
 
-    /// Forgets one. False if it is not there.
+    /// Deletes a dead letter. Returns false if it does not exist.
     pub(crate) fn drop_dead_letter(&mut self, id: JobId) -> bool {
         let was_there = self.records.dead_mut().forget(id);
         self.tell(Event::LetterDropped { job: id });
         was_there
     }
 
-    /// Submits the job again, as a new one whose output is kept, and forgets the letter if that was accepted. It is a job
-    /// of whoever asks for it, by name and process. None if the letter is not there.
+    /// Submits the job again, as a new job whose output is kept, and deletes the dead letter if the job was accepted.
+    /// The new job belongs to the client (name and process) that asks for it. None if the dead letter does not exist.
     pub(crate) fn retry_dead_letter(
         &mut self,
         id: JobId,
@@ -160,7 +161,7 @@ impl Hub {
     }
 }
 
-/// An attempt as a list shows it: of what its worker printed last, the beginning of the last line.
+/// An attempt as lists show it: of the worker's last lines, only the beginning of the last one.
 fn brief(attempt: &AttemptView) -> AttemptView {
     let last = attempt.last_lines.last().map(|line| cut(line, LISTED_LINE_MAX).to_owned());
     AttemptView {

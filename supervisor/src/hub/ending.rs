@@ -8,24 +8,24 @@ use offload_protocol::nouns::OutcomeCode;
 use std::time::Duration;
 
 impl Hub {
-    /// Finishes the jobs that are there, then ends the workers; `then` is called after that. What is not done when the
-    /// time is up is cancelled.
+    /// Finishes the accepted jobs, then ends the workers and calls `then`. Jobs that have not ended within the limit
+    /// are cancelled.
     pub(crate) fn drain(&mut self, limit: Option<Duration>, then: Then) {
         self.end(Event::Drain { limit }, then);
     }
 
-    /// A drain that is under way ends within this time.
+    /// Limits the time of a drain that is under way.
     pub(crate) fn limit_drain(&mut self, limit: Duration) {
         self.tell(Event::Drain { limit: Some(limit) });
     }
 
-    /// Jobs that were cancelled because they were not done when all ended.
+    /// Number of jobs that were cancelled because they had not ended when the hub was drained or stopped.
     pub(crate) fn cut_short(&self) -> u64 {
         self.core.cut_short()
     }
 
-    /// Kept results that nobody has collected, but for those of jobs that were cancelled, which have none. They are lost
-    /// when this process ends.
+    /// Number of kept results that nobody has collected. They are lost when this process ends. Cancelled jobs do not
+    /// count, because they have no result.
     pub(crate) fn uncollected(&self) -> usize {
         let has_result = |job: &JobId| {
             self.records
@@ -36,7 +36,7 @@ impl Hub {
         self.core.promises().uncollected().filter(has_result).count()
     }
 
-    /// Cancels the jobs that are there and ends the workers; `then` is called after that.
+    /// Cancels all jobs, ends the workers, and then calls `then`.
     pub(crate) fn stop(&mut self, then: Then) {
         self.end(Event::Stop, then);
     }

@@ -13,11 +13,11 @@ use offload_core::{Explanation, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A forecast is never so exact that less should be said.
+/// The shortest expected wait that is shown: forecasts are not more exact than this.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
 impl Hub {
-    /// None if nothing is known of the job, or nothing any more.
+    /// Explains the state of a job. None if the job was never known or is forgotten.
     pub(crate) fn explain(&self, id: JobId) -> Option<ExplanationView> {
         match self.core.explain(self.now(), id) {
             Some(explanation) => Some(self.explain_living(id, &explanation)),
@@ -184,7 +184,7 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
     reasons
 }
 
-/// A worker that ended and had the job.
+/// A sentence about a worker that ended while it had the job.
 fn loss(attempt: u32, what: &str) -> String {
     match attempt {
         0 => format!("a worker ended before it started the job: {what}"),

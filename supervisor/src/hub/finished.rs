@@ -1,19 +1,19 @@
-//! Jobs that have ended, as far as they are remembered. There are two kinds, and they have nothing to do with each other:
+//! Ended jobs that are still remembered. There are two kinds, with separate rules:
 //!
 //! ```text
 //!                  was anything promised?
-//!   a job ends ---- yes: the core says so ---> Promised: report and output, until the core says that it is over
+//!   a job ends ---- yes: the core says so ---> Promised: report and output, until the core releases them
 //!        |                                         |
 //!        |                                         | released: collected, or its time is over
 //!        |                                         v
-//!        '--------- no ---------------------> Courtesy: the report, as long as there is room; of a job that was
-//!                                                  |     collected the output too, as long as there is room
+//!        '--------- no ---------------------> Courtesy: the report, as long as there is room. If it was collected,
+//!                                                  |     also the output, as long as there is room
 //!                                                  '---> forgotten
 //! ```
 //!
-//! How much may be promised is bounded by the core, which refuses jobs for it. A courtesy is bounded here: where there
-//! are too many, the oldest of the client that has most of them is forgotten first, so that a client with few jobs still
-//! finds them when another one has many.
+//! The core limits how much may be promised: it refuses jobs beyond the limit. This module limits the courtesy: when
+//! it takes too much, the client whose jobs take most loses its oldest job first. So a client with few jobs still
+//! finds them when another client has many.
 
 use crate::job::Finished;
 use crate::limits::{HISTORY_BYTES_MAX, HISTORY_JOBS_MAX};
@@ -26,12 +26,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// See the module's documentation.
+/// All ended jobs that are remembered. See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct FinishedJobs {
     records: BTreeMap<JobId, Record>,
     history: History,
-    /// Those whose output is remembered as a courtesy, and the bytes of these.
+    /// The jobs whose output is remembered as a courtesy, and the bytes of these outputs.
     collected: BTreeSet<JobId>,
     collected_bytes: u64,
 }
@@ -41,43 +41,43 @@ pub(super) struct FinishedJobs {
 pub(crate) struct Record {
     pub(crate) report: Report,
     pub(super) client: Rc<str>,
-    /// From acceptance to the end.
+    /// Time from acceptance to the end.
     pub(super) age: Duration,
     /// The attempts that were lost.
     pub(super) lost: Vec<AttemptView>,
-    /// What the report takes, about.
+    /// Approximate size of the report.
     bytes: u64,
     output: Output,
 }
 
-/// What is remembered of what a task returned.
+/// What is remembered of the output of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Output {
-    /// All of it.
+    /// The whole output.
     Here(Bytes),
-    /// It went to whoever submitted the job; nobody asked for it to be kept.
+    /// The output went to the submitter. It was not to be kept.
     Delivered,
-    /// It was to be kept, and there was no room.
+    /// The output was to be kept, but there was no room.
     NoRoom,
-    /// It was kept as long as was promised.
+    /// The output was kept as long as was promised.
     TimeIsOver,
-    /// It was collected, and forgotten when there was no more room.
+    /// The output was collected, and later forgotten to make room.
     Collected,
 }
 
-/// What is remembered of an end beside the report.
+/// What is remembered of an ended job beside its report.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     pub(super) client: String,
-    /// From acceptance.
+    /// Time from acceptance to the end.
     pub(super) age: Duration,
     pub(super) lost: Vec<AttemptView>,
-    /// What the report takes, about.
+    /// Approximate size of the report.
     pub(super) bytes: u64,
 }
 
 impl Record {
-    /// How the job ended, for whoever asks; none if it returned something that is not here any more.
+    /// How the job ended. None if the job returned an output that is no longer here.
     pub(crate) fn finished(&self) -> Option<Finished> {
         let output = match &self.output {
             Output::Here(output) => output.clone(),
@@ -87,7 +87,7 @@ impl Record {
         Some(Finished { report: self.report.clone(), output })
     }
 
-    /// Why the output is not here.
+    /// A sentence for users that says why the output is not here.
     pub(crate) fn why_no_output(&self) -> String {
         let bytes = self.report.receipt.output_bytes;
         let why = match self.output {
@@ -119,7 +119,7 @@ impl FinishedJobs {
         }
     }
 
-    /// What was promised of a job is over.
+    /// What was promised for a job is over: from now on the job is remembered as a courtesy.
     pub(super) fn release(&mut self, job: JobId, why: Released) {
         let Some(record) = self.records.get_mut(&job) else { return };
         match (&record.output, why) {
@@ -142,7 +142,7 @@ impl FinishedJobs {
         }
     }
 
-    /// Outputs that were collected are remembered while they take no more than this. The oldest jobs' go first.
+    /// Forgets collected outputs, those of the oldest jobs first, until they take no more than `most` bytes.
     pub(super) fn forget_collected_over(&mut self, most: u64) {
         while self.collected_bytes > most {
             let Some(&oldest) = self.collected.first() else { return };
@@ -165,17 +165,17 @@ impl FinishedJobs {
         self.records.get(&job)
     }
 
-    /// Those that are remembered and older than this one, the youngest first.
+    /// The remembered jobs that are older than this one, the youngest first.
     pub(super) fn before(&self, job: JobId) -> impl Iterator<Item = (JobId, &Record)> {
         self.records.range(..job).rev().map(|(job, record)| (*job, record))
     }
 }
 
-/// Jobs that are remembered as a courtesy, by client in the order in which they came here.
+/// Jobs that are remembered as a courtesy: for each client in the order in which they were added.
 #[derive(Debug, Default)]
 struct History {
     by_client: BTreeMap<Rc<str>, Line>,
-    /// The clients by what theirs take.
+    /// The clients in the order of how many bytes their jobs take.
     by_bytes: BTreeSet<(u64, Rc<str>)>,
     count: usize,
     bytes: u64,
@@ -198,7 +198,8 @@ impl History {
         self.bytes += bytes;
     }
 
-    /// The one to be forgotten, if there are too many: the oldest of the client whose jobs take most.
+    /// Takes out the job that is to be forgotten, if there are too many: the oldest job of the client whose jobs take
+    /// most bytes.
     fn pop_if_too_many(&mut self) -> Option<JobId> {
         if self.count <= HISTORY_JOBS_MAX && self.bytes <= HISTORY_BYTES_MAX {
             return None;

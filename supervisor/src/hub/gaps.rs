@@ -1,24 +1,26 @@
-//! Limits are applied only to those who had their chance: what has come is read first, and time in which this process
-//! did not run (it was stopped, or its machine was) is not charged to anybody.
+//! The clock by which the core applies time limits. Before a limit is applied, everything that has already arrived is
+//! read. Time in which this process did not run (because it was stopped, or its machine was) is charged to nobody.
 //!
 //! ```text
-//!              due, and not late                             everything that has come until now is told
+//!              due, and not late                             everything that has arrived goes to the core
 //!   Waiting -----------------------------------------------> Reading ----------------------------------> Tick
 //!     |  ^                                                      ^
-//!     |  '-- of a long wait, a part is over                     | catching up is over
+//!     |  '-- one part of a long wait is over                    | catching up is over
 //!     |                                                         |
 //!     '--- late by LATE_MIN or more -----------------------> CatchingUp: for as long as it was late, a second at most
-//!          by GAP_MIN or more: that is taken out of the core's time
+//!          by GAP_MIN or more: the gap is also taken out of the core's time
 //! ```
 //!
-//! Catching up has an end, or on a machine that is always late no limit would ever be applied: a limit that is due is put
-//! off by CATCH_UP_MAX in all, however often this process is late. Only a gap of GAP_MIN or more begins another excuse
-//! for it, and all of them together put it off by CATCH_UP_IN_ALL, in the core's time.
+//! Catching up is limited; otherwise a machine that is always late would never apply any limit. Gaps shorter than
+//! GAP_MIN put off a limit that is due by at most CATCH_UP_MAX in all, however many such gaps there are. Each gap of
+//! GAP_MIN or more puts the limit off again, and all of these together do so by at most CATCH_UP_IN_ALL of the core's
+//! time.
 //!
-//! Reading first holds for a gap of any length, and for none: an answer that came in time counts, however late this
-//! process is with reading it. Catching up is for what takes two: an output that is half here, an input that is half
-//! there, a worker that was stopped together with this process. While jobs are on their way a wait is cut into parts,
-//! so that a gap is noticed for what it was and not only by how far it reaches beyond a limit.
+//! Reading comes first after a gap of any length, and also without a gap: an answer that arrived in time counts,
+//! however late this process reads it. Catching up is for transfers that need both sides: an output that has arrived
+//! in part, an input that was sent in part, a worker that was stopped together with this process. While jobs are in
+//! flight, a wait is cut into parts, so that a gap is measured in full and not only by how far it reaches beyond a
+//! limit.
 
 use super::Hub;
 use offload_core::event::Event;
@@ -26,62 +28,63 @@ use offload_core::ids::Mono;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
-/// What is late by so much was not held up by work, but by this process not running: all others get as long to catch up.
+/// A timer that is this late was not delayed by work: this process did not run. Everybody else gets as long to catch
+/// up.
 const LATE_MIN: Duration = Duration::from_millis(100);
 
-/// From this length on a gap is no time that anybody was worked for: it is in no limit and in no receipt.
+/// A gap of this length is taken out of the core's time, so no time limit and no receipt includes it.
 const GAP_MIN: Duration = Duration::from_secs(1);
 
-/// The longest time that all others get to catch up after a gap, and after all that are shorter than [`GAP_MIN`].
+/// The longest time to catch up after one gap, and after all gaps shorter than [`GAP_MIN`] together.
 const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 
-/// The longest time by which a limit is put off in all, in the core's time, although one gap follows another.
+/// The longest time by which all gaps together put off one limit, in the core's time.
 const CATCH_UP_IN_ALL: Duration = Duration::from_secs(5);
 
 /// While jobs or starts are under way, a wait is cut into parts of this length.
 const WAIT_PART: Duration = Duration::from_millis(250);
 
-/// The core's time: that of the machine without the gaps.
-pub(super) struct OwnTime {
+/// The core's time: the machine's time without the gaps.
+pub(super) struct CoreClock {
     started: Instant,
-    /// How long this process did not run although it had to, in all.
+    /// The total time in which this process should have run but did not.
     gaps: Duration,
-    /// Until then others catch up after short gaps, and after long ones.
+    /// The ends of the time to catch up: after gaps shorter than [`GAP_MIN`], and after longer ones.
     after_short: Mono,
     after_long: Mono,
     /// When the hub's timer is due.
     due: Option<Mono>,
-    /// What the core was told last.
-    said: Mono,
+    /// The time that the core was told last.
+    last_told: Mono,
     /// The timer, and the core's deadline for which it was set.
     wake: Option<(Mono, TimerId)>,
 }
 
-impl OwnTime {
-    pub(super) fn new() -> OwnTime {
-        OwnTime {
+impl CoreClock {
+    pub(super) fn new() -> CoreClock {
+        CoreClock {
             started: Instant::now(),
             gaps: Duration::ZERO,
             after_short: Mono::default(),
             after_long: Mono::default(),
             due: None,
-            said: Mono::default(),
+            last_told: Mono::default(),
             wake: None,
         }
     }
 
-    /// How long this process has been there, gaps included.
+    /// How long this process has been running, gaps included.
     pub(super) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The core's time, for whoever wants to look at it.
+    /// The core's time. Only reads the clock.
     pub(super) fn now(&self) -> Mono {
         self.without_gaps(self.started.elapsed())
     }
 
-    /// The core's time, for the core: what it is told never goes back. Before anything is decided by it, a gap is noticed, by
-    /// what was due.
+    /// The core's time, to be passed to the core: it never goes back. First a gap is noticed, by comparing the clock
+    /// with the time at which the timer was due, so that nothing is decided by a time that includes the gap.
     pub(super) fn advance(&mut self) -> Mono {
         self.advance_to(self.started.elapsed())
     }
@@ -89,13 +92,13 @@ impl OwnTime {
     fn advance_to(&mut self, elapsed: Duration) -> Mono {
         self.notice_gap(elapsed);
         let now = self.without_gaps(elapsed);
-        debug_assert!(self.said <= now, "time goes back");
-        self.said = now;
+        debug_assert!(self.last_told <= now, "time goes back");
+        self.last_told = now;
         now
     }
 
     fn notice_gap(&mut self, elapsed: Duration) {
-        let now = self.with_what_is_late(elapsed);
+        let now = self.with_unnoticed_gap(elapsed);
         let late = self.due.map_or(Duration::ZERO, |due| now - due);
         if late < LATE_MIN {
             return;
@@ -107,25 +110,25 @@ impl OwnTime {
             self.gaps += now - stood_still_at;
             self.after_long = stood_still_at + CATCH_UP_MAX;
         }
-        // It is noticed once.
+        // A gap is noticed once.
         self.due = None;
     }
 
-    /// The time, and in it a gap that has not been noticed.
-    fn with_what_is_late(&self, elapsed: Duration) -> Mono {
+    /// The core's time, including a gap that has not been noticed yet.
+    fn with_unnoticed_gap(&self, elapsed: Duration) -> Mono {
         Mono::default() + elapsed.saturating_sub(self.gaps)
     }
 
     fn without_gaps(&self, elapsed: Duration) -> Mono {
-        let now = self.with_what_is_late(elapsed);
+        let now = self.with_unnoticed_gap(elapsed);
         match self.due {
-            // A little of that time may have been given out already, and time never goes back.
-            Some(due) if now - due >= GAP_MIN => due.max(self.said),
+            // The core may have been told a slightly later time already, and its time never goes back.
+            Some(due) if now - due >= GAP_MIN => due.max(self.last_told),
             _ => now,
         }
     }
 
-    /// When a limit that is due then may be applied.
+    /// When a limit that is due at `due` may be applied.
     fn applies_at(&self, due: Mono) -> Mono {
         let after_short = self.after_short.min(due + CATCH_UP_MAX);
         let after_long = self.after_long.min(due + CATCH_UP_IN_ALL);
@@ -134,12 +137,12 @@ impl OwnTime {
 }
 
 impl Hub {
-    /// The core's time, for whoever wants to look at it.
+    /// The core's time. Only reads the clock.
     pub(super) fn now(&self) -> Mono {
         self.time.now()
     }
 
-    /// Sets the timer for what is due next.
+    /// Sets the timer for the core's next deadline.
     pub(super) fn set_timer(&mut self) {
         let deadline = self.core.next_deadline();
         if self.time.wake.map(|(when, _)| when) == deadline {
@@ -149,7 +152,7 @@ impl Hub {
         if let Some((_, timer)) = self.time.wake.take() {
             self.handle.clear(timer);
         }
-        // Without a timer nothing can be late.
+        // No timer is set now, so nothing can be late.
         self.time.due = None;
         self.time.wake = deadline.map(|deadline| {
             let at = self.time.applies_at(deadline);
@@ -164,7 +167,7 @@ impl Hub {
     }
 
     fn on_time(&mut self) {
-        // A gap is noticed by what was due, so the clock is read before that is forgotten.
+        // A gap is noticed by when the timer was due, so the clock is read before `due` is cleared.
         let now = self.time.advance();
         self.time.due = None;
         let Some((deadline, _)) = self.time.wake.take() else { return };
@@ -175,7 +178,7 @@ impl Hub {
         self.tell(Event::Tick);
     }
 
-    /// Tells the core all that has come from workers and their processes until now.
+    /// Passes everything that has arrived from workers and their processes to the core.
     fn read_all(&mut self) {
         self.hear_the_launcher();
         self.look_for_stops();
@@ -198,8 +201,8 @@ mod tests {
         Mono::default() + millis * MS
     }
 
-    fn time_with_a_wait_until(due: Mono) -> OwnTime {
-        OwnTime { due: Some(due), ..OwnTime::new() }
+    fn time_with_a_wait_until(due: Mono) -> CoreClock {
+        CoreClock { due: Some(due), ..CoreClock::new() }
     }
 
     #[test]
@@ -252,10 +255,10 @@ mod tests {
         assert_eq!(time.advance_to(4001 * MS), at(1100));
     }
 
-    /// Waits for what is due at `limit` on a machine where each wait takes so much longer than it should, as the hub
-    /// does while a job runs. Returns the core's time at which the limit is applied.
+    /// Waits as the hub does while a job runs, on a machine where each wait takes longer than it should by the same
+    /// time. Returns the core's time at which a limit that is due at `limit` is applied.
     fn applied_at(limit: Mono, late: Duration) -> Option<Mono> {
-        let mut time = OwnTime::new();
+        let mut time = CoreClock::new();
         let mut elapsed = Duration::ZERO;
         (0..1000).find_map(|_| {
             let now = time.advance_to(elapsed);

@@ -1,8 +1,8 @@
-//! Memory that this process holds for clients, as it is reported to the ledger in the core.
+//! Reports to the ledger in the core how much memory this process holds for each client.
 //!
 //! An output is charged to its client from the moment when its worker has sent it. The charge ends when the last
-//! receiver drops its [`Undelivered`]. A receiver that writes the output to a socket charges the bytes to its own
-//! account first, with [`Hub::hold`].
+//! receiver drops its [`Undelivered`]. A receiver that writes the output to a socket first charges the bytes to its
+//! own account, with [`Hub::hold`].
 
 use super::{Hub, Then};
 use offload_core::event::Event;
@@ -14,34 +14,32 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// An output on its way to those who wait for it. When the last clone is dropped, it is released.
+/// The charge for an output on its way to its receivers. When the last clone is dropped, the charge ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Undelivered(
-    #[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<OnItsWay>>,
-);
+pub(crate) struct Undelivered(#[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<Charge>>);
 
 impl Undelivered {
-    /// Of what is on nobody's account.
+    /// For an output that is charged to nobody.
     pub(crate) fn nothing() -> Undelivered {
         Undelivered(None)
     }
 }
 
 #[derive(Debug)]
-struct OnItsWay {
+struct Charge {
     client: Arc<str>,
     bytes: u64,
     delivered: Delivered,
 }
 
-impl Drop for OnItsWay {
-    /// The hub may be in the middle of something: it looks at these later.
+impl Drop for Charge {
+    /// The hub may be busy when this runs, so it only notes the bytes. The hub releases them later.
     fn drop(&mut self) {
         *self.delivered.0.borrow_mut().entry(self.client.clone()).or_default() += self.bytes;
     }
 }
 
-/// Bytes that are to be released, by client.
+/// Bytes that are to be released, for each client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Delivered(Rc<RefCell<BTreeMap<Arc<str>, u64>>>);
 
@@ -51,7 +49,7 @@ impl Delivered {
     }
 
     pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {
-        let on_its_way = || Rc::new(OnItsWay { client: client.clone(), bytes, delivered: self.clone() });
+        let on_its_way = || Rc::new(Charge { client: client.clone(), bytes, delivered: self.clone() });
         Undelivered((bytes > 0).then(on_its_way))
     }
 
@@ -61,39 +59,39 @@ impl Delivered {
 }
 
 impl Hub {
-    /// Bytes are held for a client from now on.
+    /// Charges bytes to a client from now on.
     pub(crate) fn hold(&mut self, client: &Arc<str>, what: Holding, bytes: u64) {
         if bytes > 0 {
             self.tell(Event::Held { client: client.clone(), what, bytes });
         }
     }
 
-    /// Bytes that were held for a client are let go.
+    /// Releases bytes that were charged to a client.
     pub(crate) fn release(&mut self, client: &Arc<str>, what: Holding, bytes: u64) {
         if bytes > 0 {
             self.tell(Event::Released { client: client.clone(), what, bytes });
         }
     }
 
-    /// Whether an input of so many bytes may come in for this client.
+    /// Whether an input of this many bytes is accepted from this client.
     pub(crate) fn has_room(&self, client: &str, bytes: u64) -> bool {
         self.core.takes_in(client, bytes)
     }
 
-    /// The same.
+    /// Like [`Hub::has_room`], with the reason.
     ///
     /// # Errors
-    /// Why not, and when it is worth asking again.
+    /// Why there is no room, and when to ask again.
     pub(crate) fn room_for(&self, client: &str, bytes: u64) -> Result<(), ErrorDetail> {
         self.core.room_for(client, bytes)
     }
 
-    /// Whether so much is held that there is room for nothing.
+    /// Whether memory is full: there is room for nothing.
     pub(crate) fn is_full(&self) -> bool {
         self.core.ledger().all().in_memory() >= self.core.config().max_bytes
     }
 
-    /// How many bytes are free.
+    /// Number of free bytes.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.core.config().max_bytes.saturating_sub(self.core.ledger().all().total())
     }
@@ -103,11 +101,13 @@ impl Hub {
         self.callbacks.on_room(then);
     }
 
-    /// Leaves what a worker says in its socket, if it has more than one job and too much is held that nobody reads: jobs
-    /// are given to a worker together only where the outputs of the task and of the client were small, but the next one
-    /// need not be. So one large output a
-    /// worker is the most that comes on top of the limit. It is read when there is room, which there will be, since who
-    /// does not read is disconnected; or when a time limit is about to be applied.
+    /// Leaves the messages of a worker in its socket if the worker has more than one job and memory is over its limit.
+    /// Returns true if they are left unread.
+    ///
+    /// Several jobs are given to one worker only where the outputs of their task and of their client were small, but
+    /// the next output may be large. So the limit is exceeded by at most one large output a worker. The messages are
+    /// read when there is room, and there will be room, because a client that does not read its outputs is
+    /// disconnected. They are also read when a time limit is about to be applied.
     pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         let has_more = load.is_some_and(|load| !load.waiting.is_empty());

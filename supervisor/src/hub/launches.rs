@@ -1,13 +1,13 @@
-//! Worker processes that are being started, and the programs that are started. The launcher starts them on other
-//! threads, because a start can hang on a file system that does not answer.
+//! Worker processes that are being started, and the programs that they run. The launcher starts them on other threads,
+//! because a start can hang on a file system that does not answer.
 //!
 //! ```text
 //!   ordered ---> arrived: a process, or why there is none ---> the core is told
 //!      |
-//!      '------> given up: the core is told at once that there is none; whatever still comes is killed by the launcher
+//!      '------> given up: the core is told at once that there is none; if a process still comes, the launcher kills it
 //! ```
 //!
-//! No start is waited for longer than a worker may take to say hello.
+//! A start is given up when it takes longer than a worker may take to say hello.
 
 use super::Hub;
 use crate::workers::{Answer, Launcher, Process, Program, SpawnError, Wanted};
@@ -20,20 +20,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// See the module's documentation.
+/// The starts that are under way. See the module's documentation.
 pub(super) struct Launches {
     launcher: Launcher,
-    /// Tells that the launcher has an answer.
+    /// Becomes readable when the launcher has an answer.
     bell: Option<HandleId>,
     under_way: BTreeMap<WorkerId, Launch>,
     programs: Programs,
-    /// The cores that workers are bound to; none if they are not.
+    /// The CPU cores that workers are bound to. Empty if workers are not bound.
     cores: Vec<usize>,
 }
 
-/// What may be started.
+/// The programs that may be started.
 struct Programs {
-    /// The versions of each program that may still be started.
+    /// For each program the versions that may still be started.
     each: Vec<BTreeMap<Version, Program>>,
     last_version: Version,
 }
@@ -42,11 +42,11 @@ struct Launch {
     slot: SlotIndex,
     wanted: Wanted,
     ordered_at: Instant,
-    /// What is to be started.
+    /// The name of the program.
     name: String,
 }
 
-/// What the core wants started.
+/// A worker process that the core wants started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) worker: WorkerId,
@@ -67,7 +67,7 @@ impl Launches {
         }
     }
 
-    /// Orders a process.
+    /// Orders a process from the launcher.
     fn order(&mut self, start: Start, payload_max: usize) -> Result<(), SpawnError> {
         let Start { worker, program, version, slot } = start;
         let lane = (program, version);
@@ -83,12 +83,14 @@ impl Launches {
         Ok(())
     }
 
-    /// A process has arrived, or there will be none. The slot for which it was ordered, unless it was given up meanwhile.
+    /// The launcher has answered for this worker. Returns the slot that the process was ordered for. None if the start
+    /// has been given up.
     fn arrive(&mut self, worker: WorkerId) -> Option<SlotIndex> {
         self.under_way.remove(&worker).map(|launch| launch.slot)
     }
 
-    /// Of a process that has not arrived. Why there is none, if it is one.
+    /// Gives up a start that the launcher has not answered yet. Returns the error for the core. None if no start of
+    /// this worker is under way.
     pub(super) fn give_up(&mut self, worker: WorkerId) -> Option<SpawnError> {
         let Launch { wanted, ordered_at, name, .. } = self.under_way.remove(&worker)?;
         self.launcher.give_up(worker.0, wanted);
@@ -98,22 +100,22 @@ impl Launches {
         Some(SpawnError { fatal: false, message })
     }
 
-    /// Nobody waits any more for those that have not come.
+    /// Gives up all starts that are under way.
     pub(super) fn give_up_all(&mut self) {
         self.under_way.clear();
     }
 
-    /// Whether this worker's process has not arrived.
+    /// Whether the start of this worker is under way.
     pub(super) fn is_launching(&self, worker: WorkerId) -> bool {
         self.under_way.contains_key(&worker)
     }
 
-    /// Whether any has not arrived.
+    /// Whether any start is under way.
     pub(super) fn is_any_under_way(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// Other programs, as many as there were before. Returns their version.
+    /// Adds a new version of each program. There must be as many programs as before. Returns the version.
     pub(super) fn add_version(&mut self, programs: Vec<Program>) -> Version {
         self.programs.add_version(programs)
     }
@@ -123,7 +125,7 @@ impl Launches {
         self.programs.retain(may_start);
     }
 
-    /// The name of a program: that of its newest version.
+    /// The name of the newest version of a program.
     pub(super) fn program_name(&self, program: ProgramIndex) -> &str {
         self.programs.name(program)
     }
@@ -132,7 +134,7 @@ impl Launches {
         self.programs.each.len()
     }
 
-    /// The processes that have arrived and were not heard of, as the hub itself ends.
+    /// The processes that the launcher has started and that the hub has not taken. Called when the hub itself ends.
     pub(super) fn arrivals(&mut self) -> Vec<Process> {
         let processes = self.launcher.answers().into_iter().filter_map(|answer| match answer {
             Answer::Launched { process, .. } => process.ok(),
@@ -142,7 +144,7 @@ impl Launches {
     }
 }
 
-/// What else the launcher does.
+/// The launcher's other work.
 impl Launches {
     fn bell(&self) -> Arc<OwnedFd> {
         self.launcher.bell()
@@ -166,7 +168,7 @@ impl Launches {
         self.launcher.sweep();
     }
 
-    /// What escaped from the last workers. The launcher does it before it ends.
+    /// Has the launcher kill what escaped from the last workers, before the launcher ends.
     pub(super) fn sweep_at_the_end(&mut self) {
         self.launcher.sweep_at_the_end();
     }
@@ -202,7 +204,8 @@ impl Programs {
 }
 
 impl Hub {
-    /// A process that is awaited does not keep the loop alive, hence unreferenced: jobs do that, and whoever holds it.
+    /// Watches the bell of the launcher. The watcher is unreferenced, because a start that is under way must not keep
+    /// the event loop alive: only jobs and explicit holds do.
     pub(super) fn listen_to_the_launcher(&mut self) -> Result<(), LoopError> {
         let me = self.me.clone();
         let bell = self.launches.bell();
@@ -246,7 +249,7 @@ impl Hub {
         }
     }
 
-    /// Of a process that has not arrived. Whether it is one.
+    /// Gives up the start of this worker and tells the core. Returns false if no start of this worker is under way.
     pub(super) fn give_up_launch(&mut self, worker: WorkerId) -> bool {
         let given_up = self.launches.give_up(worker).map(|error| failed(worker, error).into());
         let is_one = given_up.is_some();
@@ -260,7 +263,7 @@ fn failed(worker: WorkerId, error: SpawnError) -> Event {
     Event::SpawnFailed { worker, fatal, message }
 }
 
-/// The cores that this process may run on, by number.
+/// The numbers of the CPU cores that this process may run on.
 fn usable_cores() -> Vec<usize> {
     let may_use = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0));
     let is_usable = |core: &usize| may_use.as_ref().is_ok_and(|cores| cores.is_set(*core).unwrap_or(false));

@@ -1,5 +1,5 @@
-//! The living worker processes on the event loop: their sockets, their output and their ends are watched, and become
-//! events for the core.
+//! Watches the living worker processes on the event loop: their sockets, their output and their ends become events for
+//! the core.
 
 use super::processes::{Dead, Heard, Watchers};
 use super::{Hub, Incoming, Payload};
@@ -15,11 +15,11 @@ use offload_protocol::nouns::{ContentType, TaskOffer};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often a socket is read if all that is there is wanted: what the kernel can hold of it is less.
+/// Number of reads that empty any socket: together they take more than the kernel buffers for one.
 const LAST_READS: usize = 16;
 
 impl Hub {
-    /// Watches a new process. Returns its process id.
+    /// Adds a new process and watches it. Returns its process id.
     pub(super) fn enlist(&mut self, worker: WorkerId, process: Box<Process>) -> Result<u32, SpawnError> {
         let pid = process.pid();
         match self.watch_process(worker, &process) {
@@ -35,7 +35,7 @@ impl Hub {
         }
     }
 
-    /// Of its socket, its end and its two streams.
+    /// Watches the socket, the pidfd and the two output streams of a process.
     fn watch_process(&self, worker: WorkerId, process: &Process) -> Result<Watchers, LoopError> {
         let mut made = InTheMaking { handle: &self.handle, watchers: Vec::new() };
         let link = made.add(self.watch(process.socket(), move |hub, ready| hub.on_link(worker, ready)))?;
@@ -48,7 +48,7 @@ impl Hub {
         Ok(Watchers { link: Watched::for_input(link), pidfd, stdout, stderr })
     }
 
-    /// An idle worker does not keep the loop alive, hence unreferenced.
+    /// Watches a descriptor. The watcher is unreferenced, because an idle worker must not keep the event loop alive.
     #[track_caller]
     fn watch(
         &self,
@@ -73,7 +73,7 @@ impl Hub {
         self.work_off_inbox();
     }
 
-    /// Reads once. True if there may be more to read.
+    /// Reads once. Returns true if there may be more to read.
     fn receive(&mut self, worker: WorkerId) -> bool {
         let inbox = &mut self.inbox;
         let heard = self.processes.receive(worker, &self.handle, &mut |message, payload| {
@@ -86,7 +86,7 @@ impl Hub {
         matches!(heard, Heard::Messages)
     }
 
-    /// Reads all that the kernel holds of what this worker sent, and tells it.
+    /// Reads everything that this worker has sent and the kernel still holds, and passes it to the core.
     pub(super) fn read_what_is_there(&mut self, worker: WorkerId) {
         for _ in 0..LAST_READS {
             if !self.receive(worker) {
@@ -125,18 +125,19 @@ impl Hub {
         self.log_output(worker, &captured);
     }
 
-    /// Looks away until then; a worker that prints without end fills its pipe and waits, and only it.
+    /// Stops reading a stream until `until`. A worker that prints without end fills its pipe and blocks; nobody else
+    /// does.
     fn pause(&self, watcher: HandleId, until: Instant) {
         rest(&self.handle, watcher);
         let handle = self.handle.clone();
         let timer = self.handle.set_timeout(until.saturating_duration_since(Instant::now()), move |_| {
-            // It is closed by now if the worker has ended.
+            // The watcher has been closed by now if the worker has ended.
             let _ = handle.set_interest(watcher, Interest::READ);
         });
         self.handle.unref(timer);
     }
 
-    /// Writes every outbox that has something in it, once.
+    /// Writes every outbox that is not empty, once.
     pub(super) fn flush_processes(&mut self) {
         for worker in self.processes.take_marked() {
             self.flush(worker);
@@ -156,8 +157,9 @@ impl Hub {
         }
     }
 
-    /// The event; but nobody can begin what he does not know of.
-    pub(super) fn if_it_can_be(&self, event: Event) -> Event {
+    /// Returns the event, or a violation if the event names a job of which the worker has not been sent one byte: a
+    /// worker cannot have begun a job that it does not know.
+    pub(super) fn reject_if_unsent(&self, event: Event) -> Event {
         let (Event::Started { worker, job, .. }
         | Event::Finished { worker, job, .. }
         | Event::Failed { worker, job, .. }
@@ -176,7 +178,7 @@ impl Hub {
     }
 }
 
-/// Watchers in the making: all of them or none.
+/// Watchers of one process while they are being created: if one fails, all are closed.
 struct InTheMaking<'a> {
     handle: &'a LoopHandle,
     watchers: Vec<HandleId>,
@@ -192,14 +194,14 @@ impl InTheMaking<'_> {
 impl Drop for InTheMaking<'_> {
     fn drop(&mut self) {
         for watcher in self.watchers.drain(..) {
-            // Closing a watcher fails only if it is closed.
+            // Closing fails only if the watcher is closed already.
             let _ = self.handle.close(watcher, |_| ());
         }
     }
 }
 
 impl Drop for Hub {
-    /// The processes are killed with their owner. Who awaits a job is told.
+    /// Kills all worker processes. Listeners that wait for a job are told.
     fn drop(&mut self) {
         self.give_up_orders();
         self.launches.give_up_all();
@@ -215,7 +217,7 @@ impl Drop for Hub {
     }
 }
 
-/// The last lines that have so many bytes together; the last one in any case.
+/// The last lines that together have at most `bytes_max` bytes. The very last line is kept in any case.
 fn last_of(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
     let mut bytes = 0;
     let fits = |line: &&String| {
@@ -227,7 +229,7 @@ fn last_of(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
 }
 
 fn rest(handle: &LoopHandle, watcher: HandleId) {
-    // Taking a descriptor out of the set cannot fail, and a closed watcher rests already.
+    // Taking a descriptor out of the epoll set cannot fail, and a closed watcher needs no change.
     let _ = handle.set_interest(watcher, Interest::NONE);
 }
 

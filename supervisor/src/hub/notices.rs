@@ -1,8 +1,8 @@
-//! Lines for the log: notices of the core, and the output of workers.
+//! Writes to the log: notices of the core, and the output of workers.
 //!
 //! A program that cannot be started is tried again and again, and prints the same each time. So failed starts in a row
-//! get at most one line a second, with their number, and output that an earlier one of them has printed is left out.
-//! `--verbose` shows everything.
+//! get at most one line a second, which says how many there were. Lines that an earlier one of these starts has
+//! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
 use crate::log::{Kind, Level};
@@ -13,27 +13,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::time::{Duration, Instant};
 
-/// The log is told of failed starts of one program no more often.
+/// Minimum time between two lines about failed starts of one program.
 const START_FAILED_EVERY: Duration = Duration::from_secs(1);
 
-/// So many lines of starts that failed are remembered for each program.
+/// At most this many different lines from failed starts are remembered for each program.
 const SAID_MAX: usize = 64;
 
-/// What the log was told of starts of one program that failed in a row.
+/// What the log was told about a series of failed starts of one program.
 #[derive(Default)]
-struct Row {
-    /// When it was last told of one, and whether that one was for good.
+struct FailuresInARow {
+    /// When the log was last told of a failed start, and whether that start was the last attempt.
     told: Option<(Instant, bool)>,
     /// Lines that these starts have printed.
     said: BTreeSet<String>,
 }
 
-/// By program.
+/// The series of failed starts of each program.
 #[derive(Default)]
-pub(super) struct StartFailures(BTreeMap<ProgramIndex, Row>);
+pub(super) struct StartFailures(BTreeMap<ProgramIndex, FailuresInARow>);
 
 impl StartFailures {
-    /// True if the log should be told of this failed start, and then it is.
+    /// Whether the log should be told of this failed start. If so, it counts as told.
     fn tell(&mut self, program: ProgramIndex, is_for_good: bool) -> bool {
         let now = Instant::now();
         let row = self.0.entry(program).or_default();
@@ -46,7 +46,7 @@ impl StartFailures {
         !is_repeated
     }
 
-    /// True if no start of the row has printed this line before.
+    /// Whether no start of this series has printed this line before.
     fn say(&mut self, program: ProgramIndex, line: &str) -> bool {
         let said = &mut self.0.entry(program).or_default().said;
         let is_new = !said.contains(line);
@@ -62,7 +62,7 @@ impl StartFailures {
 }
 
 impl Hub {
-    /// A worker has said hello: what is known of it now is looked at, and whoever waits for one is told.
+    /// A worker has said hello. Looks at its confinement, and calls the callbacks that wait for a ready worker.
     pub(super) fn ready(&mut self, worker: WorkerId, slot: SlotIndex) {
         self.processes.look_at_confinement(worker);
         self.start_failures.end(self.core.slots()[slot].program);
@@ -87,7 +87,7 @@ impl Hub {
                 !self.start_failures.tell(*program, again_in.is_none())
             }
             Notice::Degraded { program, again_in, .. } => {
-                // It is always told, and the failed starts beside it need not be.
+                // This notice is always written, and the lines about the same failed start need not be.
                 self.start_failures.tell(*program, again_in.is_none());
                 false
             }
@@ -97,7 +97,7 @@ impl Hub {
             Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
                 self.log.say(kind, Level::Verbose, format_args!("{line}"));
             }
-            // What is wrong with its start is told when the process is gone.
+            // If the worker was still starting, what was wrong is told when its process is gone.
             Notice::WorkerKilled { slot, .. } if self.core.slots()[*slot].is_starting() => {
                 self.log.say(kind, Level::Verbose, format_args!("{line}"));
             }
@@ -120,7 +120,8 @@ impl Hub {
             let is_new = starting.is_none_or(|program| self.start_failures.say(program, line));
             self.log_line(is_in_a_row && !is_new, format_args!("{tag} {line}"));
         }
-        // What was dropped for printing too fast is told with what the log itself leaves out of such lines.
+        // Lines that were dropped because the worker printed too fast are counted together with the lines that the log
+        // itself leaves out.
         self.log.leave_out(Kind::Output, captured.dropped);
     }
 
@@ -129,7 +130,7 @@ impl Hub {
         self.log.say(Kind::Output, level, line);
     }
 
-    /// A worker, for people.
+    /// A worker, as the log names it.
     fn who(&self, worker: WorkerId) -> String {
         match self.processes.pid(worker) {
             Some(pid) => format!("worker process {pid}"),
@@ -148,7 +149,7 @@ impl Hub {
         }
     }
 
-    /// A notice as a line for the log.
+    /// The line that the log shows for a notice.
     fn describe(&self, notice: &Notice) -> String {
         match notice {
             Notice::WorkerDied { worker, slot, how, job } => {
@@ -217,7 +218,7 @@ fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
     format!("{failures} failed {starts} in a row; {again}")
 }
 
-/// Lines of one kind share their limit in the log.
+/// The kind of line that a notice is. All lines of one kind share one rate limit in the log.
 fn kind_of(notice: &Notice) -> &'static str {
     match notice {
         Notice::WorkerDied { .. } => "workers that ended",

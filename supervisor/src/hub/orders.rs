@@ -23,33 +23,33 @@ pub(crate) struct Order {
     pub(super) task: String,
     pub(super) content: ContentType,
     pub(super) input: Bytes,
-    /// The name of its client, if it has one.
+    /// The name of the job's client; empty if it has none.
     pub(super) client: String,
-    /// On whose account its bytes are: the client as it is shown.
+    /// The account that the job's bytes are charged to: the client's name as it is shown.
     pub(super) account: Arc<str>,
-    /// As it was submitted, for whoever wants it done again.
+    /// The options as they were submitted, for a retry.
     pub(super) options: SubmitOptions,
-    /// The state that the next attempt goes on from.
+    /// The state from which the next attempt resumes.
     pub(super) checkpoint: Option<Bytes>,
     pub(super) listeners: Vec<Listener>,
-    /// The loop goes on while a job is awaited.
+    /// Keeps the event loop alive until the job ends.
     _hold: Hold,
 }
 
-/// What is done when a job has ended.
+/// The function that a listener calls when its job has ended.
 type Call = Box<dyn FnOnce(Finished, Undelivered, &mut Context)>;
 
-/// Who is told how a job ended.
+/// A callback that is told how a job ended.
 pub(crate) struct Listener {
-    /// Where it was registered, so that a slow one can be named.
+    /// The place in the source where the listener was registered, by which a slow one can be named.
     site: &'static Location<'static>,
-    /// Over which connection it tells somebody; none if it is part of this program.
+    /// The client connection that the listener reports to. None if the listener is part of this program.
     connection: Option<u64>,
     call: Call,
 }
 
 impl Listener {
-    /// One that is part of this program: what it does with the output is its own affair.
+    /// A listener that is part of this program. The output is not charged to anybody once the listener has it.
     #[track_caller]
     pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Listener {
         let call = move |finished, held, cx: &mut Context| {
@@ -59,8 +59,8 @@ impl Listener {
         Listener { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
-    /// One that tells somebody over this connection. It holds the output: that is on the account of the job's client
-    /// until the other is dropped.
+    /// A listener that reports to a client connection. It also gets the charge for the output: the output stays on the
+    /// account of the job's client until that is dropped.
     #[track_caller]
     pub(crate) fn of_connection(
         id: u64,
@@ -69,17 +69,18 @@ impl Listener {
         Listener { site: Location::caller(), connection: Some(id), call: Box::new(call) }
     }
 
-    /// Over which connection it tells somebody.
+    /// The client connection that the listener reports to, if there is one.
     pub(super) fn connection(&self) -> Option<u64> {
         self.connection
     }
 
-    /// Tells it. Only the loop does this, never the hub: it may come back and submit more.
+    /// Calls the listener. Only the event loop does this, never the hub, because the listener may call the hub to
+    /// submit more jobs.
     pub(crate) fn call(self, finished: Finished, held: Undelivered, cx: &mut Context) {
         (self.call)(finished, held, cx);
     }
 
-    /// Where it was registered.
+    /// The place in the source where the listener was registered.
     pub(crate) fn site(&self) -> &'static Location<'static> {
         self.site
     }
@@ -102,7 +103,7 @@ impl Order {
 }
 
 impl Hub {
-    /// A job has ended, and this is what it returned: remember it, and have its listeners called.
+    /// A job has ended with this output: stores what is to be remembered, and has the listeners called.
     pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
         let Some(order) = self.records.close(ended.job) else { return };
         let Payload { content, bytes: output } = output;
@@ -118,7 +119,7 @@ impl Hub {
         let record = Ending { client: order.account.to_string(), age, lost, bytes };
         self.records.finished_mut().remember(ended.job, &finished, ended.keep, record);
         self.make_room_for_promises();
-        // There may be a thousand of them: they share it until it is their turn.
+        // A job may have a thousand listeners. They share the report and the output until each is called.
         let finished = Rc::new(finished);
         for listener in order.listeners {
             let (finished, held) = (Rc::clone(&finished), held.clone());
@@ -128,20 +129,20 @@ impl Hub {
         }
     }
 
-    /// What was promised of a job is over.
+    /// What was promised for a job is over.
     pub(super) fn end_promise(&mut self, job: JobId, why: Released) {
         self.records.finished_mut().release(job, why);
         self.make_room_for_promises();
     }
 
-    /// What is remembered as a courtesy takes the room that promises leave.
+    /// Forgets collected outputs that no longer fit into the room that promises leave.
     fn make_room_for_promises(&mut self) {
         let promised = self.core.promises().kept().all().bytes;
         let most = self.core.config().max_kept_bytes.saturating_sub(promised);
         self.records.finished_mut().forget_collected_over(most);
     }
 
-    /// Nobody will do what was ordered.
+    /// Ends all jobs, because nobody will run them any more. Their listeners are called.
     pub(super) fn give_up_orders(&mut self) {
         for (job, order) in self.records.close_all() {
             let message = "the pool was dropped".to_owned();
@@ -179,7 +180,7 @@ impl Hub {
     }
 }
 
-/// What is said of a job that was refused: it never got an id.
+/// The report for a job that was refused. Such a job has no id.
 pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
     let report = Report {
         job: String::new(),

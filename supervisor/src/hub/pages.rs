@@ -1,11 +1,11 @@
-//! Pages of a list. A page has a limited number of rows and says which row it ended with; the next page begins after
-//! that row. So no row is left out, however the list changes between two pages.
+//! Pages of a list. A page has a limited number of rows and names its last row; the next page begins after that row.
+//! So no row is left out, however the list changes between two pages.
 //!
 //! ```text
-//!   jobs     those that live, the youngest first ---> those that have ended, the youngest first
-//!            live/ID                                  ended/ID        (one that ends meanwhile may be seen twice)
+//!   jobs     live jobs, the youngest first ---> ended jobs, the youngest first
+//!            live/ID                            ended/ID        (a job that ends meanwhile may appear twice)
 //!   dead     the youngest first: ID
-//!   workers  by slot: its number
+//!   workers  by slot: the number of the slot
 //! ```
 
 use super::Hub;
@@ -14,7 +14,7 @@ use offload_core::ids::{JobId, SlotIndex};
 use offload_protocol::messages::View;
 use serde::Serialize;
 
-/// All jobs are older than this one.
+/// Greater than every job id: all jobs are older than this one.
 const YOUNGEST: JobId = JobId(u64::MAX);
 
 const LIVE: &str = "live/";
@@ -23,21 +23,21 @@ const ENDED: &str = "ended/";
 /// Some rows of a list, as JSON.
 #[derive(Debug)]
 pub struct Page {
-    /// An array of them.
+    /// A JSON array of the rows.
     pub rows: Vec<u8>,
-    /// Where the next page begins; none if there is no other.
+    /// The name of the last row, after which the next page begins. None if this is the last page.
     pub next: Option<String>,
 }
 
 impl Page {
-    /// The page as an object of both.
+    /// The page as a JSON object with both fields.
     pub fn into_document(self) -> Vec<u8> {
         let next = serde_json::Value::from(self.next).to_string();
         [b"{\"rows\":", self.rows.as_slice(), b",\"next\":", next.as_bytes(), b"}"].concat()
     }
 }
 
-/// The row of a list that was shown last.
+/// A row of a list. It names where a page ended.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Live(JobId),
@@ -46,13 +46,13 @@ enum Place {
     Slot(SlotIndex),
 }
 
-/// A page in the making.
+/// A page that is being made.
 struct Rows {
     json: Vec<u8>,
     count: usize,
     most: usize,
     last: Option<Place>,
-    /// A row did not fit any more.
+    /// There was a row that did not fit.
     is_full: bool,
 }
 
@@ -62,7 +62,7 @@ impl Rows {
         Rows { json: b"[".to_vec(), count: 0, most, last: None, is_full: false }
     }
 
-    /// Adds a row if it fits. The first one always does, so that each page goes further.
+    /// Adds a row if it fits. The first row always does, so that each page makes progress.
     fn push<T: Serialize>(&mut self, place: Place, row: impl FnOnce() -> T) {
         if self.count >= self.most {
             self.is_full = true;
@@ -84,8 +84,8 @@ impl Rows {
 }
 
 impl Hub {
-    /// The rows of a list after that place (as a page before said, or empty for the beginning), at most so many. None if
-    /// there is no such list or no such place.
+    /// The rows of a list after the row named `after`, at most `most` of them. `after` is the `next` of the previous
+    /// page, or empty for the first page. None if there is no such list or no such row.
     pub(crate) fn page(&self, view: View, after: &str, most: usize) -> Option<Page> {
         let mut rows = Rows::at_most(most);
         match view {
@@ -99,7 +99,7 @@ impl Hub {
         Some(Page { rows: rows.json, next })
     }
 
-    /// The oldest live job and the oldest ended one that were shown.
+    /// The oldest live job and the oldest ended job that were shown before.
     fn jobs_after(&self, after: &str) -> Option<(JobId, JobId)> {
         match (after.strip_prefix(LIVE), after.strip_prefix(ENDED)) {
             (Some(live), _) => Some((self.find(live)?, YOUNGEST)),

@@ -1,10 +1,10 @@
-//! The living worker processes: what each is sent, what it has been sent but has not received yet, and whether its
-//! messages are read. Watching their sockets is in `links.rs`; what they are sent is decided by the core.
+//! The living worker processes: what is being sent to each, and whether its messages are read. Watching their sockets
+//! is in `links.rs`; what they are sent is decided by the core.
 //!
 //! ```text
 //!   send ---> outbox, marked ---> flush: once a turn ---> the kernel has it: from here on the worker may know of it
 //!                |
-//!                '--- condemned: thrown away, and the jobs are named of which not one byte was written
+//!                '--- condemned: the outbox is discarded; returns the jobs of which not one byte was written
 //! ```
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
@@ -21,20 +21,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Process ids of ended workers that are remembered.
+/// At most this many process ids of ended workers are remembered.
 const PAST_PIDS_MAX: usize = 1024;
 
-/// See the module's documentation.
+/// All living worker processes. See the module's documentation.
 #[derive(Default)]
 pub(super) struct WorkerProcesses {
     living: BTreeMap<WorkerId, Living>,
-    /// Those with something to write.
+    /// Workers with unsent bytes.
     to_flush: Vec<WorkerId>,
     cpu_time_of_the_dead: Duration,
     past: PastPids,
 }
 
-/// Process ids of those that have ended last, for whoever reads what they died of.
+/// Process ids of the workers that ended last, so that reports about their ends can name them.
 #[derive(Default)]
 struct PastPids(BTreeMap<WorkerId, u32>);
 
@@ -51,32 +51,33 @@ impl PastPids {
 struct Living {
     process: Process,
     watchers: Watchers,
-    hearing: Hearing,
+    reading: Reading,
     is_marked: bool,
-    /// When bytes last went in or out, for as long as some are due.
+    /// When bytes last went in or out, while some are expected.
     progress_at: Instant,
-    /// Looks in a row that found bytes due and no progress.
+    /// Number of checks in a row that found bytes expected and no progress.
     silent_looks: u32,
-    /// What it had given up when it said hello.
+    /// What the process had given up when it said hello.
     confinement: Option<Confinement>,
-    /// It was sent a signal to end: nothing is sent to it any more.
+    /// The process was sent a signal to end. Nothing is sent to it any more.
     is_condemned: bool,
-    /// Its jobs of which not one byte is written to it, each with the count of written bytes that it is beyond.
+    /// The jobs of which not one byte has been written to the process. Each has the count of written bytes at which it
+    /// begins.
     unwritten: VecDeque<(JobId, u64)>,
 }
 
 /// Whether the messages of a process are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
-    /// They are read as they come.
+enum Reading {
+    /// Messages are read as they arrive.
     Reads,
-    /// They stay in the socket for now, for want of room.
+    /// Messages stay in the socket for now, because memory is full.
     Waits,
-    /// There are no more: the socket has ended, or what came was no message.
+    /// Messages are not read any more: the socket has ended, or what came was no valid message.
     Over,
 }
 
-/// Those that look after one process on the loop.
+/// The watchers of one process on the event loop.
 pub(super) struct Watchers {
     pub(super) link: Watched,
     pub(super) pidfd: HandleId,
@@ -84,20 +85,20 @@ pub(super) struct Watchers {
     pub(super) stderr: HandleId,
 }
 
-/// What came of reading once.
+/// The result of reading once.
 pub(super) enum Heard {
-    /// Messages: there may be more.
+    /// Messages were read. There may be more.
     Messages,
-    /// Nothing is there for now.
+    /// Nothing can be read now.
     Nothing,
-    /// This was the last of it: its socket is not read any more.
+    /// The last event from this socket: it is not read any more.
     Last(Event),
 }
 
-/// A process that has ended.
+/// What is known of a process that has ended.
 pub(super) struct Dead {
     pub(super) exit: Exit,
-    /// What it printed last.
+    /// The last lines that the process printed.
     pub(super) last_lines: Vec<String>,
     pub(super) usage: Option<ExitUsage>,
 }
@@ -107,7 +108,7 @@ impl WorkerProcesses {
         self.living.insert(worker, Living::new(process, watchers));
     }
 
-    /// The process id of one that lives, or has ended not long ago.
+    /// The process id of a worker that is alive or has ended recently.
     pub(super) fn pid(&self, worker: WorkerId) -> Option<u32> {
         let living = self.living.get(&worker).map(|living| living.process.pid());
         living.or_else(|| self.past.0.get(&worker).copied())
@@ -121,7 +122,7 @@ impl WorkerProcesses {
         self.living.get(&worker)?.process.resident_bytes()
     }
 
-    /// Of all, dead and living.
+    /// CPU time of all workers, dead and living.
     pub(super) fn cpu_time(&self) -> Duration {
         let of_the_living: Duration =
             self.living.values().filter_map(|living| living.process.cpu_time()).sum();
@@ -139,18 +140,18 @@ impl WorkerProcesses {
         self.living.get(&worker)?.confinement.clone()
     }
 
-    /// Whether one of those that are ready has the privilege to look into any process.
+    /// Whether a worker has the privilege to look into any process. Known of workers that have said hello.
     pub(super) fn has_one_that_can_trace(&self) -> bool {
         self.living.values().any(|living| living.confinement.as_ref().is_some_and(|seen| seen.can_trace))
     }
 
-    /// Those that were stopped or continued since they were last asked.
+    /// The workers that were stopped or continued since the last call.
     pub(super) fn stop_states(&self) -> Vec<(WorkerId, StopState)> {
         let state = |(worker, living): (&WorkerId, &Living)| Some((*worker, living.process.stop_state()?));
         self.living.iter().filter_map(state).collect()
     }
 
-    /// Those whose socket is readable or whose process has ended, and whether that is so.
+    /// The workers whose socket is readable or whose process has ended. The flag says that the process has ended.
     pub(super) fn those_with_news(&self) -> Vec<(WorkerId, bool)> {
         let watched: Vec<_> = self
             .living
@@ -163,7 +164,7 @@ impl WorkerProcesses {
                 [PollFd::new(socket, PollFlags::IN), PollFd::new(pidfd, PollFlags::IN)]
             })
             .collect();
-        // Without an answer all are looked at; reading what has nothing to read does no harm.
+        // If `poll` fails, all workers are returned. Reading from one that has nothing to read does no harm.
         let is_known = poll(&mut sources, Some(&Timespec::default())).is_ok();
         let has_news = |source: &PollFd<'_>| !source.revents().is_empty();
         watched
@@ -175,16 +176,16 @@ impl WorkerProcesses {
     }
 }
 
-/// What they are told.
+/// Sending messages to workers.
 impl WorkerProcesses {
-    /// Puts a message into the outbox of a worker, unless nothing is sent to it any more.
+    /// Puts a message into the outbox of a worker, unless the worker is condemned.
     pub(super) fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>, payload: &Bytes) {
         let Some(living) = self.living.get_mut(&worker) else { return };
         living.send(message, payload);
         self.mark(worker);
     }
 
-    /// Remembers that there is something to write for this worker.
+    /// Remembers that this worker has unsent bytes.
     pub(super) fn mark(&mut self, worker: WorkerId) {
         let Some(living) = self.living.get_mut(&worker) else { return };
         if !std::mem::replace(&mut living.is_marked, true) {
@@ -192,7 +193,7 @@ impl WorkerProcesses {
         }
     }
 
-    /// Those that are marked, and are no more.
+    /// Takes out the workers with unsent bytes.
     pub(super) fn take_marked(&mut self) -> Vec<WorkerId> {
         let marked = std::mem::take(&mut self.to_flush);
         for worker in &marked {
@@ -201,7 +202,7 @@ impl WorkerProcesses {
         marked
     }
 
-    /// Writes once, and has the loop watch for what can go on.
+    /// Writes once, and watches the socket for whatever has to happen next.
     pub(super) fn flush(&mut self, worker: WorkerId, handle: &LoopHandle) -> Option<Written> {
         let written = write_and_watch(self.living.get_mut(&worker)?, handle);
         if matches!(written, Written::More) {
@@ -221,13 +222,13 @@ impl WorkerProcesses {
         Some((living.condemn(), signalled))
     }
 
-    /// Whether it was given this job, and cannot know of it.
+    /// Whether this job was put into the worker's outbox, but not one byte of it has been written.
     pub(super) fn has_not_seen(&self, worker: WorkerId, job: JobId) -> bool {
         self.living.get(&worker).is_some_and(|living| living.has_not_seen(job))
     }
 }
 
-/// What they say.
+/// Reading messages from workers.
 impl WorkerProcesses {
     /// Reads once.
     pub(super) fn receive(
@@ -236,7 +237,7 @@ impl WorkerProcesses {
         handle: &LoopHandle,
         hear: &mut dyn FnMut(FromWorker<'_>, Bytes),
     ) -> Heard {
-        let is_heard = |living: &&mut Living| living.hearing != Hearing::Over;
+        let is_heard = |living: &&mut Living| living.reading != Reading::Over;
         let Some(living) = self.living.get_mut(&worker).filter(is_heard) else {
             return Heard::Nothing;
         };
@@ -249,83 +250,84 @@ impl WorkerProcesses {
             Ok(Received::Closed) => Event::Closed { worker },
             Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
-        living.hearing = Hearing::Over;
-        // Taking a descriptor out of the set cannot fail.
+        living.reading = Reading::Over;
+        // Taking a descriptor out of the epoll set cannot fail.
         let _ = living.watchers.link.look_for(handle, false, false);
         Heard::Last(last)
     }
 
-    /// Nothing is read of it until [`WorkerProcesses::read_again`]. False if it is not there.
+    /// Stops reading from this worker until [`WorkerProcesses::read_again`]. Returns false if it does not exist.
     pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
         let Some(living) = self.living.get_mut(&worker) else { return false };
-        if living.hearing == Hearing::Reads {
-            living.hearing = Hearing::Waits;
+        if living.reading == Reading::Reads {
+            living.reading = Reading::Waits;
         }
         self.mark(worker);
         true
     }
 
-    /// It is read again. False if it is not there.
+    /// Reads from this worker again. Returns false if it does not exist.
     pub(super) fn read_again(&mut self, worker: WorkerId) -> bool {
         let Some(living) = self.living.get_mut(&worker) else { return false };
-        if living.hearing == Hearing::Waits {
-            living.hearing = Hearing::Reads;
+        if living.reading == Reading::Waits {
+            living.reading = Reading::Reads;
         }
         living.progress_at = Instant::now();
         self.mark(worker);
         true
     }
 
-    /// Reads what it has printed, and says who looks for more.
+    /// Reads what the worker has printed. Also returns the watcher of that stream.
     pub(super) fn capture(&mut self, worker: WorkerId, stream: Stream) -> Option<(Captured, HandleId)> {
         let living = self.living.get_mut(&worker)?;
         Some((living.process.capture(stream, Instant::now()), living.watchers.of(stream)))
     }
 
-    /// Reads all that it has printed, at its end.
+    /// Reads the rest of what the worker has printed. Called when its process has ended.
     pub(super) fn capture_rest(&mut self, worker: WorkerId, stream: Stream) -> Option<Captured> {
         Some(self.living.get_mut(&worker)?.process.capture_rest(stream, Instant::now()))
     }
 }
 
-/// Who is silent.
+/// Checks for silent workers.
 impl WorkerProcesses {
-    /// Whether a worker, which runs a job or does not, has to send the rest of a message or to take what is written to it.
+    /// Whether the worker has to send the rest of a message, or to take what is written to it. `runs` says whether the
+    /// worker is running a job.
     pub(super) fn owes_bytes(&self, worker: WorkerId, runs: bool) -> bool {
         self.living.get(&worker).is_some_and(|living| living.owes_bytes(runs))
     }
 
-    /// Whether no byte went in or out since then.
+    /// Whether no byte has gone in or out since `when`.
     pub(super) fn is_silent_since(&self, worker: WorkerId, when: Instant) -> bool {
         self.living.get(&worker).is_some_and(|living| living.progress_at <= when)
     }
 
-    /// Another look was had, and these are silent.
+    /// Counts one check, at which the workers in `silent` were silent.
     pub(super) fn count_looks(&mut self, silent: &[WorkerId]) {
         for (worker, living) in &mut self.living {
             living.silent_looks = if silent.contains(worker) { living.silent_looks + 1 } else { 0 };
         }
     }
 
-    /// In how many looks in a row it was silent.
+    /// Number of checks in a row at which the worker was silent.
     pub(super) fn silent_looks(&self, worker: WorkerId) -> u32 {
         self.living.get(&worker).map_or(0, |living| living.silent_looks)
     }
 }
 
-/// How they end.
+/// How processes end.
 impl WorkerProcesses {
-    /// Collects a process that has ended; none if it has not. It is still named until it is [removed](Self::remove): the
-    /// report of its job wants to do that.
+    /// Collects a process that has ended. None if it has not ended. The process id can be looked up until the process
+    /// is [removed](Self::remove), because the report of its job needs the id.
     pub(super) fn reap(&mut self, worker: WorkerId) -> Option<Dead> {
         let living = self.living.get_mut(&worker)?;
-        // An error means that nobody can collect it: it is gone for us.
+        // An error means that nobody can collect the process. It counts as gone.
         let exit = living.process.try_reap().unwrap_or(Some(Exit::Unknown))?;
         self.cpu_time_of_the_dead += living.process.cpu_time().unwrap_or_default();
         Some(Dead { exit, last_lines: living.process.last_lines(), usage: living.exit_usage() })
     }
 
-    /// Forgets a process but for its id.
+    /// Forgets a process, except its id.
     pub(super) fn remove(&mut self, worker: WorkerId, handle: &LoopHandle) {
         if let Some(living) = self.living.remove(&worker) {
             self.past.add(worker, living.process.pid());
@@ -333,7 +335,7 @@ impl WorkerProcesses {
         }
     }
 
-    /// All that live, as the hub itself ends.
+    /// Takes out all living processes. Called when the hub itself ends.
     pub(super) fn take_all(&mut self, handle: &LoopHandle) -> Vec<Process> {
         let living = std::mem::take(&mut self.living);
         living.into_values().map(|living| living.unwatch(handle)).collect()
@@ -354,7 +356,7 @@ impl Living {
         Living {
             process,
             watchers,
-            hearing: Hearing::Reads,
+            reading: Reading::Reads,
             is_marked: false,
             progress_at: Instant::now(),
             silent_looks: 0,
@@ -366,7 +368,7 @@ impl Living {
 
     fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) {
         if self.process.unsent() == 0 {
-            // Nothing was due before: patience begins now.
+            // Nothing was unsent before, so the time without progress begins now.
             self.progress_at = Instant::now();
         }
         if self.is_condemned {
@@ -380,7 +382,7 @@ impl Living {
         sent.expect("what is sent to workers fits on the wire");
     }
 
-    /// Throws away what is not written. Returns the jobs of which nothing was.
+    /// Discards what is not written. Returns the jobs of which not one byte was written.
     fn condemn(&mut self) -> Vec<JobId> {
         self.is_condemned = true;
         self.process.discard_unsent();
@@ -391,13 +393,13 @@ impl Living {
         self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
     }
 
-    /// A worker that runs a job need not read the next one.
+    /// Whether bytes are expected from the process. A worker that runs a job need not read the next one.
     fn owes_bytes(&self, runs: bool) -> bool {
-        let owes_more = self.process.is_mid_frame() && self.hearing != Hearing::Waits;
+        let owes_more = self.process.is_mid_frame() && self.reading != Reading::Waits;
         owes_more || (self.process.unsent() > 0 && !runs)
     }
 
-    /// What the process, which is reaped, has used.
+    /// What the process has used. None until it is reaped.
     fn exit_usage(&self) -> Option<ExitUsage> {
         let usage = self.process.usage()?;
         let peak_rss_bytes = usage.peak_rss.unwrap_or(0);
@@ -408,7 +410,7 @@ impl Living {
         let Watchers { link, pidfd, stdout, stderr } = self.watchers;
         link.unwatch(handle);
         for watcher in [pidfd, stdout, stderr] {
-            // Closing a watcher fails only if it is closed.
+            // Closing fails only if the watcher is closed already.
             let _ = handle.close(watcher, |_| ());
         }
         self.process
@@ -424,9 +426,9 @@ impl Writable for Living {
         if self.process.unsent() != before {
             self.progress_at = Instant::now();
         }
-        if matches!(flushed, Ok(Flushed::Closed)) && self.hearing == Hearing::Waits {
-            // What it had sent before is still to be read, and then the end of it.
-            self.hearing = Hearing::Reads;
+        if matches!(flushed, Ok(Flushed::Closed)) && self.reading == Reading::Waits {
+            // What the process had sent before is still to be read, and then the end of the socket.
+            self.reading = Reading::Reads;
         }
         flushed
     }
@@ -436,11 +438,11 @@ impl Writable for Living {
     }
 
     fn wants_input(&self) -> bool {
-        self.hearing == Hearing::Reads
+        self.reading == Reading::Reads
     }
 
     fn watched(&mut self) -> Option<&mut Watched> {
-        (self.hearing != Hearing::Over).then_some(&mut self.watchers.link)
+        (self.reading != Reading::Over).then_some(&mut self.watchers.link)
     }
 
     fn is_heard_again(&mut self) {}

@@ -1,11 +1,11 @@
-//! What the hub knows of jobs and the core does not: input bytes and listeners of live jobs, reports and outputs of
-//! ended jobs, dead letters, and outputs that are delivered but still charged.
+//! What the hub knows of jobs and the core does not: inputs and listeners of live jobs, reports and outputs of ended
+//! jobs, dead letters, and outputs that are delivered but still charged.
 //!
 //! ```text
 //!   open: an order ---> the job lives ---> close ---> remembered (`finished.rs`)
 //!                          ^    |            |
 //!        checkpoints ------'    |            '------> a dead letter (`dead.rs`)
-//!        listeners come --------'-- and leave
+//!        listeners join --------'-- and leave
 //! ```
 
 use super::dead::DeadLetters;
@@ -20,25 +20,25 @@ use offload_core::ids::JobId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the module's documentation.
+/// All records. See the module's documentation.
 pub(super) struct Records {
     ids: PublicIds,
     live: BTreeMap<JobId, Order>,
     finished: FinishedJobs,
     dead: DeadLetters,
-    /// Outputs that were delivered, or dropped, and are on their clients' accounts still.
+    /// Outputs that were delivered or dropped, and are still charged to their clients.
     delivered: Delivered,
 }
 
-/// What came of wanting to be told of a job.
+/// The result of adding a listener to a job.
 pub(super) enum Listening {
-    /// It will be told.
+    /// The listener will be called.
     Waits,
-    /// Its connection will be told anyway.
+    /// The connection of the listener will be told anyway, by an earlier listener.
     WaitsAlready,
-    /// The job has ended, so.
+    /// The job has ended, with this report.
     Ended(Box<Finished>, Listener),
-    /// There is nothing to tell it, or there are too many.
+    /// The listener was not added: nothing is known of the job, its output is gone, or it has too many listeners.
     Nothing(Listener),
 }
 
@@ -58,12 +58,13 @@ impl Records {
         self.ids.name(job)
     }
 
-    /// The job of this public id, if it can be one.
+    /// The job with this public id. The id may be one that no job has; None if it cannot be the id of a job of this
+    /// process.
     pub(super) fn find(&self, name: &str) -> Option<JobId> {
         self.ids.find(name)
     }
 
-    /// What kind of a public id this is.
+    /// What a public id can stand for.
     pub(super) fn look_at(&self, name: &str) -> Named {
         self.ids.look_at(name)
     }
@@ -73,12 +74,12 @@ impl Records {
         self.live.insert(job, order);
     }
 
-    /// A job has ended.
+    /// A job has ended. Returns its order.
     pub(super) fn close(&mut self, job: JobId) -> Option<Order> {
         self.live.remove(&job)
     }
 
-    /// Nobody will do what was ordered.
+    /// Removes and returns all live jobs, because nobody will run them any more.
     pub(super) fn close_all(&mut self) -> BTreeMap<JobId, Order> {
         std::mem::take(&mut self.live)
     }
@@ -88,17 +89,17 @@ impl Records {
         self.live.get(&job)
     }
 
-    /// Whether any has not ended.
+    /// Whether any job has not ended.
     pub(super) fn has_live(&self) -> bool {
         !self.live.is_empty()
     }
 
-    /// On whose account a job that has not ended is; empty of any other.
+    /// The account that a live job is charged to. Empty if the job is not live.
     pub(super) fn account_of(&self, job: JobId) -> String {
         self.live.get(&job).map_or(String::new(), |order| order.account.to_string())
     }
 
-    /// The next attempt goes on from this state.
+    /// Stores the state from which the next attempt resumes.
     pub(super) fn keep_checkpoint(&mut self, job: JobId, state: Bytes) {
         if let Some(order) = self.live.get_mut(&job) {
             order.checkpoint = Some(state);
@@ -124,7 +125,7 @@ impl Records {
         Listening::Waits
     }
 
-    /// A connection does not wait for a job any more. True if it was the last one that did.
+    /// A connection no longer waits for a job. Returns true if no listener is left because of that.
     pub(super) fn leave(&mut self, job: JobId, connection: u64) -> bool {
         let Some(order) = self.live.get_mut(&job) else { return false };
         let before = order.listeners.len();
@@ -132,37 +133,37 @@ impl Records {
         before > 0 && order.listeners.is_empty()
     }
 
-    /// Those that have ended.
+    /// The jobs that have ended.
     pub(super) fn finished(&self) -> &FinishedJobs {
         &self.finished
     }
 
-    /// The same, to be changed.
+    /// The jobs that have ended, mutable.
     pub(super) fn finished_mut(&mut self) -> &mut FinishedJobs {
         &mut self.finished
     }
 
-    /// Those of which every allowed attempt ended its worker.
+    /// The dead letters: jobs that were given up because every allowed attempt ended its worker.
     pub(super) fn dead(&self) -> &DeadLetters {
         &self.dead
     }
 
-    /// The same, to be changed.
+    /// The dead letters, mutable.
     pub(super) fn dead_mut(&mut self) -> &mut DeadLetters {
         &mut self.dead
     }
 
-    /// An output is handed over to those who are told of it: it is on its client's account until all of them drop this.
+    /// Charges an output to the client until the returned value and all its clones are dropped.
     pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {
         self.delivered.undelivered(client, bytes)
     }
 
-    /// Whether something was delivered since that was last asked for.
+    /// Whether charges have ended since the last call of [`Records::take_delivered`].
     pub(super) fn has_delivered(&self) -> bool {
         !self.delivered.is_empty()
     }
 
-    /// The bytes that were delivered, by client.
+    /// The bytes whose charges have ended, for each client.
     pub(super) fn take_delivered(&mut self) -> BTreeMap<Arc<str>, u64> {
         self.delivered.take()
     }

@@ -1,14 +1,14 @@
-//! Stalled workers: those that stop in the middle of a message, or do not read what is written to them. They are looked
-//! for at intervals. Starting, running and ending have time limits in the core and are not checked here. Looks are
-//! counted instead of time, so no worker is blamed for a while in which the supervisor itself did not run.
+//! Stalled workers: those that stop in the middle of a message, or do not read what is written to them. They are
+//! looked for at intervals. Starting, running and ending have time limits in the core and are not checked here. Checks
+//! are counted instead of time, so no worker is blamed for a pause in which the supervisor itself did not run.
 //!
 //! ```text
-//!   anything happens ---> a look 250 ms later ---> all workers idle, nothing owed ---> no more looks
+//!   anything happens ---> a check 250 ms later ---> all workers idle, no bytes expected ---> no more checks
 //!                                ^      |
 //!                                '------'  as long as a worker has something to do
 //! ```
 //!
-//! A supervisor with nothing to do is not woken by this. If memory is limited, idle workers are measured at long
+//! An idle supervisor is not woken for this. If the memory of workers is limited, idle workers are measured at longer
 //! intervals.
 
 use super::Hub;
@@ -20,17 +20,17 @@ use offload_core::slots::SlotState;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
-/// How often they are looked for while there is something to do.
+/// Interval between checks while anything is in progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// So many looks in a row that find a worker silent are too many.
+/// A worker that was silent at this many checks in a row is stalled.
 const STALL_LOOKS: u32 = (WORKER_STALL_TIMEOUT.as_millis() / LOOK_EVERY.as_millis()) as u32;
 
-/// How often idle workers are measured whose memory has a limit.
+/// Interval between measurements of idle workers, if their memory is limited.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(4);
 
 impl Hub {
-    /// Something happened: there will be a look, if none is due already.
+    /// Something happened: schedules a check, unless one is scheduled already.
     pub(super) fn watch_for_stalls(&mut self) {
         if self.watch.wake(&self.handle) {
             self.look_in(LOOK_EVERY);
@@ -80,12 +80,14 @@ impl Hub {
             }
             let seconds = WORKER_STALL_TIMEOUT.as_secs();
             let message = format!("it stopped in the middle of a message for {seconds} s");
-            // What it says from now on would be part of that message.
+            // The worker's next bytes would be part of the unfinished message, so nothing that it sends can be
+            // understood.
             self.tell(Event::Garbled { worker, message });
         }
     }
 
-    /// Whether it was silent at all looks of [`WORKER_STALL_TIMEOUT`], and what it sent before this one is read.
+    /// Whether the worker was silent at every check for [`WORKER_STALL_TIMEOUT`]. What it sent before this check is
+    /// read first.
     fn is_stalled(&mut self, worker: WorkerId) -> bool {
         if self.processes.silent_looks(worker) < STALL_LOOKS {
             return false;
@@ -94,7 +96,7 @@ impl Hub {
         self.processes.is_silent_since(worker, self.watch.looked_at())
     }
 
-    /// Measures some of the workers, each in turn.
+    /// Measures the memory of some workers, taking turns.
     fn look_at_memory(&mut self) {
         for worker in self.watch.next_to_measure(self.processes.ids()) {
             if let Some(resident_bytes) = self.processes.resident_bytes(worker) {

@@ -1,5 +1,5 @@
 //! Stopped workers and stray processes. At every SIGCHLD the hub checks which workers were stopped or continued, and
-//! sweeps up processes that ended workers have left behind.
+//! has stray processes killed that ended workers have left behind.
 
 use super::Hub;
 use crate::workers::StopState;
@@ -8,7 +8,7 @@ use offload_core::event::Event;
 use rustix::process::Signal;
 
 impl Hub {
-    /// One signal may stand for many children.
+    /// Watches SIGCHLD. One signal may stand for several children.
     pub(super) fn watch_for_stops(&mut self) {
         let me = self.me.clone();
         let signal = Signal::CHILD.as_raw();
@@ -36,7 +36,8 @@ impl Hub {
         }
     }
 
-    /// Has ended what workers that are gone left behind, as far as that goes now; goes on a moment later if there is more.
+    /// Has the launcher kill what ended workers have left behind, unless a sweep is under way: then another one
+    /// follows. If a sweep does not get everything, the next one follows after a pause.
     pub(super) fn sweep(&mut self) {
         if self.watch.begin_sweep(&self.handle) {
             self.launches.sweep();

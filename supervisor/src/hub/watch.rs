@@ -2,14 +2,14 @@
 //! `stalls.rs` and `strays.rs`.
 //!
 //! ```text
-//!   looks    Never -- anything happens --> Soon -- a look: something is under way --> Soon
-//!              ^                            | ^    only memory has a limit ---------> Late -- anything happens, or a look --.
-//!              '------- nothing is ---------' '----------------------------------------------------------------------------'
-//!
-//!   sweeps   Resting -- asked for --> UnderWay -- done, nothing more is there --> Resting
-//!               ^                      |   ^  '-- done, and there is more ------> Paused -- a moment later, or asked for --.
-//!               |            asked for v   |                                                                             |
-//!               |                  WantedAgain -- done --> as if asked for           UnderWay <----------------------------'
+//!   checks   Never -- anything happens --> Soon -- a check: something is in progress --> Soon
+//!              ^                            |  ^ '-- a check: only memory is limited ---> Late -- anything happens --.
+//!              '--- a check: neither -------'  |                                               or a check            |
+//!                                              '---------------------------------------------------------------------'
+//!   sweeps   Resting -- requested --> UnderWay -- done, nothing is left --> Resting
+//!              ^                      |   ^   '-- done, more is left ---> Paused -- a pause, or requested --> UnderWay
+//!              |            requested v   |
+//!              |                  WantedAgain -- done --> as if requested
 //!            NotOurs: it stays so
 //! ```
 
@@ -17,45 +17,45 @@ use offload_core::ids::WorkerId;
 use offload_event_loop::{HandleId, LoopHandle, TimerId};
 use std::time::Instant;
 
-/// So many workers are measured at each look: it takes some ten microseconds each.
+/// At most this many workers are measured at each check. One measurement takes some ten microseconds.
 const MEASURED_AT_A_TIME: usize = 32;
 
-/// See the module's documentation.
+/// When the periodic checks are due. See the module's documentation.
 pub(super) struct Watch {
     next_look: NextLook,
-    /// When stalled workers were last looked for.
+    /// When the last check began, or when checks began after none was scheduled.
     looked_at: Instant,
-    /// The one that was measured last, if others have still to be.
+    /// The worker that was measured last. None if all workers have been measured.
     last_measured: Option<WorkerId>,
     sweeps: Sweeps,
     child_signals: Option<HandleId>,
 }
 
-/// When workers are looked at next.
+/// When the next check of the workers takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextLook {
-    /// When something has happened.
+    /// Not scheduled: it will be when something happens.
     Never,
-    /// While something is under way, which is soon.
+    /// Soon, because something is in progress.
     Soon,
-    /// Seldom, unless something happens before.
+    /// After a longer interval, or soon after something happens.
     Late(TimerId),
 }
 
-/// One sweep at a time, and one more for all that was asked for meanwhile.
+/// Whether a sweep is under way. There is one at a time, and one more for all requests that come meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweeps {
-    /// The children of this process that are no workers need not come from workers.
+    /// Sweeps are off: a child of this process that is not a worker need not come from a worker.
     NotOurs,
     Resting,
     UnderWay,
     WantedAgain,
-    /// There is more to sweep; a timer will ask for it.
+    /// Something is left to sweep; when the timer fires it requests a sweep.
     Paused(TimerId),
 }
 
 impl Watch {
-    /// What workers leave behind is ours to end, or is not.
+    /// `sweeps` says whether this process may kill what workers leave behind.
     pub(super) fn new(sweeps: bool) -> Watch {
         Watch {
             next_look: NextLook::Never,
@@ -75,9 +75,9 @@ impl Watch {
     }
 }
 
-/// Looks.
+/// Periodic checks of workers.
 impl Watch {
-    /// Something happened. True if a look is to be had soon, and none is on its way.
+    /// Something happened. Returns true if the caller has to schedule a check soon.
     pub(super) fn wake(&mut self, handle: &LoopHandle) -> bool {
         match self.next_look {
             NextLook::Soon => return false,
@@ -89,8 +89,8 @@ impl Watch {
         true
     }
 
-    /// A look begins. What the core is told in it does not bring about another one, or there would be no end to it. Returns
-    /// when the one before began.
+    /// A check begins. Events that the check itself causes do not schedule another one, or checks would never end.
+    /// Returns when the previous check began.
     pub(super) fn begin_look(&mut self) -> Instant {
         self.next_look = NextLook::Soon;
         std::mem::replace(&mut self.looked_at, Instant::now())
@@ -100,12 +100,12 @@ impl Watch {
         self.next_look = next;
     }
 
-    /// When the last look began.
+    /// When the last check began.
     pub(super) fn looked_at(&self) -> Instant {
         self.looked_at
     }
 
-    /// Some of all workers, in their order: each in turn.
+    /// The next workers to measure, in the order of their ids, so that all take turns.
     pub(super) fn next_to_measure(&mut self, all: impl Iterator<Item = WorkerId>) -> Vec<WorkerId> {
         let after = self.last_measured;
         let some: Vec<WorkerId> =
@@ -114,19 +114,19 @@ impl Watch {
         some
     }
 
-    /// Whether some have still to be measured.
+    /// Whether some workers have yet to be measured in this round.
     pub(super) fn is_measuring(&self) -> bool {
         self.last_measured.is_some()
     }
 }
 
-/// Sweeps.
+/// Sweeps of stray processes.
 impl Watch {
     pub(super) fn is_sweeping_ours_to_do(&self) -> bool {
         self.sweeps != Sweeps::NotOurs
     }
 
-    /// A sweep is asked for. True if it is to be ordered now.
+    /// Requests a sweep. Returns true if the caller has to order it now.
     pub(super) fn begin_sweep(&mut self, handle: &LoopHandle) -> bool {
         match self.sweeps {
             Sweeps::NotOurs => return false,
@@ -141,7 +141,7 @@ impl Watch {
         true
     }
 
-    /// It is done. True if another one was asked for meanwhile.
+    /// A sweep is done. Returns true if another one was requested meanwhile.
     pub(super) fn end_sweep(&mut self) -> bool {
         let is_wanted_again = self.sweeps == Sweeps::WantedAgain;
         if self.is_sweeping_ours_to_do() {
@@ -150,12 +150,12 @@ impl Watch {
         is_wanted_again
     }
 
-    /// There is more to sweep: this timer will ask for it.
+    /// Something is left to sweep: this timer will request the next sweep.
     pub(super) fn pause_sweeps(&mut self, timer: TimerId) {
         self.sweeps = Sweeps::Paused(timer);
     }
 
-    /// That timer has fired.
+    /// The timer of the pause has fired.
     pub(super) fn end_pause(&mut self) {
         if matches!(self.sweeps, Sweeps::Paused(_)) {
             self.sweeps = Sweeps::Resting;

@@ -1,9 +1,10 @@
-//! Rate limits of the log. A crash loop says the same thing over and over; the first lines say all there is to know,
+//! Rate limits of the log. A crash loop logs the same things over and over. The first lines say all there is to know,
 //! and the rest is reported as a number.
 //!
-//! Each kind of line has a token bucket: some lines at once, then one a second, for all workers and clients together.
-//! Output of workers has buckets of its own, for lines and for bytes. The number of lines left out is written with the
-//! next line of that kind, or in a line of its own once there is no more of it; at most once a second for each kind.
+//! Each kind of line has a token bucket: some lines without a pause, then one a second, for all workers and clients
+//! together. Output of workers has buckets of its own, for lines and for bytes. The number of lines left out is
+//! written with the next line of that kind, or in a line of its own once the kind has become quiet; at most once a
+//! second for each kind.
 
 use crate::limits::{
     LOG_LINES_AT_ONCE, LOG_LINES_PER_SECOND, OUTPUT_BYTES_AT_ONCE, OUTPUT_LINES_AT_ONCE,
@@ -16,15 +17,15 @@ use std::time::Duration;
 /// What a line is about. Lines of one kind share a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Whatever is said at this place in the source.
+    /// All lines that are logged at this place in the source.
     Place(&'static Location<'static>),
-    /// Of this name.
+    /// All lines with this name.
     Named(&'static str),
-    /// What a worker has printed.
+    /// What workers print.
     Output,
 }
 
-/// So many at once, and so many a second. All it remembers is when it would be full again.
+/// A token bucket. All it stores is the time at which it will be full again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     full_at: Duration,
@@ -44,18 +45,18 @@ impl Bucket {
     }
 }
 
-/// One kind.
+/// The state of one kind.
 #[derive(Debug, Default)]
 struct Entry {
     lines: Bucket,
     bytes: Bucket,
     left_out: u64,
-    /// When it was last told how many were left out.
+    /// When the number of lines left out was last reported.
     told_at: Option<Duration>,
 }
 
 impl Entry {
-    /// How many were left out since it was last told, if it may be told now. Then it is.
+    /// Takes the number of lines left out since the last report, if it may be reported now. Otherwise returns 0.
     fn tell(&mut self, now: Duration) -> u64 {
         let may_be_told = self.told_at.is_none_or(|told_at| now.saturating_sub(told_at) >= SECOND);
         if self.left_out == 0 || !may_be_told {
@@ -66,20 +67,20 @@ impl Entry {
     }
 }
 
-/// See the module's documentation. Times are since any one moment.
+/// The state of all kinds. See the module's documentation. Times are measured from any fixed moment.
 #[derive(Debug, Default)]
 pub(super) struct Rates(BTreeMap<Kind, Entry>);
 
 /// Whether a line is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is, and so many like it before it were not.
+    /// Write the line, and report this many earlier lines that were left out.
     Write { left_out: u64 },
-    /// It is counted.
+    /// Leave the line out; it has been counted.
     LeaveOut,
 }
 
-/// What one line costs, and how much may be spent at once: for lines and for bytes.
+/// What one line costs, and how much may be spent without a pause: for lines and for bytes.
 struct Price {
     line: Duration,
     lines_at_once: Duration,
@@ -109,7 +110,7 @@ fn price(kind: Kind) -> Price {
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Rates {
-    /// Whether a line of so many bytes is to be written.
+    /// Decides whether a line of this many bytes is to be written.
     pub(super) fn judge(&mut self, kind: Kind, bytes: usize, now: Duration) -> Verdict {
         let price = price(kind);
         let of_bytes = price.byte.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -125,19 +126,20 @@ impl Rates {
         Verdict::Write { left_out: entry.tell(now) }
     }
 
-    /// Counts lines that are left out without having been judged.
+    /// Counts lines that were left out elsewhere.
     pub(super) fn leave_out(&mut self, kind: Kind, lines: u64) {
         if lines > 0 {
             self.0.entry(kind).or_default().left_out += lines;
         }
     }
 
-    /// Whether something was left out that was not told yet.
+    /// Whether lines were left out that have not been reported.
     pub(super) fn owe(&self) -> bool {
         self.0.values().any(|entry| entry.left_out > 0)
     }
 
-    /// What was left out of the kinds of which a line may be written again, or of all kinds if it is the end.
+    /// Takes the numbers of lines left out: of the kinds of which a line may be written again, or of all kinds at the
+    /// end.
     pub(super) fn settle(&mut self, now: Duration, is_end: bool) -> Vec<(Kind, u64)> {
         let mut owed = Vec::new();
         for (&kind, entry) in &mut self.0 {
@@ -166,7 +168,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Lines of 100 bytes that are written of `lines` at that moment.
+    /// How many of `lines` lines of 100 bytes are written at that moment.
     fn written(rates: &mut Rates, kind: Kind, lines: u64, now: Duration) -> u64 {
         (0..lines).filter(|_| rates.judge(kind, 100, now) != Verdict::LeaveOut).count() as u64
     }

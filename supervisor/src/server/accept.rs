@@ -3,14 +3,14 @@
 //! ```text
 //!   room for one more of this process? ---- yes ------------------------------------------> Ordinary
 //!     | no                                                                                      ^   ^
-//!     |-- somebody has been idle for GIVE_WAY_AFTER: he is sent away -------------------------'   |
+//!     |-- a client has been idle for GIVE_WAY_AFTER: it is disconnected ------------------------'   |
 //!     |                                                                                             |
-//!     |-- room beyond the limit for one more of it ----------> Control: may look, cancel, drain     |
-//!     |                                                          and stop; anything else: ----------'
-//!     |                                                          if there is room by now, or overloaded
-//!     |-- one of those has been there for CONTROL_TURN: the next one has its place
+//!     |-- a control connection is free for this process -----> Control: may view, cancel, drain     |
+//!     |                                                          and stop; for anything else: ------'
+//!     |                                                          Ordinary if there is room by now, or `overloaded`
+//!     |-- a control client has been there for CONTROL_TURN: it is disconnected, the new one takes its place
 //!     |
-//!     '-- Goodbye, which says why
+//!     '-- Goodbye with the reason
 //! ```
 //!
 //! The number of places is `CONNECTIONS_MAX`, or less if the limit of open files leaves fewer beside the workers
@@ -28,15 +28,15 @@ use offload_event_loop::HandleId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Instant;
 
-/// Clients that are let in at a time, in one turn.
+/// At most this many clients are accepted in one turn of the event loop.
 const ACCEPTS_PER_TURN: usize = 16;
 
 /// What a connection may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Everything.
+    /// All requests.
     Ordinary,
-    /// It is one beyond the limit: looking after the supervisor.
+    /// Only requests that look after the supervisor. The connection is one of those beyond the limit of clients.
     Control,
 }
 
@@ -61,7 +61,7 @@ impl Front {
     }
 
     fn pause_accepting(&self, watcher: HandleId) {
-        // The listener is closed when it ends, and then neither call has any effect.
+        // If the listener has been closed by then, neither call has any effect.
         let _ = self.handle.set_interest(watcher, offload_event_loop::Interest::NONE);
         let handle = self.handle.clone();
         let timer = self.handle.set_timeout(ACCEPT_PAUSE, move |_| {
@@ -82,12 +82,13 @@ impl Front {
             return self.admit(session, connection, Standing::Control);
         }
         connection.goodbye(&self.too_many(own));
-        // It is told if that takes no waiting.
+        // The Goodbye is written only as far as the socket takes it without waiting.
         let _ = connection.flush();
     }
 
-    /// Whether there is room for one more ordinary client of a process that has so many; if need be one that is idle gives
-    /// way: of those who may, one of the process with most connections, and of these the one that is idle longest.
+    /// Whether there is room for one more ordinary client of a process that has `own` connections. If necessary, an
+    /// idle client is disconnected to make room: among the clients that may be, one of the process with the most
+    /// connections, and among these the one that has been idle longest.
     fn make_room(&mut self, peer: Peer, own: usize) -> bool {
         if self.processes.has_room(own, self.room()) {
             return true;
@@ -107,7 +108,9 @@ impl Front {
         true
     }
 
-    /// Whoever has looked after the supervisor for a while gives way to the next one, unless it is promised an answer.
+    /// Disconnects the oldest control client, so that the next one can have its place. A client to which an answer is
+    /// promised stays, and so does one that has been connected for less than [`CONTROL_TURN`]. Returns whether a place
+    /// is free now.
     fn send_away_a_controller(&mut self, peer: Peer, own: usize) -> bool {
         if own >= CONTROL_CONNECTIONS_OF_ONE {
             return false;
@@ -125,7 +128,7 @@ impl Front {
         true
     }
 
-    /// How many ordinary clients there may be.
+    /// The maximum number of ordinary clients.
     pub(super) fn room(&self) -> usize {
         self.service.connections().clients
     }
@@ -149,7 +152,8 @@ impl Front {
         }
     }
 
-    /// Whether the client may ask for this. One beyond the limit becomes a client like any other once there is room.
+    /// Whether the client may make this request. A control client becomes an ordinary client if there is room for it
+    /// by now.
     pub(super) fn may_ask(&mut self, id: u64, request: &Request) -> bool {
         let Some(client) = self.clients.get(&id) else { return true };
         if client.standing == Standing::Ordinary || request.is_control() {

@@ -1,11 +1,11 @@
-//! Watches the socket's file. If it is removed, nobody can connect any more, and another supervisor could take its
-//! place unnoticed; so it is put back.
+//! Watches the socket's file. If the file is removed, no client can connect any more, and another supervisor could
+//! take over unnoticed. So the file is restored.
 //!
 //! ```text
-//!   something was removed ---> a moment later: --- all is there ------------------> nothing
-//!   or put in its place                        |-- the socket is not ours --------> a new one, in the same place
-//!                                              '-- the lock is not ours either ---> lock and socket anew
-//!                                                     '-- another supervisor was faster ---> drained, it is the owner now
+//!   a file was removed ------> a moment later: --- all is there ------------------> nothing
+//!   or replaced                                |-- the socket is not ours --------> a new socket at the same path
+//!                                              '-- the lock is not ours either ---> a new lock and a new socket
+//!                                                    '-- another supervisor was faster: drain, it is the owner now
 //! ```
 
 use super::Front;
@@ -14,10 +14,10 @@ use crate::service::ServerEnd;
 use offload_event_loop::Interest;
 use std::time::Duration;
 
-/// A directory that is being removed has its files removed one by one.
+/// Delay between a change and the check: when a directory is removed, its files go one by one.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
-/// Where the kernel does not tell of changes, they are looked for so often; what could not be mended is tried again.
+/// Interval between checks where the kernel does not report changes. A repair that failed is repeated then too.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
 
 impl Front {
@@ -42,7 +42,7 @@ impl Front {
         }
     }
 
-    /// Unless it will be looked at already.
+    /// Sets a timer for the check, unless one is set already.
     fn look_at_address_in(&mut self, time: Duration) {
         if std::mem::replace(&mut self.will_look_at_address, true) {
             return;
@@ -88,9 +88,9 @@ impl Front {
         }
     }
 
-    /// The lock is ours still.
+    /// Listens on a new socket. The lock is still ours.
     fn listen_again(&mut self) -> Result<(), BindError> {
-        // Those who came before the change are let in.
+        // Clients that connected before the change are accepted first.
         self.accept();
         let Some((mut listener, watcher)) = self.listener.take() else { return Ok(()) };
         let mended = listener.listen_again();
@@ -103,7 +103,7 @@ impl Front {
         let Some((old, _)) = &self.listener else { return Ok(()) };
         let generations = old.generations().to_vec();
         let mut listener = Listener::bind(old.path())?;
-        // Without them strays are not found after a crash, and all else is well.
+        // If this fails, the next supervisor does not find stray processes after a crash. All else works.
         let _ = listener.set_generations(generations);
         self.accept();
         self.unwatch_address();

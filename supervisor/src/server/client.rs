@@ -15,35 +15,36 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-/// See the module's documentation.
+/// One connected client. See the module's documentation.
 pub(super) struct Client {
     pub(super) connection: Connection,
-    /// What the service holds for it.
+    /// The service's side of this connection.
     pub(super) session: Session,
     watched: Watched,
-    /// A request with a long answer, for which it has to wait for its turn. Until then nothing more is read.
+    /// A request with a long answer, which waits for its turn. Until then nothing more is read from this client.
     pub(super) asked: Option<Request>,
-    /// It waits for its turn, to be heard or to be answered. Until then it is not watched.
+    /// The client is in line: it waits for its turn to be read or answered. Until then its socket is not watched.
     pub(super) is_in_line: bool,
-    /// Bytes of answers that are held for it.
+    /// Bytes of answers that are held for this client.
     pub(super) answers: usize,
     pub(super) standing: Standing,
-    /// Requests are in the connection's buffer, or it takes no more of them for now.
+    /// The connection may have more requests: its buffer holds some, or reading stopped at the limit for one call.
     pub(super) has_more: bool,
     has_ended: bool,
     pub(super) is_marked: bool,
     pub(super) since: Instant,
-    /// When bytes last came in, or began to be waited for.
+    /// When bytes were last received, or when waiting for them began.
     pub(super) input_at: Instant,
-    /// When bytes last went out, or began to wait for that.
+    /// When bytes were last written, or when there was first something to write.
     pub(super) output_at: Instant,
-    /// Whether it keeps up.
+    /// Whether the client reads and writes fast enough.
     pub(super) pace: Pace,
-    /// Bytes that were written to it.
+    /// Number of bytes that were written to the client.
     written: u64,
-    /// Outputs that are kept for it and on their way, each with what has to be written until it has all of it.
+    /// Kept outputs that are being sent to the client, each with the value of `written` at which the client has all of
+    /// it.
     collecting: VecDeque<(u64, Collection)>,
-    /// What this process holds for it.
+    /// How this client stands with regard to memory.
     pub(super) holdings: Holdings,
 }
 
@@ -76,7 +77,11 @@ impl Client {
         }
     }
 
-    /// Appends a message. A message that cannot travel is our own mistake; its text is cut where it is made.
+    /// Appends a message.
+    ///
+    /// # Panics
+    /// If the message does not fit into a frame. That is a mistake in this program: texts are cut where messages are
+    /// made.
     pub(super) fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) {
         if self.connection.unsent() == 0 {
             self.output_at = Instant::now();
@@ -86,52 +91,55 @@ impl Client {
             .expect("texts are cut so that every message fits into a header");
     }
 
-    /// Whether its requests may be read: not while it does not take its answers, or one of them waits for its turn.
+    /// Whether requests of this client may be read. They may not while the client does not take its answers, or while
+    /// one of its requests waits for its turn.
     pub(super) fn may_be_read(&self) -> bool {
         !self.has_ended && self.asked.is_none() && self.connection.unsent() <= CONNECTION_BACKLOG_MAX
     }
 
-    /// Whether a long answer may be made for it: not before it has taken those before.
+    /// Whether a long answer may be made for this client. It may not until the client has taken most of the earlier
+    /// answers.
     pub(super) fn may_be_answered(&self) -> bool {
         self.asked.is_some() && self.connection.unsent() <= ANSWER_BACKLOG_MAX
     }
 
-    /// Whether an answer to it is due, now or when something is over.
+    /// Whether an answer to this client is due, now or later.
     pub(super) fn is_awaiting(&self) -> bool {
         self.asked.is_some() || self.session.is_waiting()
     }
 
-    /// Whether it asks for nothing and waits for nothing.
+    /// Whether this client has nothing outstanding: no request, no answer, and no unsent bytes.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_awaiting() && !self.is_in_line && self.connection.unsent() == 0 && !self.is_mid_request()
     }
 
-    /// Whether the rest of something that it has begun to send may come.
+    /// Whether the client has sent part of a message and may still send the rest.
     pub(super) fn is_mid_request(&self) -> bool {
         self.connection.is_mid_frame() && !self.has_ended
     }
 
-    /// Whether it sends no more.
+    /// Whether the client has closed its sending side.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether it is to be read when there is something: not while there is no room for it, or others have their turn.
+    /// Whether the socket should be watched for input. It should not while there is no room for input or while the
+    /// client is in line.
     pub(super) fn wants_to_be_read(&self) -> bool {
         self.may_be_read() && !self.is_in_line && !self.waits_for_room()
     }
 
-    /// Whether nothing is read because there is no room for it.
+    /// Whether the client is not read because there is no room in memory.
     pub(super) fn waits_for_room(&self) -> bool {
         self.holdings.is_paused || self.connection.waits_for_room()
     }
 
-    /// It sends no more, but may still listen.
+    /// The client has closed its sending side. It may still receive.
     pub(super) fn ended(&mut self) {
         self.has_ended = true;
     }
 
-    /// Whether nobody is at the other end any more, which is more than that it sends no more.
+    /// Whether the client has closed both directions, not only its sending side.
     pub(super) fn is_gone(&self) -> bool {
         if !self.has_ended {
             return false;
@@ -142,29 +150,30 @@ impl Client {
         matches!(polled, Ok(1)) && watched[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Bytes came in, or what was on its way in is not taken.
+    /// Bytes came in, or the payload that was coming in is no longer wanted.
     pub(super) fn sent_something(&mut self) {
         self.input_at = Instant::now();
     }
 
-    /// When bytes last came in or went out.
+    /// When bytes were last received or written.
     pub(super) fn progress_at(&self) -> Instant {
         self.input_at.max(self.output_at)
     }
 
-    /// The last message that it was sent is an output that is kept for it: it is collected when that is written.
+    /// The message that was appended last is a kept output. The output counts as collected when its last byte is
+    /// written.
     pub(super) fn collects(&mut self, collection: Collection) {
         self.collecting.push_back((self.written + self.connection.unsent() as u64, collection));
     }
 
-    /// Completes the collection of outputs of which it has the last byte by now.
+    /// Completes the collection of outputs whose last byte is written by now.
     fn complete_collections(&mut self) {
         while let Some((_, collection)) = self.collecting.pop_front_if(|(at, _)| *at <= self.written) {
             collection.complete();
         }
     }
 
-    /// It is told why it is parted from. What it has not taken is dropped, but for the message that is under way.
+    /// Appends a Goodbye with the reason. Unsent messages are dropped, except the one that is partly written.
     pub(super) fn cut_off(&mut self, why: &str) {
         let last = self.written + self.connection.cut_off(why) as u64;
         self.collecting.retain(|(at, _)| *at <= last);
@@ -174,12 +183,12 @@ impl Client {
         self.connection.close_after_flush();
     }
 
-    /// It is gone, and with it all that was held for it.
+    /// The client is gone. All that was held for it is dropped.
     pub(super) fn unwatch(self, handle: &LoopHandle) {
         self.watched.unwatch(handle);
     }
 
-    /// Tells the service its name, once that is known.
+    /// Tells the service the name of the client, once the client has sent its hello.
     pub(super) fn introduce(&self) {
         if self.connection.is_greeted() {
             self.session.introduce(self.connection.client());
@@ -197,7 +206,7 @@ impl Writable for Client {
             self.pace.took(before.saturating_sub(after));
         }
         match &flushed {
-            // What was to be written is dropped.
+            // The unsent bytes are dropped.
             Ok(Flushed::Closed) | Err(_) => self.collecting.clear(),
             Ok(_) => self.written += before.saturating_sub(after) as u64,
         }
@@ -217,7 +226,7 @@ impl Writable for Client {
         Some(&mut self.watched)
     }
 
-    /// While it was not read it could not make any progress.
+    /// While the client was not read, it could not make any progress, so the clock for input starts anew.
     fn is_heard_again(&mut self) {
         self.sent_something();
     }

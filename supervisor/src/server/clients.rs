@@ -44,7 +44,8 @@ impl Front {
         self.mark(id);
     }
 
-    /// Reads once and handles what came; a request with a long answer is put off. Returns how many were handled.
+    /// Reads once and handles the requests that arrived. A request with a long answer is put off. Returns the number
+    /// of requests that arrived.
     pub(super) fn receive(&mut self, id: u64) -> usize {
         if !self.may_go_on(id) {
             return 0;
@@ -133,7 +134,7 @@ impl Front {
         }
     }
 
-    /// A list is shown without the place where it goes on: as much of it as fits into a page.
+    /// Shows a list as one page, without saying where the next page begins.
     fn show(&mut self, id: u64, ticket: u64, view: View) {
         match self.service.show(view) {
             Reply::Page(page) => self.answer(id, ticket, page.rows),
@@ -141,15 +142,16 @@ impl Front {
         }
     }
 
-    /// Tells a client how a job ended. A kept output is collected when its last byte is written, and not if the client is
-    /// gone before.
+    /// Tells a client how a job ended. A kept output counts as collected when its last byte is written, and not if the
+    /// client disconnects before.
     fn deliver(&mut self, id: u64, ticket: u64, report: Report) {
         let unsent = |front: &Front| front.clients.get(&id).map_or(0, |client| client.connection.unsent());
         let before = unsent(self);
-        // What is left of the reply holds the output on its job's account, until it is on this client's.
+        // What remains of `report` charges the output to the job's account, until the output is charged to this
+        // client's account.
         let Report { finished: Finished { report: about, output }, collection, .. } = report;
         self.send(id, &ToClient::Finished { ticket, report: presentable(about) }, &output);
-        // Whatever is small is counted at the end of the turn.
+        // Small outputs are counted at the end of the turn.
         if output.len() > INLINE_PAYLOAD_MAX {
             self.count_outputs(id);
         }
@@ -165,7 +167,7 @@ impl Front {
         self.send(id, &ToClient::Answer { ticket }, &Bytes::from(document));
     }
 
-    /// Refuses a request, if need be with the time after which it may be made again.
+    /// Refuses a request. The error may say when to try again.
     pub(super) fn refuse(&mut self, id: u64, ticket: u64, error: &ErrorDetail) {
         let message = cut(&error.message, MESSAGE_MAX).into();
         let (code, retry_after_ms) = (error.code, error.retry_after_ms);
@@ -184,7 +186,7 @@ impl Front {
         self.mark(id);
     }
 
-    /// Has the client looked after at the end of the turn.
+    /// Has the client served at the end of the turn.
     pub(super) fn mark(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !std::mem::replace(&mut client.is_marked, true) {
@@ -198,7 +200,8 @@ impl Front {
         self.turn.ask(&self.handle, move || Front::with(&me, Front::end_turn));
     }
 
-    /// Once a turn: some clients are heard and answered, and those to whom there is something to write are written to.
+    /// Once a turn: reads and answers the clients that have their turn, then writes to the clients that have unsent
+    /// bytes.
     fn end_turn(&mut self) {
         self.turn.begin();
         self.take_turns();
@@ -209,9 +212,9 @@ impl Front {
     pub(super) fn serve(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.is_marked = false;
-        // A socket that fails has finished the connection, which is looked at next.
+        // A write that fails finishes the connection, which is checked next.
         let written = write_and_watch(client, &self.handle);
-        // One that sends no more is let go when it has all that it asked for.
+        // A client that has closed its sending side is dropped when it has all its answers.
         let is_done = client.has_ended() && client.is_idle();
         if client.connection.is_finished() || is_done {
             return self.drop_client(id);
@@ -225,8 +228,8 @@ impl Front {
         self.watch_patience(id);
     }
 
-    /// A client is gone. Jobs for which nobody else waits are cancelled if they wait, and let finish if they run, unless
-    /// they are detached or have a key, by which the client may come back.
+    /// A client is gone. Jobs that nobody else waits for are cancelled if they are queued, and may finish if they run.
+    /// Detached jobs and jobs with a key go on, because the client may come back for them.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.forget_process_of(id, &client);
@@ -234,7 +237,7 @@ impl Front {
     }
 }
 
-/// A report whose texts fit into a header together.
+/// Returns the report with its message cut, so that all its texts fit into one header.
 fn presentable(mut report: nouns::Report) -> nouns::Report {
     if let Some(error) = &mut report.error {
         error.message = cut(&error.message, MESSAGE_MAX).to_owned();

@@ -12,12 +12,13 @@
 //!                                             refused
 //! ```
 //!
-//! Bytes that are announced and have not come take nobody's room, so a client that announces much and sends little
-//! delays nobody. Only one payload at a time can wait in its middle, and not for ever, so two half payloads never wait
-//! for each other.
+//! Announced bytes that have not arrived take no room, so a client that announces much and sends little delays nobody.
+//! Only one payload at a time can wait in its middle, and its wait is limited, so two partial payloads never wait for
+//! each other.
 //!
-//! Connections that wait for room form a queue. When memory is released, and once a second, as many as there is room
-//! for together are let in from its front. If there is too little room for any of them, none is looked at.
+//! Connections that wait for room form a queue. When memory is released, and once a second, the queue is read from its
+//! front and as many connections as there is room for are taken out. If there is too little room for every one of
+//! them, none is checked.
 
 use super::Front;
 use super::client::Client;
@@ -27,34 +28,35 @@ use offload_protocol::limits::READ_CHUNK;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How often clients are looked at.
+/// Interval between checks of all clients.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How a client stands with regard to room.
+/// How a client stands with regard to memory.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
-    /// Which payload it is that comes in: a smaller number was let in earlier.
+    /// The number of the payload that is coming in. A payload with a smaller number was accepted earlier.
     payload: u64,
-    /// In the middle of a payload nothing more is read, for want of room.
+    /// Nothing is read: in the middle of a payload there is no room for more, or the client has to take its answers
+    /// first.
     pub(super) is_paused: bool,
     is_in_line: bool,
 }
 
-/// Clients that wait for room, who came first first.
+/// Clients that wait for room, in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct RoomLine {
     ids: VecDeque<u64>,
-    /// None of them needs less.
+    /// At most this is what the client with the smallest need waits for, in bytes.
     least: u64,
-    /// The service will say when bytes are released.
+    /// The service will call when bytes are released.
     is_listening: bool,
 }
 
-/// What one of those who wait in line needs.
+/// What a client that waits for room needs.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     bytes: u64,
-    /// It is within its share.
+    /// The bytes are within the share of this client.
     has_room: bool,
 }
 
@@ -64,7 +66,7 @@ impl RoomLine {
         self.ids.push_back(id);
     }
 
-    /// Takes out, in order, those who wait no more and as many as so many bytes are enough for.
+    /// Takes out, in order, the clients that no longer wait and as many others as `free` bytes are enough for.
     fn let_in(&mut self, mut free: u64, need: impl Fn(u64) -> Option<Need>) -> Vec<u64> {
         if free < self.least {
             return Vec::new();
@@ -84,11 +86,12 @@ impl RoomLine {
 }
 
 impl Front {
-    /// Whether there is room for more of the payload that comes in, if one does. If not, nothing is read until there is.
+    /// Whether the client may be read: whether there is room for more of the payload that is coming in, if there is
+    /// one. If not, the client is not read until there is room.
     pub(super) fn may_go_on(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get_mut(&id) else { return false };
         client.holdings.is_paused = false;
-        // Whoever has not taken its answers gets no more of them while there is no room for anything.
+        // A client that has not taken its answers gets no more of them while memory is full.
         if client.connection.unsent() > 0 && self.service.is_full() {
             return self.pause(id);
         }
@@ -120,7 +123,7 @@ impl Front {
         false
     }
 
-    /// Something was read from a client: what has come of a payload is counted.
+    /// Counts the received part of a payload after something was read from a client.
     pub(super) fn note_what_came(&mut self, id: u64, is_complete: bool) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.introduce();
@@ -140,13 +143,14 @@ impl Front {
         }
     }
 
-    /// What is to be written to a client is counted.
+    /// Counts the bytes that are to be written to a client.
     pub(super) fn count_outputs(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.introduce();
         let now = client.connection.held() as u64;
         client.session.account().set_outgoing(now);
-        // It has taken its answers: that was what it had to wait for, unless it is in the middle of a payload.
+        // The client has taken all its answers. That was what it had to wait for, unless it is in the middle of a
+        // payload.
         if now == 0 && client.holdings.is_paused && client.connection.coming().is_none() {
             client.holdings.is_paused = false;
             client.has_more = true;
@@ -155,12 +159,12 @@ impl Front {
         self.watch_pace(id);
     }
 
-    /// Has the client stand in line, and looked after when there may be room.
+    /// Puts the client in the queue for room, and asks the service to call when room is released.
     fn await_room(&mut self, id: u64) {
         let Some(need) = self.need_of(id) else { return };
         let Some(client) = self.clients.get_mut(&id) else { return };
         match std::mem::replace(&mut client.holdings.is_in_line, true) {
-            // It may need less than when it joined.
+            // The client may need less than when it joined the queue.
             true => self.room_line.least = self.room_line.least.min(need.bytes),
             false => self.room_line.join(id, need.bytes),
         }
@@ -179,14 +183,14 @@ impl Front {
         }
     }
 
-    /// What a client needs that waits for room; nothing if it does not.
+    /// What a client needs that waits for room. None if the client does not wait for room.
     fn need_of(&self, id: u64) -> Option<Need> {
         let client = self.clients.get(&id).filter(|client| client.waits_for_room())?;
         let connection = &client.connection;
         let bytes = match (connection.announced(), connection.coming()) {
             (Some(length), _) => length,
             (None, Some(length)) => (length - connection.arrived()).min(READ_CHUNK),
-            // Whoever has not taken its answers waits until there is any room at all.
+            // A client that has not taken its answers waits until memory is no longer full.
             (None, None) => return Some(Need { bytes: 0, has_room: !self.service.is_full() }),
         };
         Some(Need { bytes: bytes as u64, has_room: client.session.account().has_room(bytes as u64) })
@@ -206,7 +210,7 @@ impl Front {
         let_in.into_iter().for_each(|id| self.line_up(id));
     }
 
-    /// The payload that comes in, if one does, is not taken.
+    /// Refuses the payload that is coming in, if there is one. The rest of it is skipped.
     fn refuse_payload(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(Request::NoRoom { ticket, length }) = client.connection.give_up_payload() else { return };
@@ -220,7 +224,7 @@ impl Front {
         self.mark(id);
     }
 
-    /// Has this client looked at a second from now if it must be.
+    /// Has clients checked in a second, if this one has to be checked.
     fn watch_pace(&mut self, id: u64) {
         let is_due = self.clients.get(&id).is_some_and(|client| client.pace.is_due(&client.connection));
         if is_due && !std::mem::replace(&mut self.looks_at_paces, true) {
@@ -230,7 +234,7 @@ impl Front {
         }
     }
 
-    /// Looks whether clients keep up, for as long as there are any that need not.
+    /// Checks whether clients keep up. The check is repeated while any client has to be checked.
     fn look_at_paces(&mut self) {
         self.looks_at_paces = false;
         self.look_for_room();
@@ -263,11 +267,12 @@ impl Front {
         self.mark(id);
     }
 
-    /// What waits for room has waited for as long as it may.
+    /// A payload has waited for room as long as it may.
     fn end_patience(&mut self, id: u64) {
         let Some(client) = self.clients.get(&id) else { return };
         if client.connection.waits_for_room() {
-            // It is refused when room for it is looked for the next time, which is now.
+            // This reads again, which looks for room again. There is no room and the wait is over, so the payload is
+            // refused.
             self.receive(id);
             return;
         }

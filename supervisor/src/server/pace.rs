@@ -1,12 +1,12 @@
-//! Whether a client reads and writes fast enough. A byte now and then is not enough, or a client could hold megabytes
-//! of memory for ever. Each client is checked once a second. Checks are counted instead of time, so no client is blamed
-//! for a while in which the supervisor itself did not run.
+//! Whether a client reads and writes fast enough. A byte now and then is not enough: otherwise a client could hold
+//! megabytes of memory forever. Each client is checked once a second. Checks are counted instead of time, so no client
+//! is blamed for a pause in which the supervisor itself did not run.
 //!
 //! ```text
-//!   outputs wait for it, over CONNECTION_BACKLOG_MAX ---- too few were taken in the last STALL_TIMEOUT -> cut off
-//!   a payload comes in ---- not complete after BODY_TIME and its length / BODY_RATE_MIN ----------------> cut off
-//!   a payload waits for room, or in the middle for more of it ---- in vain for ROOM_PATIENCE -----------> refused
-//!   cut off: the rest of the message under way and a Goodbye are written ---- not taken in STALL_TIMEOUT -> dropped
+//!   outputs held for the client exceed CONNECTION_BACKLOG_MAX -- too few taken in the last STALL_TIMEOUT -> cut off
+//!   a payload is coming in ---- not complete after BODY_TIME plus its length / BODY_RATE_MIN ------------> cut off
+//!   a payload waits for room, at its start or in its middle ---- in vain for ROOM_PATIENCE --------------> refused
+//!   cut off: the rest of the partly written message and a Goodbye are sent -- not taken in STALL_TIMEOUT -> dropped
 //! ```
 
 use crate::front::Connection;
@@ -14,16 +14,17 @@ use crate::limits::{BODY_RATE_MIN, BODY_TIME, CONNECTION_BACKLOG_MAX, OUTPUT_TAK
 use offload_core::limits::STALL_TIMEOUT;
 use std::collections::VecDeque;
 
-/// See the module's documentation.
+/// The pace of one client. See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// What it has taken in each of the last looks for which much was held for it, and since the last one of them.
+    /// Bytes taken between checks, for the latest checks in a row that found much held for the client.
     took: VecDeque<usize>,
     taken: usize,
-    /// Looks in which the message or payload that is on its way in was read, and in which it waited for room.
+    /// Checks at which the message or payload that is coming in was being read, and checks at which it waited for
+    /// room.
     reading: u64,
     waiting: u64,
-    /// Looks since it was cut off.
+    /// Checks since the client was cut off.
     parting: Option<u64>,
 }
 
@@ -32,46 +33,47 @@ pub(super) struct Pace {
 pub(super) enum Verdict {
     /// Nothing.
     KeepsUp,
-    /// It is told why, and parted from.
+    /// Tell the client the reason, then disconnect it.
     CutOff(String),
-    /// The payload that waits for room is refused.
+    /// Refuse the payload that waits for room.
     OutOfPatience,
-    /// It does not even take the Goodbye.
+    /// Drop the client: it does not even take the Goodbye.
     Gone,
 }
 
 impl Pace {
-    /// Whether it is for this to say that it takes too little: because that is much, or because it was cut off.
+    /// Whether this module judges how much the client takes: because much is held for the client, or because it was
+    /// cut off. Otherwise `patience.rs` does.
     pub(super) fn is_watched(&self, connection: &Connection) -> bool {
         connection.held() > CONNECTION_BACKLOG_MAX || self.parting.is_some()
     }
 
-    /// Whether it has to be looked at.
+    /// Whether the client has to be checked.
     pub(super) fn is_due(&self, connection: &Connection) -> bool {
         self.is_watched(connection) || connection.is_mid_frame()
     }
 
-    /// Bytes were written to it.
+    /// Bytes were written to the client.
     pub(super) fn took(&mut self, bytes: usize) {
         self.taken += bytes;
     }
 
-    /// Something that was on its way in is here.
+    /// The message or payload that was coming in is complete.
     pub(super) fn delivered(&mut self) {
         (self.reading, self.waiting) = (0, 0);
     }
 
-    /// Whether what waits for room may wait on.
+    /// Whether a payload that waits for room may wait longer.
     pub(super) fn may_wait(&self) -> bool {
         self.waiting < ROOM_PATIENCE.as_secs()
     }
 
-    /// It is being parted from.
+    /// The client is cut off and gets a Goodbye.
     pub(super) fn cut_off(&mut self) {
         self.parting = Some(0);
     }
 
-    /// One look, a second after the last one.
+    /// One check, a second after the previous one.
     pub(super) fn look(&mut self, connection: &Connection, waits: bool) -> Verdict {
         if let Some(looks) = &mut self.parting {
             *looks += 1;
@@ -131,7 +133,7 @@ mod tests {
 
     const HELD: usize = 60 << 20;
 
-    /// The second in which somebody who takes so many bytes a second is found to be too slow, within a minute.
+    /// The second, within a minute, in which a client that takes this many bytes per second is found to be too slow.
     fn slow_after(taken_a_second: usize, held: usize) -> Option<u64> {
         let mut pace = Pace::default();
         (1..=60).find(|_| {

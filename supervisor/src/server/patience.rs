@@ -1,13 +1,13 @@
 //! Time limits for silent clients.
 //!
 //! ```text
-//!   it takes much too slowly, or sends much too slowly         see `pace.rs`
+//!   it reads or sends much too slowly                          see `pace.rs`
 //!   it has not said hello                                      GREETING_TIMEOUT from the start
 //!   it is in the middle of a message, or does not take one     STALL_TIMEOUT without progress
-//!   it asks for nothing and waits for nothing                  IDLE_TIMEOUT (beyond the limit of clients: shorter)
-//!   it sends no more, nothing is outstanding                   none: it is let go at once
-//!   it waits for jobs                                          no limit: jobs have their own. If it sends no more, it
-//!                                                              is looked at now and then whether it is still there
+//!   it asks for nothing and waits for nothing                  IDLE_TIMEOUT (control clients: CONTROL_IDLE_TIMEOUT)
+//!   it has closed its sending side, nothing is outstanding     none: it is dropped at once
+//!   it waits for jobs                                          no limit: jobs have their own. If it has closed its
+//!                                                              sending side, its presence is checked every second
 //! ```
 //!
 //! One timer serves all clients. It is set to the earliest limit; a client that has made progress by then is checked
@@ -30,38 +30,38 @@ use offload_core::limits::STALL_TIMEOUT;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
-/// The end of each limit: nobody is let go unless this process ran all through it.
+/// The last part of each limit. A client is disconnected only if this process ran during all of it.
 const LAST_CHANCE: Duration = Duration::from_secs(1);
 
-/// A look that is late by so much was late because this process did not run.
+/// A check that is this late was late because this process did not run.
 const LATE_MIN: Duration = Duration::from_millis(100);
 
-/// From this length on a delay is a gap of its own, even after another one.
+/// A delay of this length counts as a gap of its own, even right after another gap.
 const GAP_MIN: Duration = Duration::from_secs(1);
 
-/// So many gaps in a row are excused.
+/// At most this many gaps in a row are excused.
 const EXCUSES_MAX: u32 = 5;
 
-/// How often clients that only wait for answers are looked at.
+/// How often a client that only waits for answers is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// When the next look is due, and until when nobody is let go.
+/// When the next check is due, and until when no client is disconnected.
 #[derive(Default)]
 pub(super) struct Patience {
     look: Option<(Instant, TimerId)>,
     excuse: Excuse,
 }
 
-/// Until when nobody is let go, because this process did not run.
+/// Until when no client is disconnected because this process did not run.
 #[derive(Debug, Default)]
 struct Excuse {
     until: Option<Instant>,
-    /// Gaps in a row.
+    /// Number of gaps in a row.
     gaps: u32,
 }
 
 impl Excuse {
-    /// A look that was due then takes place now.
+    /// A check that was due at `due` takes place now.
     fn looks(&mut self, due: Instant, now: Instant) {
         let late = now.saturating_duration_since(due);
         let is_excuse = match self.gaps {
@@ -85,7 +85,7 @@ pub(super) enum Limit {
     Message,
     /// To ask for something.
     Idle,
-    /// For nothing; whether it is still there has to be looked at.
+    /// No time limit: only checks whether the client is still there.
     Presence,
 }
 
@@ -101,12 +101,12 @@ impl Limit {
 }
 
 impl Client {
-    /// The limit that it is under, and when that is reached.
+    /// The limit that applies to the client, and when it is reached.
     pub(super) fn limit(&self, now: Instant) -> Option<(Limit, Instant)> {
         if !self.connection.is_greeted() {
             return Some((Limit::Greeting, self.since + GREETING_TIMEOUT));
         }
-        // Who does not take much is somebody else's business.
+        // How fast a client takes much output is checked in `pace.rs`.
         let takes = self.connection.unsent() > 0 && !self.pace.is_watched(&self.connection);
         let owes_bytes = self.is_mid_request() && self.wants_to_be_read();
         let stalled = [takes.then_some(self.output_at), owes_bytes.then_some(self.input_at)];
@@ -125,7 +125,7 @@ impl Client {
 }
 
 impl Front {
-    /// Sees to it that the client is looked at when its limit is near.
+    /// Sets the timer so that the client is checked when its limit is near.
     pub(super) fn watch_patience(&mut self, id: u64) {
         let now = Instant::now();
         let limit = self.clients.get(&id).and_then(|client| client.limit(now));
@@ -162,7 +162,7 @@ impl Front {
     fn look_at_client(&mut self, id: u64, now: Instant) {
         let is_over = |client: &Client| client.limit(now).is_some_and(|(_, end)| end <= now);
         if self.clients.get(&id).is_some_and(is_over) && self.patience.excuse.until.is_none() {
-            // What it sent in time counts, whether it is read by now or not.
+            // What the client sent in time counts, even if it has not been read yet.
             self.receive(id);
         }
         let Some(client) = self.clients.get(&id) else { return };
@@ -182,13 +182,13 @@ impl Front {
         }
     }
 
-    /// Lets a client go that has nothing to lose, and tells it why.
+    /// Disconnects a client that loses nothing by it, and tells the client the reason.
     pub(super) fn send_away(&mut self, id: u64, why: &str) {
         self.service.log().info(format_args!("client {id} is let go: {why}"));
         if let Some(client) = self.clients.get_mut(&id) {
             if client.connection.is_greeted() {
                 client.connection.goodbye(why);
-                // It is told if that takes no waiting.
+                // The Goodbye is written only as far as the socket takes it without waiting.
                 let _ = client.write_once();
             }
             self.drop_client(id);
@@ -196,7 +196,7 @@ impl Front {
     }
 }
 
-/// A limit is looked at twice: before its last part, and at its end.
+/// When to check a limit next. Each limit is checked twice: before its last part, and at its end.
 fn next_look(now: Instant, end: Instant) -> Instant {
     match end.checked_sub(LAST_CHANCE) {
         Some(last_chance) if now < last_chance => last_chance,
@@ -208,8 +208,8 @@ fn next_look(now: Instant, end: Instant) -> Instant {
 mod tests {
     use super::*;
 
-    /// Looks at somebody whose limit is over, on a machine where each look takes place so much later than it should.
-    /// Returns how long that one is excused.
+    /// Checks a client whose limit is over, on a machine where each check is late by the same time. Returns how long
+    /// the client is excused.
     fn excused_for(late: Duration) -> Option<Duration> {
         let (mut excuse, began) = (Excuse::default(), Instant::now());
         let mut due = began;

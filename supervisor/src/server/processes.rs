@@ -1,16 +1,17 @@
-//! Connections are counted by process, and shared out among processes when they become scarce.
+//! Counts the connections of each client process, and shares them out among processes when they become scarce.
 //!
 //! ```text
 //!   ordinary connections   |------------ free for everybody -----------|-- LAST_CONNECTIONS --|
-//!   beyond them                                                          |-- CONTROL_CONNECTIONS --|
+//!   control connections                                                  |-- CONTROL_CONNECTIONS --|
 //! ```
 //!
 //! While there is enough room no process is limited. The last connections are shared out like memory
 //! ([`core::ledger`]): a process gets one more only while it has fewer than are left. A process with a thousand
-//! connections gets none of them, one that takes all it can get has half of them, and one that has none yet always gets
-//! some. Of the connections beyond the limit one process has at most [`CONTROL_CONNECTIONS_OF_ONE`].
+//! connections gets none of them, one that takes all it can get has half of them, and one that has none yet always
+//! gets some. Of the control connections, which are beyond the limit, one process has at most
+//! [`CONTROL_CONNECTIONS_OF_ONE`].
 //!
-//! The process counts, and not the name of the client: a client can choose its name.
+//! Connections are counted by process and not by the name of the client, because a client can choose its name.
 //!
 //! [`core::ledger`]: offload_core::ledger
 
@@ -19,12 +20,12 @@ use crate::front::Peer;
 use crate::limits::{CONTROL_CONNECTIONS_OF_ONE, LAST_CONNECTIONS, PROCESS_ANSWERS_MAX};
 use std::collections::BTreeMap;
 
-/// What one has.
+/// What one process has, or all of them together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Has {
     ordinary: usize,
     control: usize,
-    /// Bytes of answers that are held for it.
+    /// Bytes of answers that are held for the process.
     answers: usize,
 }
 
@@ -37,7 +38,7 @@ impl Has {
     }
 }
 
-/// See the module's documentation.
+/// The connections of all client processes. See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     each: BTreeMap<Peer, Has>,
@@ -45,13 +46,13 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// One more connection.
+    /// Counts one more connection of the process.
     pub(super) fn add(&mut self, peer: Peer, standing: Standing) {
         *self.each.entry(peer).or_default().of(standing) += 1;
         *self.all.of(standing) += 1;
     }
 
-    /// One connection less.
+    /// Counts one connection less of the process.
     pub(super) fn remove(&mut self, peer: Peer, standing: Standing) {
         *self.all.of(standing) -= 1;
         let Some(has) = self.each.get_mut(&peer) else { return };
@@ -61,37 +62,39 @@ impl Processes {
         }
     }
 
-    /// How many connections it has.
+    /// How many connections the process has, ordinary and control.
     pub(super) fn connections(&self, peer: Peer) -> usize {
         self.each.get(&peer).map_or(0, |has| has.ordinary + has.control)
     }
 
-    /// Whether somebody who has so many already may have one more ordinary one, where there is room for so many.
+    /// Whether a process that has `own` connections may have one more ordinary connection, where `room` is the maximum
+    /// of all processes together.
     pub(super) fn has_room(&self, own: usize, room: usize) -> bool {
         let free = room.saturating_sub(self.all.ordinary);
         free > LAST_CONNECTIONS.min(room / 4) || own < free
     }
 
-    /// Whether it may have one more of those beyond the limit, of which there are so many.
+    /// Whether the process may have one more control connection, where `reserve` is the maximum of all processes
+    /// together.
     pub(super) fn has_room_beyond(&self, peer: Peer, reserve: usize) -> bool {
         let free = reserve.saturating_sub(self.all.control);
         self.connections(peer) < free.min(CONTROL_CONNECTIONS_OF_ONE)
     }
 
-    /// Whether a connection of one may end so that the other, which has so many, can have one more: not if that would
-    /// leave the one with fewer than the other gets.
+    /// Whether a connection of `one` may be closed so that `other`, which has `own` connections, can have one more. It
+    /// may not if `one` would then have fewer connections than `other`.
     pub(super) fn gives_way_to(&self, one: Peer, (other, own): (Peer, usize)) -> bool {
         one == other || self.connections(one) > own
     }
 
-    /// Answers that are held for it have become more, or fewer.
+    /// The bytes of answers that are held for the process have changed.
     pub(super) fn change_answers(&mut self, peer: Peer, before: usize, now: usize) {
         if let Some(has) = self.each.get_mut(&peer) {
             has.answers = (has.answers + now).saturating_sub(before);
         }
     }
 
-    /// Whether it has to take some of its answers before it gets others.
+    /// Whether the process has to take some of its answers before it gets more.
     pub(super) fn has_to_read(&self, peer: Peer) -> bool {
         self.each.get(&peer).is_some_and(|has| has.answers > PROCESS_ANSWERS_MAX)
     }
@@ -105,7 +108,7 @@ mod tests {
     const ROOM: usize = 256;
     const HOG: Peer = Peer::Process(1);
 
-    /// Takes all that it can get; returns how many of each kind it has then.
+    /// Takes all connections that it can get. Returns how many of each kind it has then.
     fn take_all(processes: &mut Processes, peer: Peer) -> (usize, usize) {
         loop {
             let standing = match processes.has_room(processes.connections(peer), ROOM) {
@@ -130,7 +133,7 @@ mod tests {
         let mut processes = Processes::default();
         take_all(&mut processes, HOG);
         let ordinary = [(32, 0), (16, 0), (8, 0), (4, 0)];
-        // Who has few of those gets some beyond the limit; when the ordinary ones are gone, these are shared out alike.
+        // A process with few ordinary connections gets some beyond the limit; those are shared out in the same way.
         let beyond = [(2, 2), (1, 3), (1, 3), (0, 4), (0, 2), (0, 1)];
         for (number, expected) in (2..).zip(ordinary.into_iter().chain(beyond)) {
             assert_eq!(take_all(&mut processes, Peer::Process(number)), expected, "process {number}");

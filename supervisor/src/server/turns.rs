@@ -2,20 +2,20 @@
 //! client with many connections or many requests waits longer itself and delays nobody else.
 //!
 //! ```text
-//!               there is something to read of it,
-//!               or its long answer may be made
-//!   Watched -----------------------------------------> in line: not watched
-//!      ^                                                  |  its turn: at most REQUESTS_PER_CALL_MAX requests are read and
-//!      |                                                  |  handled, or the one is answered that was put off
+//!               its socket is readable,
+//!               or its long answer can be made
+//!   watched -----------------------------------------> in line: not watched
+//!      ^                                                  |  its turn: at most REQUESTS_PER_CALL_MAX requests are
+//!      |                                                  |  handled, or the request that was put off is answered
 //!      '-- nothing more is there <------------------------'--> more is there: in line again, behind the others
 //! ```
 //!
-//! Each turn of the event loop has an allowance of requests and of time for all clients together. The others wait for
-//! the next turn of the loop, which costs nothing.
+//! Each turn of the event loop has an allowance of requests and of time for all clients together. Clients that get no
+//! turn wait for the next turn of the loop, which begins without a delay.
 //!
-//! A long answer is made only when the client has read most of the answers before. A process for which
-//! [`PROCESS_ANSWERS_MAX`](crate::limits::PROCESS_ANSWERS_MAX) bytes of answers are held is passed over until it has
-//! read some.
+//! A long answer is made only when the client has taken most of the answers before. A process for which more than
+//! [`PROCESS_ANSWERS_MAX`](crate::limits::PROCESS_ANSWERS_MAX) bytes of answers are held is skipped until it has taken
+//! some of them.
 
 use super::Front;
 use super::client::Client;
@@ -24,26 +24,26 @@ use crate::limits::REQUESTS_PER_TURN;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Once this is over nobody else is heard in a turn of the loop; the same for writing.
+/// When this time is used up, no further client is read in this turn of the loop. The same limit applies to writing.
 const TIME_PER_TURN: Duration = Duration::from_millis(1);
 
 const _: () =
     assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
 
-/// Connections that wait for something, in the order of their turns.
+/// Connections that wait for their turn, in order.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// Those that have a connection in line and are not held back, each once.
+    /// Processes that have a connection in line and are not held back, each once.
     processes: VecDeque<Peer>,
-    /// Those that are passed over.
+    /// Processes that are skipped for now.
     held_back: BTreeSet<Peer>,
-    /// Of all processes that are in one of the two.
+    /// The connections in line, of all processes in the two fields above.
     connections: BTreeMap<Peer, VecDeque<u64>>,
     length: usize,
 }
 
 impl Line {
-    /// A connection that is not in line comes in, behind the others of its process.
+    /// Adds a connection behind the others of its process. The connection must not be in line already.
     pub(super) fn push(&mut self, peer: Peer, id: u64) {
         let processes = &mut self.processes;
         let own = self.connections.entry(peer).or_insert_with(|| {
@@ -54,7 +54,8 @@ impl Line {
         self.length += 1;
     }
 
-    /// The next one. Its process comes last from now on, and is passed over from now on if it has to be held back.
+    /// Takes out the next connection, and moves its process to the end. A process that has to be held back is skipped
+    /// from now on, until [`Line::let_on`].
     pub(super) fn pop(&mut self, is_held_back: impl Fn(Peer) -> bool) -> Option<u64> {
         while let Some(peer) = self.processes.pop_front() {
             if is_held_back(peer) {
@@ -73,7 +74,7 @@ impl Line {
         None
     }
 
-    /// A process is passed over no more. Returns whether it was.
+    /// Stops skipping a process. Returns whether the process was skipped.
     pub(super) fn let_on(&mut self, peer: Peer) -> bool {
         let was_held_back = self.held_back.remove(&peer);
         if was_held_back {
@@ -82,7 +83,8 @@ impl Line {
         was_held_back
     }
 
-    /// A connection is gone, and its process with the last one in line: nobody has a turn that is nobody's.
+    /// Removes a connection that is gone, and its process if that was its last connection in line, so that no turn is
+    /// given to a process without connections.
     pub(super) fn remove(&mut self, peer: Peer, id: u64) {
         let Some(own) = self.connections.get_mut(&peer) else { return };
         let before = own.len();
@@ -95,12 +97,12 @@ impl Line {
         }
     }
 
-    /// How many are in line.
+    /// The number of connections in line.
     fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether somebody has a turn.
+    /// Whether any connection has its turn.
     pub(super) fn is_due(&self) -> bool {
         !self.processes.is_empty()
     }
@@ -117,7 +119,7 @@ impl Allowance {
         Allowance { began: Instant::now(), requests: REQUESTS_PER_TURN }
     }
 
-    /// Whatever is done is one request at least.
+    /// Each call counts as at least one request.
     fn spend(&mut self, requests: usize) {
         self.requests = self.requests.saturating_sub(requests.max(1));
     }
@@ -128,7 +130,7 @@ impl Allowance {
 }
 
 impl Front {
-    /// Has the client wait for its turn.
+    /// Puts the client in line.
     pub(super) fn line_up(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !std::mem::replace(&mut client.is_in_line, true) {
@@ -137,7 +139,7 @@ impl Front {
         self.end_turn_later();
     }
 
-    /// The same if it has asked for something and has taken what it was told before, or has said more than was handled.
+    /// Puts the client in line if its long answer can be made, or if the client has sent more than was handled.
     pub(super) fn give_a_turn(&mut self, id: u64) {
         let is_due =
             |client: &Client| client.may_be_answered() || (client.has_more && client.wants_to_be_read());
@@ -146,7 +148,7 @@ impl Front {
         }
     }
 
-    /// Hears and answers those who have a turn, for a while.
+    /// Reads and answers clients in order, until the allowance of this turn of the loop is used up.
     pub(super) fn take_turns(&mut self) {
         let mut allowance = Allowance::of_a_turn();
         while !allowance.is_used_up() {
@@ -156,7 +158,7 @@ impl Front {
         }
     }
 
-    /// One turn of one client; returns how many requests were handled.
+    /// Gives one client its turn. Returns how many requests were handled.
     fn take_turn(&mut self, id: u64) -> usize {
         let Some(client) = self.clients.get_mut(&id) else { return 0 };
         client.is_in_line = false;
@@ -171,7 +173,8 @@ impl Front {
     }
 
     fn answer_next(&mut self, id: u64) {
-        // Something else may have been said to it meanwhile: then it gets another turn when that is written.
+        // Another message may have been sent to the client meanwhile. Then the client gets another turn when that
+        // message is written.
         if let Some(client) = self.clients.get_mut(&id)
             && client.may_be_answered()
             && let Some(request) = client.asked.take()
@@ -180,7 +183,8 @@ impl Front {
         }
     }
 
-    /// Writes to those to whom there is something to write, for a while, and looks after them otherwise.
+    /// Serves the clients that are marked: writes to them and checks their state, until the time of this turn is used
+    /// up.
     pub(super) fn serve_all(&mut self) {
         let began = Instant::now();
         for _ in 0..self.to_serve.len() {
@@ -195,25 +199,25 @@ impl Front {
         }
     }
 
-    /// How much of what is held for a client are answers has changed.
+    /// Updates how many of the bytes that are held for a client are answers. `more` answer bytes were just added.
     pub(super) fn count_answers(&mut self, id: u64, more: usize) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let before = client.answers;
-        // Which bytes were written is not known, but there are not more of them than all that is held.
+        // Which of the bytes were written is not known, but answers cannot exceed all that is held.
         client.answers = (before + more).min(client.connection.held());
         self.processes.change_answers(client.session.peer(), before, client.answers);
         let peer = client.session.peer();
         self.let_on(peer);
     }
 
-    /// Whoever has taken enough of its answers has its turn again.
+    /// Stops skipping a process that has taken enough of its answers.
     pub(super) fn let_on(&mut self, peer: Peer) {
         if !self.processes.has_to_read(peer) && self.line.let_on(peer) {
             self.end_turn_later();
         }
     }
 
-    /// A client is gone.
+    /// Removes a client that is gone from the lines and the counts.
     pub(super) fn forget_process_of(&mut self, id: u64, client: &Client) {
         let peer = client.session.peer();
         if client.is_in_line {
@@ -240,8 +244,9 @@ mod tests {
         false
     }
 
-    /// How many requests of a process with so many connections, each of which has always more to say, are handled before
-    /// somebody is heard who comes when they are all in line; and how many turns of the loop that takes.
+    /// One process has `connections` connections, each of which always has more requests. Another client joins the line
+    /// behind all of them. Returns how many requests are handled before that client is read, and in how many turns of
+    /// the event loop.
     fn requests_before(connections: u64) -> (usize, usize) {
         let mut line = Line::default();
         (0..connections).for_each(|id| line.push(HOG, id));

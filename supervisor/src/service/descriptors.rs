@@ -1,33 +1,34 @@
-//! Descriptors are shared out before they are short: supervision has its part, clients get what is left.
+//! Shares out file descriptors before they run out: supervision gets its part first, and clients get the rest.
 //!
 //! ```text
-//!   the limit of this process (the soft one is raised to the hard one)
-//!     - what is open at the start, and OWN: the loop, the socket, the log, threads, files that are read for a moment
-//!     - PER_PROCESS for each process that there may be, and LAUNCH for those that are just being started
-//!     = what is left for connections: clients, and those that are kept for control verbs
+//!   the limit of this process (the soft limit is raised to the hard limit)
+//!     - descriptors open at the start, and OWN: the event loop, the socket, the log, threads, files read briefly
+//!     - PER_PROCESS for each process that there may be, and LAUNCH for processes that are being started
+//!     = what is left for connections: those of clients, and those that are reserved for control verbs
 //! ```
 //!
-//! A supervisor to which nobody could connect is not started.
+//! A supervisor that no client could connect to refuses to start.
 
 use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// For this process itself: about 20 are open all the time.
+/// Descriptors for this process itself. About 20 are open all the time.
 const OWN: usize = 48;
 
-/// As many as are open at the start if that cannot be known: the standard ones.
+/// The number that is assumed to be open at the start if it cannot be determined: the three standard descriptors.
 const OPEN_USUALLY: usize = 3;
 
-/// Socket, pidfd, standard output and standard error of a worker.
+/// Descriptors for one worker: socket, pidfd, standard output and standard error.
 const PER_PROCESS: usize = 4;
 
-/// For starting a process: both ends of its socket and its pipes, and those by which a failure is told.
+/// Descriptors for starting a process: both ends of its socket and its pipes, and those by which a failure is
+/// reported.
 const LAUNCH: usize = 16;
 
-/// For tasks of the I/O pool.
+/// Descriptors for the task of one thread of the I/O pool.
 const PER_THREAD: usize = 2;
 
-/// See the module's documentation.
+/// How many descriptors this process has and needs. See the module's documentation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptors {
     limit: usize,
@@ -40,22 +41,22 @@ impl Descriptors {
     pub(crate) fn raise(threads: usize) -> Descriptors {
         let before = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: before.maximum, maximum: before.maximum };
-        // Where that is refused, the limit is what it was.
+        // If the kernel refuses, the old limit stays.
         let _ = setrlimit(Resource::Nofile, raised);
         let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         let open = std::fs::read_dir("/proc/self/fd").map_or(OPEN_USUALLY, Iterator::count);
         Descriptors { limit: limit.unwrap_or(usize::MAX), open, threads }
     }
 
-    /// How many connections there may be beside so many processes.
+    /// How many connections there may be beside this many worker processes.
     pub(super) fn connections_beside(self, processes: usize) -> Connections {
         Connections::share(self.limit.saturating_sub(self.for_supervision(processes)))
     }
 
-    /// Makes sure that there is room for a client and for somebody who looks after the supervisor.
+    /// Checks that there is room for one client and one control connection.
     ///
     /// # Errors
-    /// The limit that is needed, in a sentence.
+    /// A sentence that states the limit that is needed.
     pub(crate) fn check(self, processes: usize) -> Result<(), String> {
         if self.connections_beside(processes).are_enough() {
             return Ok(());
@@ -75,20 +76,20 @@ impl Descriptors {
     }
 }
 
-/// One client, and one connection beyond it for control verbs.
+/// One client, and one control connection.
 const CONNECTIONS_MIN: usize = 2;
 
-/// How many connections there may be: as many as there are descriptors for.
+/// How many connections the descriptors allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// Connections of clients.
+    /// Connections of ordinary clients.
     pub clients: usize,
     /// Connections beyond these, for requests that look after the supervisor, such as a drain.
     pub control: usize,
 }
 
 impl Connections {
-    /// Where they are few, each side gets half.
+    /// Divides the descriptors for connections. If there are few, each side gets half.
     fn share(descriptors: usize) -> Connections {
         let control = CONTROL_CONNECTIONS.min(descriptors / 2);
         Connections { clients: CONNECTIONS_MAX.min(descriptors - control), control }

@@ -1,67 +1,67 @@
-//! The end of the supervisor: drain, stop, and the last answers. Which step comes next says [`Stage`].
+//! The end of the supervisor: drain, stop, and the last answers. [`Stage`] says which step comes next.
 //!
 //! ```text
-//!   drain, stop, signal ---> hub ends jobs and workers ---> part: farewells are answered, fronts are told
-//!                                                              |
+//!   drain, stop, signal ---> hub ends jobs and workers ---> part: clients that asked for the end are answered,
+//!                                                              |   and fronts are told
 //!              the loop stops <--- every front has written its last answers, or PARTING_MAX is over
 //! ```
 
 use super::reply::{Document, Reply};
-pub(super) use super::stage::Wisher;
+pub(super) use super::stage::EndRequester;
 use super::{Inner, Service, Stage};
 use offload_core::outcome::human;
 use offload_event_loop::Hold;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// How long the last answers may take.
+/// The longest time for the last answers.
 const PARTING_MAX: Duration = Duration::from_secs(1);
 
 /// How a server ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerEnd {
-    /// All jobs were done.
+    /// All jobs were finished.
     Done,
-    /// It was told to end at once, and so many jobs were cancelled.
+    /// The server was told to end at once; jobs were cancelled.
     Stopped {
-        /// How many.
+        /// How many jobs were cancelled.
         cancelled: u64,
     },
-    /// It was to finish the jobs that were there, and the time for that was up.
+    /// The server drained, but the time for that was up before all jobs had ended.
     CutShort {
-        /// How many were cancelled.
+        /// How many jobs were cancelled.
         cancelled: u64,
     },
     /// Another supervisor owns the socket now.
     Replaced {
-        /// For people.
+        /// The reason, for a user.
         reason: String,
     },
-    /// The first worker of a program could not be started, and the server was told to end then.
+    /// The first worker of a program could not be started, and the server was configured to end in that case.
     Unavailable {
-        /// For people.
+        /// The reason, for a user.
         reason: String,
     },
 }
 
-/// How far the end is, and who has to be told.
+/// How far the supervisor is on the way to its end, and which fronts are to be told.
 pub(super) struct Ending {
     stage: Stage,
-    /// Why it ends, where nobody asked for that.
+    /// Why the supervisor ends, if nobody asked for the end.
     because: Option<ServerEnd>,
     fronts: Vec<Box<dyn FnOnce(LastAnswers)>>,
-    /// The loop runs until this is dropped.
+    /// Keeps the event loop running until it is dropped.
     hold: Option<Hold>,
 }
 
-/// A front that has last answers to write holds this until they are written. When no front holds one any more, or after a
-/// second, the event loop stops.
+/// A front with last answers to write holds this value until they are written. The event loop stops when no front
+/// holds one any more, or after one second.
 #[must_use]
-pub struct LastAnswers(#[expect(dead_code, reason = "it is there to be dropped")] Rc<Finale>);
+pub struct LastAnswers(#[expect(dead_code, reason = "it is there to be dropped")] Rc<LoopStop>);
 
-struct Finale(Weak<Inner>);
+struct LoopStop(Weak<Inner>);
 
-impl Drop for Finale {
+impl Drop for LoopStop {
     fn drop(&mut self) {
         Service::with(&self.0, Service::let_go);
     }
@@ -74,8 +74,9 @@ impl Ending {
 }
 
 impl Service {
-    /// Calls `front` once when jobs and workers are gone: after the replies to those who asked for the end, and before the
-    /// loop stops. The front then accepts no more clients, writes what it has for those that it has, and drops what it got.
+    /// Calls `front` once, when jobs and workers are gone: after the replies to those who asked for the end, and
+    /// before the event loop stops. The front then accepts no more clients, writes its unsent answers, and drops the
+    /// [`LastAnswers`].
     pub fn on_end(&self, front: impl FnOnce(LastAnswers) + 'static) {
         self.0.ending.borrow_mut().fronts.push(Box::new(front));
     }
@@ -85,13 +86,13 @@ impl Service {
         self.0.ending.borrow().stage
     }
 
-    /// Takes no more jobs, finishes those that are there, then ends. What is not done after `limit` is cancelled. If this
-    /// is called several times, the earliest end counts.
+    /// Graceful shutdown: accepts no more jobs, finishes the accepted ones, then ends. Jobs that have not ended after
+    /// `limit` are cancelled. If this is called several times, the earliest end counts.
     pub fn drain(&self, limit: Option<Duration>) {
-        self.drain_for(limit, Wisher::Somebody);
+        self.drain_for(limit, EndRequester::Somebody);
     }
 
-    /// Cancels the jobs that are there, then ends.
+    /// Immediate shutdown: cancels all jobs, then ends.
     pub fn stop(&self) {
         let is_news = self.0.ending.borrow_mut().stage.stop();
         if is_news {
@@ -102,7 +103,8 @@ impl Service {
         self.part_from_the_late();
     }
 
-    /// What a signal such as SIGTERM asks for: a drain within the configured time, and at the second one a stop.
+    /// Handles a signal such as SIGTERM: the first one starts a drain within the configured time, the second one a
+    /// stop.
     pub fn on_ending_signal(&self) {
         if self.stage().was_signalled() {
             self.log().warn(format_args!("second signal: ending now"));
@@ -111,16 +113,16 @@ impl Service {
         let limit = self.drain_timeout();
         let most = human(limit);
         self.log().tell(format_args!("draining for at most {most}; another signal ends at once"));
-        self.drain_for(Some(limit), Wisher::Signal);
+        self.drain_for(Some(limit), EndRequester::Signal);
     }
 
-    /// Drains within the configured time, for a reason that nobody asked for; [`Service::end`] returns it.
+    /// Drains within the configured time for a reason inside the supervisor. [`Service::end`] returns that reason.
     pub(crate) fn drain_because(&self, end: ServerEnd) {
         self.0.ending.borrow_mut().because = Some(end);
         self.drain(Some(self.drain_timeout()));
     }
 
-    /// Ends if the first worker of a program cannot be started.
+    /// Stops the supervisor if the first worker of a program cannot be started.
     pub(crate) fn stop_if_no_worker_starts(&self) {
         let me = self.weak();
         self.hub().borrow_mut().when_no_worker_starts(Box::new(move |reason, _| {
@@ -132,7 +134,7 @@ impl Service {
         }));
     }
 
-    /// How it ended, if it has.
+    /// How the supervisor ended, if it has ended.
     pub fn end(&self) -> ServerEnd {
         let cancelled = self.hub().borrow().cut_short();
         let ending = self.0.ending.borrow();
@@ -144,8 +146,8 @@ impl Service {
         }
     }
 
-    pub(super) fn drain_for(&self, limit: Option<Duration>, wisher: Wisher) {
-        let is_news = self.0.ending.borrow_mut().stage.drain(wisher);
+    pub(super) fn drain_for(&self, limit: Option<Duration>, requester: EndRequester) {
+        let is_news = self.0.ending.borrow_mut().stage.drain(requester);
         if is_news {
             let me = self.weak();
             let then = Box::new(move |_: &mut _| Service::with(&me, Service::part));
@@ -159,8 +161,8 @@ impl Service {
         self.hub().borrow().config().drain_timeout
     }
 
-    /// Whoever asks for the end when all is over is answered soon. Not from in here: a front may be in the middle of
-    /// something.
+    /// Answers those who ask for the end when jobs and workers are gone already. The event loop does it soon, and not
+    /// this call, because the calling front may be borrowed.
     fn part_from_the_late(&self) {
         if self.stage().is_parting() {
             let me = self.weak();
@@ -178,7 +180,7 @@ impl Service {
         self.log_the_end();
         let me = self.weak();
         self.0.handle.set_timeout(PARTING_MAX, move |_| Service::with(&me, Service::let_go));
-        let finale = Rc::new(Finale(self.weak()));
+        let finale = Rc::new(LoopStop(self.weak()));
         let fronts = std::mem::take(&mut self.0.ending.borrow_mut().fronts);
         fronts.into_iter().for_each(|front| front(LastAnswers(Rc::clone(&finale))));
     }

@@ -1,15 +1,15 @@
-//! The configuration is read again and applied, and the workers are replaced by new ones: at `offload reload` and at
-//! SIGHUP, which are the same.
+//! Reload: reads the configuration again, applies it, and replaces the workers by new ones. `offload reload` and
+//! SIGHUP both do this.
 //!
 //! ```text
-//!   asked ---> reading, on a thread ---> limits and times apply ---> the workers are replaced, one by one ---> answered
+//!   request ---> reading, on a thread ---> limits and times apply ---> workers are replaced, one by one ---> answer
 //!     |           ^                                                     ^
-//!     '- meanwhile: reads once more,                                    '- meanwhile: replaced once more, by what was
-//!        for all who asked                                                 read last, for all who asked
+//!     '- if another request comes meanwhile:                            '- if a reading ends meanwhile: workers are
+//!        one more reading, for all of these                                replaced once more, with the newest one
 //! ```
 //!
-//! So however often it is asked for, one reading and one replacing are under way, and at most one of each waits. Whoever
-//! asks is answered by a reading that began after they asked.
+//! However many requests come, at most one reading and one replacement are under way, and at most one of each waits.
+//! Each request is answered by a reading that began after the request.
 
 use super::reply::{Document, Reply};
 use super::{Service, Ticket};
@@ -21,33 +21,33 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Reads the configuration again, on a thread.
+/// The function that reads the configuration again. It is called on a thread of the I/O pool.
 pub type Reload = Arc<dyn Fn() -> Result<Configuration, String> + Send + Sync>;
 
-/// What a reload has read.
+/// The configuration that a reload has read.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     /// The workers and their limits.
     pub pool: PoolConfig,
-    /// Settings that apply only from a start on, as [`ServiceConfig::fixed`](super::ServiceConfig::fixed).
+    /// Settings that apply only from the next start on, as in [`ServiceConfig::fixed`](super::ServiceConfig::fixed).
     pub fixed: Vec<FixedSetting>,
-    /// Settings that are written down, and that somebody with more say has decided otherwise.
+    /// Settings in the file that are overruled by a source with precedence over it.
     pub overruled: Vec<Ignored>,
 }
 
-/// A setting that applies only from a start of the supervisor on.
+/// A setting that applies only from the next start of the supervisor on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedSetting {
-    /// The key as in the configuration file, with its table.
+    /// The key in the configuration file, with its table.
     pub key: &'static str,
-    /// The value, as it would be written.
+    /// The value, as it would be written in the file.
     pub value: String,
 }
 
-/// A setting that is written down and not in effect.
+/// A setting that was read but is not in effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ignored {
-    /// The key as in the configuration file, with its table.
+    /// The key in the configuration file, with its table.
     pub setting: String,
     /// The value in effect.
     pub in_effect: String,
@@ -57,15 +57,15 @@ pub struct Ignored {
     pub why: String,
 }
 
-/// Who asked for a reload: a client that is answered, or nobody, at SIGHUP.
+/// The client that asked for a reload and gets an answer. None for SIGHUP.
 type Asker = Option<Ticket>;
 
-/// What a reload changes, what is under way, and who waits for what comes after it.
+/// The state of reloads: what a reload changes, what is under way, and what waits.
 pub(super) struct Reloads {
     read: Option<Reload>,
-    /// Settings that cannot be changed any more.
+    /// Settings that only a restart can change.
     fixed: Vec<FixedSetting>,
-    /// What the workers run.
+    /// The programs that the workers run.
     programs: Vec<Program>,
     reading: Step<Vec<Asker>>,
     replacing: Step<Option<Replacement>>,
@@ -75,11 +75,11 @@ pub(super) struct Reloads {
 enum Step<Next> {
     /// Nothing is under way.
     Resting,
-    /// It is under way, and this comes after it.
+    /// The step is under way. The value says what follows it.
     UnderWay(Next),
 }
 
-/// What was read, for whom.
+/// A replacement of the workers: the programs and settings that were read, and the clients to answer.
 struct Replacement {
     programs: Vec<Program>,
     ignored: Vec<Ignored>,
@@ -104,7 +104,8 @@ impl Reloads {
         read.iter().filter_map(changed).collect()
     }
 
-    /// The replacement, if it can begin now. Otherwise it waits, for all who asked for the one that waited before too.
+    /// Returns the replacement if it can begin now. Otherwise it waits in the place of the one that waited before, and
+    /// also answers the clients of that one.
     fn begin_replacing(
         &mut self,
         wanted: Replacement,
@@ -119,7 +120,8 @@ impl Reloads {
             Step::UnderWay(next) => {
                 let before = next.take().map_or_else(Vec::new, |waiting| waiting.askers);
                 let next = next.insert(wanted);
-                // Who is still there is answered; each client waits for a bounded number of answers.
+                // Only clients that are still connected are answered. Each client waits for a bounded number of
+                // answers.
                 next.askers.extend(before.into_iter().filter(|asker| asker.is_some_and(&is_there)));
                 None
             }
@@ -128,7 +130,7 @@ impl Reloads {
 }
 
 impl Service {
-    /// Reads the configuration again and replaces the workers, for nobody who waits for that: as SIGHUP does.
+    /// Starts a reload that nobody gets an answer for, as SIGHUP does.
     pub fn reload(&self) {
         self.reload_for(None);
     }
@@ -174,7 +176,7 @@ impl Service {
         }
     }
 
-    /// Limits and times apply from now on.
+    /// Applies the limits and times that were read. Returns the programs and the settings that are not in effect.
     fn apply(&self, read: Configuration) -> Result<(Vec<Program>, Vec<Ignored>), String> {
         let Configuration { pool, fixed, overruled } = read;
         let core = self.check(&pool)?;

@@ -1,4 +1,4 @@
-//! The answers that a front gets. A reply is a value with a type; the front turns it into bytes of its own.
+//! The answers that a front gets. A reply is a typed value; the front turns it into bytes.
 
 use super::Service;
 use super::reload::Ignored;
@@ -26,24 +26,25 @@ pub enum Reply {
     Page(Page),
     /// Any other answer, ready to be written as JSON.
     Document(Box<Document>),
-    /// The request is refused, or it failed; the error has a code, a sentence, and perhaps when to try again.
+    /// The request was refused, or it failed. The error has a code, a sentence, and perhaps a time after which to try
+    /// again.
     Refusal(ErrorDetail),
 }
 
-/// How a job ended. Until this is dropped, the memory of its output is charged to the client that submitted the job: a
-/// front that keeps the output takes it onto the session's own [`Account`](super::Account) first.
+/// How a job ended. Until this is dropped, the memory of the output is charged to the client that submitted the job. A
+/// front that keeps the output longer charges it to the session's own [`Account`](super::Account) first.
 #[derive(Debug)]
 pub struct Report {
     /// The outcome and the output.
     pub finished: Finished,
-    /// To be [completed](Collection::complete) when the client has received the last byte of the output. Absent if the
-    /// result is not kept for anybody.
+    /// To be [completed](Collection::complete) when the client has received the last byte of the output. None if the
+    /// result is not kept.
     pub collection: Option<Collection>,
     pub(super) _held: Undelivered,
 }
 
-/// A kept result that is on its way to a client. Dropped without [`Collection::complete`], because the client went away,
-/// it changes nothing: the result is kept for the next one who asks.
+/// A kept result that is being sent to a client. If it is dropped without [`Collection::complete`], because the client
+/// went away, the result stays for the next client that asks.
 #[derive(Clone)]
 pub struct Collection {
     service: Service,
@@ -85,20 +86,20 @@ pub enum Document {
         /// The job's outcome, if it has ended by now.
         state: Option<&'static str>,
     },
-    /// The supervisor has drained or was stopped: the last answer, to those who asked for that.
+    /// The supervisor has drained or was stopped. This is the last answer, to clients that asked for the end.
     Ended {
         /// Always `stopped`.
         state: &'static str,
         /// Jobs that were cancelled because they had not ended in time.
         cancelled: u64,
-        /// Kept results that nobody had collected, and that are lost now.
+        /// Kept results that nobody had collected and that are lost now.
         uncollected: usize,
     },
     /// The configuration was reloaded and the workers were replaced.
     Reloaded {
         /// Always true.
         reloaded: bool,
-        /// Settings that were read and are not in effect.
+        /// Settings that were read but are not in effect.
         ignored: Vec<Ignored>,
     },
 }
@@ -108,7 +109,7 @@ impl Collection {
         Collection { service, job }
     }
 
-    /// The client has received the whole output: the result need not be kept for it any more.
+    /// The client has received the whole output, so the result need not be kept any longer.
     pub fn complete(self) {
         self.service.hub().borrow_mut().collected(self.job);
     }
@@ -121,7 +122,7 @@ impl fmt::Debug for Collection {
 }
 
 impl Reply {
-    /// A report of an output that is charged to nobody.
+    /// A report whose output is charged to nobody.
     pub(super) fn report(finished: Finished, collection: Option<Collection>) -> Reply {
         Reply::held_report(finished, collection, Undelivered::nothing())
     }

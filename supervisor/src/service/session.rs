@@ -1,4 +1,4 @@
-//! A session: one client of one front, with everything that is held for it. Dropping it gives all of that up.
+//! A session: one client of one front, with everything that is held for the client. Dropping it gives all of that up.
 //!
 //! ```text
 //!   open ---> introduced: it has a name, and an account ---> requests ---> dropped
@@ -7,7 +7,7 @@
 //!                                                                            '-- its bytes are released
 //! ```
 
-use super::ending::Wisher;
+use super::ending::EndRequester;
 use super::reply::{Document, Reply};
 use super::waits::{AllWaits, Waits};
 use super::{Account, Service};
@@ -21,31 +21,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// Gets the answers that come later. It is called on the loop, and never from inside a method of the service.
+/// Called with answers that come later. It is called on the event loop, and never from inside a method of the service.
 pub type OnReply = Rc<dyn Fn(Ticket, Reply)>;
 
-/// One request: whose it is, and the number that the front gave it.
+/// Identifies one request: its session, and the number that the front gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// [`Session::id`].
+    /// The [`Session::id`].
     pub session: u64,
-    /// As the front chose it.
+    /// The number that the front chose.
     pub number: u64,
 }
 
 /// A job as a client submits it.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// What is to be run. The client's name is filled in.
+    /// The job to run. The service fills in the client's name.
     pub job: Job,
-    /// The client does not wait for the end: the output is kept for whoever asks for it, and no report is sent.
+    /// The client does not wait for the end: no report is sent, and the output is kept until a client asks for it.
     pub detach: bool,
-    /// There was room for the input when it was announced, and it was counted as it came: it is not refused for want of
-    /// room any more.
+    /// There was room for the input when it was announced, and it was counted as it arrived, so it is not refused for
+    /// lack of room any more.
     pub is_let_in: bool,
 }
 
-/// See the module's documentation.
+/// A session. See the module's documentation.
 pub struct Session {
     open: Rc<Open>,
 }
@@ -62,15 +62,15 @@ pub(super) struct Open {
     owed: RefCell<Owed>,
 }
 
-/// Requests that are answered when something is over.
+/// Requests that will be answered later.
 #[derive(Default)]
 struct Owed {
     all: BTreeSet<u64>,
-    /// Those of them that are answered when everything is over.
+    /// Those of them that are answered when the supervisor has ended all jobs.
     farewells: BTreeSet<u64>,
 }
 
-/// All that are open.
+/// All open sessions.
 #[derive(Default)]
 pub(super) struct Sessions {
     last: u64,
@@ -79,8 +79,8 @@ pub(super) struct Sessions {
 }
 
 impl Service {
-    /// Opens a session for a client that has connected. `process` is the process at the other end, if the kernel can tell:
-    /// clients without a name share the limits of their process. Answers that come later go to `on_reply`.
+    /// Opens a session for a client that has connected. `process` is the process of the client, if the kernel can
+    /// tell: clients without a name share the limits of their process. Answers that come later go to `on_reply`.
     pub fn open(&self, process: Option<u32>, on_reply: OnReply) -> Session {
         let mut sessions = self.0.sessions.borrow_mut();
         sessions.last += 1;
@@ -104,7 +104,7 @@ impl Service {
         self.0.sessions.borrow().open.contains_key(&id)
     }
 
-    /// Gives an answer that is owed, if the session is still open.
+    /// Sends an answer to an earlier request, if its session is still open.
     pub(super) fn answer_later(&self, ticket: Ticket, reply: Reply) {
         let open = self.0.sessions.borrow().open.get(&ticket.session).and_then(Weak::upgrade);
         if let Some(open) = open {
@@ -113,7 +113,7 @@ impl Service {
         }
     }
 
-    /// Everybody who asked for the end, in the order of sessions and tickets.
+    /// Takes out the tickets of all requests for the end of the supervisor, in the order of sessions and tickets.
     pub(super) fn take_farewells(&self) -> Vec<Ticket> {
         let open: Vec<_> = self.0.sessions.borrow().open.values().filter_map(Weak::upgrade).collect();
         let of_one = |open: Rc<Open>| {
@@ -131,30 +131,31 @@ impl Open {
 }
 
 impl Session {
-    /// The number of this session. Each has another, whatever its front.
+    /// The number of this session. It is unique among the sessions of all fronts.
     pub fn id(&self) -> u64 {
         self.open.id
     }
 
-    /// Who is at the other end.
+    /// The peer of this session.
     pub fn peer(&self) -> Peer {
         self.open.peer
     }
 
-    /// The client has said its name, which may be empty: it is charged by that name, or else by its process. Only the first
-    /// call counts. A name that [`is_client_name`] does not accept counts as none.
+    /// Sets the client's name, which may be empty. The client is charged by its name, or else by its process. Only the
+    /// first call counts. A name that [`is_client_name`] does not accept counts as empty.
     pub fn introduce(&self, name: &str) {
         let is_usable = is_client_name(name) && !Peer::may_be_called(name);
         let name = self.open.name.get_or_init(|| if is_usable { name.to_owned() } else { String::new() });
         self.open.account.open(name, self.open.peer);
     }
 
-    /// The memory that is held for this client.
+    /// The account of the memory that is held for this client.
     pub fn account(&self) -> &Account {
         &self.open.account
     }
 
-    /// Submits a job: it is accepted or refused at once. If it is not detached, its report comes later, under this ticket.
+    /// Submits a job, which is accepted or refused at once. Unless it is detached, its report comes later, under this
+    /// ticket.
     pub fn submit(&self, ticket: u64, submission: Submission) -> Reply {
         let Submission { job, detach, is_let_in } = submission;
         let job = Job { peer: Some(self.open.peer), has_room: is_let_in, ..job.client(self.name()) };
@@ -169,8 +170,8 @@ impl Session {
         self.open.wait(ticket, name)
     }
 
-    /// Shows, deletes or retries a dead letter: a job that was given up because it killed its workers. The retry is a new
-    /// job of this client.
+    /// Shows, deletes or retries a dead letter: a job that was given up because it killed its workers. A retry is a
+    /// new job of this client.
     pub fn dead_letter(&self, deed: DeadDeed, name: &str) -> Reply {
         let hub = self.open.service.hub();
         let letter = {
@@ -202,17 +203,17 @@ impl Session {
         }
     }
 
-    /// Takes no more jobs, finishes those that are there, and ends the supervisor; what is not done after `limit` is
-    /// cancelled. The answer, [`Document::Ended`], comes when all is over.
+    /// Graceful shutdown: accepts no more jobs, finishes the accepted ones, and ends the supervisor. Jobs that have
+    /// not ended after `limit` are cancelled. The answer, [`Document::Ended`], comes when all jobs have ended.
     pub fn drain(&self, ticket: u64, limit: Option<Duration>) -> Option<Reply> {
         let refused = self.owe_farewell(ticket);
         if refused.is_none() {
-            self.open.service.drain_for(limit, Wisher::Somebody);
+            self.open.service.drain_for(limit, EndRequester::Somebody);
         }
         refused
     }
 
-    /// Cancels all jobs and ends the supervisor. The answer comes when all is over.
+    /// Cancels all jobs and ends the supervisor. The answer comes when all jobs have ended.
     pub fn stop(&self, ticket: u64) -> Option<Reply> {
         let refused = self.owe_farewell(ticket);
         if refused.is_none() {
@@ -221,8 +222,8 @@ impl Session {
         refused
     }
 
-    /// Reads the configuration again and replaces the workers. The answer, [`Document::Reloaded`] or a refusal, comes when
-    /// that is done.
+    /// Reads the configuration again and replaces the workers. The answer, [`Document::Reloaded`] or a refusal, comes
+    /// when that is done.
     pub fn reload(&self, ticket: u64) -> Option<Reply> {
         let refused = self.owe(ticket);
         if refused.is_none() {
@@ -231,18 +232,18 @@ impl Session {
         refused
     }
 
-    /// Counts a job as refused because there is no room for its body of so many bytes, and makes the answer.
+    /// Counts a job as refused because there is no room for its body of `length` bytes, and returns the answer.
     pub fn refuse_input(&self, length: usize) -> Reply {
         self.open.service.count_refused();
         Reply::Refusal(self.open.account.why_no_room(length as u64))
     }
 
-    /// Whether an answer will come later: the end of a job, or of a drain, a stop or a reload.
+    /// Whether an answer will come later: to a wait for a job, or to a drain, a stop or a reload.
     pub fn is_waiting(&self) -> bool {
         !self.open.waits.borrow().is_empty() || self.is_looking_after()
     }
 
-    /// Whether the answer to a drain, a stop or a reload will come.
+    /// Whether the answer to a drain, a stop or a reload is still to come.
     pub fn is_looking_after(&self) -> bool {
         !self.open.owed.borrow().all.is_empty()
     }
@@ -251,7 +252,8 @@ impl Session {
         self.open.name.get().map_or("", |name| name)
     }
 
-    /// Takes note that this request is answered when something is over. A refusal if too many are already.
+    /// Notes that this request will be answered later. Returns a refusal if too many requests of this session are
+    /// waiting already.
     fn owe(&self, ticket: u64) -> Option<Reply> {
         let mut owed = self.open.owed.borrow_mut();
         if owed.all.len() >= LATE_ANSWERS_MAX {

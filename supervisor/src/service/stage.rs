@@ -3,42 +3,42 @@
 //! ```text
 //!             drain, or a signal                         jobs and workers are gone
 //!   Serving --------------------> Draining ----------------------------------------> Parting: the last answers are
-//!      |                             | a signal after one before, stop                  ^     written, then the loop
-//!      |            stop             v                                                  |     is let go
-//!      '-------------------------> Stopping -------------------------------------------'
+//!      |                             | stop, or another signal                         ^     written, then the event
+//!      |            stop             v                                                 |     loop stops
+//!      '-------------------------> Stopping ------------------------------------------'
 //! ```
 
-/// See the module's documentation.
+/// The stage of the supervisor. See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Jobs are accepted.
     Serving,
-    /// The jobs that are there are finished, and no others are accepted.
+    /// Accepted jobs are finished, and no others are accepted.
     Draining {
-        /// A signal has asked for that: the next one stops the supervisor.
+        /// A signal has asked for the drain, so the next signal stops the supervisor.
         by_signal: bool,
     },
-    /// The jobs that are there are cancelled.
+    /// Accepted jobs are cancelled.
     Stopping,
     /// Jobs and workers are gone; the last answers are written.
     Parting {
-        /// The jobs were cancelled, not finished.
+        /// Whether the supervisor was stopped, so that jobs were cancelled and not finished.
         was_stopped: bool,
     },
 }
 
-/// Who wants the supervisor to end.
+/// What asked for the end of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wisher {
+pub(super) enum EndRequester {
     Signal,
     /// A client, or this program itself.
     Somebody,
 }
 
 impl Stage {
-    /// Somebody wants the jobs finished and then the end. True if that has not begun before.
-    pub(super) fn drain(&mut self, wisher: Wisher) -> bool {
-        let is_signal = wisher == Wisher::Signal;
+    /// A drain is requested. Returns true if no drain or stop has begun before.
+    pub(super) fn drain(&mut self, requester: EndRequester) -> bool {
+        let is_signal = requester == EndRequester::Signal;
         match self {
             Stage::Serving => {
                 *self = Stage::Draining { by_signal: is_signal };
@@ -52,7 +52,7 @@ impl Stage {
         }
     }
 
-    /// Somebody wants the end now. True if that has not begun before.
+    /// A stop is requested. Returns true if no stop has begun before.
     pub(super) fn stop(&mut self) -> bool {
         let is_news = matches!(self, Stage::Serving | Stage::Draining { .. });
         if is_news {
@@ -61,7 +61,7 @@ impl Stage {
         is_news
     }
 
-    /// Jobs and workers are gone. True if that was not known before.
+    /// Jobs and workers are gone. Returns true if that was not known before.
     pub(super) fn part(&mut self) -> bool {
         let is_news = !self.is_parting();
         if is_news {
@@ -70,12 +70,12 @@ impl Stage {
         is_news
     }
 
-    /// Whether a signal has asked for the end before: then another one does not wait for it.
+    /// Whether the next signal stops the supervisor, because a signal has asked for the end or a stop has begun.
     pub(super) fn was_signalled(self) -> bool {
         !matches!(self, Stage::Serving | Stage::Draining { by_signal: false })
     }
 
-    /// Whether it was told not to finish what was there.
+    /// Whether the supervisor was told not to finish the accepted jobs.
     pub(super) fn was_stopped(self) -> bool {
         matches!(self, Stage::Stopping | Stage::Parting { was_stopped: true })
     }
@@ -92,16 +92,16 @@ mod tests {
     #[test]
     fn a_second_signal_ends_at_once_and_one_after_a_client_asked_does_not() {
         let mut stage = Stage::Serving;
-        assert!(stage.drain(Wisher::Somebody) && !stage.was_signalled());
-        assert!(!stage.drain(Wisher::Signal) && stage.was_signalled());
-        assert!(!stage.drain(Wisher::Somebody) && stage.was_signalled(), "it has not forgotten");
+        assert!(stage.drain(EndRequester::Somebody) && !stage.was_signalled());
+        assert!(!stage.drain(EndRequester::Signal) && stage.was_signalled());
+        assert!(!stage.drain(EndRequester::Somebody) && stage.was_signalled(), "it has not forgotten");
         assert!(stage.stop() && !stage.stop());
     }
 
     #[test]
     fn a_stop_is_not_taken_back_and_is_known_in_the_end() {
         let mut stage = Stage::Serving;
-        assert!(stage.stop() && !stage.drain(Wisher::Signal));
+        assert!(stage.stop() && !stage.drain(EndRequester::Signal));
         assert!(stage.part() && !stage.part());
         assert_eq!(stage, Stage::Parting { was_stopped: true });
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn who_comes_when_all_is_over_changes_nothing() {
         let mut stage = Stage::Serving;
-        assert!(stage.drain(Wisher::Signal) && stage.part());
-        assert!(!stage.drain(Wisher::Somebody) && !stage.stop() && !stage.was_stopped());
+        assert!(stage.drain(EndRequester::Signal) && stage.part());
+        assert!(!stage.drain(EndRequester::Somebody) && !stage.stop() && !stage.was_stopped());
     }
 }

@@ -1,5 +1,5 @@
-//! Who waits for which jobs. A session is one listener of a job, however often it has asked for its end: each time is a
-//! ticket, which is kept here, and the report goes to all of them.
+//! Which sessions wait for which jobs. A session is one listener of a job, however often it waits for it. Each wait is
+//! a ticket, which is kept here, and the report goes to all tickets.
 //!
 //! ```text
 //!   submit, not detached ---.
@@ -8,8 +8,8 @@
 //!                                               '---- the session is dropped: it leaves all its jobs, some a turn
 //! ```
 //!
-//! A client that is gone waits for nothing. So its waits count against nobody, and a job for which nobody waits any more
-//! is known for that.
+//! A client that is gone waits for nothing. So its waits no longer count against the limits, and a job is recognized
+//! as abandoned when nobody waits for it any more.
 
 use super::reply::{Collection, Reply};
 use super::session::Open;
@@ -24,24 +24,26 @@ use std::collections::btree_map::IntoKeys;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// Jobs that dropped sessions leave in one turn of the loop: each may have to be cancelled.
+/// Number of jobs that dropped sessions leave in one turn of the event loop. Each of these jobs may have to be
+/// cancelled.
 const LEAVES_A_TURN: usize = 64;
 
 const _: () = assert!(LISTENERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS, "each may wait for any job");
 
-/// What one session waits for.
+/// The waits of one session.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     tickets: BTreeMap<JobId, Vec<Wait>>,
-    /// How many of them count.
+    /// How many of them count against the limits.
     counted: usize,
 }
 
-/// One time that a session asked for the end of a job.
+/// One wait of a session for the end of a job.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     ticket: u64,
-    /// Whether it counts against the limits. The wait of the client that submitted the job does not: the job counts.
+    /// Whether this wait counts against the limits. The wait of the client that submitted the job does not, because
+    /// the job itself counts.
     counts: bool,
 }
 
@@ -70,9 +72,9 @@ impl Waits {
 #[derive(Default)]
 pub(super) struct AllWaits {
     counted: usize,
-    /// Dropped sessions that have jobs to leave.
+    /// Dropped sessions that have not left all their jobs.
     leaving: VecDeque<Leaving>,
-    /// Some of them will leave theirs at the end of this turn.
+    /// Whether the next jobs will be left at the end of this turn.
     will_leave: bool,
 }
 
@@ -109,7 +111,7 @@ impl Open {
         }
     }
 
-    /// Tells this session how a job ended.
+    /// A listener that reports the end of a job to this session.
     fn listener(self: &Rc<Open>) -> Listener {
         let me = Rc::downgrade(self);
         Listener::of_connection(self.id, move |finished, held, _cx| {
@@ -136,8 +138,8 @@ impl Open {
         }
     }
 
-    /// A job that this session submitted is accepted, under a key that was known or not, and the session listens. If it
-    /// waits for too much, it does not listen any more.
+    /// A job that this session submitted is accepted (its key may have been known), and the session listens. If the
+    /// session waits for too much already, it stops listening and the error is returned.
     fn await_submitted(&self, ticket: u64, job: JobId, is_known: bool) -> Result<(), ErrorDetail> {
         if is_known && let Err(error) = self.may_wait(job) {
             if self.waits.borrow().of(job) == 0 {
@@ -154,7 +156,7 @@ impl Open {
         self.service.0.sessions.borrow_mut().waits.counted += usize::from(wait.counts);
     }
 
-    /// Whether the session may wait once more, for this job.
+    /// Checks whether the session may wait once more, for this job.
     fn may_wait(&self, job: JobId) -> Result<(), ErrorDetail> {
         let waits = self.waits.borrow();
         let overloaded = |message: &str| Err(ErrorDetail::new(OutcomeCode::Overloaded, message));
@@ -174,7 +176,7 @@ impl Open {
 }
 
 impl Service {
-    /// A session is dropped: it waits for nothing any more.
+    /// A session is dropped: it leaves all jobs that it waited for, some in each turn.
     pub(super) fn leave_all(&self, session: u64, waits: Waits) {
         if waits.is_empty() {
             return;
@@ -192,7 +194,7 @@ impl Service {
         }
     }
 
-    /// Takes some of those that are dropped out of the jobs that they waited for.
+    /// Has dropped sessions leave some of their jobs.
     fn let_them_leave(&self) {
         self.0.sessions.borrow_mut().waits.will_leave = false;
         for _ in 0..LEAVES_A_TURN {
@@ -206,8 +208,8 @@ impl Service {
 }
 
 impl AllWaits {
-    /// The next job to be left, and by whom. Nothing inside if a session has left its last one, and nothing at all if all
-    /// have.
+    /// The next job to be left, and the session that leaves it. The inner value is None if a session has left its last
+    /// job; the outer one if all sessions have.
     fn next_to_leave(&mut self) -> Option<Option<(JobId, u64)>> {
         let leaving = self.leaving.front_mut()?;
         let next = leaving.jobs.next().map(|job| (job, leaving.session));

@@ -1,11 +1,11 @@
-//! The standard output and standard error of a worker, as lines for the log. They are pipes apart from the protocol's
-//! socket, so a stray print cannot disturb the protocol, and a flood of output delays nobody but the worker that prints
-//! it.
+//! The standard output and standard error of a worker, as lines for the log. They are pipes separate from the
+//! protocol's socket, so a stray print cannot disturb the protocol, and a flood of output delays only the worker that
+//! prints it.
 //!
-//! There are three limits. A line is cut to [`WORKER_LINE_MAX`] bytes. Of the lines of one second at most [`LINES_PER_SECOND`]
-//! are returned, and the others are counted. After [`OUTPUT_BYTES_PER_SECOND`] bytes the pipe is left unread for a
-//! while, so that it fills up and the worker has to wait. The last lines are always kept: they tell what a worker said
-//! before it died.
+//! There are three limits. A line is cut to [`WORKER_LINE_MAX`] bytes. In one second at most [`LINES_PER_SECOND`] lines are
+//! returned, and the others are counted. After [`OUTPUT_BYTES_PER_SECOND`] bytes the pipe is not read until the second
+//! is over, so that it fills up and the worker has to wait. The last lines are always kept: they show what a worker
+//! printed before it died.
 
 use super::escape::escape_line;
 use crate::limits::WORKER_LINE_MAX;
@@ -16,23 +16,23 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that one call reads at the most.
+/// One call reads at most this many bytes.
 pub const CAPTURE_CHUNK: usize = 16 << 10;
 
-/// Lines that are handed over in one second, of both streams of a worker together.
+/// Lines that are returned in one second, of both streams of a worker together.
 pub const LINES_PER_SECOND: usize = 100;
 
-/// Bytes after which a worker's output is left alone for the rest of a second, of both streams together.
+/// Bytes after which a worker's output is not read for the rest of a second, of both streams together.
 pub const OUTPUT_BYTES_PER_SECOND: usize = 256 << 10;
 
-/// Lines that are kept to be looked at when the worker has died.
+/// Lines that are kept for the report of a worker's death.
 pub const TAIL_LINES: usize = 10;
 
-/// One byte more than a line can have: the escaped form is at least as long as the raw one, so what is kept of a
-/// longer line is still seen to be too long.
+/// One byte more than a line may have. The escaped form is at least as long as the raw one, so the kept part of a
+/// longer line is still recognized as too long.
 const RAW_LINE_MAX: usize = WORKER_LINE_MAX + 1;
 
-/// Reads that are enough to empty a pipe of the usual size (64 KiB) that nobody fills any more.
+/// This many reads empty a pipe of the usual size (64 KiB) that nobody fills any more.
 const READS_OF_THE_REST: usize = 5;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,34 +48,34 @@ pub enum Stream {
     Stderr,
 }
 
-/// What one look at a stream brought.
+/// The result of reading from a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// Complete lines, escaped, at most [`WORKER_LINE_MAX`] bytes each, without newline.
     pub lines: Vec<String>,
-    /// Lines that were over the rate and are not among `lines`.
+    /// Number of lines that were over the limit for one second and are not in `lines`.
     pub dropped: usize,
-    /// What to do next.
+    /// Whether and when to read again.
     pub state: StreamState,
 }
 
-/// Whether a stream is worth another look.
+/// Whether and when a stream is to be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamState {
     /// There may be more to read.
     Open,
     /// There is nothing to read now.
     Empty,
-    /// The worker prints too much: do not look again before this moment. (Looking is not refused.)
+    /// The worker prints too much: do not read before this moment. (A read is not refused.)
     Throttled {
         /// When the next second begins.
         until: Instant,
     },
-    /// It has ended: do not look again.
+    /// The stream has ended: do not read again.
     Ended,
 }
 
-/// Both streams of one worker.
+/// The output of one worker: both streams.
 #[derive(Debug)]
 pub(super) struct Capture {
     stdout: Pipe,
@@ -104,8 +104,8 @@ impl Capture {
         captured
     }
 
-    /// Reads what is left when the worker has ended, whatever its rate; what it had begun is a line now. Somebody
-    /// who inherited the pipe may keep it open and still write to it, so this too is bounded.
+    /// Reads the rest when the worker has ended, regardless of its rate. An unfinished line counts as a line now.
+    /// Another process that inherited the pipe may still write to it, so this is bounded too.
     pub(super) fn read_rest(&mut self, stream: Stream, now: Instant) -> Captured {
         let mut all = self.read(stream, now);
         for _ in 1..READS_OF_THE_REST {
@@ -119,7 +119,7 @@ impl Capture {
         all
     }
 
-    /// The last lines, the oldest first, and what was begun on either stream.
+    /// The last lines, the oldest first, and then the unfinished line of each stream.
     pub(super) fn last_lines(&self) -> Vec<String> {
         let begun = [&self.stdout.line, &self.stderr.line].into_iter().filter(|line| !line.is_empty());
         self.lines.tail.lines.iter().chain(begun).map(|line| escape_line(line)).collect()
@@ -130,7 +130,7 @@ impl Capture {
         let mut chunk = [0; CAPTURE_CHUNK];
         match retry_on_intr(|| rustix::io::read(&pipe.source, &mut chunk)) {
             Err(Errno::WOULDBLOCK) => StreamState::Empty,
-            // A pipe does not fail; if it does, nothing more will come out of it.
+            // Reading a pipe does not fail. If it does, nothing more will come out of the pipe.
             Ok(0) | Err(_) => {
                 pipe.finish(&mut |line| lines.complete(line, captured));
                 StreamState::Ended
@@ -153,7 +153,7 @@ impl Capture {
     }
 }
 
-/// What becomes of the lines of both streams.
+/// What happens to the lines of both streams.
 #[derive(Debug, Default)]
 struct Lines {
     allowance: Allowance,
@@ -161,7 +161,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Takes a line that is complete and leaves an empty one in its place.
+    /// Takes a complete line and leaves an empty one in its place.
     fn complete(&mut self, line: &mut Vec<u8>, captured: &mut Captured) {
         if self.allowance.take_line() {
             captured.lines.push(escape_line(line));
@@ -172,11 +172,11 @@ impl Lines {
     }
 }
 
-/// One stream, and the start of a line that is not complete.
+/// One stream, with its unfinished line.
 #[derive(Debug)]
 struct Pipe {
     source: Arc<OwnedFd>,
-    /// At most [`RAW_LINE_MAX`] bytes; what goes beyond them is let go.
+    /// At most [`RAW_LINE_MAX`] bytes. The rest of a longer line is dropped.
     line: Vec<u8>,
 }
 
@@ -186,7 +186,7 @@ impl Pipe {
         Ok(Pipe { source: Arc::new(source), line: Vec::new() })
     }
 
-    /// `on_line` gets each line that is complete and leaves an empty one in its place.
+    /// Splits bytes into lines. `on_line` takes each complete line and leaves an empty one in its place.
     fn split(&mut self, bytes: &[u8], on_line: &mut dyn FnMut(&mut Vec<u8>)) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, complete) = match piece.strip_suffix(b"\n") {
@@ -201,7 +201,7 @@ impl Pipe {
         }
     }
 
-    /// The stream has ended: a last line without newline is one too.
+    /// The stream has ended. A last line without a newline counts as a line.
     fn finish(&mut self, on_line: &mut dyn FnMut(&mut Vec<u8>)) {
         if !self.line.is_empty() {
             on_line(&mut self.line);
@@ -209,10 +209,10 @@ impl Pipe {
     }
 }
 
-/// What may still be printed in this second.
+/// What may still be printed in the current second.
 #[derive(Debug, Default)]
 struct Allowance {
-    /// When this second began; it begins with the first output.
+    /// When the current second began. It begins with the first output.
     since: Option<Instant>,
     lines: usize,
     bytes: usize,
@@ -230,7 +230,7 @@ impl Allowance {
         self.lines <= LINES_PER_SECOND
     }
 
-    /// When to go on, if these were too many.
+    /// Counts bytes. Returns when to go on, if the limit is reached.
     fn take_bytes(&mut self, count: usize) -> Option<Instant> {
         self.bytes += count;
         let used_up = self.bytes >= OUTPUT_BYTES_PER_SECOND;
@@ -238,14 +238,14 @@ impl Allowance {
     }
 }
 
-/// The last lines as they came: they are escaped only if somebody asks.
+/// The last lines as they were printed. They are escaped only when they are asked for.
 #[derive(Debug, Default)]
 struct Tail {
     lines: VecDeque<Vec<u8>>,
 }
 
 impl Tail {
-    /// Takes `line` and leaves an empty one; the buffers go round, so a flood of lines allocates nothing.
+    /// Stores `line` and leaves an empty one in its place. Buffers are reused, so a flood of lines allocates nothing.
     fn keep(&mut self, line: &mut Vec<u8>) {
         let full = self.lines.len() == TAIL_LINES;
         let mut empty = if full { self.lines.pop_front() } else { None }.unwrap_or_default();

@@ -1,44 +1,45 @@
-//! How a worker process is confined, read from the kernel. Workers confine themselves, which lets programs in any
-//! language be confined without privileges; so what they say about it proves nothing, and is checked here.
+//! How a worker process is confined, read from the kernel. Workers confine themselves, so that programs in any
+//! language can be confined without privileges. What they say about it proves nothing, so it is checked here.
 //!
 //! Tier 0 is the lowest level of confinement. Three of its steps can be seen from outside and are required: no new
-//! privileges, no core files, few open files. The parent-death signal cannot be seen; the other steps are shown and not
-//! required.
+//! privileges, no core files, few open files. The parent-death signal cannot be seen. The other steps are shown but
+//! not required.
 
 use offload_protocol::limits::OPEN_FILES_HIGHEST;
 use serde::Serialize;
 use std::fs;
 
-/// What a process was confined to when it was looked at. Limits are the hard ones, as a process may raise the soft
-/// ones up to them; none is unlimited.
+/// The confinement of a process when it was examined. Limits are hard limits, because a process may raise its soft
+/// limits up to them. None means unlimited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Confinement {
-    /// Whether no program that it starts can gain privileges, as by a set-user-id bit.
+    /// Whether no program that the process starts can gain privileges, for example by a set-user-id bit.
     pub no_new_privs: bool,
-    /// From -20 to 19; of two processes that want a core the one with the lower number gets more of it.
+    /// Niceness, from -20 to 19. Of two processes that want a CPU core, the one with the lower number gets more of it.
     pub nice: i32,
-    /// Who schedules it: other, batch and so on.
+    /// The scheduling policy.
     pub scheduler: Scheduler,
-    /// From -1000 to 1000; when memory runs out the kernel takes the process with the higher number.
+    /// From -1000 to 1000. When memory runs out, the kernel kills processes with higher numbers first.
     pub oom_score_adj: i32,
-    /// Bytes of a core file.
+    /// Limit for a core file, in bytes.
     pub core_limit: Option<u64>,
-    /// Open files at a time.
+    /// Limit for files that are open at the same time.
     pub open_files_limit: Option<u64>,
-    /// Bytes of its main thread's stack.
+    /// Limit for the main thread's stack, in bytes.
     pub stack_limit: Option<u64>,
-    /// Bytes of a file that it writes.
+    /// Limit for a file that the process writes, in bytes.
     pub file_size_limit: Option<u64>,
-    /// Bytes of address space.
+    /// Limit for the address space, in bytes.
     pub memory_limit: Option<u64>,
-    /// What it withholds from others of the files that it makes, as a number: 0o077 from everybody else.
+    /// The umask: the permission bits that are removed from files that the process creates. 0o077 removes all
+    /// permissions of other users.
     pub file_mode_mask: u32,
-    /// The cores that it may run on, in the kernel's words: "0-3,7".
+    /// The CPU cores that the process may run on, as the kernel writes them: "0-3,7".
     pub cores: String,
-    /// Whether it has CAP_SYS_PTRACE, with which it can read and change every process: workers of root do, unless their
-    /// program gives it up.
+    /// Whether the process has CAP_SYS_PTRACE, with which it can read and change every process. Workers of root have
+    /// it unless their program gives it up.
     pub can_trace: bool,
-    /// The mode of system call filters: 0 for none, 2 for a program that looks at each call.
+    /// The mode of system call filters: 0 for none, 2 for a filter program that examines each call.
     pub seccomp: u32,
 }
 
@@ -46,19 +47,19 @@ pub struct Confinement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduler {
-    /// What everybody has who asked for nothing.
+    /// The default.
     Other,
     /// Real time, first come, first served.
     Fifo,
     /// Real time, in turns.
     RoundRobin,
-    /// Does not displace others when it wakes up.
+    /// Batch: does not displace other processes when it wakes up.
     Batch,
-    /// Only when nobody else wants the core.
+    /// Idle: runs only when nothing else wants the CPU core.
     Idle,
     /// Real time, by deadlines.
     Deadline,
-    /// One that this program does not know.
+    /// A policy that this program does not know.
     Unknown,
 }
 
@@ -77,15 +78,15 @@ impl Scheduler {
 }
 
 impl Confinement {
-    /// Looks at a process that has not been reaped; afterwards the number may be somebody else's. A worker that has
-    /// not said Hello may not have confined itself yet. None if there is no such process, or what the kernel tells of
-    /// it is not understood.
+    /// Examines a process that has not been reaped; later its process id may belong to another process. A worker that
+    /// has not said hello may not have confined itself yet. None if there is no such process, or if what the kernel
+    /// reports is not understood.
     pub fn read(pid: u32) -> Option<Confinement> {
         let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
         parse(&file("status")?, &file("limits")?, &file("stat")?, &file("oom_score_adj")?)
     }
 
-    /// The highest tier whose musts all hold: 0, or none.
+    /// The highest tier whose requirements are met: 0, or none.
     pub fn tier(&self) -> Option<u8> {
         let has_few_files = self.open_files_limit.is_some_and(|limit| limit <= OPEN_FILES_HIGHEST);
         let is_tier_0 = self.no_new_privs && self.core_limit == Some(0) && has_few_files;
@@ -111,28 +112,30 @@ fn parse(status: &str, limits: &str, stat: &str, oom_score_adj: &str) -> Option<
     })
 }
 
-/// "000001ffffffffff": a bit for each capability (linux/capability.h).
+/// Parses a set of capabilities such as "000001ffffffffff": one bit for each (linux/capability.h).
 fn can_trace(capabilities: &str) -> Option<bool> {
     const CAP_SYS_PTRACE: u32 = 19;
     let capabilities = u64::from_str_radix(capabilities, 16).ok()?;
     Some(capabilities >> CAP_SYS_PTRACE & 1 == 1)
 }
 
-/// "Umask:\t0022".
+/// The value of a line such as "Umask:\t0022".
 pub(super) fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = status.lines().filter_map(|line| line.split_once(':'));
     fields.find(|(other, _)| *other == name).map(|(_, value)| value.trim())
 }
 
-/// Fields are numbered from 1 in proc_pid_stat(5). The second is the program's name in parentheses, which may itself
-/// have spaces and parentheses: counting begins after the last one.
+/// A field of `/proc/PID/stat`. Fields are numbered from 1, as in proc_pid_stat(5). The second field is the program's
+/// name in parentheses, which may itself contain spaces and parentheses, so counting begins after the last
+/// parenthesis.
 pub(super) fn stat_field(stat: &str, number: usize) -> Option<&str> {
     const FIRST_FIELD_AFTER_NAME: usize = 3;
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(number.checked_sub(FIRST_FIELD_AFTER_NAME)?)
 }
 
-/// "Max open files            1024                 4096                 files". The inner none is "unlimited".
+/// The hard limit in a line such as "Max open files            1024                 4096                 files". The
+/// inner None stands for "unlimited".
 pub(super) fn hard_limit(limits: &str, name: &str) -> Option<Option<u64>> {
     let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match values.split_whitespace().nth(1)? {

@@ -1,15 +1,16 @@
-//! Makes worker output safe to show. It is data from a stranger: before it reaches a log or a terminal it becomes one
-//! line of harmless text, which cannot begin a new record, move the cursor, or change the direction of reading.
+//! Makes worker output safe to show. The output is untrusted data. Before it reaches a log or a terminal, each line
+//! becomes harmless text that cannot begin a new record, move the cursor, or change the direction of reading.
 
 use crate::limits::WORKER_LINE_MAX;
 
-/// Ends a line that was cut.
+/// The end of a line that was cut.
 const ELLIPSIS: &str = "…";
 
-/// One line of output, without its newline, as at most [`WORKER_LINE_MAX`] bytes of text without control characters.
+/// Escapes one line of output, given without its newline. The result has at most [`WORKER_LINE_MAX`] bytes and no control
+/// characters.
 ///
-/// A line that is longer when escaped is cut before the first character that has no room, and ends in `…`. Bytes
-/// that are not UTF-8 become U+FFFD. The text never has fewer bytes than `raw` unless it was cut.
+/// A line that is too long when escaped is cut before the first character that does not fit, and ends in `…`. Bytes
+/// that are not UTF-8 become U+FFFD. The result never has fewer bytes than `raw` unless it was cut.
 pub fn escape_line(raw: &[u8]) -> String {
     let mut line = String::with_capacity(raw.len().min(WORKER_LINE_MAX));
     let mut cut_at = 0;
@@ -37,8 +38,8 @@ fn push_escaped(line: &mut String, character: char) {
     }
 }
 
-/// C0, DEL and C1 control characters, the two Unicode line separators, and the controls of writing direction, with
-/// which a line can be made to read differently from what it says.
+/// Whether a character is harmful: C0, DEL and C1 control characters, the two Unicode line separators, and the
+/// controls of writing direction, which can make a line read differently from what it says.
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -12,8 +12,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Whether trying again is pointless until somebody changes something: there is no such program, or it may not be
-/// executed. Otherwise (out of processes, memory or descriptors; the file is being written) it may pass.
+/// Whether trying again is pointless until somebody changes something: the program does not exist, or it may not be
+/// executed. Other failures (out of processes, memory or descriptors; the file is being written) may pass.
 pub fn is_pointless(error: &io::Error) -> bool {
     use io::ErrorKind::*;
     let by_kind = matches!(
@@ -29,7 +29,7 @@ pub fn is_pointless(error: &io::Error) -> bool {
     by_kind || matches!(Errno::from_io_error(error), Some(Errno::NOEXEC | Errno::LOOP))
 }
 
-/// Why `file` was not executed: the error, or what is behind it where that says more.
+/// Why `file` was not executed: the error, or its cause where that says more.
 pub fn why_not_executed(file: &Path, error: &io::Error) -> String {
     let head = head_of(file).unwrap_or_default();
     let reason = match Errno::from_io_error(error) {
@@ -41,7 +41,7 @@ pub fn why_not_executed(file: &Path, error: &io::Error) -> String {
     reason.unwrap_or_else(|| error.to_string())
 }
 
-/// What a file begins with. None if it cannot be read, which a program need not be.
+/// The first bytes of a file. None if it cannot be read; a program need not be readable.
 fn head_of(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     File::open(file).ok()?.take(EXECUTABLE_HEAD_MAX).read_to_end(&mut head).ok()?;
@@ -93,7 +93,8 @@ fn closed_interpreter(head: &[u8]) -> Option<String> {
     ))
 }
 
-/// "#! /usr/bin/env -S python3": the kernel skips blanks, and the name ends with the next one.
+/// The interpreter in a line such as "#! /usr/bin/env -S python3". The kernel skips blanks, and the name ends at the
+/// next one.
 fn interpreter_of(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t'));
@@ -105,7 +106,8 @@ fn shown(path: &Path) -> String {
     escape_line(path.as_os_str().as_bytes())
 }
 
-/// What processor a program is for; none if it is no ELF file. See elf(5): class, byte order, then the machine.
+/// The processor that a program is for. None if the file is not an ELF file. See elf(5): class, byte order, then the
+/// machine.
 fn machine_of(head: &[u8]) -> Option<String> {
     let head = head.strip_prefix(b"\x7fELF")?;
     let (class, order) = (*head.first()?, *head.get(1)?);

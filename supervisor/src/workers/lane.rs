@@ -1,17 +1,17 @@
 //! The thread that starts the workers of one program, one after another.
 //!
 //! ```text
-//!            order                 fork                    exec: its file is loaded
-//!   idle ------------> making it --------> in the making ---------------------------> answered ---> idle
-//!                          |                    |
-//!                          '--------------------'-- for longer than LAUNCH_HANGS_AFTER, and nobody waits any more:
-//!                                                   it hangs. What was forked is killed; orders are refused
-//!                                                   until the thread is back, if it ever is.
+//!            order               fork                   exec: its file is loaded
+//!   idle ------------> starting ------> loading ----------------------------------> answered ---> idle
+//!                          |               |
+//!                          '---------------'-- for longer than LAUNCH_HANGS_AFTER, and given up: the start hangs.
+//!                                              The forked process is killed. Further orders are refused until the
+//!                                              thread is free again, which may never happen.
 //! ```
 //!
-//! Whoever starts a process waits until its file is loaded, which on a dead file system takes for ever. So each program
-//! has a thread of its own: one that hangs keeps the starts of no other waiting. The thread lives as long as any worker
-//! that it has started, because their parent-death signal is bound to it (prctl(2), PR_SET_PDEATHSIG).
+//! Starting a process waits until its file is loaded, which on a dead file system takes forever. So each program has a
+//! thread of its own, and a start that hangs delays no other program. The thread lives as long as any worker that it
+//! has started, because the parent-death signal of these workers is bound to it (prctl(2), PR_SET_PDEATHSIG).
 
 use super::launcher::{Answer, Outbox};
 use super::process::{Process, SpawnError};
@@ -29,11 +29,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much nicer it is than the loop's thread: as much as confined workers are.
+/// How much is added to the niceness of a starting thread: as much as to that of confined workers.
 pub(super) const NICER: i32 = 5;
 pub(super) const NICENESS_HIGHEST: i32 = 19;
 
-/// A process to be started.
+/// An order to start a process.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) key: u64,
@@ -42,18 +42,19 @@ pub(super) struct Order {
     pub(super) is_wanted: Arc<AtomicBool>,
 }
 
-/// The numbers of all threads that start workers.
+/// The ids of all threads that start workers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Threads(Arc<Mutex<BTreeSet<u32>>>);
 
-/// The owner's end of it. Dropping it waits for nothing: the thread ends when it has nothing left to do.
+/// The owner's end of the thread. Dropping it does not wait: the thread ends when it has nothing left to do.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// No more of them wait here than there are places for workers: the owner has at most one under way for each.
+    /// The queue of orders. It never holds more orders than there are places for workers, because the owner has at
+    /// most one start under way for each place.
     orders: Option<Sender<Order>>,
     state: Arc<Mutex<State>>,
     is_over: Receiver<Infallible>,
-    /// Keys of those that were ordered here and are not forgotten.
+    /// Keys that were ordered here and have not been forgotten.
     users: BTreeSet<u64>,
 }
 
@@ -61,11 +62,11 @@ pub(super) struct Lane {
 struct State {
     thread: Option<u32>,
     making: Option<Making>,
-    /// Process ids of what was started here and is not forgotten, by key.
+    /// Process ids of the workers that were started here and have not been forgotten, by key.
     started: BTreeMap<u64, u32>,
 }
 
-/// What the thread is about to start.
+/// The start that the thread is working on.
 #[derive(Debug)]
 struct Making {
     since: Instant,
@@ -98,28 +99,29 @@ impl Lane {
         Ok(Lane { orders: Some(orders), state, is_over, users: BTreeSet::new() })
     }
 
-    /// How long a start has been hanging here that nobody waits for; none if none does.
+    /// For how long a start has been hanging here that was given up. None if no start hangs.
     pub(super) fn hanging_for(&self) -> Option<Duration> {
         let state = locked(&self.state);
         state.making.as_ref().filter(|making| making.hangs()).map(|making| making.since.elapsed())
     }
 
-    /// Whether somebody is there who will do it.
+    /// Passes an order to the thread. Returns false if the thread has ended.
     pub(super) fn order(&mut self, order: Order) -> bool {
         self.users.insert(order.key);
         self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
     }
 
-    /// True if nobody needs this thread any more.
+    /// Forgets a key. Returns true if nothing needs this thread any more.
     pub(super) fn forget(&mut self, key: u64) -> bool {
         self.users.remove(&key);
         locked(&self.state).started.remove(&key);
         self.users.is_empty()
     }
 
-    /// Kills what hangs in the making, if anything does. If it hangs where it can be killed, the thread is free again.
+    /// Kills the process of a start that hangs, if there is one. If it can be killed where it hangs, the thread
+    /// becomes free again.
     pub(super) fn kill_what_hangs(&self) {
-        // The thread needs this lock before it starts the next one.
+        // The thread needs this lock before it begins the next start.
         let state = locked(&self.state);
         if let (Some(thread), Some(_)) = (state.thread, state.making.as_ref().filter(|making| making.hangs()))
         {
@@ -133,12 +135,12 @@ impl Lane {
         locked(&self.state).making.is_some()
     }
 
-    /// Takes no more orders.
+    /// Closes the queue of orders.
     pub(super) fn close(&mut self) {
         self.orders = None;
     }
 
-    /// Waits until it has done what was ordered, but not for what hangs.
+    /// Waits until all orders are done. A start that hangs is not waited for; its process is killed.
     pub(super) fn wait_until(&self, deadline: Instant) {
         let patience = match self.hanging_for() {
             Some(_) => Duration::ZERO,
@@ -149,7 +151,7 @@ impl Lane {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Thread {
     threads: Threads,
     outbox: Outbox,
@@ -157,9 +159,9 @@ struct Thread {
 }
 
 impl Thread {
-    /// Until nobody can give orders any more.
+    /// Carries out orders until the queue is closed.
     fn work_off(self, inbox: &Receiver<Order>) {
-        // Where it is refused, starts disturb the loop a little more.
+        // If the kernel refuses the higher niceness, starts disturb the event loop a little more.
         let _ = be_nicer();
         let thread = nix::unistd::gettid().as_raw().unsigned_abs();
         locked(&self.threads.0).insert(thread);
@@ -192,23 +194,24 @@ impl Thread {
 }
 
 fn spawn(order: &Order) -> Result<Process, SpawnError> {
-    // With this thread all its workers would end.
+    // A panic must not end this thread, because all its workers would end with it.
     catch_unwind(AssertUnwindSafe(|| Process::spawn(&order.program, order.payload_max)))
         .unwrap_or_else(|_| Err(failed(&order.program, "a panic, which is a mistake of this program")))
 }
 
-/// A start that may be tried again.
+/// The error of a start that may be tried again.
 pub(super) fn failed(program: &Program, why: &str) -> SpawnError {
     SpawnError { fatal: false, message: format!("cannot start `{}`: {why}", program.name()) }
 }
 
-/// Of the calling thread alone: niceness is a thread's own in Linux, and is passed on to what it starts (setpriority(2)).
+/// Raises the niceness of the calling thread. On Linux each thread has its own, which processes that the thread starts
+/// inherit (setpriority(2)).
 pub(super) fn be_nicer() -> rustix::io::Result<()> {
     let niceness = getpriority_process(None)?;
     setpriority_process(None, (niceness + NICER).min(NICENESS_HIGHEST))
 }
 
-/// What is under these locks is never left half done.
+/// Locks, also after a panic: no code leaves the data under these locks in an inconsistent state.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,20 +1,21 @@
-//! Threads for what the loop must not wait for: starting processes, and looking for those that escaped.
+//! Starts worker processes and kills stray processes on threads of their own, because the event loop must not wait for
+//! either.
 //!
 //! ```text
-//!   loop                      a lane for each program
-//!     |---- launch -------->    vfork, exec: whoever starts a process waits until its program is loaded
-//!     |---- give up ------->    nobody wants it any more: not started, or killed as it comes
+//!   event loop                a lane for each program
+//!     |---- launch -------->    vfork, exec: waits until the program is loaded
+//!     |---- give up ------->    the start is not wanted any more: not made, or its process is killed
 //!     |                       keeper
-//!     |---- forget -------->    it is reaped: what bears its mark was left behind by it
-//!     |---- sweep --------->    what was left behind is killed and collected
-//!     |---- bury ---------->    a process is killed and its end awaited
+//!     |---- forget -------->    the worker is reaped: processes with its mark are now left-overs
+//!     |---- sweep --------->    left-overs are killed and collected
+//!     |---- bury ---------->    a process is killed and collected
 //!     |
-//!     |<--- bell -----------    an answer is there: the process, or what was swept
+//!     |<--- bell -----------    an answer is available: a process, or the result of a sweep
 //! ```
 //!
-//! A lane may hang, when a program is on a file system that does not answer: that keeps its own program waiting, and
-//! nobody else. All of these threads are nicer than the loop's, and so are the workers from their first moment on:
-//! loading a program does not take the core away from the loop.
+//! A lane may hang when its program is on a file system that does not answer. That delays its own program and no
+//! other. All of these threads have a higher niceness than the event loop's thread, and so have the workers from their
+//! first moment on: loading a program does not displace the event loop from its CPU core.
 
 use super::lane::{self, Lane, Order, Threads};
 use super::marks::{Mark, Marks};
@@ -35,21 +36,21 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the last sweep goes on.
+/// The longest time for the last sweep.
 const LAST_SWEEP_MAX: Duration = Duration::from_millis(500);
-/// How long dropping a launcher waits for the lanes, and then for the keeper.
+/// How long dropping a launcher waits for the lanes, and then again for the keeper.
 const LAST_ORDER_MAX: Duration = Duration::from_secs(1);
 
-/// What is started by one thread: a program in one version.
+/// Names the lane that starts one version of a program: the index of the program, and the version.
 pub(crate) type LaneName = (usize, u64);
 
-/// See the module's documentation. Nothing of this waits but dropping it, for two seconds at most: then what was ordered
-/// is done, but for launches that nobody wants, and those that hang.
+/// Starts and ends worker processes on other threads; see the module's documentation. No method waits. Dropping the
+/// launcher waits for at most two seconds until its orders are done, except launches that were given up or hang.
 #[derive(Debug)]
 pub struct Launcher {
     generation: Option<Generation>,
     lanes: BTreeMap<LaneName, Lane>,
-    /// Where a worker was ordered, until it is forgotten.
+    /// The lane of each worker that was ordered and has not been forgotten.
     places: BTreeMap<u64, LaneName>,
     threads: Threads,
     outbox: Outbox,
@@ -58,38 +59,39 @@ pub struct Launcher {
     sweeps_at_the_end: bool,
 }
 
-/// By what the workers that are started here, and all that comes of them, are known.
+/// How the workers of this launcher and all their descendants are recognized.
 #[derive(Debug)]
 struct Generation {
     name: String,
     marks: Marks,
 }
 
-/// The owner's end of the thread that starts nothing.
+/// The owner's end of the keeper: the thread that starts nothing.
 #[derive(Debug)]
 struct Keeper {
-    /// Not bounded here: the owner has no more than three under way for each of its workers, whose number is bounded,
-    /// and one sweep.
+    /// This queue has no bound of its own: the owner has at most three orders under way for each worker, whose number
+    /// is bounded, and one sweep.
     orders: Option<Sender<Task>>,
     is_over: Receiver<Infallible>,
 }
 
-/// What comes of an order.
+/// The result of an order.
 #[derive(Debug)]
 pub enum Answer {
-    /// Of [`Launcher::launch`].
+    /// The result of [`Launcher::launch`].
     Launched {
-        /// As in the order.
+        /// The key of the order.
         key: u64,
         /// The process, or why there is none.
         process: Result<Box<Process>, SpawnError>,
     },
-    /// Of [`Launcher::sweep`].
+    /// The result of [`Launcher::sweep`].
     Swept(Swept),
 }
 
-/// As long as this is there, a launch is wanted. What is not wanted any more is not started, or killed by the launcher
-/// before anybody sees it; it is answered all the same, though that may never come if it hangs.
+/// Shows that a launch is wanted, for as long as this value exists. A launch that is no longer wanted is not made, or
+/// its process is killed by the launcher. It is answered in either case, but a launch that hangs may never be
+/// answered.
 #[derive(Debug)]
 pub struct Wanted(Arc<AtomicBool>);
 
@@ -99,7 +101,8 @@ impl Drop for Wanted {
     }
 }
 
-/// Where answers go. They do not wait for anybody: the owner has a bounded number of orders under way.
+/// Where threads put answers. Putting one never waits; the queue is bounded because the owner has a bounded number of
+/// orders under way.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     answers: Sender<Answer>,
@@ -108,19 +111,19 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn put(&self, answer: Answer) {
-        // Without an owner a process is dropped here, which kills it.
+        // If the owner is gone, the process is dropped here, which kills it.
         let _ = self.answers.send(answer);
-        // It can only be full of rings that nobody has heard yet.
+        // The write can fail only if the counter is full of rings that nobody has heard yet.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
 
 impl Launcher {
-    /// Starts the thread that sweeps. Without the name of a `generation` nothing that workers left behind is known as
-    /// such, and it is swept only at the end.
+    /// Starts the keeper. Without the name of a `generation`, left-overs of workers cannot be recognized and are
+    /// killed only by [`Launcher::sweep_at_the_end`].
     ///
     /// # Errors
-    /// If there can be no more threads or descriptors.
+    /// If no thread or descriptor can be created.
     pub fn start(generation: Option<String>) -> io::Result<Launcher> {
         let (sender, answers) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -141,24 +144,25 @@ impl Launcher {
         })
     }
 
-    /// Readable when there are answers.
+    /// A descriptor that is readable when there are answers.
     pub fn bell(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.outbox.bell)
     }
 
-    /// The answers that are there. Silences the bell.
+    /// Takes the answers that are available, and silences the bell.
     pub fn answers(&self) -> Vec<Answer> {
-        // Silence comes first: who answers after that rings again. Nothing to silence is fine.
+        // The bell is silenced first, so that an answer that comes later rings it again. If it has not rung, the read
+        // fails, which is fine.
         let _ = rustix::io::read(&self.outbox.bell, &mut [0; 8]);
         self.answers.try_iter().collect()
     }
 
-    /// Starts a process as [`Process::spawn`] does, after those that were ordered in the same lane before. No sweep
-    /// touches it, nor what comes of it, until the owner says [`Launcher::forget`] with the same key, which is to name
-    /// one process at a time: to be said also if none came of it.
+    /// Starts a process as [`Process::spawn`] does, after earlier orders of the same lane. No sweep kills the process
+    /// or its descendants until the owner calls [`Launcher::forget`] with the same key. A key names one process at a
+    /// time. `forget` must be called also if no process was started.
     ///
     /// # Errors
-    /// If an earlier one hangs there, or there can be no more threads.
+    /// If an earlier start hangs in this lane, or no thread can be created.
     pub fn launch(
         &mut self,
         key: u64,
@@ -182,7 +186,8 @@ impl Launcher {
             }
         };
         if let Some(hanging) = place.hanging_for() {
-            // It may have been given up before it counted as hanging.
+            // The hanging start may have been given up before it counted as hanging, so it may not have been killed
+            // yet.
             place.kill_what_hangs();
             return Err(lane::failed(&program, &hangs(hanging)));
         }
@@ -196,7 +201,7 @@ impl Launcher {
         }
     }
 
-    /// Nobody waits for this launch any more. If it hangs, it is killed where it can be.
+    /// Gives up a launch. If it hangs, its process is killed where that is possible.
     pub fn give_up(&self, key: u64, wanted: Wanted) {
         drop(wanted);
         if let Some(lane) = self.places.get(&key).and_then(|lane| self.lanes.get(lane)) {
@@ -213,23 +218,23 @@ impl Launcher {
         }
     }
 
-    /// Kills and collects, as [`Sweeper::sweep`] does, what workers have left behind that are forgotten.
+    /// Kills and collects what forgotten workers have left behind, as [`Sweeper::sweep`] does.
     pub fn sweep(&self) {
         self.keeper.order(Task::Sweep);
     }
 
-    /// Kills a process that nobody needs, and waits for its end, on a thread.
+    /// Kills a process that nobody needs, and waits for its end on the keeper's thread.
     pub fn bury(&self, process: Box<Process>) {
         self.keeper.order(Task::Bury(process));
     }
 
-    /// Has everybody swept who is left when this is dropped, for at most half a second.
+    /// Has all stray processes killed when the launcher is dropped, for at most half a second.
     pub fn sweep_at_the_end(&mut self) {
         self.sweeps_at_the_end = true;
     }
 }
 
-/// As the end of a sentence about a program.
+/// Explains a hanging start. The text is the end of a sentence about a program.
 fn hangs(since: Duration) -> String {
     format!("an earlier start has been hanging for {} s; does the file system answer?", since.as_secs())
 }
@@ -249,7 +254,7 @@ impl Drop for Launcher {
 
 #[derive(Debug)]
 enum Task {
-    /// A worker with this key begins: what bears its mark is spared.
+    /// A worker with this key is being started: processes with its mark are spared.
     Spare {
         key: u64,
     },
@@ -275,16 +280,16 @@ impl Keeper {
     }
 
     fn order(&self, task: Task) {
-        // The thread ends only when nobody can give orders any more.
+        // The thread ends only when nobody can give orders any more, so sending succeeds.
         let _ = self.orders.as_ref().map(|orders| orders.send(task));
     }
 }
 
-/// What the keeper's thread has.
+/// The state of the keeper's thread.
 struct KeeperThread {
     sweeper: Sweeper,
     marks: Option<Marks>,
-    /// Marks of the workers that were ordered and are not forgotten.
+    /// Marks of the workers that were ordered and have not been forgotten.
     living: BTreeSet<Mark>,
     threads: Threads,
     outbox: Outbox,
@@ -292,7 +297,7 @@ struct KeeperThread {
 
 impl KeeperThread {
     fn work_off(mut self, inbox: &Receiver<Task>) {
-        // Where it is refused, sweeps disturb the loop a little more.
+        // If the kernel refuses the higher niceness, sweeps disturb the event loop a little more.
         let _ = lane::be_nicer();
         for task in inbox {
             match task {
@@ -355,7 +360,7 @@ mod tests {
         Program::command(["sh", "-c", script].map(str::to_owned).to_vec())
     }
 
-    /// As many as were ordered, in the order in which they come.
+    /// Waits for as many answers as were ordered, and returns them in the order in which they arrive.
     fn answers<const COUNT: usize>(launcher: &Launcher) -> [Answer; COUNT] {
         let mut answers = Vec::new();
         while answers.len() < COUNT {
@@ -475,7 +480,7 @@ mod tests {
         }
     }
 
-    /// Waits until a launch that was given up counts as hanging, and is refused as that.
+    /// Waits until a launch that was given up counts as hanging, so that the next one is refused.
     fn refusal(launcher: &mut Launcher, lease: &Lease) -> SpawnError {
         let deadline = Instant::now() + DEADLINE;
         while launcher.lanes[&LANE].hanging_for().is_none() {
@@ -505,7 +510,7 @@ mod tests {
         lease.end();
     }
 
-    /// What hangs while it is being loaded can be killed: then the thread is free again.
+    /// A process that hangs while it is being loaded can be killed. Then the thread is free again.
     #[test]
     fn a_launch_that_hangs_and_is_given_up_is_killed() {
         let folder = tempfile::tempdir().unwrap();

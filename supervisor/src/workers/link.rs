@@ -1,7 +1,8 @@
 //! The socket between supervisor and worker: frames in, frames out, and nothing about what they mean.
 //!
-//! The worker is not trusted. Whatever it sends, one call reads a bounded amount, and bytes that are no message are
-//! an error after which the link is of no further use: there is no point at which to pick up such a stream again.
+//! The worker is not trusted. Whatever it sends, one call reads a bounded amount. Bytes that are not a message are an
+//! error after which the link must not be used any more, because there is no way to find the next message in such a
+//! stream.
 
 use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
@@ -14,25 +15,25 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// What came of reading.
+/// The result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Bytes came, and all messages that they complete (perhaps none) were handed over. There may be more.
+    /// Bytes were read, and all messages that they complete (perhaps none) were passed on. There may be more.
     Messages,
     /// There is nothing to read now.
     WouldBlock,
-    /// The worker has closed its end, and so has everybody who inherited it.
+    /// The worker has closed its end, and so has every process that inherited it.
     Closed,
 }
 
 /// Why the link to a worker is broken.
 #[derive(Debug)]
 pub enum LinkError {
-    /// The worker sent what is no frame.
+    /// The worker sent bytes that are not a frame.
     Frame(FrameError),
-    /// The worker sent a frame that is no message.
+    /// The worker sent a frame that is not a message.
     Decode(DecodeError),
-    /// The socket failed, which is not the worker's doing.
+    /// The socket failed, which is not the worker's fault.
     Io(io::Error),
 }
 
@@ -48,7 +49,7 @@ impl fmt::Display for LinkError {
 
 impl std::error::Error for LinkError {}
 
-/// See the module's documentation.
+/// The socket to one worker. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Link {
     wire: Wire,
@@ -90,7 +91,7 @@ impl Link {
         sink: &mut dyn FnMut(FromWorker<'_>, Bytes),
     ) -> Result<Received, LinkError> {
         match self.wire.read() {
-            // Reset: it died with messages of ours unread. What it had sent was read before.
+            // A reset means that the worker died before it read all of our messages. What it had sent was read before.
             Ok(Arrived::End) | Err(Errno::CONNRESET) => Ok(Received::Closed),
             Ok(Arrived::Bytes) => {
                 self.hand_over(sink)?;
@@ -105,7 +106,7 @@ impl Link {
         self.wire.is_mid_frame()
     }
 
-    /// Ends both directions, for everybody who holds the other end. A link that is closed already stays so.
+    /// Closes both directions, also for every process that inherited the other end. Closing twice has no effect.
     pub(super) fn close(&mut self) {
         self.wire.close();
     }
@@ -116,7 +117,7 @@ impl Link {
                 let message = codec::decode(&frame.header).map_err(LinkError::Decode)?;
                 sink(message, owned_payload(frame.payload));
             }
-            // Large outputs are always wanted: asking for the next frame accepts the announced one, which may be
+            // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be
             // complete already.
             if self.wire.announced().is_none() {
                 return Ok(());

@@ -1,17 +1,20 @@
-//! Whose descendant a process is. Each worker process has a mark, a number that no other has, of whatever supervisor:
+//! Tells which worker a process descends from. Each worker process has a mark: a number that no other worker has,
+//! of this supervisor or of any other.
 //!
 //! ```text
 //!   1 | 39 bits of the generation, which is a supervisor's own | 23 bits of the worker's number
 //! ```
 //!
-//! It is in two places, both of which its descendants inherit without knowing it.
+//! The mark is in two places. Descendants inherit both without knowing it.
 //!
-//! | where | set by | seen of | lost by |
-//! |---|---|---|---|
-//! | the limit of file locks, which nothing uses | the SDK and `worker-exec`, before any code of the program runs | every process | setting that very limit |
-//! | the variable `OFFLOAD_MARK` | whoever starts the worker | those of the same user that are not hidden | another environment, a title written over it, a fork of a hidden process |
+//! * The limit of file locks, which has no effect otherwise. The SDK and `worker-exec` set it before any code of the
+//!   program runs. It can be read of every process. A process loses it by setting this very limit.
+//! * The variable `OFFLOAD_MARK`. The process that starts the worker sets it. It can be read of processes of the same
+//!   user that are not hidden. A process loses it by another environment, by a title written over it, or as the fork
+//!   of a hidden process.
 //!
-//! So a process that wants to get away from its mark can. It is then known only as a descendant of some worker of this
+//! So a process that wants to get rid of its mark can. It is then known only as a descendant of some worker of this
+//! supervisor, and ends with the supervisor at the latest.
 //! supervisor, and ends with that at the latest.
 
 use super::confinement::hard_limit;
@@ -21,36 +24,36 @@ use std::fs;
 
 const WORKER_BITS: u32 = 23;
 const WORKERS_TOLD_APART: u64 = 1 << WORKER_BITS;
-/// All marks are at least this: no limit that somebody has set in earnest is.
+/// All marks are at least this large. Nobody sets such a limit for its own sake.
 const LOWEST: u64 = 1 << 62;
 
-/// What is known of where a process comes from.
+/// The mark of a worker and of its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u64);
 
 impl Mark {
-    /// As it is written.
+    /// The mark as a number, as it is stored.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The mark of a process that may be anybody's, if it has one. To be asked of a number that cannot come to mean
-    /// another process meanwhile, as that of an unreaped child.
+    /// The mark of any process, if it has one. The process id must not be reused meanwhile; that of an unreaped child
+    /// is not.
     pub fn of_process(pid: u32) -> Option<Mark> {
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok();
         limits.and_then(|limits| in_limits(&limits)).or_else(|| in_environment(&environment_of(pid)?))
     }
 }
 
-/// The marks of the workers of one supervisor.
+/// The marks of all workers of one supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// What all of them begin with.
+    /// The first bits of all these marks.
     generation: u64,
 }
 
 impl Marks {
-    /// Those of this generation. None if it is no name of one: 32 hexadecimal digits.
+    /// The marks of a generation. None if `generation` is not the name of one: 32 hexadecimal digits.
     pub fn of(generation: &str) -> Option<Marks> {
         let digits = generation.get(..16).filter(|_| generation.len() == 32)?;
         let number = u64::from_str_radix(digits, 16).ok()?;
@@ -58,13 +61,13 @@ impl Marks {
         Some(Marks { generation: (number >> 2) & room_for_workers | LOWEST })
     }
 
-    /// That of the worker with this number. So many of them are told apart that one which is given twice is given to
-    /// the dead the first time.
+    /// The mark of the worker with this number. Numbers repeat after 2^23 workers; by then the earlier worker with the
+    /// same mark is long dead.
     pub fn of_worker(self, number: u64) -> Mark {
         Mark(self.generation | (number % WORKERS_TOLD_APART))
     }
 
-    /// Whether it is that of a worker of this supervisor.
+    /// Whether this is the mark of a worker of this supervisor.
     pub fn include(self, mark: Mark) -> bool {
         mark.0 - mark.0 % WORKERS_TOLD_APART == self.generation
     }

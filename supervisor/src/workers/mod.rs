@@ -1,8 +1,8 @@
 //! Worker processes: how one is started, sent messages, read, signalled, killed and reaped.
 //!
-//! Nothing here knows of slots or jobs. A [`Process`] is an object over descriptors that do not block, and waits only
-//! when it is started, which the [`Launcher`] does on a thread of its own, and when it is dropped while it lives. The
-//! hub watches the descriptors, calls when one is ready, and carries what comes out to the core.
+//! Nothing here knows of slots or jobs. A [`Process`] is an object over descriptors that do not block. It waits in two
+//! cases only: when it is started, which the [`Launcher`] does on a thread of its own, and when it is dropped while it
+//! is alive. The hub watches the descriptors, calls the process when one is ready, and passes the results to the core.
 //!
 //! ```text
 //!                       hub                                          child process (leader of its own group)
@@ -13,11 +13,19 @@
 //!   try_reap    <------ pidfd   <---- the kernel                        it has ended, and how
 //! ```
 //!
-//! `program.rs` says what is started and in which environment, `executable.rs` why that failed, `launcher.rs` has the
-//! threads that start it, of which `lane.rs` is one, `process.rs` is the child as a whole, `link.rs` the socket, `capture.rs` and `escape.rs` its output, `usage.rs` its time and memory,
-//! `confinement.rs` what it gave up, `hide.rs` keeps it out of us, `wait.rs` is the one bounded wait. Two files are about processes that nobody owns:
-//! `sweep.rs` for those that escaped from a worker of ours, `orphans.rs` for those of a supervisor that was killed; by
-//! `marks.rs` both know whose they were.
+//! | file | what it is about |
+//! |---|---|
+//! | `program.rs`, `executable.rs` | what is started and in which environment; why a start failed |
+//! | `launcher.rs`, `lane.rs` | the threads that start processes |
+//! | `process.rs` | the child process as a whole |
+//! | `link.rs` | its socket |
+//! | `capture.rs`, `escape.rs` | its output |
+//! | `usage.rs`, `confinement.rs` | its CPU time and memory; what it gave up |
+//! | `hide.rs` | keeps workers from looking into this process |
+//! | `wait.rs` | the one wait, which has a time limit |
+//! | `sweep.rs` | processes that escaped from a worker of this supervisor |
+//! | `orphans.rs` | processes that a killed supervisor left behind |
+//! | `marks.rs` | how both recognize whose descendant a process is |
 
 mod capture;
 mod confinement;

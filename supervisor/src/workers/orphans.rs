@@ -1,10 +1,10 @@
-//! Orphans: processes that a killed supervisor has left behind. Its workers die with it, but their children need not:
-//! they lost the parent-death signal when they were forked, and no subreaper is left. The next supervisor finds them by
-//! the mark that every worker passes on to its children, or by the generation in their environment. `marks.rs` says
-//! which are not found.
+//! Orphans: processes that a killed supervisor has left behind. Its workers die with it, but descendants of workers
+//! may survive: the parent-death signal is cleared at a fork, and no subreaper is left. The next supervisor finds them
+//! by the mark that every worker passes on to its descendants, or by the generation in their environment. `marks.rs`
+//! says which ones are not found.
 //!
-//! It does not matter which user such a process belongs to: a worker that changes its user loses its parent-death
-//! signal, so it is the one that most needs to be found. The kernel refuses the signal where it is not allowed.
+//! The user that such a process belongs to does not matter. A worker that changes its user loses its parent-death
+//! signal, so it most needs to be found. The kernel refuses the signal where it is not allowed.
 
 use super::marks::{Mark, Marks};
 use super::wait::wait_for;
@@ -16,33 +16,34 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// The environment variable of every worker that says which supervisor process started it.
+/// The environment variable by which every worker knows the generation of the supervisor that started it.
 pub const GENERATION_VARIABLE: &str = "OFFLOAD_GENERATION";
 
-/// How long all those that were killed in one round may take to be gone.
+/// The longest wait for all processes that were killed in one round.
 const BURIAL_MAX: Duration = Duration::from_millis(500);
 
-/// A name for the workers of this supervisor process, which no other has: 32 hexadecimal digits. None if the system
-/// has no random numbers.
+/// Creates a generation: a name for the workers of this supervisor process that no other supervisor has. It has 32
+/// hexadecimal digits. None if the system has no random numbers.
 pub fn new_generation() -> Option<String> {
     let mut bytes = [0; 16];
     let length = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
     (length == bytes.len()).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What became of the processes of a generation.
+/// The result of killing a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
-    /// How many were killed, at most 1024.
+    /// Number of killed processes, at most 1024.
     pub count: usize,
-    /// None was found any more in the end. Otherwise somebody should look again some day.
+    /// Whether no process was left at the end. If false, the search should be repeated at a later start.
     pub is_all: bool,
 }
 
-/// Kills all processes that bear `generation` and that this one may kill, of whatever user, but not this one, and
-/// waits until they are gone, for at most 4 seconds. None bears a name that is no generation's.
+/// Kills all processes of `generation` that this process may kill, of whatever user, except this process itself. Waits
+/// until they are gone, for at most 4 seconds. A text that is not the name of a generation matches no process.
 ///
-/// For the start of a supervisor, before it has a loop: it looks at every process of the system and waits.
+/// To be called at the start of a supervisor, before it has an event loop: it examines every process of the system and
+/// waits.
 pub fn kill_generation(generation: &str) -> Killed {
     let mut count = 0;
     let Some(marks) = Marks::of(generation) else { return Killed { count, is_all: true } };
@@ -58,9 +59,9 @@ pub fn kill_generation(generation: &str) -> Killed {
     Killed { count, is_all: false }
 }
 
-/// By what the processes of a generation are known.
+/// The signs by which processes of a generation are recognized.
 struct Signs {
-    /// Of the environment.
+    /// An entry of the environment.
     entry: String,
     marks: Marks,
 }
@@ -81,20 +82,20 @@ fn kill_all_with(signs: &Signs) -> Vec<OwnedFd> {
     numbers.filter_map(|pid| kill_if_with(pid, signs)).take(STRAYS_KILLS_MAX).collect()
 }
 
-/// The descriptor comes first: if the process ends and the number goes to another one before its signs are read, the
-/// signal goes to the one that has ended, and nowhere.
+/// The pidfd is opened first. If the process ends and its id is reused before the signs are read, the signal goes to
+/// the process that has ended, which has no effect.
 fn kill_if_with(pid: u32, signs: &Signs) -> Option<OwnedFd> {
     if pid == std::process::id() {
         return None;
     }
     let pidfd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-    // One that has ended and is not collected yet has its mark still: there is nothing left to kill.
+    // A process that has ended and has not been collected still has its mark, but there is nothing left to kill.
     let has_ended = || wait_for(&pidfd, PollFlags::IN, Duration::ZERO);
     let is_found = signs.are_of(pid) && !has_ended();
     (is_found && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
 }
 
-/// Empty for a process that is ending.
+/// The environment of a process. Empty if the process is ending.
 pub(super) fn environment_of(pid: u32) -> Option<Vec<u8>> {
     let mut environment = Vec::new();
     let file = File::open(format!("/proc/{pid}/environ")).ok()?;

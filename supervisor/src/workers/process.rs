@@ -1,17 +1,17 @@
-//! One child process, from its start to its burial.
+//! One child process, from its start until it is reaped.
 //!
 //! ```text
 //!             spawn                        the kernel: pidfd readable
 //!   Program ---------> living, group leader -------------------------> zombie
-//!      `-> SpawnError     |                                              |  try_reap: kill what is left of
-//!                         |  signal(TERM), later signal(KILL)            |  its group, collect its exit with
-//!                         v                                              v  the CPU time that it used
-//!                      (as above, sooner)                              ended: the number may be anybody's now,
-//!                                                                      nothing is sent to it any more
+//!      `-> SpawnError     |                                              |  try_reap: kills what is left of
+//!                         |  signal(TERM), later signal(KILL)            |  its group, collects its exit and the
+//!                         v                                              v  CPU time that it used
+//!                      (as above, sooner)                              reaped: its process id may be reused now,
+//!                                                                      so no signal is sent any more
 //! ```
 //!
-//! The end of a worker is told by its pidfd. The end of its socket tells less: a grandchild that inherited it can
-//! keep it open for ever, and a worker that closes it may live on.
+//! The pidfd tells that a worker has ended. The end of its socket says less: a descendant that inherited the socket
+//! can keep it open forever, and a worker that closes it may live on.
 
 use super::capture::{Capture, Captured, Stream};
 use super::confinement::Confinement;
@@ -44,20 +44,20 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kernel counts pages for each core apart and adds them up now and then: two of its sums that should be the same
-/// can differ by so much, in bytes.
+/// The kernel counts pages per CPU core and adds them up now and then. Two of its sums that should be equal can differ
+/// by this many bytes.
 const NOISE_OF_RSS: u64 = 4 << 20;
 
-/// How long dropping a process waits for it to be gone after SIGKILL.
+/// How long dropping a process waits for its end after SIGKILL.
 const BURIAL_MAX: Duration = Duration::from_secs(1);
 
 /// Why no process was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpawnError {
-    /// Whether trying again is pointless until somebody changes something: there is no such program, or it may not
-    /// be executed. Otherwise (out of processes, memory or descriptors; the file is being written) it may pass.
+    /// Whether trying again is pointless until somebody changes something: the program does not exist, or it may not
+    /// be executed. Other failures (out of processes, memory or descriptors; the file is being written) may pass.
     pub fatal: bool,
-    /// Why, for people, in one line.
+    /// The reason for a user, in one line.
     pub message: String,
 }
 
@@ -80,8 +80,9 @@ impl SpawnError {
     }
 }
 
-/// One worker process. Dropping it kills it with its group and waits for its end, for at most one second; a hub that
-/// must not wait drops it only after [`Process::try_reap`] has told the exit, and many at once by [`Process::bury_all`].
+/// One worker process. Dropping it kills the process with its group and waits for its end, for at most one second. A
+/// hub, which must not wait, drops it only after [`Process::try_reap`] has returned the exit. [`Process::bury_all`]
+/// drops many at once.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -89,26 +90,27 @@ pub struct Process {
     link: Link,
     capture: Capture,
     life: Life,
-    /// The most resident memory that is known, in bytes.
+    /// The highest resident memory that has been seen, in bytes.
     peak_rss: Cell<Option<u64>>,
-    /// The most that this process had had when it started that one. The kernel counts it as that one's.
+    /// The highest resident memory of the supervisor when it started this process, in bytes. The kernel counts it as
+    /// the child's.
     own_peak_rss: u64,
-    /// How long dropping it waits for its end.
+    /// How long dropping this value waits for the end of the process.
     burial_max: Duration,
 }
 
-/// What has happened to a process since it was last asked for.
+/// Whether a process was stopped or continued since the last call of [`Process::stop_state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopState {
-    /// This signal stopped it, and it runs no more until SIGCONT.
+    /// The process was stopped by this signal, and runs again only after SIGCONT.
     Stopped(i32),
-    /// It was stopped, and runs again.
+    /// The process was stopped and runs again.
     Continued,
 }
 
 #[derive(Debug)]
 enum Life {
-    /// Living or a zombie: the number is this process's own, and the pidfd tells when it ends.
+    /// Living or a zombie: the process id is not reused, and the pidfd tells when the process ends.
     Unreaped,
     Reaped {
         exit: Exit,
@@ -117,15 +119,15 @@ enum Life {
 }
 
 impl Process {
-    /// Starts `program` with one end of a socket pair as descriptor 0, pipes as 1 and 2, as the leader of a process
-    /// group of its own. Payloads of more than `payload_max` bytes are not taken from it.
+    /// Starts `program` as the leader of a new process group, with one end of a socket pair as descriptor 0 and pipes
+    /// as 1 and 2. Payloads from it may have at most `payload_max` bytes.
     ///
-    /// Nothing else that is opened here reaches it. What this process was itself given without close-on-exec does;
-    /// to close that is up to `main`, the shim or the worker.
+    /// It inherits no other descriptor that is opened here. It does inherit descriptors that this process itself was
+    /// given without close-on-exec; closing those is up to `main`, `worker-exec` or the worker.
     ///
-    /// The calling thread waits until the program is loaded. It has to live as long as the worker may: the
-    /// parent-death signal that workers ask for is bound to the thread that started them. [`super::Launcher`] is such
-    /// a thread.
+    /// The calling thread waits until the program is loaded. The thread must live as long as the worker may, because
+    /// the parent-death signal that workers ask for is bound to the thread that started them. [`super::Launcher`] has
+    /// such threads.
     ///
     /// # Errors
     /// [`SpawnError`], which says whether trying again can help.
@@ -170,7 +172,8 @@ impl Process {
         })
     }
 
-    /// Kills all of them and waits until they are gone, for at most one second in all: some may hang in the kernel.
+    /// Kills all these processes and waits until they are gone, for at most one second in all, because some may hang
+    /// in the kernel.
     pub fn bury_all(processes: Vec<Process>) {
         for process in &processes {
             let _ = process.signal(Signal::KILL);
@@ -182,121 +185,121 @@ impl Process {
         }
     }
 
-    /// Its process id, which is also that of its group.
+    /// The process id, which is also the id of the process group.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
-    /// Our end of the socket: readable for [`Process::receive`], writable for [`Process::flush`].
+    /// Our end of the socket. When it is readable, call [`Process::receive`]; when writable, [`Process::flush`].
     pub fn socket(&self) -> Arc<UnixStream> {
         self.link.socket()
     }
 
-    /// Readable once the process has ended: call [`Process::try_reap`].
+    /// Readable once the process has ended. Then call [`Process::try_reap`].
     pub fn pidfd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.pidfd)
     }
 
-    /// Readable for [`Process::capture`] of [`Stream::Stdout`].
+    /// When this is readable, call [`Process::capture`] with [`Stream::Stdout`].
     pub fn stdout(&self) -> Arc<OwnedFd> {
         self.capture.source(Stream::Stdout)
     }
 
-    /// Readable for [`Process::capture`] of [`Stream::Stderr`].
+    /// When this is readable, call [`Process::capture`] with [`Stream::Stderr`].
     pub fn stderr(&self) -> Arc<OwnedFd> {
         self.capture.source(Stream::Stderr)
     }
 
-    /// Appends a message to what [`Process::flush`] will write.
+    /// Appends a message to the outbox, which [`Process::flush`] writes.
     ///
     /// # Errors
-    /// [`EncodeError`] if the message is longer than the wire allows; nothing was appended.
+    /// [`EncodeError`] if the message is longer than the protocol allows. Nothing was appended.
     pub fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         self.link.send(message, payload)
     }
 
-    /// Writes what was sent, until all is written, the socket is full or [`super::FLUSH_MAX`] bytes are gone.
+    /// Writes from the outbox until it is empty, the socket is full or [`super::FLUSH_MAX`] bytes are written.
     ///
     /// # Errors
-    /// What the socket reports, but not that the worker has closed it, which is [`Flushed::Closed`].
+    /// What the socket reports. If the worker has closed it, that is [`Flushed::Closed`] and no error.
     pub fn flush(&mut self) -> io::Result<Flushed> {
         self.link.flush()
     }
 
-    /// Throws away what was sent and is not written; nothing can be sent after it.
+    /// Discards what has not been written. Nothing can be sent afterwards.
     pub fn discard_unsent(&mut self) {
         self.link.discard_unsent();
     }
 
-    /// Bytes written to it in all.
+    /// Total number of bytes written to the process.
     pub fn written(&self) -> u64 {
         self.link.written()
     }
 
-    /// Bytes sent but not written yet.
+    /// Number of bytes in the outbox.
     pub fn unsent(&self) -> usize {
         self.link.unsent()
     }
 
-    /// Reads once, at most [`offload_protocol::limits::READ_CHUNK`] bytes, and hands over every message that is
-    /// complete, with its payload. Whether a message is in order is not looked at.
+    /// Reads once, at most [`offload_protocol::limits::READ_CHUNK`] bytes, and passes every complete message with its
+    /// payload to `sink`. Whether a message is legal at this point is not checked.
     ///
     /// # Errors
-    /// [`LinkError`] if the bytes are no messages, or the socket fails; do not read on.
+    /// [`LinkError`] if the bytes are not messages, or the socket fails. Do not read again.
     pub fn receive(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<Received, LinkError> {
         self.link.receive(sink)
     }
 
-    /// Whether a message has begun and is not complete: a worker that stops now is stuck or gone.
+    /// Whether a message has arrived in part. A worker that stops now is stuck or gone.
     pub fn is_mid_frame(&self) -> bool {
         self.link.is_mid_frame()
     }
 
-    /// Ends the socket for the worker and for everybody who inherited it; what was unsent is dropped.
+    /// Closes the socket for the worker and for every process that inherited it. The outbox is dropped.
     pub fn close_link(&mut self) {
         self.link.close();
     }
 
-    /// Reads once from one of its output streams, at most [`super::CAPTURE_CHUNK`] bytes.
+    /// Reads once from one of the output streams, at most [`super::CAPTURE_CHUNK`] bytes.
     pub fn capture(&mut self, stream: Stream, now: Instant) -> Captured {
         self.capture.read(stream, now)
     }
 
-    /// Reads what is left in one of its output streams once the process has ended, at most 80 KiB; what it had begun
-    /// to print counts as a line.
+    /// Reads the rest of one of the output streams once the process has ended, at most 80 KiB. An unfinished line
+    /// counts as a line.
     pub fn capture_rest(&mut self, stream: Stream, now: Instant) -> Captured {
         self.capture.read_rest(stream, now)
     }
 
-    /// The last lines that it printed on either stream, escaped, the oldest first: at most
-    /// [`super::TAIL_LINES`], and those that it had only begun.
+    /// The last lines that the process printed on either stream, escaped, the oldest first: at most
+    /// [`super::TAIL_LINES`], and the unfinished lines.
     pub fn last_lines(&self) -> Vec<String> {
         self.capture.last_lines()
     }
 
-    /// Sends `signal` to the process and its group. To a process that has ended nothing is sent, and that is fine.
+    /// Sends `signal` to the process and its group. If the process has ended, nothing is sent, and that is no error.
     ///
     /// # Errors
-    /// If the kernel does not allow it: everybody in the group has taken on another user id.
+    /// If the kernel does not allow it, because every process of the group has changed its user id.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         if matches!(self.life, Life::Reaped { .. }) {
             return Ok(());
         }
         if signal == Signal::KILL {
-            // The last time that its memory can be seen.
+            // After SIGKILL the memory of the process cannot be seen any more.
             self.look_at_memory();
         }
         let to_group = kill_process_group(self.pid, signal);
-        // A process that moved to another group is still ours. Others do not get the signal twice, because to many
-        // programs a second SIGTERM means to drop everything; a second SIGKILL means nothing.
+        // A process that moved to another group is still ours, so it gets the signal by its pidfd. Other processes do
+        // not get the signal twice: many programs drop everything at a second SIGTERM. A second SIGKILL does no harm.
         let has_moved = getpgid(Some(self.pid)) != Ok(self.pid);
         let to_process =
             if has_moved || signal == Signal::KILL { pidfd_send_signal(&self.pidfd, signal) } else { Ok(()) };
         none_such_is_fine(to_process).and(none_such_is_fine(to_group))
     }
 
-    /// If the process has ended: collects it, kills what is left of its group, and tells how it ended. Afterwards
-    /// always the same.
+    /// If the process has ended, collects it, kills what is left of its group, and returns how it ended. Later calls
+    /// return the same.
     ///
     /// # Errors
     /// What `waitid` or `wait4` report, which does not happen in practice.
@@ -307,11 +310,13 @@ impl Process {
         match self.wait(WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT) {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(None),
-            // Somebody in this process waits for any child, or ignores SIGCHLD. The number may be reused: hands off.
+            // Other code of this process waits for any child, or ignores SIGCHLD. The process id may be reused, so no
+            // signal may be sent.
             Err(Errno::CHILD) => return Ok(Some(self.bury(Exit::Unknown, None))),
             Err(error) => return Err(error.into()),
         }
-        // As long as the zombie is there, nobody else can have its number: kill before it is collected.
+        // While the zombie exists its process id cannot be reused, so the group is killed before the zombie is
+        // collected.
         let _ = kill_process_group(self.pid, Signal::KILL);
         Ok(Some(match sys::collect(self.pid)? {
             Some(collected) => {
@@ -325,13 +330,13 @@ impl Process {
         }))
     }
 
-    /// Whether it was stopped or continued since this was last asked for: only the latest change is told, and told
-    /// once. To be asked of every process at a SIGCHLD, whose handler must not have SA_NOCLDSTOP. Does not wait.
+    /// Whether the process was stopped or continued since the last call. Only the latest change is returned, once. To
+    /// be called for every process at each SIGCHLD, whose handler must not have SA_NOCLDSTOP. Does not wait.
     pub fn stop_state(&self) -> Option<StopState> {
         if matches!(self.life, Life::Reaped { .. }) {
             return None;
         }
-        // An ended process is no news here, and is left for try_reap.
+        // The end of a process is not reported here; `try_reap` does that.
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         let status = self.wait(changes).ok().flatten()?;
         match status.stopping_signal() {
@@ -340,22 +345,22 @@ impl Process {
         }
     }
 
-    /// User and system time that it has used, with the children that it has waited for: of a living process in steps
-    /// of usually 10 ms, of a reaped one exactly.
+    /// User and system time of the process and of the children that it has waited for. Of a living process it is known
+    /// in steps of usually 10 ms, of a reaped one exactly.
     pub fn cpu_time(&self) -> Option<Duration> {
         self.cpu().map(CpuTime::total)
     }
 
-    /// What it has used so far, or in all once it is reaped. If it had less memory than this process, the peak of that
-    /// is known only as far as somebody has looked: this does, [`Process::resident_bytes`] does, and
-    /// [`Process::signal`] does before it kills.
+    /// What the process has used: so far, or in total once it is reaped. If the process had less memory than the
+    /// supervisor, its peak is known only as far as it was measured, which is done here, by
+    /// [`Process::resident_bytes`], and by [`Process::signal`] before it kills.
     pub fn usage(&self) -> Option<ProcessUsage> {
         self.look_at_memory();
         let cpu = self.cpu()?;
         Some(ProcessUsage { cpu_user: cpu.user, cpu_system: cpu.system, peak_rss: self.peak_rss.get() })
     }
 
-    /// Resident memory in bytes; none of a reaped process.
+    /// Resident memory in bytes. None if the process is reaped.
     pub fn resident_bytes(&self) -> Option<u64> {
         match self.life {
             Life::Unreaped => {
@@ -367,7 +372,7 @@ impl Process {
         }
     }
 
-    /// How many descriptors it has open; none of a reaped process, or before Linux 6.2 of one that hides them.
+    /// Number of open descriptors. None if the process is reaped, or if it hides them and Linux is older than 6.2.
     pub fn open_descriptors(&self) -> Option<u64> {
         match self.life {
             Life::Unreaped => usage::open_descriptors(self.pid()),
@@ -375,8 +380,8 @@ impl Process {
         }
     }
 
-    /// How it is confined; none of a reaped process. What it was given up to now counts: before its Hello that may
-    /// be nothing yet.
+    /// How the process is confined. None if it is reaped. Before its hello the process may not have confined itself
+    /// yet.
     pub fn confinement(&self) -> Option<Confinement> {
         match self.life {
             Life::Unreaped => Confinement::read(self.pid()),
@@ -436,7 +441,7 @@ fn none_such_is_fine(sent: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Kills a child that could not be taken over, for want of descriptors, and collects it if that is quick.
+/// Kills a child that could not be taken over because descriptors ran out, and collects it if it ends soon.
 fn abandon(child: &mut Child) {
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let deadline = Instant::now() + BURIAL_MAX;

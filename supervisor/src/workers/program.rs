@@ -1,4 +1,4 @@
-//! A worker program: its command line, what is put in front of it, and its environment.
+//! A worker program: its command line, an optional wrapper program in front of it, and its environment.
 
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::nouns::cut;
@@ -9,17 +9,17 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The running executable, also when the file on disk was replaced: supervisor and worker are of one version.
+/// The running executable, even if the file on disk was replaced, so that supervisor and worker have the same version.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Where programs are looked for if the supervisor itself has no `PATH`.
+/// Where programs are searched if the supervisor itself has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A program that can be started as a worker, any number of times.
+/// A program that can be started as a worker any number of times.
 ///
-/// It sees an environment of `LANG=C.UTF-8`, `TZ=UTC`, the supervisor's `PATH` and `HOME`, and those further
-/// variables that [`Program::with_environment`] names: what else the supervisor was told is not for workers. What
-/// [`Program::with_variable`] says comes last.
+/// Its environment has `LANG=C.UTF-8`, `TZ=UTC`, the supervisor's `PATH` and `HOME`, and the variables that
+/// [`Program::with_environment`] names. Other variables of the supervisor are not for workers. Variables of
+/// [`Program::with_variable`] override all of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     name: String,
@@ -30,51 +30,52 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program of somebody else, with its arguments. A first word without `/` is looked up in `PATH`, each time
-    /// that the program is started. Its name is the command, cut to 64 bytes.
+    /// A program with its arguments. A first word without `/` is looked up in `PATH` at each start. The name of the
+    /// program is the command, cut to 64 bytes.
     pub fn command(words: Vec<String>) -> Program {
         let name = cut(&words.join(" "), LABEL_MAX).to_owned();
         Program { name, words, shim: Vec::new(), passed_variables: Vec::new(), own_variables: Vec::new() }
     }
 
-    /// This executable itself, as `offload worker`; with `faults` its task `fault` is on offer. Only for an
-    /// executable that understands these words.
+    /// This executable itself, started as `offload worker`. With `faults` it also offers the task `fault`. Only for an
+    /// executable that understands these arguments.
     pub fn builtin(faults: bool) -> Program {
         let mut words = vec![OURSELVES.to_owned(), "worker".to_owned()];
         words.extend(faults.then(|| "--allow-faults".to_owned()));
         Program { name: "builtin".to_owned(), ..Program::command(words) }
     }
 
-    /// Starts `words` instead, with the program's own words after them; they are expected to prepare the process
-    /// (a parent-death signal, confinement) and then to become the program.
+    /// Starts `words` instead, followed by the program's own words. The wrapper is expected to prepare the process
+    /// (parent-death signal, confinement) and then to execute the program in its place.
     pub fn with_shim(self, words: Vec<String>) -> Program {
         Program { shim: words, ..self }
     }
 
-    /// Passes on these variables of the supervisor's own environment, where they are set. `LANG` and `TZ` may be
-    /// among them. For programs that embed this library; `offload serve` has no setting for it.
+    /// Passes on these variables of the supervisor's own environment, if they are set. `LANG` and `TZ` may be among
+    /// them. For programs that embed this library; `offload serve` has no setting for it.
     pub fn with_environment(self, names: Vec<String>) -> Program {
         Program { passed_variables: names, ..self }
     }
 
-    /// Puts a variable into its environment, whatever ours says. The later value of one name counts. Everybody of the
-    /// same user can read it: it is no place for secrets.
+    /// Sets a variable in the environment of the program, whatever the supervisor's own value is. If one name is set
+    /// twice, the later value counts. Every process of the same user can read the variable, so it must not hold a
+    /// secret.
     #[must_use]
     pub fn with_variable(mut self, name: &str, value: &str) -> Program {
         self.own_variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// What tables and logs call it.
+    /// The name in tables and logs.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The command, ready but for its descriptors.
+    /// The command, complete except for its descriptors.
     ///
-    /// Executables are found here and not by `Command`, for two reasons. With a changed environment `Command` would
-    /// search only after a fork, whose cost grows with our memory; given a path it can use the cheap vfork. And a
-    /// shim that cannot find its program could only say so by an exit code, which looks like a crash.
+    /// Executables are searched here and not by `Command`, for two reasons. With a changed environment `Command`
+    /// searches only after a fork, whose cost grows with our memory; given a path it can use the cheap vfork. And a
+    /// wrapper that cannot find its program could report that only by an exit code, which looks like a crash.
     pub(super) fn to_command(&self) -> io::Result<Command> {
         let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
         let (word, arguments) = split_first(&self.words)?;
@@ -115,7 +116,7 @@ fn find_executable(word: &str, path: &OsStr) -> io::Result<PathBuf> {
         check_executable(Path::new(word))?;
         return Ok(word.into());
     }
-    // As a shell does, go on past a file that may not be executed, but say so if there is no other.
+    // Like a shell, goes on past a file that may not be executed, and reports that file if there is no other.
     let mut refused = None;
     for folder in std::env::split_paths(path) {
         let candidate = folder.join(word);

@@ -1,5 +1,6 @@
-//! Grandchildren that escaped. The kill of a worker's group gets those that stayed in it; one that left it, by setsid
-//! or twice forked, lives on when its worker has ended. Then its parent is whoever declared itself to be that: us.
+//! Kills stray processes: descendants of workers that escaped. When a worker ends, its process group is killed. A
+//! descendant that left the group (by setsid, or a double fork) survives, and gets a new parent: the nearest ancestor
+//! that is a subreaper, which is the supervisor.
 //!
 //! ```text
 //!   supervisor --- worker --- grandchild, in a session of its own
@@ -7,18 +8,19 @@
 //!   supervisor ------------ grandchild            a stranger: a child that no thread of ours has started
 //! ```
 //!
-//! A stranger may just as well be the helper of a job that is fine, in a worker that lives: whoever forks twice is our
-//! child at once. So each is asked for its mark, and ends with its worker:
+//! A stranger may also be the helper of a healthy job in a living worker, because a helper that was forked twice
+//! becomes our child at once. So the mark of each stranger is read, which tells the worker that it descends from:
 //!
 //! ```text
 //!   mark of a worker that has ended ---> killed and collected
-//!   mark of one that lives -----------> stays
-//!   no mark, or another's ------------> stays until this supervisor ends, with which all of them end
-//!   has ended by itself --------------> collected, whosever it was
+//!   mark of a living worker ----------> stays
+//!   no mark, or another's ------------> stays until this supervisor ends, and is killed then
+//!   has ended by itself --------------> collected, whatever its mark is
 //! ```
 //!
-//! What is killed may fork faster than it is killed. So a sweep goes over the children a few times, each time gets
-//! what the last one has set free, and gives up after a while: whoever sweeps has other work, and is called again.
+//! Processes may fork faster than they are killed. So one sweep goes over the children several times, and each round
+//! finds what the previous one has set free. A sweep has a limit, because the sweeping thread has other work. If
+//! anything is left, the sweep is to be repeated.
 
 use super::marks::Mark;
 use crate::limits::{CHILDREN_LIST_READ_MAX, SWEEP_KILLS_MAX, SWEEP_ROUNDS_MAX};
@@ -30,59 +32,61 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// When a sweep says that there is more, how long to wait for the next one: what was killed needs time to die. If a
-/// SIGCHLD comes sooner, sweep sooner.
+/// How long to wait for the next sweep after one that reported more: killed processes need time to die. Sweep sooner
+/// if a SIGCHLD comes sooner.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 
-/// Makes this process the parent of all its descendants that lose theirs. For a program that has no other children
-/// than workers, and that calls [`Sweeper::sweep`]: nobody else would collect them.
+/// Makes this process the parent of all its descendants that lose their own parent. Only for a program that has no
+/// children but workers and that calls [`Sweeper::sweep`]: nobody else would collect these processes.
 ///
 /// # Errors
-/// What the kernel reports; since Linux 3.4 it does not.
+/// What the kernel reports. Since Linux 3.4 this call does not fail.
 pub fn become_subreaper() -> io::Result<()> {
     prctl::set_child_subreaper(true).map_err(io::Error::from)
 }
 
-/// What a sweep has done.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Processes collected that had been killed here. Others that had ended are collected, but not counted.
+    /// Number of collected processes that a sweeper had killed. Processes that ended by themselves are collected but
+    /// not counted.
     pub killed: usize,
-    /// Whether there are strangers left that are to end, dying or not touched yet: sweep again after [`SWEEP_PAUSE`].
-    /// One that hangs in the kernel (state D) can take for ever.
+    /// Whether strangers are left that must end, dying or not signalled yet: sweep again after [`SWEEP_PAUSE`]. A
+    /// process that hangs in the kernel (state D) can take forever.
     pub more: bool,
 }
 
-/// Which strangers are to end.
+/// Which strangers must end.
 pub enum Whom<'a> {
-    /// Those with a mark of which this is true: that of a worker that has ended.
+    /// Those with a mark for which the function returns true: the mark of a worker that has ended.
     LeftBehind(&'a dyn Fn(Mark) -> bool),
-    /// All of them, as nobody is left whom they could belong to.
+    /// All of them, because no worker is left.
     Everybody,
 }
 
 /// Kills and collects strangers. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Sweeper {
-    /// Killed and not collected yet.
+    /// Processes that were killed and have not been collected.
     dying: BTreeSet<u32>,
-    /// The marks of strangers that are not collected: they keep them, as they keep their numbers.
+    /// The marks of strangers that have not been collected. Neither the mark nor the process id of such a process can
+    /// change.
     marks: BTreeMap<u32, Mark>,
 }
 
 impl Sweeper {
-    /// One that has killed nobody yet.
+    /// A sweeper that has killed nothing yet.
     pub fn new() -> Sweeper {
         Sweeper::default()
     }
 
-    /// Kills strangers and collects them and those that have ended by themselves. Does not wait, and is bounded by
+    /// Kills strangers, and collects them and those that have ended by themselves. Does not wait. Bounded by
     /// [`SWEEP_ROUNDS_MAX`] and [`SWEEP_KILLS_MAX`].
     ///
-    /// `is_launcher` is true of the threads of this process that start workers: what they have started is no stranger,
-    /// from the moment of its fork on. The kernel keeps the children of each thread apart, and gives those that have lost their
-    /// parent to the first thread of the process. Where it does not list children (CONFIG_PROC_CHILDREN) nothing is
-    /// swept.
+    /// `is_launcher` returns true for the threads of this process that start workers: a process that they have started
+    /// is no stranger, from its fork on. The kernel lists the children of each thread separately, and gives processes
+    /// that have lost their parent to the first thread of the process. If the kernel does not list children (it does
+    /// with CONFIG_PROC_CHILDREN), nothing is swept.
     pub fn sweep(&mut self, is_launcher: &dyn Fn(u32) -> bool, whom: &Whom<'_>) -> Swept {
         let mut swept = Swept::default();
         let mut kills_left = SWEEP_KILLS_MAX;
@@ -92,7 +96,7 @@ impl Sweeper {
             swept.more = !condemned.is_empty();
             let kills = self.kill(&condemned, &mut kills_left);
             let collected = self.collect(&strangers, &mut swept);
-            // Nobody new to kill and nobody dead yet: looking again at once would find the same.
+            // Nothing new to kill and nothing dead yet: another round now would find the same.
             if kills + collected == 0 {
                 break;
             }
@@ -122,7 +126,8 @@ impl Sweeper {
         Some(mark)
     }
 
-    /// Nobody else collects these children, so as long as they are listed their numbers are theirs.
+    /// Signals the condemned that have not been signalled. Their process ids cannot be reused while they are listed,
+    /// because nobody else collects these children.
     fn kill(&mut self, condemned: &BTreeSet<u32>, left: &mut usize) -> usize {
         let new: Vec<u32> = condemned.difference(&self.dying).copied().take(*left).collect();
         for pid in new.iter().copied() {
@@ -153,18 +158,18 @@ fn to_pid(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
-/// Kills the children of one thread of this process, but for those in `spared`. Only for a thread that collects no child
-/// meanwhile: the numbers must stay theirs.
+/// Kills the children of one thread of this process, except those in `spared`. The thread must not collect a child
+/// meanwhile, so that process ids are not reused.
 pub(super) fn kill_children_of_thread(thread: u32, spared: &BTreeSet<u32>) {
     let children = children_in(&Path::new("/proc/self/task").join(thread.to_string()).join("children"));
     for pid in children.into_iter().filter(|pid| !spared.contains(pid)) {
-        // It may have ended.
+        // The child may have ended already.
         let _ = to_pid(pid).map(|pid| kill_process(pid, Signal::KILL));
     }
 }
 
-/// The children of the threads that start none, zombies too. A thread is asked whether it starts some after its
-/// children were looked at: if it had any by then, it is known to.
+/// The children of all threads that start no workers, zombies included. Whether a thread starts workers is asked after
+/// its children are listed: a thread that had any by then is known as such.
 fn strangers(is_launcher: &dyn Fn(u32) -> bool) -> BTreeSet<u32> {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return BTreeSet::new() };
     let mut strangers = BTreeSet::new();
@@ -185,13 +190,14 @@ fn children_in(file: &Path) -> Vec<u32> {
     if read.is_ok() { parse(&list) } else { Vec::new() }
 }
 
-/// "12 345 6 ": a number without a space after it was cut off by the limit.
+/// Parses a list such as "12 345 6 ". A number without a space after it was cut off by the limit and is ignored.
 fn parse(list: &str) -> Vec<u32> {
     let complete = list.rsplit_once(' ').map_or("", |(complete, _)| complete);
     complete.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// A sweep takes every child of a process: the tests start this test program once more to have one for themselves.
+/// The tests. A sweep takes every child of a process, so each test starts this test program again to have a process
+/// for itself.
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::marks::Marks;
@@ -227,7 +233,7 @@ pub(super) mod tests {
         strangers(&no_thread).into_iter().collect()
     }
 
-    /// Of the threads that start workers: there is none, unless a test says that it is one itself.
+    /// Which threads start workers: none, unless a test says that its own thread does.
     fn no_thread(_: u32) -> bool {
         false
     }

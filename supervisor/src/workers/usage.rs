@@ -1,4 +1,4 @@
-//! The resources that a process has used, as the kernel counts them, whatever the worker says.
+//! The resources that a process has used, as the kernel counts them. The worker's own figures are not used.
 
 use super::confinement::{stat_field, status_field};
 use crate::sys::CpuTime;
@@ -10,47 +10,47 @@ use std::time::Duration;
 /// What one process has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessUsage {
-    /// Time in its own code.
+    /// CPU time in the process's own code.
     pub cpu_user: Duration,
-    /// Time in the kernel on its behalf.
+    /// CPU time in the kernel on behalf of the process.
     pub cpu_system: Duration,
-    /// The most resident memory that it is known to have had, in bytes. Of a reaped process that had clearly more
-    /// than this one itself it is that, or that of a larger child of its own; of another it is what was seen when it was
-    /// last looked at, none if nobody had looked.
+    /// The highest resident memory that is known, in bytes. For a reaped process whose peak was clearly higher than
+    /// the supervisor's own, it is the kernel's figure, which may be that of a larger child of the process. Otherwise
+    /// it is the highest value that was measured, or None if none was.
     pub peak_rss: Option<u64>,
 }
 
-/// From `/proc/PID/stat`, which a process has until it is reaped.
+/// Figures from `/proc/PID/stat`, which exists until the process is reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Of the process and of those children of its own that it has waited for. The kernel tells it in ticks, usually
-    /// of 10 ms.
+    /// CPU time of the process and of those of its children that it has waited for. The kernel reports it in ticks,
+    /// usually of 10 ms.
     pub(super) cpu_time: CpuTime,
-    /// Resident memory in bytes; 0 for a process that has ended.
+    /// Resident memory in bytes. 0 if the process has ended.
     pub(super) resident_bytes: u64,
 }
 
-/// Reads the usage of a process that is not reaped yet: afterwards the number may be somebody else's.
+/// Reads the usage of a process that has not been reaped; later its process id may belong to another process.
 pub(super) fn read(pid: u32) -> Option<Usage> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The most resident memory that a process ever had, in bytes, since its exec. None for one that has ended.
+/// The highest resident memory that a process had since its exec, in bytes. None if it has ended.
 pub(super) fn peak_rss(pid: u32) -> Option<u64> {
     parse_peak(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// The most resident memory that this process ever had, in bytes.
+/// The highest resident memory that this process ever had, in bytes.
 pub(super) fn own_peak_rss() -> u64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF);
-    // Without an answer nothing is known of children either.
+    // If the kernel does not answer, the figures for children cannot be trusted either.
     usage.map_or(u64::MAX, |usage| u64::try_from(usage.max_rss()).unwrap_or(0).saturating_mul(1024))
 }
 
-/// How many descriptors a process has open. None if it has ended, or hides them from us.
+/// Number of open descriptors of a process. None if it has ended, or hides them from us.
 pub(super) fn open_descriptors(pid: u32) -> Option<u64> {
     let folder = format!("/proc/{pid}/fd");
-    // Since Linux 6.2 the size of the folder is the answer, and everybody may know it.
+    // Since Linux 6.2 the size of the directory is the number, and every process may read it.
     match fs::metadata(&folder).ok()?.len() {
         0 => u64::try_from(fs::read_dir(folder).ok()?.count()).ok(),
         count => Some(count),
@@ -74,7 +74,7 @@ fn ticks(count: u64) -> Option<Duration> {
     Duration::try_from_secs_f64(count as f64 * tick).ok()
 }
 
-/// "VmHWM:\t    1728 kB".
+/// The value in bytes of a line such as "VmHWM:\t    1728 kB".
 fn parse_peak(status: &str) -> Option<u64> {
     let kilobytes: u64 = status_field(status, "VmHWM")?.strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)

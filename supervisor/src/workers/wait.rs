@@ -1,12 +1,12 @@
-//! Waits for one descriptor, always with a time limit. The hub never waits like this; killing a child at the end does,
-//! and so do tests.
+//! Waits for one descriptor, always with a time limit. The hub never waits like this. It is used to kill a child at
+//! the end, and in tests.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Whether one of `events` comes within `limit`. That the other end has hung up always counts.
+/// Waits for one of `events`. Returns false if none comes within `limit`. A hang-up of the other end always counts.
 pub(super) fn wait_for(descriptor: &impl AsFd, events: PollFlags, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {

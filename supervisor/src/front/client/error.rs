@@ -5,31 +5,31 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why there is no connection.
+/// Why connecting failed.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// Nobody listens at the socket.
+    /// No supervisor listens at the socket.
     NoSupervisor {
         /// The socket.
         socket: PathBuf,
     },
-    /// Somebody listens at the socket and does not let us in now: he has too much to do, or is stopped.
+    /// A supervisor listens at the socket and does not accept us now: it is overloaded or stopped.
     Busy {
         /// The socket.
         socket: PathBuf,
-        /// What he did not do.
+        /// What the supervisor did not do.
         what: &'static str,
     },
-    /// The supervisor does not want this client.
+    /// The supervisor refused this client.
     Refused {
-        /// Why, in its own words.
+        /// The reason that the supervisor gave.
         reason: String,
     },
     /// Something else failed.
     Io {
         /// The socket.
         socket: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
@@ -67,24 +67,24 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Why a request or an answer did not get through.
+/// Why a request could not be sent or an answer could not be received.
 #[derive(Debug)]
 pub enum ClientError {
-    /// The connection has ended. What became of jobs without an answer is not known.
+    /// The connection has ended. The outcome of jobs without an answer is unknown.
     Closed {
-        /// Why, if the supervisor said so.
+        /// The reason, if the supervisor gave one.
         reason: Option<String>,
     },
-    /// The payload is over the supervisor's limit. Nothing was sent.
+    /// The payload exceeds the supervisor's limit. Nothing was sent.
     TooLarge {
         /// Its length, in bytes.
         length: usize,
-        /// The limit.
+        /// The limit, in bytes.
         max: usize,
     },
-    /// The request is longer than the wire allows. Nothing was sent.
+    /// The request is longer than the protocol allows. Nothing was sent.
     Encode(EncodeError),
-    /// What came is not what a supervisor says.
+    /// The supervisor sent something that breaks the protocol.
     Protocol(String),
     /// The socket failed.
     Io(io::Error),
