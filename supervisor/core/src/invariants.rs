@@ -1,4 +1,4 @@
-//! What must be true between any two events, written down a second time so that it can be checked.
+//! What must be true between any two events. It is written down a second time here, so that tests can check it.
 
 use super::Core;
 use super::ids::{JobId, SlotIndex};
@@ -12,10 +12,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 impl Core {
-    /// Looks at everything. For tests and simulations: it takes time in proportion to all jobs.
+    /// Checks all invariants. For tests and simulations: it takes time in proportion to the number of jobs.
     ///
     /// # Errors
-    /// The first thing that is wrong, for the people who have to mend it.
+    /// The first invariant that does not hold, in words for developers.
     pub fn check(&self) -> Result<(), String> {
         self.check_books()?;
         self.check_places()?;
@@ -27,7 +27,8 @@ impl Core {
         (0..self.slots.len()).try_for_each(|slot| self.check_slot(slot))
     }
 
-    /// The same number for the same state, in this and any other run of the same program.
+    /// A digest of the whole state. The same state gives the same number, in this run and in any other run of the
+    /// same program.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         format!("{self:?}").hash(&mut hasher);
@@ -75,7 +76,7 @@ impl Core {
         self.promises.check(|job| self.jobs.get(job).is_some())
     }
 
-    /// The accounts add up to the sum, and inputs and what is expected to what the jobs have.
+    /// Checks that the accounts add up to the total, and that inputs and expected outputs are those of the jobs.
     fn check_ledger(&self) -> Result<(), String> {
         let mut of_jobs: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
@@ -138,14 +139,14 @@ impl Core {
             }
         }?;
         let allowed = self.attempts_allowed(job);
-        // What is allowed of a task that nobody offers for now is not known.
+        // If nobody offers the task for now, the number of attempts that it allows is not known.
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
         let is_assigned = matches!(job.state, JobState::Assigned { .. });
         ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
         ensure(is_tested || !is_assigned || job.unstarted < UNSTARTED_MAX, || {
             format!("{id} is tried beside another, or nobody knows that it is")
         })?;
-        // One that was given back with a checkpoint goes on from there, which is not to run twice.
+        // A job that yielded with a checkpoint goes on from there, which does not count as running twice.
         let goes_on = job.state.is_with_a_worker() || job.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
         ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
