@@ -95,7 +95,7 @@ impl Core {
             return self.give_back(turn, id, was_alone, end);
         }
         self.note_unstarted(id, end);
-        let (_, what) = end.told(self.config.hang_timeout);
+        let (_, what) = end.describe(self.config.hang_timeout);
         let why = "its worker may have begun it and was ended, not because of this job, which must not be run twice";
         let error = outcome::error(OutcomeCode::Indeterminate, format!("{why}; {what}"));
         let ending = Ending {

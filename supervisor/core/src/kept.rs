@@ -127,6 +127,6 @@ mod tests {
         assert_eq!(most, [512, 256, 128, 64, 32]);
         assert_eq!(share(512, all, 1, 1024), Err(Short::OfItsShare));
         assert_eq!(share(0, 1023, 1, 1024), Err(Short::OfRoom));
-        assert_eq!(share(0, 0, 1024, 1024), Ok(()), "something of any size where there is nothing");
+        assert_eq!(share(0, 0, 1024, 1024), Ok(()), "if nothing is kept, any size up to the limit fits");
     }
 }

@@ -281,7 +281,7 @@ mod tests {
         fill(&mut ledger, "full");
         assert!(ledger.may_start(LIMIT, ledger.level_of("full"), 10 * LIMIT));
         ledger.hold("full", Holding::Expected, 10 * LIMIT);
-        assert!(!ledger.may_start(LIMIT, ledger.level_of("other"), 0), "what is expected is spoken for");
+        assert!(!ledger.may_start(LIMIT, ledger.level_of("other"), 0), "an expected output reserves room");
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         assert_ne!(ledger.releases(), before);
         let before = ledger.releases();
         ledger.release("me", Holding::Inputs, 10);
-        assert_eq!(ledger.releases(), before, "it had nothing any more");
+        assert_eq!(ledger.releases(), before, "nothing was left to release");
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(ledger.has_room(limit, "polite", small + 1), Err(Short::OfRoom));
         ledger.hold("polite", Holding::Inputs, small);
         assert_eq!(ledger.has_room(limit, "polite", 1), Err(Short::OfRoom));
-        assert_eq!(little(1 << 20), 256, "of a small limit it is a small part");
+        assert_eq!(little(1 << 20), 256, "a small limit makes it smaller");
     }
 
     #[test]

@@ -301,7 +301,7 @@ impl Core {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
             Event::Skipped { worker, job } => self.on_skipped(turn, worker, job),
-            Event::Violation { worker, message } => self.on_nonsense(turn, worker, message),
+            Event::Violation { worker, message } => self.on_bad_message(turn, worker, message),
             Event::Garbled { worker, message } => self.on_garbled(turn, worker, message),
             Event::Unsent { worker, jobs } => self.on_unsent(worker, &jobs),
             Event::Closed { worker } => self.on_closed(turn, worker),
@@ -362,7 +362,7 @@ impl Core {
         self.dequeue(id);
         self.release_held(id);
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
-        self.settle_account(id);
+        self.release_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.tally.end(ending.outcome);

@@ -43,7 +43,7 @@ pub(super) struct End {
 
 impl End {
     /// The outcome for the job that is to blame, and what the worker did as the predicate of a sentence.
-    pub(super) fn told(&self, hang_timeout: Duration) -> (OutcomeCode, String) {
+    pub(super) fn describe(&self, hang_timeout: Duration) -> (OutcomeCode, String) {
         match &self.cause {
             Some(Cause::Violation(what)) => {
                 (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})"))
@@ -112,7 +112,7 @@ impl Core {
 
     fn lose_started(&mut self, turn: &mut Turn<'_>, running: Running, end: &End, is_blamed: bool) {
         let id = running.job;
-        let (code, what) = end.told(self.config.hang_timeout);
+        let (code, what) = end.describe(self.config.hang_timeout);
         let lost = end.attempt(code, what, running.attempt, running.ran(turn.now), is_blamed);
         // An innocent job pays nothing for the lost run, whether it is tried again or ends.
         let charge = if is_blamed { Charge::ForTheRun } else { Charge::Nothing };
@@ -120,7 +120,7 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.crashes += u32::from(is_blamed);
         job.progress = None;
-        remember(job, lost.clone());
+        remember_lost(job, lost.clone());
         let crashes = job.crashes;
         if is_blamed {
             self.charge_worker(id);
@@ -135,7 +135,7 @@ impl Core {
             return self.try_again(id);
         }
         let error = match is_blamed {
-            true => blame(&lost, crashes, allowed),
+            true => blame_error(&lost, crashes, allowed),
             false => lost_with_another(&lost),
         };
         let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { error.code };
@@ -158,7 +158,7 @@ impl Core {
         job.unstarted += u32::from(was_alone);
         let unstarted = job.unstarted;
         if was_alone && unstarted >= UNSTARTED_MAX {
-            self.keep_back(turn.now, id, end);
+            self.put_on_probation(turn.now, id, end);
         }
         if self.is_hopeless(id) {
             let message = format!(
@@ -184,7 +184,7 @@ impl Core {
         let lost = end.attempt(OutcomeCode::WorkerCrashed, end.exit.to_string(), 0, Duration::ZERO, false);
         self.charge(id, Duration::ZERO);
         if let Some(job) = self.jobs.get_mut(id) {
-            remember(job, lost);
+            remember_lost(job, lost);
         }
     }
 
@@ -192,7 +192,7 @@ impl Core {
     /// worker that others could use. So the job goes behind all that was there before this attempt; otherwise it
     /// would be first for each new worker and nothing else would be done. And its client pays for the worker, whoever
     /// is to blame; otherwise it would stay the first client.
-    fn keep_back(&mut self, now: Mono, id: JobId, end: &End) {
+    fn put_on_probation(&mut self, now: Mono, id: JobId, end: &End) {
         self.charge_worker(id);
         if let Some(job) = self.jobs.get_mut(id) {
             job.waits_since = now;
@@ -231,7 +231,7 @@ impl Core {
         let end = End { cause: None, exit: Exit::Unknown, place, was, last_lines: Vec::new(), usage: None };
         let lost = end.attempt(OutcomeCode::Timeout, what, started.attempt, started.ran(now), is_blamed);
         if let Some(job) = self.jobs.get_mut(id) {
-            remember(job, lost);
+            remember_lost(job, lost);
         }
     }
 }
@@ -239,7 +239,7 @@ impl Core {
 /// Remembers a lost attempt: the first one and the last ones are kept ([`LOST_ATTEMPTS_KEPT`]), with all their last
 /// lines only for the latest ([`LAST_LINES_KEPT`]). A job may have a hundred attempts, and there may be many such
 /// jobs.
-fn remember(job: &mut Job, lost: LostAttempt) {
+fn remember_lost(job: &mut Job, lost: LostAttempt) {
     if job.lost.len() >= LOST_ATTEMPTS_KEPT {
         job.lost.remove(1);
     }
@@ -249,7 +249,7 @@ fn remember(job: &mut Job, lost: LostAttempt) {
 }
 
 /// The error of a job that is given up after this many attempts that ended their workers.
-fn blame(lost: &LostAttempt, attempts: u32, allowed: u32) -> ErrorDetail {
+fn blame_error(lost: &LostAttempt, attempts: u32, allowed: u32) -> ErrorDetail {
     let message = format!("{} in attempt {attempts} of {}", lost.what, allowed.max(attempts));
     let (signal, exit_code) = (lost.exit.signal(), lost.exit.code());
     ErrorDetail { signal, exit_code, ..outcome::error(lost.code, message) }

@@ -154,7 +154,7 @@ mod tests {
         }
         probation.test(JobId(2));
         probation.passed(JobId(1));
-        assert!(probation.is_testing(JobId(2)), "that is another job");
+        assert!(probation.is_testing(JobId(2)), "another job was started");
         probation.passed(JobId(2));
         assert!(probation.is_open() && probation.failures == 0);
     }
@@ -167,8 +167,11 @@ mod tests {
         probation.failed(Mono::default(), JobId(2), &config, &mut rng);
         assert!(probation.is_testing(JobId(1)));
         probation.open_in_time(Mono::default() + Duration::from_secs(60));
-        assert!(!probation.is_open(), "one at a time");
+        assert!(!probation.is_open(), "only one job is tested at a time");
         probation.gone(JobId(1));
-        assert!(!probation.is_open() && probation.opens_at().is_some(), "the other one has to wait");
+        assert!(
+            !probation.is_open() && probation.opens_at().is_some(),
+            "the pause of the failed job still holds"
+        );
     }
 }

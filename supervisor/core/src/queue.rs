@@ -294,7 +294,7 @@ mod tests {
         let large = Kind { size: 4, ..Kind::default() };
         queue.insert(A, 0, rank(0, 0, 1), Kind::default());
         queue.insert(A, 0, rank(1, 0, 2), large);
-        assert_eq!(queue.first_of(|kind| kind == large), None, "that is not its first one");
+        assert_eq!(queue.first_of(|kind| kind == large), None, "the large job is not its first one");
         queue.remove(A, rank(0, 0, 1));
         assert_eq!(queue.first_of(|kind| kind == large).map(Next::job), Some(JobId(2)));
         queue.set_level(A, held);

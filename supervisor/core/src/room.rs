@@ -14,14 +14,14 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 
 impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
-        if is_the_shells(what) {
+        if is_counted_by_shell(what) {
             self.ledger.hold(client, what, bytes);
             self.note_level(client);
         }
     }
 
     pub(super) fn on_released(&mut self, client: &str, what: Holding, bytes: u64) {
-        if is_the_shells(what) {
+        if is_counted_by_shell(what) {
             self.ledger.release(client, what, bytes);
             self.note_level(client);
         }
@@ -155,13 +155,13 @@ impl Core {
     }
 
     /// The job is about to be forgotten: its reservation, input and checkpoint are taken off the client's account.
-    pub(super) fn settle_account(&mut self, id: JobId) {
+    pub(super) fn release_account(&mut self, id: JobId) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
         self.ledger.release(&job.account, Holding::Inputs, job.held_bytes());
     }
 }
 
-fn is_the_shells(what: Holding) -> bool {
+fn is_counted_by_shell(what: Holding) -> bool {
     !matches!(what, Holding::Inputs | Holding::Expected)
 }

@@ -32,7 +32,7 @@ impl Core {
         }
         self.relist();
         self.has_more_to_move = false;
-        self.let_go_on();
+        self.resume_held();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
             self.place_parked(turn);
@@ -40,7 +40,7 @@ impl Core {
         }
         self.renew(turn);
         self.relist();
-        self.give_out(turn);
+        self.dispatch(turn);
         match self.phase {
             Phase::Running => self.fill_vacant(turn),
             Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(turn),
@@ -102,7 +102,7 @@ impl Core {
     }
 
     /// Dispatches waiting jobs to workers.
-    fn give_out(&mut self, turn: &mut Turn<'_>) {
+    fn dispatch(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
             self.bring_in_spare(program);
             let mut held_back = 0;

@@ -199,7 +199,7 @@ impl Core {
             job.key_before = key_before;
         }
         self.note_expired_key(turn, id, key_before);
-        self.foretell(id, task);
+        self.estimate_wait(id, task);
         self.enqueue(id);
         self.note_short_work(turn.now, id);
         id
@@ -207,7 +207,7 @@ impl Core {
 
     /// Estimates how long the job will wait, so that the estimate can be checked later. No estimate if nothing like
     /// it ever ran.
-    fn foretell(&mut self, id: JobId, task: Option<TaskIndex>) {
+    fn estimate_wait(&mut self, id: JobId, task: Option<TaskIndex>) {
         let Some(job) = self.jobs.get(id) else { return };
         let Some(task) = task.map(|task| self.registry.task(task)) else { return };
         if task.expected(job.input_bytes).run.is_none() {

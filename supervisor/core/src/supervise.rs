@@ -115,7 +115,7 @@ impl Core {
         self.programs[program].offers_differ = sources.iter().any(|offers| **offers != all);
         let changes = self.registry.offer(program, all);
         if changes.has_moved || !changes.gone.is_empty() {
-            self.queue_anew();
+            self.requeue_all();
         }
     }
 
@@ -144,7 +144,7 @@ impl Core {
     }
 
     /// Tasks have moved to other programs or are gone: each waiting job goes into the queue where its task is now.
-    fn queue_anew(&mut self) {
+    fn requeue_all(&mut self) {
         let mut waiting = Vec::new();
         for program in &mut self.programs {
             program.backlog = Duration::ZERO;
@@ -231,7 +231,7 @@ impl Core {
     /// counts from now on, but the reason for which it had to leave stays: its remaining jobs are not to blame for
     /// the end of another. (That a leaving worker's message comes out of turn is no reason: it may be the answer to a
     /// job that was withdrawn.)
-    pub(super) fn on_nonsense(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
+    pub(super) fn on_bad_message(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         let Some(&slot) = self.places.get(&worker) else { return };
         let reap_by = turn.now + self.config.reap_timeout;
         if !self.slots[slot].is_trusted() {
@@ -250,7 +250,7 @@ impl Core {
         if let Some(&slot) = self.places.get(&worker) {
             self.doubt_all(slot);
         }
-        self.on_nonsense(turn, worker, message);
+        self.on_bad_message(turn, worker, message);
     }
 
     /// A process was killed and is not gone: it hangs in the kernel, for example on a dead file system. It will never

@@ -67,7 +67,7 @@ impl Core {
 
     /// Puts held-back jobs into their queues again if there is room. Somewhat more room is needed than for one job,
     /// so that thousands of jobs are not moved back and forth whenever one of them runs.
-    pub(crate) fn let_go_on(&mut self) {
+    pub(crate) fn resume_held(&mut self) {
         if !std::mem::take(&mut self.promises.has_more_room) {
             return;
         }
