@@ -1,6 +1,6 @@
-//! Where all chance comes from. A choice is a function of the seed, of the stream that it belongs to (one worker, one
-//! client, ...) and of its number in there, and of nothing else: so one of them can be replaced by the harmless answer
-//! without changing the others. That is what makes a failing run shrink.
+//! The source of all randomness. A choice depends only on the seed, the stream that it belongs to (one worker, one
+//! client, ...) and its number in that stream. So one choice can be replaced by the harmless answer without changing
+//! the others, which makes it possible to shrink a failing run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

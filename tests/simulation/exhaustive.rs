@@ -1,11 +1,11 @@
-//! The small scope, whole: two slots, a spare or none, three jobs, and everything that can happen next, whatever it is,
-//! until so many events deep. Breadth first, so what is found is as short as it can be.
+//! Exhaustive search of a small scope: two slots, a spare or none, three jobs, and every event that can happen next, up
+//! to a fixed depth. The search is breadth first, so the failure that it finds is as short as possible.
 //!
 //! Two states are the same if the core prints the same, apart from what only counts (the tally, numbers of processes)
 //! and apart from time: a moment in the future is its distance from now, a moment in the past is the past. So the
-//! search is complete but for decisions that hang on how long ago something was.
+//! search is complete except for decisions that depend on how long ago something was.
 //!
-//! A core cannot be copied: a state is the way that leads to it, and is reached again by going it again.
+//! A core cannot be copied. So a state is stored as the events that lead to it, and is reached again by replaying them.
 
 use crate::choices::mix;
 use crate::oracle::{Failure, Oracle, Ran, Submission};

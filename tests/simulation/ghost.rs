@@ -1,4 +1,4 @@
-//! What is heard of a process although its exit was told already. The shell never does that; the core must not mind.
+//! Events about a process after its exit was reported. The shell never sends such events; the core must ignore them.
 
 use crate::faults::Fault;
 use crate::process::FakeProcess;

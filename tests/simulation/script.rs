@@ -1,4 +1,4 @@
-//! What comes from outside: how the core is configured, and what its clients want of it and when.
+//! The script of a run: how the core is configured, and what its clients ask for and when.
 
 use crate::choices::{Choices, Tape};
 use crowds::{crowd, crowd_guilt, few_workers, hoard};

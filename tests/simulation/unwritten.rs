@@ -1,4 +1,5 @@
-//! What the shell has not written to a fake worker: of that it cannot know, and the shell knows that.
+//! Messages that the shell has not yet written to a fake worker: the worker cannot know of them, and the shell knows
+//! which these are.
 
 use crate::process::{FakeProcess, Said, ToFake};
 use crate::world::Outside;

@@ -8,107 +8,107 @@ use std::time::Duration;
 /// The actions of one event, in order.
 pub type Actions = Vec<Action>;
 
-/// The verdict on a request that is not refused.
+/// The answer to a request that is not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The job's name from now on, or that of the job that was submitted under the same key before.
+    /// The new job's number, or the number of the job that was submitted before under the same key.
     pub job: JobId,
-    /// That is a job which was there already, or has ended.
+    /// The job was there before, and may have ended already.
     pub is_known: bool,
 }
 
-/// One deed.
+/// One thing that the shell has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start a process. Answered by `Launched`, then `Hello`, `Exited`..., or by `SpawnFailed`; if it is
-    /// killed before it is there, by `Exited` or `SpawnFailed` alone.
+    /// Start a process. The answer is `Launched`, then `Hello`, `Exited`..., or else `SpawnFailed`. If the process is
+    /// killed before it is there, the answer is `Exited` or `SpawnFailed` alone.
     Spawn {
-        /// Its name from now on.
+        /// The number of the new worker.
         worker: WorkerId,
-        /// What it runs.
+        /// The program to run.
         program: ProgramIndex,
-        /// Which version of that.
+        /// The version of this program.
         version: Version,
-        /// Where it starts out; a spare moves later.
+        /// The slot that the worker starts in; a spare moves later.
         slot: SlotIndex,
     },
-    /// Send a job with its input.
+    /// Send a job with its input to a worker.
     Run {
-        /// To whom.
+        /// The worker that gets it.
         worker: WorkerId,
-        /// Which.
+        /// The job.
         job: JobId,
-        /// The attempt that this will be if it starts.
+        /// The number that this attempt will have if it starts.
         attempt: u32,
-        /// It goes on from the checkpoint that is kept for it.
+        /// The job goes on from the checkpoint that is kept for it.
         resume: bool,
     },
-    /// Ask a worker to give a job back at the end of its step. Answered by `Yielded`, or never.
+    /// Ask a worker to give a job back at the end of its step. The answer is `Yielded`; it may never come.
     Yield {
-        /// Whom.
+        /// The worker.
         worker: WorkerId,
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// Keep the state that came with the event in hand, in place of an older one: the job goes on from there.
+    /// Keep the state that came with the event in hand, in place of an older one: the job will go on from there.
     Keep {
-        /// Whose.
+        /// The job.
         job: JobId,
     },
-    /// Tell a worker that a job which it may not have started is not wanted.
+    /// Tell a worker that a job is no longer wanted. The worker may not have started it yet.
     CancelRun {
-        /// To whom.
+        /// The worker that gets it.
         worker: WorkerId,
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// Ask a worker without jobs to end itself.
     Dismiss {
-        /// Whom.
+        /// The worker.
         worker: WorkerId,
     },
     /// Send a signal to a worker's process group.
     Kill {
-        /// Whom.
+        /// The worker.
         worker: WorkerId,
         /// Which signal.
         how: Kill,
     },
-    /// Nothing is to be done to the worker, which has said hello: whoever waits for one is told.
+    /// A worker has said hello. Nothing is to be done to it; whoever waits for a worker can be told.
     Ready {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Where.
+        /// The worker's slot.
         slot: SlotIndex,
     },
-    /// A job has ended. Said exactly once for each accepted job.
+    /// A job has ended. This comes exactly once for each accepted job.
     Finish(Box<Ended>),
-    /// What was promised of a job that has ended is over.
+    /// A promise about a job that has ended is over.
     Release {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Why.
+        /// The reason.
         why: Released,
     },
-    /// The time of a dead letter is over.
+    /// The time of a dead letter is over: forget it.
     ForgetLetter {
-        /// The job that died.
+        /// The job of the dead letter.
         job: JobId,
     },
-    /// Something that the people who run this want to know.
+    /// News for the log.
     Log(Notice),
-    /// Answer to `Reload`.
+    /// The answer to `Reload`.
     Reloaded {
-        /// As asked.
+        /// The version that was asked for.
         version: Version,
-        /// Why the old version of some program stays, if it does.
+        /// Why some program keeps its old version, if one does.
         rolled_back: Option<String>,
     },
-    /// Drained or stopped: there is no job and no worker any more.
+    /// The supervisor is drained or stopped: there is no job and no worker any more.
     Over,
 }
 
-/// How hard a worker is told to go.
+/// How a worker is made to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
     /// SIGTERM.
@@ -120,51 +120,52 @@ pub enum Kill {
 /// Why a promise is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// Its time is: the output is forgotten.
+    /// The promised time is over: the output is forgotten.
     TimeIsOver,
-    /// The output was taken: from now on it is remembered as a courtesy, while there is room.
+    /// The output was collected. From now on it is kept as a courtesy, while there is room.
     Collected,
 }
 
-/// What is remembered of a job that has ended.
+/// What the shell keeps of a job that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing was promised: its report, as long as there is room.
+    /// Nothing was promised: the report, for as long as there is room.
     AsCourtesy,
-    /// Its report and its output, until it is released.
+    /// The report and the output, until the shell is told to release them.
     Promised,
-    /// Its report, until it is released; for the output there is no room. Only at the end of the supervisor, when jobs are
-    /// not held back any more.
+    /// The report, until the shell is told to release it; there is no room for the output. This happens only while
+    /// the supervisor ends, when jobs are no longer held back.
     WithoutOutput,
 }
 
-/// What is kept of a job that is a dead letter.
+/// What is kept of a job that became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LetterKept {
-    /// All.
+    /// Everything.
     Whole,
-    /// There is no room for its input: it can be looked at and not be tried again.
+    /// All but the input, for which there is no room: people can look at it, but it cannot be tried again.
     WithoutInput,
-    /// Nothing: there is no room for another letter.
+    /// Nothing: there is no room for another dead letter.
     Not,
 }
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Which.
+    /// The job.
     pub job: JobId,
-    /// The one word.
+    /// Its outcome.
     pub outcome: OutcomeCode,
-    /// What went wrong, unless it is `ok`.
+    /// What went wrong; `None` if the outcome is `ok`.
     pub error: Option<ErrorDetail>,
     /// How often it was started.
     pub attempts: u32,
-    /// From acceptance to the last start, or to the end if it never started.
+    /// From acceptance to the last start, or to the end if the job never started. Time in earlier attempts that were
+    /// given back is not counted.
     pub queued: Duration,
-    /// The task itself, by the worker's clock.
+    /// How long the task itself ran, by the worker's clock.
     pub run: Duration,
-    /// From the task's end to now.
+    /// From the end of the task to now.
     pub returned: Duration,
     /// Where it ran last.
     pub place: Option<Place>,
@@ -172,30 +173,30 @@ pub struct Ended {
     pub usage: Usage,
     /// The attempts that were lost, the first one first.
     pub lost: Vec<LostAttempt>,
-    /// What is remembered of it.
+    /// What is kept of its report and output.
     pub keep: Keep,
     /// What is kept of it as a dead letter, if it is one.
     pub letter: Option<LetterKept>,
 }
 
-/// An attempt that ended its worker, or ended with it.
+/// An attempt that was lost: it ended its worker, or ended together with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LostAttempt {
-    /// Its number; 0 if the job had been given to the worker and not been started.
+    /// The attempt's number; 0 if the job had been dispatched but not started.
     pub attempt: u32,
-    /// Where it was.
+    /// The place of its worker.
     pub place: Option<Place>,
     /// How long it ran.
     pub ran: Duration,
-    /// In one word.
+    /// How it was lost, as an outcome code.
     pub code: OutcomeCode,
-    /// In a sentence.
+    /// What the worker did, as the predicate of a sentence.
     pub what: String,
     /// How the process ended.
     pub exit: Exit,
-    /// What the process printed last.
+    /// The last lines that the process printed.
     pub last_lines: Vec<String>,
-    /// What the process used in its life, by the kernel.
+    /// What the process used in its life, as the kernel counts it.
     pub usage: Option<ExitUsage>,
     /// The jobs that the process had done before, the last one first.
     pub previous: Vec<JobId>,
@@ -206,91 +207,91 @@ pub struct LostAttempt {
 /// News for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A worker ended that was not told to.
+    /// A worker ended without having been told to.
     WorkerDied {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Where.
+        /// The worker's slot.
         slot: SlotIndex,
-        /// How, for people.
+        /// How it ended, in words for people.
         how: String,
-        /// The job that it ran.
+        /// The job that it was running.
         job: Option<JobId>,
     },
-    /// A worker is being ended for this reason.
+    /// A worker is being ended.
     WorkerKilled {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Where.
+        /// The worker's slot.
         slot: SlotIndex,
-        /// Why, for people.
+        /// Why, in words for people.
         why: String,
     },
     /// A program cannot be started.
     StartFailed {
-        /// Which.
+        /// The program.
         program: ProgramIndex,
-        /// Failures in a row.
+        /// How many starts in a row have failed.
         failures: u32,
-        /// Why, for people.
+        /// Why, in words for people.
         why: String,
-        /// When it is tried again; never if absent.
+        /// The pause before the next start; `None` if there will be none.
         again_in: Option<Duration>,
     },
     /// A program cannot be started, and its jobs are refused from now on.
     Degraded {
-        /// Which.
+        /// The program.
         program: ProgramIndex,
-        /// Failures in a row.
+        /// How many starts in a row have failed.
         failures: u32,
-        /// Why, for people.
+        /// Why, in words for people.
         why: String,
-        /// When it is tried again; never if absent.
+        /// The pause before the next start; `None` if there will be none.
         again_in: Option<Duration>,
     },
-    /// A worker is to be replaced, though it is well.
+    /// A healthy worker is replaced.
     WorkerRetires {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Where.
+        /// The worker's slot.
         slot: SlotIndex,
-        /// Why, for people.
+        /// Why, in words for people.
         why: String,
     },
-    /// A process was killed and is not gone: it hangs in the kernel. Its place is filled by another.
+    /// A process was killed and is not gone: it hangs in the kernel. Another process fills its place.
     WorkerHangs {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Where.
+        /// The worker's slot.
         slot: SlotIndex,
     },
-    /// The new version of a program has shown that it works: the other workers follow.
+    /// The new version of a program has shown that it works. Its other workers are replaced next.
     TrialPassed {
-        /// Which.
+        /// The program.
         program: ProgramIndex,
     },
     /// The new version of a program failed: the old one stays.
     RolledBack {
-        /// Which.
+        /// The program.
         program: ProgramIndex,
-        /// Why, for people.
+        /// Why, in words for people.
         why: String,
     },
-    /// A job came with a key whose time was over: it is another job than the one that the key stood for.
+    /// A job came with an expired key: it is another job than the one that the key stood for before.
     KeyUsedAgain {
-        /// The job that came.
+        /// The new job.
         job: JobId,
-        /// The one before.
+        /// The job that the key stood for before.
         before: JobId,
     },
-    /// A job died, and there was no room for another dead letter.
+    /// A job became a dead letter, and there was no room for another one.
     LetterNotKept {
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// A degraded program works again.
+    /// A program whose jobs were refused works again.
     Recovered {
-        /// Which.
+        /// The program.
         program: ProgramIndex,
     },
 }

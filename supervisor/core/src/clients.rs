@@ -1,15 +1,19 @@
-//! What each client has used, so that none can have more than its share while others wait.
+//! Fair shares: how much worker time each client has used, so that no client gets more than its share while others
+//! wait.
 //!
-//! An account is a point in *virtual time*: how many nanoseconds of worker time its client has used, divided by its
-//! weight. Whoever has used least is next. This is deficit round robin (M. Shreedhar, G. Varghese, "Efficient fair
-//! queueing using deficit round robin", 1995) with the deficits kept in order, so that finding the next one does not
-//! take rounds: it is start-time fair queueing (P. Goyal et al., 1996). A job is charged what it is expected to take
-//! when it is given out, and the difference once it is known what it took.
+//! An account is a point in *virtual time*: the worker time that its client has used, in nanoseconds, divided by the
+//! client's weight. The client with the least is served next. This is deficit round robin (M. Shreedhar, G. Varghese,
+//! "Efficient fair queueing using deficit round robin", 1995), but the deficits are kept in order, so the next client
+//! is found without going round all of them: it is start-time fair queueing (P. Goyal et al., 1996). When a job is
+//! dispatched, its client is charged the expected run time; once the real run time is known, the difference is
+//! charged or given back.
 //!
-//! It is also known of a client how long its outputs have been. One that is new may have long ones, whatever its task has
-//! returned to others: until it has had one, nobody's job is given to a worker behind its own.
+//! The core also learns how long the outputs of each client are. A new client may have long ones, whatever its task
+//! has returned to others. So until its first output has come, no other job is dispatched to a worker behind one of
+//! its jobs (head-of-line blocking).
 //!
-//! A client that comes back after a rest begins where those who wait are now: rest is not saved up.
+//! A client that comes back after a pause starts at the virtual time that the waiting clients have reached: a pause
+//! earns nothing.
 
 use super::registry::likely_output;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
@@ -17,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A client's number. It is given anew once the client is forgotten.
+/// A client's number. A client that was forgotten and comes back gets a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
@@ -27,59 +31,61 @@ pub type VirtualTime = i64;
 /// One client.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// As it calls itself.
+    /// The name that the client gave itself.
     pub name: Arc<str>,
-    /// Its share relative to others; 1 unless configured.
+    /// Its share of worker time relative to the others; 1 unless configured.
     pub weight: u32,
-    /// What it has used.
+    /// Worker time that it has used, divided by its weight.
     pub used: VirtualTime,
-    /// Jobs of its that have not ended.
+    /// How many of its jobs have not ended.
     pub jobs: usize,
-    /// Jobs of its that wait.
+    /// How many of its jobs wait.
     pub waiting: usize,
-    /// What its waiting jobs are expected to take.
+    /// How long its waiting jobs are expected to run, in all.
     pub backlog: Duration,
-    /// How long its outputs are likely to be; nothing is known before it has had one.
+    /// The likely length of its next output in bytes; `None` until the first output has come.
     likely_output: Option<u64>,
 }
 
 impl Account {
-    /// Whether its outputs have been so small that others may wait behind one.
+    /// Whether its outputs have been so small that jobs of other clients may wait behind one of them.
     pub fn has_small_outputs(&self) -> bool {
         self.likely_output.is_some_and(|bytes| bytes <= INLINE_PAYLOAD_MAX as u64)
     }
 }
 
-/// All clients that have jobs, and some that had.
+/// All clients that have jobs, and some that had jobs before.
 #[derive(Debug, Default)]
 pub struct Clients {
     accounts: BTreeMap<ClientId, Account>,
     by_name: BTreeMap<Arc<str>, ClientId>,
-    /// Those without jobs, by what they have used: the least is forgotten first. Whatever changes one of the two goes
-    /// through [`Clients::wake`] and [`Clients::rest`], so that nobody is listed under what he had used before.
+    /// Clients without jobs, ordered by what they have used: the one with the least is forgotten first. All code that
+    /// changes `used` or `jobs` goes through [`Clients::wake`] and [`Clients::rest`], so no client is listed under an
+    /// outdated value.
     resting: BTreeSet<(VirtualTime, ClientId)>,
-    /// Most of those.
+    /// How many clients without jobs are remembered at most.
     resting_max: usize,
-    /// Where the one who was served last stood at that time. Never goes back.
+    /// The current virtual time: `used` of the client that was served last, at the moment when it was served. Never
+    /// goes back.
     now: VirtualTime,
     last: u64,
-    /// Clients with jobs that wait.
+    /// How many clients have jobs that wait.
     waiting: usize,
 }
 
 impl Clients {
-    /// None yet. So many of those without jobs are remembered, at the most.
+    /// No clients yet; at most `resting_max` clients without jobs will be remembered.
     pub fn new(resting_max: usize) -> Clients {
         Clients { resting_max, ..Clients::default() }
     }
 
-    /// Another number of them is remembered.
+    /// Changes how many clients without jobs are remembered, and forgets those that are now too many.
     pub fn remember_at_most(&mut self, resting_max: usize) {
         self.resting_max = resting_max;
         self.forget_some();
     }
 
-    /// The client of this name, for one more job.
+    /// Finds or adds the client of this name, and counts one more job for it.
     pub fn enter(&mut self, name: &str, weight: u32) -> ClientId {
         let id = self.find_or_add(name);
         let now = self.now;
@@ -115,7 +121,7 @@ impl Clients {
         id
     }
 
-    /// One of its jobs has ended.
+    /// One of the client's jobs has ended.
     pub fn leave(&mut self, id: ClientId) {
         let Some(account) = self.accounts.get_mut(&id) else { return };
         account.jobs = account.jobs.saturating_sub(1);
@@ -123,14 +129,14 @@ impl Clients {
         self.forget_some();
     }
 
-    /// The account is not listed among those without jobs any more: it has one, or what it has used will change.
+    /// Takes the client off the list of those without jobs: it gets a job, or `used` is about to change.
     fn wake(&mut self, id: ClientId) {
         if let Some(account) = self.accounts.get(&id) {
             self.resting.remove(&(account.used, id));
         }
     }
 
-    /// If the account has no jobs it is listed among those.
+    /// Puts the client on the list of those without jobs, if it has none.
     fn rest(&mut self, id: ClientId) {
         if let Some(account) = self.accounts.get(&id).filter(|account| account.jobs == 0) {
             self.resting.insert((account.used, id));
@@ -150,14 +156,14 @@ impl Clients {
         }
     }
 
-    /// It is being served: where it stands is what virtual time has come to.
+    /// The client is being served: virtual time advances to what it has used.
     pub fn served(&mut self, id: ClientId) {
         if let Some(account) = self.accounts.get(&id) {
             self.now = self.now.max(account.used);
         }
     }
 
-    /// Charges nanoseconds of worker time, or gives some back, also to a client that has no jobs any more.
+    /// Charges worker time in nanoseconds. A negative amount is given back. The client need not have jobs any more.
     pub fn charge(&mut self, id: ClientId, nanos: i64) {
         self.wake(id);
         if let Some(account) = self.accounts.get_mut(&id) {
@@ -166,14 +172,14 @@ impl Clients {
         self.rest(id);
     }
 
-    /// A job of its has returned so much.
+    /// One of the client's jobs has returned an output of this length.
     pub fn returned(&mut self, id: ClientId, output_bytes: u64) {
         if let Some(account) = self.accounts.get_mut(&id) {
             account.likely_output = Some(likely_output(account.likely_output, output_bytes));
         }
     }
 
-    /// A job of its begins to wait.
+    /// One of the client's jobs begins to wait.
     pub fn waits(&mut self, id: ClientId, expected: Duration) {
         if let Some(account) = self.accounts.get_mut(&id) {
             self.waiting += usize::from(account.waiting == 0);
@@ -182,7 +188,7 @@ impl Clients {
         }
     }
 
-    /// A job of its has ceased to wait.
+    /// One of the client's jobs no longer waits.
     pub fn waits_no_more(&mut self, id: ClientId, expected: Duration) {
         if let Some(account) = self.accounts.get_mut(&id) {
             self.waiting -= usize::from(account.waiting == 1);
@@ -191,27 +197,27 @@ impl Clients {
         }
     }
 
-    /// The account, while the client has jobs.
+    /// The account, while the client is remembered.
     pub fn get(&self, id: ClientId) -> Option<&Account> {
         self.accounts.get(&id)
     }
 
-    /// The number of the account of this name.
+    /// The number of the client of this name, if it is remembered.
     pub fn id_of(&self, name: &str) -> Option<ClientId> {
         self.by_name.get(name).copied()
     }
 
-    /// The account of this name.
+    /// The account of the client of this name, if it is remembered.
     pub fn find(&self, name: &str) -> Option<&Account> {
         self.accounts.get(self.by_name.get(name)?)
     }
 
-    /// Where a client stands.
+    /// What the client has used; the current virtual time if the client is not known.
     pub fn used(&self, id: ClientId) -> VirtualTime {
         self.accounts.get(&id).map_or(self.now, |account| account.used)
     }
 
-    /// Clients that have jobs.
+    /// The clients that have jobs.
     pub fn active(&self) -> impl Iterator<Item = &Account> {
         self.accounts.values().filter(|account| account.jobs > 0)
     }
@@ -221,7 +227,8 @@ impl Clients {
         self.waiting
     }
 
-    /// What is wrong with it, if anything is, where clients have these jobs.
+    /// Checks the accounts against `jobs`: the client, and its name, of every job that has not ended. An error says
+    /// what is wrong.
     pub(super) fn check<'a>(
         &self,
         jobs: impl Iterator<Item = (ClientId, &'a Arc<str>)>,
@@ -248,12 +255,12 @@ impl Clients {
         }
     }
 
-    /// How many are remembered.
+    /// How many clients are remembered.
     pub fn len(&self) -> usize {
         self.accounts.len()
     }
 
-    /// Whether none is.
+    /// Whether no client is remembered.
     pub fn is_empty(&self) -> bool {
         self.accounts.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What can be configured of the core, with the defaults that users are told.
+//! The configuration of the core, with the defaults that users are told.
 
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
@@ -9,27 +9,30 @@ use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// See the fields.
+/// The configuration of the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreConfig {
-    /// Slots: worker processes that run jobs. 1 to [`WORKERS_MAX`].
+    /// Number of slots: worker processes that run jobs. 1 to [`WORKERS_MAX`].
     pub workers: usize,
-    /// Different worker programs; slot `i` runs program `i` modulo their number. At least 1, at most `workers`.
+    /// Number of different worker programs; slot `i` runs program `i` modulo this number. At least 1, at most
+    /// `workers`.
     pub programs: usize,
     /// Started workers that wait to replace one that dies: 0 or 1.
     pub spares: usize,
     /// Most jobs that may wait.
     pub max_jobs: usize,
-    /// Most jobs of one client that may wait; none: nine tenths of `max_jobs`, so that there is room for others.
+    /// Most jobs of one client that may wait; `None`: nine tenths of `max_jobs`, so that there is room for others.
     pub max_jobs_per_client: Option<usize>,
-    /// Shares of worker time, by the name of the client; 1 for all others. 1 to [`WEIGHT_MAX`].
+    /// Weights of clients, by name; 1 for all others. A client with weight 2 gets twice the worker time. 1 to
+    /// [`WEIGHT_MAX`].
     pub weights: BTreeMap<String, u32>,
-    /// Clients without jobs that are remembered for what they used ahead of the others.
+    /// How many clients without jobs are remembered, so that worker time which they used ahead of the others is not
+    /// forgotten.
     pub max_resting: usize,
-    /// Slots of each program kept for short work while there is some; none: a quarter of them, at least one if there
-    /// are two.
+    /// How many slots of each program are reserved for short work; `None`: a quarter of them, and at least one if
+    /// there are two.
     pub short_slots: Option<usize>,
-    /// Most bytes of input held for jobs that wait or run.
+    /// Most bytes that are held for clients: inputs, checkpoints and outputs.
     pub max_bytes: u64,
     /// Longest input of one job, in bytes.
     pub max_payload: u64,
@@ -37,57 +40,59 @@ pub struct CoreConfig {
     pub keep_results: Duration,
     /// How long an idempotency key is known, and the result of its job kept, after the job's end.
     pub keep_keys: Duration,
-    /// Most bytes of results and keys that are kept; one client may have as much as it leaves free, half if it is alone.
+    /// Most bytes of results and keys that are kept. One client may have as much as it leaves free, half if it is
+    /// alone.
     pub max_kept_bytes: u64,
     /// How long a dead letter is kept.
     pub keep_dead_letters: Duration,
-    /// Most dead letters; one client may have as many as it leaves free, half if it is alone.
+    /// Most dead letters. One client may have as many as it leaves free, half if it is alone.
     pub max_dead_letters: usize,
-    /// Most bytes that dead letters hold; one client may have as much as it leaves free.
+    /// Most bytes that dead letters hold. One client may have as much as it leaves free.
     pub max_dead_bytes: u64,
     /// Longest run of one attempt, unless the job says otherwise.
     pub run_timeout: Duration,
     /// Most attempts at a job that may be tried again. At most [`ATTEMPTS_MAX`].
     pub max_attempts: u32,
-    /// From the start of a worker to its hello.
+    /// Longest time from the start of a worker to its hello.
     pub hello_timeout: Duration,
-    /// From giving a job to an idle worker to its word that it has started.
+    /// Longest time from giving a job to an idle worker until the worker reports that it has started.
     pub start_timeout: Duration,
-    /// From telling a running job that it is cancelled to SIGTERM.
+    /// Time from telling a running job that it is cancelled to SIGTERM.
     pub cancel_grace: Duration,
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub kill_grace: Duration,
-    /// From the end of a worker's channel to SIGKILL, if the process itself does not end.
+    /// Time from the end of a worker's channel to SIGKILL, if the process itself does not end.
     pub closed_grace: Duration,
-    /// From the moment when a worker is stopped, or has not said what it promised to say, to SIGKILL.
+    /// Time to SIGKILL for a worker that was stopped, or has not reported what it promised to report.
     pub hang_timeout: Duration,
-    /// From SIGKILL to the conclusion that a process hangs in the kernel.
+    /// Time from SIGKILL to the conclusion that a process hangs in the kernel.
     pub reap_timeout: Duration,
-    /// A worker that has done so many jobs, or up to a quarter more, is replaced.
+    /// A worker is replaced after this many jobs, or up to a quarter more.
     pub max_jobs_per_worker: Option<u64>,
-    /// A worker that is so old, or up to a quarter older, is replaced.
+    /// A worker is replaced at this age, or up to a quarter later.
     pub max_age: Option<Duration>,
-    /// A worker whose resident memory is larger is replaced, in bytes.
+    /// A worker is replaced if its resident memory is larger than this, in bytes.
     pub max_rss: Option<u64>,
-    /// A new version of a program has shown that it works when its worker has done so many jobs.
+    /// A new version of a program has shown that it works when its worker has done this many jobs ...
     pub trial_jobs: u32,
-    /// Or when its worker has lived so long.
+    /// ... or has lived for this long.
     pub trial_time: Duration,
-    /// What jitter is made from.
+    /// The seed of the random numbers for jitter.
     pub seed: u64,
-    /// Wait after the first failed start; doubled by each one after it.
+    /// Pause after the first failed start. Each further failure doubles it.
     pub backoff_min: Duration,
-    /// Longest wait between two starts.
+    /// Longest pause between two starts.
     pub backoff_max: Duration,
-    /// After so many failed starts in a row jobs are refused until a start succeeds.
+    /// After this many failed starts in a row, jobs are refused until a worker says hello.
     pub max_restarts: u32,
-    /// The same for a program of which no worker ever said hello, where a start failed because it said nothing in time or
-    /// before its exit with code 0, or nothing that makes sense: most likely it is no worker.
+    /// The same limit for a program that is most likely no worker: none of its workers ever said hello, and one sent
+    /// nothing until `hello_timeout` or before it exited with code 0, or sent nothing that makes sense.
     pub max_silent_starts: u32,
-    /// A worker that dies idle before this time, without having finished a job, counts as a failed start; one that dies
-    /// before `backoff_min` does in any case, or nothing would keep it from being started again and again.
+    /// A worker that dies idle within this time after its hello, without having finished a job, counts as a failed
+    /// start. At least `backoff_min` is used: otherwise nothing would keep such a worker from being started again and
+    /// again.
     pub window: Duration,
-    /// From a request to drain to the end of whatever is still there.
+    /// Longest time from a request to drain until the remaining jobs are cancelled.
     pub drain_timeout: Duration,
     /// Most short jobs given to one worker at a time; 1 gives each job only to an idle worker.
     pub window_max: usize,
@@ -144,7 +149,8 @@ impl CoreConfig {
         self.workers + self.spares + HANGING_MAX
     }
 
-    /// A worker that dies idle before it has been ready for so long, without having finished a job, is a failed start.
+    /// A worker that dies idle within this time after its hello, without having finished a job, counts as a failed
+    /// start.
     pub fn failed_start_window(&self) -> Duration {
         self.window.max(self.backoff_min)
     }
@@ -154,26 +160,26 @@ impl CoreConfig {
         self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / LAST_JOBS)
     }
 
-    /// Most bytes of results and keys that are kept for one client, if no others have any.
+    /// Most bytes of results and keys that are kept for one client, if no other client has any.
     pub fn kept_bytes_of_one(&self) -> u64 {
         self.max_kept_bytes / 2
     }
 
-    /// The share of the client of this name.
+    /// The weight of the client of this name.
     pub fn weight_of(&self, client: &str) -> u32 {
         self.weights.get(client).copied().unwrap_or(1)
     }
 
-    /// Of so many slots of one program, how many are kept for short work.
+    /// How many of `slots` slots of one program are reserved for short work.
     pub fn reserved_of(&self, slots: usize) -> usize {
         let unasked = if slots >= 2 { (slots / 4).max(1) } else { 0 };
         self.short_slots.unwrap_or(unasked).min(slots.saturating_sub(1))
     }
 
-    /// What is wrong with it, for people.
+    /// Checks all values.
     ///
     /// # Errors
-    /// One sentence about the first value that is out of its bounds.
+    /// One sentence, for people, about the first value that is out of its bounds.
     pub fn validate(&self) -> Result<(), String> {
         let checks = [
             (self.workers >= 1, format!("workers = {}: at least 1 is needed", self.workers)),

@@ -1,18 +1,19 @@
-//! What a worker may have begun, of that which it did not say, in a way that counts, that it had started.
+//! Jobs in doubt: the worker may have begun them although it sent no valid Started for them.
 //!
-//! A worker says Started before a task sees its first byte, and begins nothing if it cannot say so. Nobody can see whether
-//! it keeps this rule, so even one that has broken others is taken to keep it:
+//! A worker sends Started before a task sees its first byte, and begins nothing if it cannot send. Nobody can check
+//! whether a worker obeys this rule, so the core assumes that it does, even where the worker has broken other rules:
 //!
 //! ```text
-//!   it speaks of a run of this job, out of turn or    it may have begun that job, and those that were to come before it
-//!   after it has broken a rule
-//!   it sent garbage: what it says later is lost       it may have begun all
-//!   not one byte of a job was written to it           it never began that, whatever it says
-//!   anything else                                     it has begun nothing of which it did not say so
+//!   the worker names a run of this job, out of turn   it may have begun this job, and all jobs that were to start
+//!   or after it has broken a rule                     before it
+//!   it sent garbage: its later messages are lost      it may have begun every job that it was given
+//!   no byte of the job was written to the worker      it never began the job, whatever it says
+//!   anything else                                     it began only the jobs for which it sent Started
 //! ```
 //!
-//! A job that may have begun, and must not be run twice, ends as `indeterminate`. It is not blamed: the job that ran before
-//! it in that process may have sent those words. A job that may be run twice goes back as one that never began (`lose.rs`).
+//! A job in doubt that must not run twice ends as `indeterminate`. It is not blamed: the messages may have been sent
+//! by the job that ran before it in that process. A job in doubt that may run twice goes back to its queue, like a
+//! job that was never started (`lose.rs`).
 
 use super::Core;
 use super::ids::{JobId, SlotIndex, WorkerId};
@@ -25,25 +26,25 @@ use offload_protocol::nouns::{OutcomeCode, Usage};
 use std::time::Duration;
 
 impl Load {
-    /// It may have begun any of these.
+    /// The worker may have begun every job that waits here.
     fn doubt_all(&mut self) {
         self.doubtful = self.waiting.len();
     }
 
-    /// It may have begun this one, and those that were to come before it.
+    /// The worker may have begun this job, and the jobs that were to start before it.
     fn doubt_up_to(&mut self, job: JobId) {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) {
             self.doubtful = self.doubtful.max(place + 1);
         }
     }
 
-    /// Takes the next one to start out.
+    /// Takes out the job that is next to start.
     pub(super) fn pop_waiting(&mut self) -> Option<JobId> {
         self.doubtful = self.doubtful.saturating_sub(1);
         self.waiting.pop_front()
     }
 
-    /// Takes out what never reached the worker.
+    /// Takes out a job that never reached the worker. True if it waited here.
     fn take_unsent(&mut self, job: JobId) -> bool {
         let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) else { return false };
         self.doubtful -= usize::from(place < self.doubtful);
@@ -52,21 +53,22 @@ impl Load {
 }
 
 impl Core {
-    /// All that a worker will say is lost.
+    /// The worker's later messages cannot be read: every job that it has not started is in doubt.
     pub(super) fn doubt_all(&mut self, slot: SlotIndex) {
         if let Some(load) = self.slot_mut(slot).load_mut() {
             load.doubt_all();
         }
     }
 
-    /// A worker that breaks, or has broken, a rule speaks of a run of this job.
+    /// A worker that breaks a rule now, or did before, names a run of this job.
     pub(super) fn doubt_up_to(&mut self, slot: SlotIndex, id: JobId) {
         if let Some(load) = self.slot_mut(slot).load_mut() {
             load.doubt_up_to(id);
         }
     }
 
-    /// What was to be written to a worker is thrown away, and no byte of these jobs had been: they are free at once.
+    /// The outbox of a worker that has to end was thrown away, and no byte of `jobs` had been written: they go back
+    /// to their queue at once.
     pub(super) fn on_unsent(&mut self, worker: WorkerId, jobs: &[JobId]) {
         let Some(slot) = self.slot_of(worker) else { return };
         if !matches!(self.slots[slot].state, SlotState::Leaving { .. }) {
@@ -82,7 +84,7 @@ impl Core {
         }
     }
 
-    /// A job that its worker may have begun.
+    /// Decides about a job in doubt when its worker has ended.
     pub(super) fn lose_in_doubt(&mut self, turn: &mut Turn<'_>, id: JobId, was_alone: bool, end: &End) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran_under = job.ran_under.and(job.promise);
@@ -93,7 +95,7 @@ impl Core {
             return self.give_back(turn, id, was_alone, end);
         }
         self.note_unstarted(id, end);
-        let (_, what) = end.told(self.config.hang_timeout);
+        let (_, what) = end.describe(self.config.hang_timeout);
         let why = "its worker may have begun it and was ended, not because of this job, which must not be run twice";
         let error = outcome::error(OutcomeCode::Indeterminate, format!("{why}; {what}"));
         let ending = Ending {

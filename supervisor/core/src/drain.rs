@@ -1,4 +1,4 @@
-//! Graceful shutdown: a drain lets the jobs that were accepted finish, a stop cancels them. Then all workers are
+//! Graceful shutdown: a drain lets the accepted jobs finish, a stop cancels them. After that, all workers are
 //! dismissed.
 
 use super::action::{Action, Kill};
@@ -13,21 +13,21 @@ use std::time::Duration;
 /// How far the supervisor is on its way to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Jobs are taken.
+    /// Jobs are accepted.
     Running,
-    /// The jobs that are there are finished, no others are taken.
+    /// The accepted jobs are finished; no others are accepted.
     Draining {
-        /// When the rest is cancelled, if ever.
+        /// When the remaining jobs are cancelled, if ever.
         end_at: Option<Mono>,
     },
-    /// All jobs have ended; the workers are on their way out.
+    /// All jobs have ended; the workers have to end.
     Stopping,
     /// Nothing is left.
     Over,
 }
 
 impl Core {
-    /// May be asked for several times: the earliest end counts.
+    /// Starts a drain. If it is requested several times, the earliest end counts.
     pub(super) fn on_drain(&mut self, now: Mono, limit: Option<Duration>) {
         let asked = limit.map(|limit| now + limit);
         let end_at = match self.phase {
@@ -55,13 +55,13 @@ impl Core {
         }
     }
 
-    /// No job is left: the workers are sent away, and when the last one is gone it is over.
+    /// No job is left: the workers are dismissed. When the last one is gone, the supervisor has ended.
     pub(super) fn wind_up(&mut self, turn: &mut Turn<'_>) {
         self.phase = Phase::Stopping;
         for slot in 0..self.slots.len() {
             self.dismiss(turn, slot);
         }
-        // One that hangs in the kernel is not waited for.
+        // A process that hangs in the kernel is not waited for.
         if self.places.is_empty() {
             self.phase = Phase::Over;
             self.forget_promises();
@@ -84,9 +84,9 @@ impl Core {
     }
 }
 
-/// What the shell has to know.
+/// Read access for the shell.
 impl Core {
-    /// Jobs that were cancelled because the supervisor was told to end before they were done.
+    /// How many jobs were cancelled because the supervisor was told to end before they were done.
     pub fn cut_short(&self) -> u64 {
         self.cut_short
     }

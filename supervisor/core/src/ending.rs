@@ -1,34 +1,34 @@
-//! The end of one job: its outcome, what it is charged, and who ran it. Any part of the core may decide that a job ends;
-//! `Core::finish` ends it.
+//! How one job ends: its outcome, what its client is charged, and where it ran. Any part of the core may decide that
+//! a job ends; `Core::finish` ends it.
 
 use super::ids::Place;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
-/// How a job ends, as the part of the core that ends it knows.
+/// How a job ends, as far as the part of the core knows that ends it.
 pub(super) struct Ending {
     pub(super) outcome: OutcomeCode,
     pub(super) error: Option<ErrorDetail>,
-    /// By the worker's clock, if it said.
+    /// The run time by the worker's clock, if the worker reported it.
     pub(super) run: Option<Duration>,
-    /// Where it ran, if its worker is gone already.
+    /// Where the job ran, if its worker is gone already.
     pub(super) place: Option<Place>,
     pub(super) usage: Usage,
     pub(super) output_bytes: u64,
     pub(super) charge: Charge,
 }
 
-/// What the client of a job that ends is charged for its last attempt.
+/// What the client is charged for the last attempt of a job that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
-    /// The time that it ran.
+    /// The time that the attempt ran.
     ForTheRun,
-    /// Nothing: it was lost with a worker that was ended because of another job.
+    /// Nothing: the attempt was lost with a worker that was ended because of another job.
     Nothing,
 }
 
 impl Ending {
-    /// With the error's own code as the outcome.
+    /// An ending with this error, whose code is the outcome.
     pub(super) fn of(error: ErrorDetail) -> Ending {
         let (outcome, usage) = (error.code, Usage::default());
         Ending {

@@ -1,5 +1,6 @@
-//! What can happen. The shell reports each event to the core. Any event is legal in any state; one that no longer matters
-//! is ignored. A submitted job is no event, because submitting has an answer: [`Core::submit`](super::Core::submit).
+//! Events: what can happen. The shell reports each event to the core. Any event is legal in any state; one that no
+//! longer matters is ignored. Submitting a job is not an event, because it has an answer:
+//! [`Core::submit`](super::Core::submit).
 
 use super::config::CoreConfig;
 use super::ids::{JobId, Version, WorkerId};
@@ -13,273 +14,276 @@ use std::time::Duration;
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Somebody does not want a job any more.
+    /// Somebody no longer wants a job: cancel it.
     Cancel {
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// Somebody waits for the end of a job, and will be given its output.
+    /// A client waits for the end of a job, and will be given its output.
     Awaited {
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// Nobody waits for the end of a job any more: whoever submitted it is gone, and so are all others who waited.
+    /// No client waits for the end of a job any more: the one that submitted it is gone, and so are all others that
+    /// waited.
     Abandoned {
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// Somebody who asked for the output of a job that has ended has been given all of it.
+    /// A client that asked for the output of an ended job has been given all of it.
     Collected {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// A dead letter was dropped, or its job is tried again.
     LetterDropped {
-        /// The job that died.
+        /// The job of the dead letter.
         job: JobId,
     },
-    /// The shell itself refused a job: its input was too long, or there was no room for it.
+    /// The shell itself refused a job: its input was too long, or there was no room for the input.
     Refused,
-    /// The process of a worker is there: from now on it has time to say hello.
+    /// The process of a worker was started: the time for its hello begins now.
     Launched {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
     },
     /// A worker could not be started.
     SpawnFailed {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
         /// Trying again is pointless.
         fatal: bool,
-        /// Why, for people.
+        /// What went wrong, in words for people.
         message: String,
     },
-    /// A worker is ready for jobs.
+    /// A worker has said hello: it is ready for jobs.
     Hello {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// What it offers.
+        /// The tasks that it offers.
         tasks: Vec<TaskOffer<'static>>,
     },
-    /// A worker is none of ours: its magic or version is wrong. Trying again is pointless.
+    /// A process is not a worker that this supervisor can talk to: its magic or version is wrong. Trying again is
+    /// pointless.
     Unfit {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Why, for people.
+        /// Why, in words for people.
         message: String,
     },
-    /// A worker has begun a job.
+    /// A worker has started a job.
     Started {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// The job that it names.
+        /// The job that the message names.
         job: JobId,
-        /// The attempt that it names.
+        /// The attempt that the message names.
         attempt: u32,
     },
     /// A task returned; the shell holds the output.
     Finished {
-        /// Where.
+        /// The worker.
         worker: WorkerId,
-        /// The job that it names.
+        /// The job that the message names.
         job: JobId,
-        /// The attempt that it names.
+        /// The attempt that the message names.
         attempt: u32,
-        /// How long it says that it took.
+        /// The run time that the worker reports.
         run: Duration,
-        /// What it says that it used.
+        /// The usage that the worker reports.
         usage: Usage,
-        /// Length of the output. It is on the account of the job's client from now on, as
-        /// [`Outgoing`](Holding::Outgoing), until the shell says that it is released.
+        /// Length of the output in bytes. From now on it is charged to the job's client as
+        /// [`Outgoing`](Holding::Outgoing), until the shell reports that it was released.
         output_bytes: u64,
     },
-    /// A task failed, its worker did not.
+    /// A task failed; its worker did not.
     Failed {
-        /// Where.
+        /// The worker.
         worker: WorkerId,
-        /// The job that it names.
+        /// The job that the message names.
         job: JobId,
-        /// The attempt that it names.
+        /// The attempt that the message names.
         attempt: u32,
-        /// How long it says that it took.
+        /// The run time that the worker reports.
         run: Duration,
-        /// In which way.
+        /// How the task failed.
         kind: FailureKind,
-        /// Why, for people.
+        /// Why, in words for people.
         message: String,
-        /// What it says that it used.
+        /// The usage that the worker reports.
         usage: Usage,
     },
-    /// A worker says how far its job is.
+    /// A worker reports how far its job is.
     Progress {
-        /// Where.
+        /// The worker.
         worker: WorkerId,
-        /// The job that it names.
+        /// The job that the message names.
         job: JobId,
-        /// The attempt that it names.
+        /// The attempt that the message names.
         attempt: u32,
-        /// Units of work done.
+        /// Units of work that are done.
         done: u64,
-        /// Units of work in all; 0 if that is not known.
+        /// Units of work in total; 0 if unknown.
         total: u64,
     },
-    /// A worker gave a state from which its job can go on; the shell holds it.
+    /// A worker sent a checkpoint: a state from which its job can go on. The shell holds it.
     Checkpoint {
-        /// Where.
+        /// The worker.
         worker: WorkerId,
-        /// The job that it names.
+        /// The job that the message names.
         job: JobId,
-        /// The attempt that it names.
+        /// The attempt that the message names.
         attempt: u32,
-        /// Length of the state.
+        /// Length of the checkpoint in bytes.
         bytes: u64,
     },
-    /// A worker gave its job back, with a state from which it can go on; the shell holds it.
+    /// A worker gave its job back, with a checkpoint from which the job can go on. The shell holds the checkpoint.
     Yielded {
-        /// Where.
+        /// The worker.
         worker: WorkerId,
-        /// The job that it names.
+        /// The job that the message names.
         job: JobId,
-        /// The attempt that it names.
+        /// The attempt that the message names.
         attempt: u32,
-        /// How long it says that it took.
+        /// The run time that the worker reports.
         run: Duration,
-        /// Length of the state.
+        /// Length of the checkpoint in bytes.
         bytes: u64,
     },
-    /// A worker has thrown away, unstarted, a job that it was told to cancel.
+    /// A worker was told to cancel a job that it had not started, and has thrown the job away.
     Skipped {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// The job that it names.
+        /// The job that the message names.
         job: JobId,
     },
-    /// A worker sent what no worker may send. What else it sends can be read, and is told.
+    /// A worker broke the protocol. Its later messages can still be read, and are reported.
     Violation {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// What, for people.
+        /// What it sent, in words for people.
         message: String,
     },
-    /// A worker sent what cannot be read, nor can what may come after it.
+    /// A worker sent bytes that cannot be read. Its later messages cannot be read either.
     Garbled {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// What, for people.
+        /// What it sent, in words for people.
         message: String,
     },
-    /// What was to be sent to a worker that is on its way out was thrown away.
+    /// Messages to a worker that is leaving were thrown away.
     Unsent {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// The jobs of which not one byte had been written to it.
+        /// The jobs of which not one byte had been written to the worker.
         jobs: Vec<JobId>,
     },
     /// A worker's channel has ended; the process may or may not live.
     Closed {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
     },
-    /// A worker's process is gone and reaped, and all that it had sent was handed over before.
+    /// A worker's process has ended and was reaped. Everything that it had sent was reported before.
     Exited {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// How.
+        /// How it ended.
         exit: Exit,
-        /// What it printed last, the last line last.
+        /// The last lines that it printed, in order.
         last_lines: Vec<String>,
-        /// What the kernel says that it used, if it says so.
+        /// What it used as the kernel counts it, if that is known.
         usage: Option<ExitUsage>,
     },
     /// A worker's process was stopped by a signal: it lives and does nothing.
     Stopped {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
     },
     /// A stopped worker goes on.
     Continued {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
     },
     /// A worker's memory was measured.
     Measured {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Its resident memory.
+        /// Its resident memory, in bytes.
         resident_bytes: u64,
     },
-    /// The shell holds bytes for a client.
+    /// The shell holds more bytes for a client.
     Held {
-        /// For whom, by the name that its jobs have in [`JobRequest::client`].
+        /// The client, by the name in [`JobRequest::client`].
         client: Arc<str>,
-        /// Why: not for a reason that the core itself counts.
+        /// The reason. Reasons that the core counts itself are ignored.
         what: Holding,
-        /// How many more.
+        /// How many bytes more.
         bytes: u64,
     },
-    /// The shell has let bytes go that were held for a client.
+    /// The shell no longer holds some bytes for a client.
     Released {
-        /// For whom they were held.
+        /// The client, by the name in [`JobRequest::client`].
         client: Arc<str>,
-        /// Why they were.
+        /// The reason for which they were held. Reasons that the core counts itself are ignored.
         what: Holding,
-        /// How many fewer.
+        /// How many bytes fewer.
         bytes: u64,
     },
-    /// Time has passed: `next_deadline` is reached, and everything that had come until now is told. Only then is it
-    /// certain who has not kept a limit.
+    /// Time has passed: `next_deadline` is reached, and everything that had come until now was reported before. Only
+    /// then is it certain who has missed a time limit.
     Tick,
-    /// Take no more jobs, finish those there are, then end.
+    /// Drain: accept no more jobs, finish the accepted ones, then end.
     Drain {
-        /// After this time what is not done is cancelled. The earliest end that was asked for counts.
+        /// After this time, jobs that are not done are cancelled. If several limits were given, the earliest end
+        /// counts.
         limit: Option<Duration>,
     },
-    /// End now.
+    /// Stop: cancel all jobs and end now.
     Stop,
-    /// Other limits and times, and another number of workers. The programs stay as they are.
+    /// Use another configuration: other limits, times and number of workers. The programs stay the same.
     Configure(Box<CoreConfig>),
-    /// Replace the workers one by one by ones of this version of their programs, unless the first of them fail.
-    /// Answered with `Reloaded`.
+    /// Replace the workers one by one with workers of this version of their programs, unless the first of them fail.
+    /// The answer is `Reloaded`.
     Reload {
-        /// Above all that were there before.
+        /// The new version: higher than all before.
         version: Version,
     },
 }
 
-/// What somebody wants done. The input itself stays with the shell.
+/// A job as it is submitted. The input itself stays with the shell.
 #[derive(Clone, Debug, Default)]
 pub struct JobRequest {
     /// Name of the task.
     pub task: String,
-    /// Who wants it: jobs of one name share what one client may have.
+    /// Name of the client. All jobs of one name share what one client may have.
     pub client: String,
-    /// Whose its key is. What is kept of it beyond its end is on the account of `client`.
+    /// The owner of its key. What is kept after its end is charged to `client`.
     pub owner: Owner,
-    /// Nobody is there to take the output: it is kept for whoever asks for it.
+    /// The job is detached: nobody is there to take the output, so it is kept until somebody collects it.
     pub keeps_output: bool,
-    /// A larger one is sooner. -10 to 10.
+    /// Its priority, -10 to 10; a larger one is served sooner.
     pub priority: i8,
-    /// The name under which it is submitted at most once.
+    /// Its idempotency key: the name under which it is submitted at most once.
     pub key: Option<Key>,
-    /// Length of the input.
+    /// Length of the input in bytes.
     pub input_bytes: u64,
-    /// Room was found for the input before it came: it is here and was counted as it came.
+    /// The input was let in and counted as it arrived, so room for it is not checked again.
     pub has_room: bool,
     /// Longest run of one attempt.
     pub timeout: Option<Duration>,
     /// Longest time from now to the result.
     pub deadline: Option<Duration>,
-    /// Most attempts. Whoever asks for more than one says that running it twice is as good as once.
+    /// Most attempts. A submitter that asks for more than one declares that the job may run twice.
     pub attempts: Option<u32>,
     /// The lane that the task must be in.
     pub lane: Option<Lane>,
 }
 
-/// A name for a job, so that submitting it again gives the same job.
+/// An idempotency key. Submitting the same key again gives the same job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Unique among those of its owner.
+    /// The key's name, unique among the keys of its owner.
     pub name: String,
-    /// Of the input: another one under the same name is a conflict.
+    /// Digest of the input. The same name with another digest is a conflict.
     pub digest: u128,
 }

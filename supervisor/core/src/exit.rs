@@ -1,16 +1,16 @@
-//! How a process ended: with an exit code, or by a signal. The shell reports it, and the core decides what follows.
+//! How a process ended: with an exit code, or by a signal. The shell reports this, and the core decides what follows.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How a process ended, as the kernel tells it.
+/// How a process ended, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
-    /// It ended itself with this code, 0 to 255.
+    /// The process exited with this code, 0 to 255.
     Code(i32),
-    /// This signal ended it.
+    /// The process was ended by this signal.
     Signal(i32),
-    /// It has ended, but somebody else in this process has collected how.
+    /// The process has ended, but other code in this program has collected its exit status.
     Unknown,
 }
 
@@ -21,12 +21,12 @@ pub struct ExitUsage {
     pub cpu_user: Duration,
     /// CPU time in the kernel.
     pub cpu_system: Duration,
-    /// The most memory that was seen resident, in bytes; 0 if it was never looked at.
+    /// The most resident memory that was seen, in bytes; 0 if it was never measured.
     pub peak_rss_bytes: u64,
 }
 
 impl Exit {
-    /// The exit code, if it ended itself.
+    /// The exit code, if the process exited.
     pub fn code(self) -> Option<i32> {
         match self {
             Exit::Code(code) => Some(code),
@@ -34,7 +34,7 @@ impl Exit {
         }
     }
 
-    /// The signal, if one ended it.
+    /// The signal, if one ended the process.
     pub fn signal(self) -> Option<i32> {
         match self {
             Exit::Signal(signal) => Some(signal),

@@ -1,4 +1,4 @@
-//! Why a job is where it is. For people who ask; it may take time in proportion to the jobs.
+//! Explains why a job is where it is, for people who ask. That may take time in proportion to the number of jobs.
 
 use super::Core;
 use super::action::LostAttempt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// What there is to say about a job that has not ended.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
     /// Its task.
     pub task: Arc<str>,
@@ -20,64 +20,65 @@ pub struct Explanation {
     pub client: Arc<str>,
     /// Its priority.
     pub priority: i8,
-    /// Since it was accepted.
+    /// Time since it was accepted.
     pub age: Duration,
-    /// What it is taken for.
+    /// The class of work that it counts as.
     pub class: Class,
     /// How long it is expected to run, if anything like it ever ran.
     pub expected_run: Option<Duration>,
     /// How often it was started.
     pub attempts: u32,
-    /// Attempts that ended their worker, and how many of those there may be.
+    /// How many of its attempts ended their worker, and how many are allowed to.
     pub crashes: (u32, u32),
-    /// A worker that had it has ended: it runs only where no other job is.
+    /// A worker that had it has ended: it is dispatched only to a worker without any other job.
     pub is_suspect: bool,
-    /// Workers in a row that had no other job and ended before they had started it.
+    /// How many workers in a row had no other job and ended before they had started it.
     pub unstarted: u32,
     /// Nobody wants it any more: it is not tried again.
     pub is_abandoned: bool,
-    /// The attempts that were lost.
+    /// The attempts that were lost, the first one first.
     pub lost: Vec<LostAttempt>,
-    /// How far it is.
+    /// How far it is, as its worker last reported.
     pub progress: Option<Progress>,
     /// Length of the checkpoint that the next attempt goes on from; 0 if there is none.
     pub checkpoint_bytes: u64,
-    /// Of a job that runs: where, and since when.
+    /// For a running job: where it runs, and for how long.
     pub running: Option<(Place, Duration)>,
-    /// Of a job that was given to a worker: where.
+    /// For a job that was dispatched and not started: where it is.
     pub given_to: Option<Place>,
-    /// Of a job that waits.
+    /// For a queued job: why it waits.
     pub waiting: Option<Waiting>,
-    /// Of a job that is held back: its client's account, how much is kept on that, and how much is free.
+    /// For a job that is held back: its client's account, how many bytes are kept on that account, and how many are
+    /// free.
     pub held: Option<(Arc<str>, u64, u64)>,
-    /// The job for which its key stood before, until its time was over.
+    /// The job that its key stood for before the key expired.
     pub key_before: Option<JobId>,
 }
 
 /// Why a job waits.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    /// Jobs of its own client that are served before it.
+    /// How many jobs of its own client are served before it.
     pub ahead_of_its_own: usize,
-    /// All jobs that wait for the same program.
+    /// How many jobs wait for the same program.
     pub all: usize,
-    /// Clients that have jobs which wait.
+    /// How many clients have jobs that wait.
     pub clients: usize,
-    /// How long it will wait from now; none if nothing like the jobs before it has ever run.
+    /// How long it will wait from now; `None` if nothing like the jobs before it has ever run.
     pub expected: Option<Duration>,
-    /// Slots of its program that are there, that are ready, and that have a job.
+    /// How many slots of its program there are, how many are ready, and how many have a job.
     pub slots: (usize, usize, usize),
-    /// Slots that are idle and kept for short jobs.
+    /// How many idle slots are reserved for short jobs.
     pub kept_for_short: usize,
-    /// Its client has not taken its outputs: how many bytes they are, with those that are expected, and how many are
-    /// free in all.
+    /// Its client has not taken its outputs: how many bytes they are, expected ones included, and how many are free
+    /// in total.
     pub held_back: Option<(u64, u64)>,
     /// Why no worker can be had, if so.
     pub unavailable: Option<String>,
 }
 
 impl Core {
-    /// Why the job is where it is; none if it has ended, or never was.
+    /// Why the job is where it is; `None` if it has ended, or never was.
     pub fn explain(&self, now: Mono, id: JobId) -> Option<Explanation> {
         let job = self.jobs.get(id)?;
         let place = |worker| self.place(worker);
@@ -147,8 +148,8 @@ impl Core {
         })
     }
 
-    /// Whether it is known how long the jobs take that may be served before this one: those of its client that are, and
-    /// all of others.
+    /// Whether the run time is known of all jobs that may be served before this one: the ones of its own client with
+    /// a better rank, and all jobs of other clients.
     fn knows_what_comes_before(&self, id: JobId, job: &Job) -> bool {
         let rank = job.rank(id);
         let is_before = |other_id: JobId, other: &Job| {
@@ -159,8 +160,8 @@ impl Core {
         self.jobs.iter().all(|(other_id, other)| !is_before(other_id, other) || other.expected.run.is_some())
     }
 
-    /// When the work that is ahead is spread over the slots as they become free, and one of them is free again. A slot of
-    /// which nobody knows when it will be is left out; none if nothing is known of any.
+    /// How long until one slot is free, if the work ahead is spread over the slots as they become free. Slots whose
+    /// time is unknown are left out; `None` if it is unknown for all.
     fn foresee_start(&self, now: Mono, program: ProgramIndex, ahead: Duration) -> Option<Duration> {
         let mut free: Vec<Duration> =
             self.slots_of(program).filter_map(|slot| self.free_in(now, program, slot)).collect();
@@ -177,7 +178,7 @@ impl Core {
         start
     }
 
-    /// When the worker of a slot will have done all that it was given, if that can be told.
+    /// How long until the worker of a slot has done all that it was given, if that is known.
     fn free_in(&self, now: Mono, program: ProgramIndex, slot: SlotIndex) -> Option<Duration> {
         let Some(load) = self.slots[slot].load() else {
             return self.programs[program].open.contains(&(0, slot)).then_some(Duration::ZERO);
@@ -185,7 +186,7 @@ impl Core {
         let left = load.jobs().map(|id| {
             let job = self.jobs.get(id)?;
             let (run, ran) = (job.expected.run?, self.ran_so_far(now, id, job));
-            // What has taken longer than expected is as likely as not to take as long again.
+            // A job that has taken longer than expected is as likely as not to take as long again.
             Some(run.checked_sub(ran).unwrap_or(ran))
         });
         left.sum()

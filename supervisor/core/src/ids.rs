@@ -1,10 +1,11 @@
-//! The names by which the core and its shell speak of things, and the only notion of time that the core has.
+//! The names by which the core and its shell refer to jobs, workers and places, and the only notion of time that the
+//! core has.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment, in nanoseconds since the shell started. The core never asks what time it is: it is told.
+/// A moment, in nanoseconds since the shell started. The core has no clock: it is told the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mono(u64);
 
@@ -23,7 +24,7 @@ impl Mono {
 impl Add<Duration> for Mono {
     type Output = Mono;
 
-    /// Saturates: a time limit of centuries is simply never reached.
+    /// Saturates: a time limit of centuries is never reached.
     fn add(self, duration: Duration) -> Mono {
         Mono(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -32,13 +33,13 @@ impl Add<Duration> for Mono {
 impl Sub for Mono {
     type Output = Duration;
 
-    /// Zero if `earlier` is later.
+    /// Zero if `earlier` is the later one.
     fn sub(self, earlier: Mono) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A job, numbered from 1 in the order of acceptance: the smaller number is the older job.
+/// A job, numbered from 1 in the order of acceptance: a smaller number is an older job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
@@ -48,8 +49,8 @@ impl fmt::Display for JobId {
     }
 }
 
-/// One worker process, numbered from 1 in the order of start. A number is never used twice, so what is said of a
-/// worker that has been replaced can never be taken for its successor.
+/// One worker process, numbered from 1 in the order of starts. No number is used twice, so an event about a worker
+/// that was replaced is never mistaken for one about its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
@@ -59,10 +60,10 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// Which version of a program's command: it goes up with every reload.
+/// The version of a program's command. It goes up with every reload.
 pub type Version = u64;
 
-/// Index of a place.
+/// Index of a slot.
 pub type SlotIndex = usize;
 
 /// Index of a program in the order of the configuration.
@@ -71,13 +72,13 @@ pub type ProgramIndex = usize;
 /// Index of a task in the registry.
 pub type TaskIndex = usize;
 
-/// Where a worker is or was when something happened to it.
+/// Where a worker is, or was when something happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The process.
     pub worker: WorkerId,
     /// Its slot at the time.
     pub slot: SlotIndex,
-    /// Which process of that slot it was, counted from 1.
+    /// Which process of that slot this is, counted from 1.
     pub incarnation: u64,
 }

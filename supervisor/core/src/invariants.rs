@@ -1,4 +1,4 @@
-//! What must be true between any two events, written down a second time so that it can be checked.
+//! What must be true between any two events. It is written down a second time here, so that tests can check it.
 
 use super::Core;
 use super::ids::{JobId, SlotIndex};
@@ -12,10 +12,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 impl Core {
-    /// Looks at everything. For tests and simulations: it takes time in proportion to all jobs.
+    /// Checks all invariants. For tests and simulations: it takes time in proportion to the number of jobs.
     ///
     /// # Errors
-    /// The first thing that is wrong, for the people who have to mend it.
+    /// The first invariant that does not hold, in words for developers.
     pub fn check(&self) -> Result<(), String> {
         self.check_books()?;
         self.check_places()?;
@@ -27,7 +27,8 @@ impl Core {
         (0..self.slots.len()).try_for_each(|slot| self.check_slot(slot))
     }
 
-    /// The same number for the same state, in this and any other run of the same program.
+    /// A digest of the whole state. The same state gives the same number, in this run and in any other run of the
+    /// same program.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         format!("{self:?}").hash(&mut hasher);
@@ -58,15 +59,15 @@ impl Core {
         })?;
         let tested = self.programs.iter().filter_map(|program| program.probation.tested());
         ensure(tested.clone().all(|job| self.jobs.get(job).is_some()), || {
-            "a job is tested that is no more".into()
+            "a job under test has ended".into()
         })?;
         self.clients.check(self.jobs.iter().map(|(_, job)| (job.client, &job.account)))?;
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
         let held = self.promises.held_count();
         ensure(held == states(|state| *state == JobState::Held), || "held jobs differ".into())?;
-        ensure(waiting == queued + held, || "clients wait for other jobs than are queued".into())?;
+        ensure(waiting == queued + held, || "the clients' counts of waiting jobs are wrong".into())?;
         ensure(queued > 0 || self.programs.iter().all(|program| program.backlog.is_zero()), || {
-            "there is a backlog of nothing".into()
+            "no job is queued, but there is a backlog".into()
         })?;
         self.letters.check()?;
         if self.phase == super::Phase::Running {
@@ -75,7 +76,7 @@ impl Core {
         self.promises.check(|job| self.jobs.get(job).is_some())
     }
 
-    /// The accounts add up to the sum, and inputs and what is expected to what the jobs have.
+    /// Checks that the accounts add up to the total, and that inputs and expected outputs are those of the jobs.
     fn check_ledger(&self) -> Result<(), String> {
         let mut of_jobs: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
@@ -83,7 +84,9 @@ impl Core {
             *inputs += job.held_bytes();
             *expected += job.expected_output;
             let is_out = job.state.is_with_a_worker();
-            ensure(is_out || job.expected_output == 0, || "an output is expected of nobody".into())?;
+            ensure(is_out || job.expected_output == 0, || {
+                "an output is reserved for a job that no worker has".into()
+            })?;
         }
         let mut sum = 0;
         for (client, account) in self.ledger.accounts() {
@@ -107,13 +110,15 @@ impl Core {
         ensure(self.count(Role::Spare) == self.config.spares, || "another number of spares".into())?;
         for (worker, &slot) in &self.places {
             ensure(self.slots[slot].worker() == Some(*worker), || format!("{worker} is not in slot {slot}"))?;
-            ensure(!self.hanging.contains_key(worker), || format!("{worker} hangs and does not"))?;
+            ensure(!self.hanging.contains_key(worker), || {
+                format!("{worker} is in a place and among the hanging ones")
+            })?;
         }
         let ready = self.slots.iter().filter(|slot| !slot.is_starting() && slot.worker().is_some());
         ensure(self.offers.len() == ready.count(), || "offers and processes differ".into())?;
-        ensure(self.unlisted.is_empty(), || "a slot is not listed anew".into())?;
+        ensure(self.unlisted.is_empty(), || "a changed slot was not listed again".into())?;
         let due = self.slots.iter().filter(|slot| slot.listed.due.is_some()).count();
-        ensure(self.due.len() == due, || "times and slots differ".into())
+        ensure(self.due.len() == due, || "deadlines and slots differ".into())
     }
 
     fn check_job(&self, id: JobId, job: &Job) -> Result<(), String> {
@@ -138,14 +143,14 @@ impl Core {
             }
         }?;
         let allowed = self.attempts_allowed(job);
-        // What is allowed of a task that nobody offers for now is not known.
+        // If nobody offers the task for now, the number of attempts that it allows is not known.
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
         let is_assigned = matches!(job.state, JobState::Assigned { .. });
         ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
         ensure(is_tested || !is_assigned || job.unstarted < UNSTARTED_MAX, || {
-            format!("{id} is tried beside another, or nobody knows that it is")
+            format!("{id} is on probation and dispatched, but not under test")
         })?;
-        // One that was given back with a checkpoint goes on from there, which is not to run twice.
+        // A job that yielded with a checkpoint goes on from there, which does not count as running twice.
         let goes_on = job.state.is_with_a_worker() || job.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
         ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
@@ -162,23 +167,23 @@ impl Core {
         let place = &self.slots[slot];
         let works = place.role == Role::Work;
         if let SlotState::Busy { load, .. } = &place.state {
-            ensure(!load.is_empty(), || format!("slot {slot} is busy with nothing"))?;
+            ensure(!load.is_empty(), || format!("slot {slot} is busy without a job"))?;
             ensure(load.len() <= WINDOW_MAX, || format!("slot {slot} has too many jobs"))?;
             ensure(place.role != Role::Spare, || "the spare has a job".into())?;
         }
         if let Some(load) = place.load() {
             let is_leaving = matches!(place.state, SlotState::Leaving { .. });
             ensure(load.doubtful <= load.waiting.len() && (is_leaving || load.doubtful == 0), || {
-                format!("slot {slot} has jobs in doubt that it has not")
+                format!("slot {slot} has more jobs in doubt than waiting jobs, or is not leaving")
             })?;
             let is_alone = load.suspended.is_none() || load.waiting.len() <= 1;
-            ensure(is_alone, || format!("slot {slot} has a queue beside a suspended job"))?;
+            ensure(is_alone, || format!("slot {slot} has several waiting jobs beside a suspended one"))?;
             let is_suspect = |job| self.jobs.get(job).is_some_and(|job| job.is_suspect);
             ensure(load.len() == 1 || !load.jobs().any(is_suspect), || {
                 format!("slot {slot} has a suspect and other jobs")
             })?;
             ensure(load.suspended.is_none() || load.running.is_some(), || {
-                format!("slot {slot} lets a suspended job wait for nothing")
+                format!("slot {slot} has a suspended job and no running one")
             })?;
         }
         let lists = &self.programs[place.program];

@@ -9,17 +9,19 @@
 //!    '-- no such task           '-- cancelled, deadline, ...     '-- cancelled, deadline, ...     '--+- finished,
 //!                                                                                            failed, timed out...
 //!
-//!  one that nobody wants any more (`abandoned.rs`) is cancelled where it would wait
+//!  an abandoned job (`abandoned.rs`) is cancelled where it would wait
 //!
 //!  Queued ---- its turn, but no room for its output ----> Held ---- there is room again ----> Queued
 //! ```
 //!
-//! A job whose worker ended, for whatever reason, is a *suspect*: from then on it is given only to a worker that has no
-//! other job, and no other is given to that worker. So a job that ends its workers ends them alone, and those that were
-//! near it once are never lost because of it again. How often a job may be given back is not limited.
 //!
-//! Every way out of the picture goes through one function (`Core::finish`), which says the outcome and forgets the
-//! job: that is why there is exactly one outcome for each.
+//! A job whose worker has ended, for whatever reason, is a *suspect*: from then on it is dispatched only to a worker
+//! without any other job, and no other job is dispatched to that worker. So a job that ends its workers is the only
+//! one lost with them, and a job that once was near it is not lost because of it again. A job may be given back any
+//! number of times.
+//!
+//! Every way out of the picture goes through one function, `Core::finish`, which reports the outcome and forgets the
+//! job. So each job has exactly one outcome.
 
 use super::action::LostAttempt;
 use super::clients::ClientId;
@@ -36,27 +38,28 @@ use std::time::Duration;
 /// A job that has not ended.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The name of the task that it asks for.
+    /// The name of the task that was asked for.
     pub task_name: Arc<str>,
-    /// That task, once it is known.
+    /// The task, once it is known.
     pub task: Option<TaskIndex>,
-    /// Who wants it done.
+    /// The client that submitted it.
     pub client: ClientId,
-    /// The client's name: that of the account which its bytes are on, now and when it is forgotten.
+    /// The client's name, which is also the name of the account that the job's bytes are charged to, and from which
+    /// they are released at its end.
     pub account: Arc<str>,
-    /// A larger one is sooner.
+    /// Its priority; a larger one is served sooner.
     pub priority: i8,
-    /// The job for which its key stood before, until its time was over.
+    /// The job that its key stood for before the key expired.
     pub key_before: Option<JobId>,
-    /// Length of the input.
+    /// Length of the input in bytes.
     pub input_bytes: u64,
-    /// What was set aside for its output when it was given to a worker.
+    /// How many bytes are reserved for its output since it was dispatched.
     pub expected_output: u64,
-    /// Longest run of one attempt.
+    /// The longest run of one attempt.
     pub run_timeout: Duration,
     /// When its result is of no use any more.
     pub deadline: Option<Mono>,
-    /// Most attempts, if the submitter said so.
+    /// Most attempts, if the submitter set a limit.
     pub attempts_asked: Option<u32>,
     /// Most attempts otherwise, if the task is idempotent.
     pub attempts_default: u32,
@@ -64,58 +67,60 @@ pub struct Job {
     pub lane: Option<Lane>,
     /// When it was accepted.
     pub accepted_at: Mono,
-    /// Since when it waits, for its place in the queue: since it was accepted, or since it was last on probation.
+    /// Since when it waits, which decides its place in the queue: since it was accepted, or since it was last put on
+    /// probation.
     pub waits_since: Mono,
-    /// How long it was expected to wait when it was accepted, if there was anything to go by.
+    /// How long it was expected to wait when it was accepted, if that could be estimated.
     pub expected_wait: Option<Duration>,
-    /// How long it is expected to run, and what class of work that makes it. As learned when it began to wait.
+    /// The expected run time and the class, as known when it began to wait.
     pub expected: Expected,
-    /// What its client was charged for the attempt that is under way, in nanoseconds.
+    /// What its client was charged for the attempt in flight, in nanoseconds.
     pub charged: i64,
     /// How often it was started.
     pub attempts: u32,
-    /// Attempts that ended their worker.
+    /// How many of its attempts ended their worker.
     pub crashes: u32,
-    /// A worker that had it has ended: it shares none with others any more.
+    /// A worker that had it has ended: it no longer shares a worker with other jobs.
     pub is_suspect: bool,
-    /// Workers in a row that had no other job and ended before they had started it. It costs time, never the job.
+    /// How many workers in a row had no other job and ended before they had started it. That delays the job, but
+    /// never ends it by itself.
     pub unstarted: u32,
-    /// Of those that it was to be seen with whether a worker lives to start it, the ones that ended when the pause between
-    /// them was as long as it gets.
+    /// How many of its tests on probation have failed at the longest pause.
     pub late_tests: u32,
     /// Nobody wants it any more: it is not tried again.
     pub is_abandoned: bool,
     /// What the worker that has it promises of its task.
     pub promise: Promise,
-    /// Under which promises it was started.
+    /// Under which promises it was started until now.
     pub ran_under: RanUnder,
-    /// What its earlier attempts, those that were given back in the middle, have run.
+    /// How long its earlier attempts ran that yielded.
     pub ran_before: Duration,
-    /// How far it is, as its worker last said.
+    /// How far it is, as its worker last reported.
     pub progress: Option<Progress>,
-    /// Length of the checkpoint from which the next attempt goes on; 0 if there is none.
+    /// Length in bytes of the checkpoint that the next attempt goes on from; 0 if there is none.
     pub checkpoint_bytes: u64,
     /// The attempts that were lost, the first one first.
     pub lost: Vec<LostAttempt>,
-    /// Where it stands.
+    /// Where it is in its life.
     pub state: JobState,
 }
 
-/// Under which promises a job was started. What counts is what the process said that started it, whatever others say
-/// of the task before or after.
+/// Under which promises a job was started. The promise that counts is that of the process which started it, whatever
+/// other processes promise of the task before or after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RanUnder {
-    /// It was never started.
+    /// The job was never started.
     #[default]
     Nothing,
-    /// Each time it was idempotent.
+    /// At each start, the task was idempotent.
     Idempotent,
-    /// Once it was not: it must not be started again, unless its submitter asked for that.
+    /// At one start, the task was not idempotent: the job must not be started again, unless its submitter asked for
+    /// that.
     NotIdempotent,
 }
 
 impl RanUnder {
-    /// Once more, under this promise.
+    /// The job is started once more, under this promise.
     pub(super) fn and(self, promise: Promise) -> RanUnder {
         match self {
             RanUnder::Nothing | RanUnder::Idempotent if promise.idempotent => RanUnder::Idempotent,
@@ -127,25 +132,25 @@ impl RanUnder {
 /// What is expected of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// How long it runs; none if nothing like it ever ran.
+    /// How long it runs; `None` if nothing like it ever ran.
     pub run: Option<Duration>,
-    /// The class of slots that it waits for.
+    /// The class of work, which decides the slots that it may use.
     pub class: Class,
 }
 
 /// How far a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Units of work done.
+    /// Units of work that are done.
     pub done: u64,
-    /// Units of work in all; 0 if that is not known.
+    /// Units of work in total; 0 if unknown.
     pub total: u64,
-    /// When that was said.
+    /// When that was reported.
     pub at: Mono,
 }
 
 impl Job {
-    /// Its place among the jobs of its client.
+    /// Its position among the jobs of its client.
     pub fn rank(&self, id: JobId) -> Rank {
         Rank::new(self.waits_since, self.priority, id)
     }
@@ -160,43 +165,43 @@ impl Job {
         Line { class: self.expected.class, standing }
     }
 
-    /// Bytes that are held for it.
+    /// Bytes that are held for it: its input and its checkpoint.
     pub fn held_bytes(&self) -> u64 {
         self.input_bytes + self.checkpoint_bytes
     }
 }
 
-/// Where a job stands.
+/// Where a job is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobState {
-    /// It is not known yet whether anybody offers its task.
+    /// The job waits until it is known whether anybody offers its task.
     Parked,
-    /// In the queue of its task's program.
+    /// The job waits in the queue of its task's program.
     Queued,
-    /// It was its turn, but its output is to be kept and there is no room for more of those now.
+    /// It was the job's turn, but its output is to be kept and there is no room for another one now.
     Held,
-    /// Given to a worker which has not said that it started.
+    /// The job was dispatched to a worker, which has not reported that it started.
     Assigned {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
     },
-    /// Being worked on.
+    /// The job runs.
     Running {
-        /// By whom.
+        /// The worker.
         worker: WorkerId,
-        /// Since when.
+        /// When it started.
         started_at: Mono,
     },
 }
 
 impl JobState {
-    /// Whether a worker has it.
+    /// Whether a worker has the job.
     pub fn is_with_a_worker(self) -> bool {
         matches!(self, JobState::Assigned { .. } | JobState::Running { .. })
     }
 }
 
-/// All of them, with their deadlines in order.
+/// All jobs that have not ended, with their deadlines in order.
 #[derive(Debug, Default)]
 pub struct Jobs {
     live: BTreeMap<JobId, Job>,
@@ -207,7 +212,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Takes a job in and gives it its number.
+    /// Adds a job and gives it its number.
     pub fn insert(&mut self, job: Job) -> JobId {
         self.last += 1;
         let id = JobId(self.last);
@@ -222,7 +227,7 @@ impl Jobs {
         id
     }
 
-    /// Forgets a job.
+    /// Removes a job.
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.live.remove(&id)?;
         self.held_bytes -= job.held_bytes();
@@ -233,7 +238,7 @@ impl Jobs {
         Some(job)
     }
 
-    /// The number that was given last.
+    /// The highest job number until now.
     pub fn last(&self) -> JobId {
         JobId(self.last)
     }
@@ -243,7 +248,7 @@ impl Jobs {
         self.parked.insert(id);
     }
 
-    /// Marks a parked job as no longer parked; the caller says where it goes.
+    /// Marks a job as no longer parked; the caller decides where it goes.
     pub fn unpark(&mut self, id: JobId) {
         self.parked.remove(&id);
     }
@@ -253,7 +258,7 @@ impl Jobs {
         self.parked.iter().copied()
     }
 
-    /// How many are parked.
+    /// How many jobs are parked.
     pub fn parked_count(&self) -> usize {
         self.parked.len()
     }
@@ -268,17 +273,17 @@ impl Jobs {
         self.live.get_mut(&id)
     }
 
-    /// All of them, the oldest first.
+    /// All jobs, the oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
         self.live.iter().map(|(&id, job)| (id, job))
     }
 
-    /// Those that are older than this one, the youngest first.
+    /// The jobs that are older than this one, the youngest first.
     pub fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
         self.live.range(..id).rev().map(|(&id, job)| (id, job))
     }
 
-    /// How many there are.
+    /// How many jobs there are.
     pub fn len(&self) -> usize {
         self.live.len()
     }
@@ -288,24 +293,24 @@ impl Jobs {
         self.live.is_empty()
     }
 
-    /// Bytes of input and of checkpoints that they hold.
+    /// How many bytes of inputs and checkpoints the jobs hold.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// A job has another checkpoint, or, with 0 bytes, none any more.
+    /// Sets the length of a job's checkpoint; 0 if it has none any more.
     pub fn set_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.live.get_mut(&id) else { return };
         self.held_bytes = self.held_bytes - job.checkpoint_bytes + bytes;
         job.checkpoint_bytes = bytes;
     }
 
-    /// Those whose deadline has passed, the one that passed first first.
+    /// The jobs whose deadline has passed, the earliest deadline first.
     pub fn late(&self, now: Mono) -> impl Iterator<Item = JobId> + '_ {
         self.deadlines.range(..=(now, JobId(u64::MAX))).map(|(_, id)| *id)
     }
 
-    /// The earliest deadline and whose it is.
+    /// The earliest deadline, and its job.
     pub fn first_deadline(&self) -> Option<(Mono, JobId)> {
         self.deadlines.first().copied()
     }

@@ -1,35 +1,35 @@
-//! Whose keys are whose, and how much is kept beyond the end of jobs, by account and in all.
+//! Owners of idempotency keys, and how many bytes are kept after jobs have ended: by account and in total.
 //!
-//! A key has to be found again by whoever comes back, over another connection: it belongs to the name that a client gave
-//! itself, and all clients without a name are one owner. What is kept, keys and their results too, is on the account of
-//! the client that asked for it, as its bytes are ([`ledger`](super::ledger)), and two clients without a name have two
-//! accounts: or one of them could have all there is for both.
+//! A client that comes back over another connection must find its key again. So a key belongs to the name that the
+//! client gave itself; all clients without a name are one owner. What is kept (keys and results) is charged to the
+//! account of the client that asked for it, like the bytes in the [`ledger`](super::ledger). Two clients without a
+//! name have two accounts; otherwise one of them could use up the room of all of them.
 //!
-//! The rule is that of the ledger: a client may have as much kept as it leaves free to the others, half if it is alone.
-//! However much others have kept, one that comes new finds room.
+//! Shares follow the rule of the ledger: a client may keep as much as it leaves free for the others; a client alone
+//! may keep half. So a new client finds room, however much the others keep.
 
 use super::ledger::Short;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Whose a key is. A name and the lack of one are two things, so no name can be taken for another.
+/// The owner of a key. [`Owner::Nameless`] is a variant of its own, so no name can be mistaken for "no name".
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// All clients that gave no name.
     #[default]
     Nameless,
-    /// The clients of this name.
+    /// All clients of this name.
     Named(Arc<str>),
 }
 
 impl Owner {
-    /// The owner of the keys of a client of this name; the empty name is none.
+    /// The owner of the keys of the client of this name. The empty name means no name.
     pub fn of(client: &str) -> Owner {
         if client.is_empty() { Owner::Nameless } else { Owner::Named(Arc::from(client)) }
     }
 }
 
-/// An account, as people are told of it.
+/// An account as messages name it.
 pub fn whose(account: &str) -> String {
     match account {
         "" => "the program itself".to_owned(),
@@ -37,8 +37,8 @@ pub fn whose(account: &str) -> String {
     }
 }
 
-/// Whether there is room for so much more where all may have `limit`: if the account has as much as it leaves free, or
-/// nothing is kept yet.
+/// Whether `more` fits when all accounts together may have `limit`. It fits if the account then has no more than is
+/// left free, or if nothing is kept yet and `more` is within the limit.
 pub(super) fn share(own: u64, all: u64, more: u64, limit: u64) -> Result<(), Short> {
     let Some(free) = limit.checked_sub(all).and_then(|free| free.checked_sub(more)) else {
         return Err(Short::OfRoom);
@@ -46,20 +46,20 @@ pub(super) fn share(own: u64, all: u64, more: u64, limit: u64) -> Result<(), Sho
     if all == 0 || own.saturating_add(more) <= free {
         return Ok(());
     }
-    // With nothing of its own it would not have room either.
+    // If `more` alone exceeds what is free, the account would be refused even with nothing of its own.
     Err(if more > free { Short::OfRoom } else { Short::OfItsShare })
 }
 
-/// How much is kept.
+/// A number of things and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Things.
+    /// How many things are kept.
     pub count: usize,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// The sums. Accounts with nothing on them take no memory.
+/// What is kept, by account and in total. An account with nothing on it takes no memory.
 #[derive(Debug, Default)]
 pub struct Kept {
     by_account: BTreeMap<Arc<str>, Sum>,
@@ -67,7 +67,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// One thing more is kept on this account.
+    /// One more thing is kept on this account.
     pub(super) fn hold(&mut self, account: &Arc<str>, bytes: u64) {
         let own = self.by_account.entry(account.clone()).or_default();
         for sum in [own, &mut self.all] {
@@ -76,7 +76,7 @@ impl Kept {
         }
     }
 
-    /// One thing less is kept on this account.
+    /// One thing on this account is no longer kept.
     pub(super) fn release(&mut self, account: &str, bytes: u64) {
         let Some(own) = self.by_account.get_mut(account) else { return };
         for sum in [&mut *own, &mut self.all] {
@@ -93,7 +93,7 @@ impl Kept {
         self.by_account.get(account).copied().unwrap_or_default()
     }
 
-    /// What is kept in all.
+    /// What is kept on all accounts together.
     pub fn all(&self) -> Sum {
         self.all
     }
@@ -127,6 +127,6 @@ mod tests {
         assert_eq!(most, [512, 256, 128, 64, 32]);
         assert_eq!(share(512, all, 1, 1024), Err(Short::OfItsShare));
         assert_eq!(share(0, 1023, 1, 1024), Err(Short::OfRoom));
-        assert_eq!(share(0, 0, 1024, 1024), Ok(()), "something of any size where there is nothing");
+        assert_eq!(share(0, 0, 1024, 1024), Ok(()), "if nothing is kept, any size up to the limit fits");
     }
 }

@@ -1,7 +1,7 @@
-//! Names under which jobs were submitted at most once (idempotency keys, as in the IETF draft "The Idempotency-Key HTTP
-//! Header Field"). A key is known while its job lives and for the time that is promised after its end: `promises` says
-//! when that is over. Of the keys whose time is over the last ones are remembered a while longer, so that the job that
-//! comes with such a key can be told that it is not the first one.
+//! Idempotency keys: names under which a job is submitted at most once (as in the IETF draft "The Idempotency-Key
+//! HTTP Header Field"). A key is known while its job lives and for a promised time after the job's end; `promises`
+//! decides when that time is over. The keys that expired last ([`EXPIRED_KEYS_MAX`]) are remembered for longer, so
+//! that a client which uses one again can be told that the key has stood for another job before.
 
 use super::event::Key;
 use super::ids::JobId;
@@ -10,19 +10,20 @@ use crate::limits::EXPIRED_KEYS_MAX;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// A key and whose it is. It is a pair and never one text: a client `team` with the key `bill/17` is not the client
-/// `team/bill` with the key `17`.
+/// A key together with its owner. They stay a pair and are never joined into one text: the client `team` with the key
+/// `bill/17` is not the client `team/bill` with the key `17`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct KeyName {
     owner: Owner,
     key: Arc<str>,
 }
 
-/// See the module's documentation.
+/// All keys that are known, and those that expired last.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     uses: BTreeMap<KeyName, Use>,
-    /// Those whose time is over, with the jobs that they stood for, and the same in the order of time.
+    /// Expired keys with the jobs that they stood for. `expired_first` has the same keys, the one that expired first
+    /// in front.
     expired: BTreeMap<KeyName, JobId>,
     expired_first: VecDeque<KeyName>,
 }
@@ -37,9 +38,9 @@ struct Use {
 /// What a key stands for already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// This job, which is the same.
+    /// For this job: same task, same input.
     Same(JobId),
-    /// Another one.
+    /// For a job with another task or another input.
     Other,
 }
 
@@ -56,8 +57,8 @@ impl Keys {
         Some(if is_same { Known::Same(known.job) } else { Known::Other })
     }
 
-    /// From now on the key stands for this job. Its name is returned, and the job that it stood for until its time was
-    /// over, if that is remembered.
+    /// Makes the key stand for this job. Returns the key's name and, if the key has expired before and is still
+    /// remembered, the job that it stood for then.
     pub(super) fn insert(
         &mut self,
         owner: &Owner,
@@ -71,7 +72,7 @@ impl Keys {
         (name, before)
     }
 
-    /// The key's time is over.
+    /// The key's time is over: it expires.
     pub(super) fn expire(&mut self, name: &KeyName) {
         let Some(known) = self.uses.remove(name) else { return };
         if self.expired.insert(name.clone(), known.job).is_none() {
@@ -83,12 +84,12 @@ impl Keys {
         }
     }
 
-    /// How many are known.
+    /// How many keys are known, without the expired ones.
     pub(super) fn len(&self) -> usize {
         self.uses.len()
     }
 
-    /// All are forgotten.
+    /// Forgets all keys, the expired ones too.
     pub(super) fn clear(&mut self) {
         *self = Keys::default();
     }

@@ -1,34 +1,40 @@
-//! What is held in memory, and for whom: one account for each client, and one sum for all of them.
+//! Memory accounting: how many bytes are held for each client, and how much each client may hold.
 //!
 //! ```text
-//!   a body comes in ---> accepted ------> given to a worker -----> done -------> written to the socket, or dropped
+//!   input comes in ----> accepted ------> given to a worker -----> done -------> written to the socket, or dropped
 //!   Arriving             Inputs           Inputs, Expected         Outgoing      (nothing)
-//!   (as it arrives)      (and             (what it is likely
-//!                        checkpoints)     to return)
+//!   (as it arrives)      (and             (the likely length
+//!                        checkpoints)     of the output)
 //! ```
 //!
-//! The core counts `Inputs` and `Expected` itself and puts an output on its client's account when it comes; the shell
-//! says what it holds beyond that, and what it has let go ([`Held`], [`Released`]).
+//! The core itself counts `Inputs` and `Expected`, and charges an output to its client's account when the output
+//! arrives. Everything else that the shell holds, and all that it lets go, it reports with [`Held`] and [`Released`].
 //!
-//! *Shares.* A client may have as much as it leaves free to the others: n clients that take all they can get have
-//! `max_bytes / (n + 1)` each, and as much again is free for whoever comes next. One client alone has half. These are
+//! *Shares.* A client may hold as much as it leaves free for the others: n clients that take all they can get hold
+//! `max_bytes / (n + 1)` each, and the same amount stays free for a new client. A client alone may hold half. These are
 //! the dynamic thresholds of A. Choudhury and E. Hahne ("Dynamic queue length thresholds for shared-memory packet
-//! switches", 1998): nobody has to be told how many there are, and the memory is never full.
+//! switches", 1998). They work without knowing the number of clients, and memory is never full.
 //!
-//! Two doors obey it. *Room for an input* counts all that its client has, and is refused or waited for. *A job starts*
-//! if its client's outputs, with the one that is expected, are within the share. Inputs do not count there, for they go
-//! away by being worked on; outputs go away by being read, and a client that does not read is disconnected. So neither
-//! door waits for itself.
+//! Shares are checked at two doors:
 //!
-//! Where nearly nothing else is held (a sixteenth at most), one payload or one output of any size passes, or a client
-//! alone could never use a payload of more than half.
+//! - *An input may come in* if all that its client holds, with this input, is within the share. Otherwise it is
+//! refused,
+//!   or waits.
+//! - *A job may start* if its client's outputs, with the one that the job is expected to return, are within the share.
+//!   Inputs do not count here.
 //!
-//! An input of a client of which next to nothing is held ([`little`]) is never turned away. Its job waits for its turn: what it
-//! will return is not known before.
+//! So neither door can wait for itself: inputs go away because jobs are done, and outputs go away because they are
+//! read; a client that does not read is disconnected.
 //!
-//! The client without a name is the program that embeds the pool: only the sum is its limit.
+//! There are three exceptions:
 //!
-//! What is promised beyond that (results that are kept, dead letters) has limits of its own.
+//! - If almost nothing else is held (one sixteenth of the limit at most), one payload or one output of any size passes.
+//!   Otherwise a client alone could never use a payload of more than half the limit.
+//! - If almost nothing is held for a client ([`little`]), its input is never turned away. Its job waits for its turn,
+//!   since the length of its output is not known yet.
+//! - The client without a name is the program that embeds the pool. It has no share: only the total is limited.
+//!
+//! Kept results and dead letters are not counted here. They have limits of their own.
 //!
 //! [`Held`]: super::event::Event::Held
 //! [`Released`]: super::event::Event::Released
@@ -37,18 +43,18 @@ use crate::limits::{IDLE_SHARE, little};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why something is held.
+/// Why bytes are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holding {
-    /// Part of an input that is on its way in. The shell's.
+    /// Part of an input that is still arriving. Counted by the shell.
     Arriving,
-    /// Input or checkpoint of a job that has not ended. The core's own.
+    /// Input or checkpoint of a job that has not ended. Counted by the core.
     Inputs,
-    /// What a job that a worker has is likely to return, by what others like it have returned: no memory yet, but
-    /// spoken for. What is on its way in from a worker for certain. The core's own.
+    /// The likely output of a job that a worker has, judged by earlier outputs of its task. This is a reservation and
+    /// no memory yet. An output that is arriving from a worker is covered by it. Counted by the core.
     Expected,
-    /// Output that has not been taken. The core holds it when it comes, the shell releases it, and holds what it
-    /// has still to write.
+    /// Output that its client has not taken yet. The core charges it when it arrives. The shell releases it, and
+    /// reports separately what it still has to write.
     Outgoing,
 }
 
@@ -59,22 +65,22 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// For this reason.
+    /// Bytes held for this reason.
     pub fn of(&self, what: Holding) -> u64 {
         self.bytes[what as usize]
     }
 
-    /// For whatever reason, and what is spoken for.
+    /// Bytes held for any reason, reservations included.
     pub fn total(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// For whatever reason.
+    /// Bytes held for any reason, without reservations.
     pub fn in_memory(&self) -> u64 {
         self.total() - self.of(Holding::Expected)
     }
 
-    /// Outputs, those among them that are expected.
+    /// Bytes of outputs, expected ones included.
     pub fn outputs(&self) -> u64 {
         self.of(Holding::Expected) + self.of(Holding::Outgoing)
     }
@@ -84,7 +90,7 @@ impl Holdings {
         *held = held.saturating_add(bytes);
     }
 
-    /// As much of it as there is.
+    /// Takes off as much as is there, at most `bytes`. Returns how much that was.
     fn take(&mut self, what: Holding, bytes: u64) -> u64 {
         let held = &mut self.bytes[what as usize];
         let taken = bytes.min(*held);
@@ -93,13 +99,13 @@ impl Holdings {
     }
 }
 
-/// How much a client has of outputs, rounded up by an eighth at most: so clients that have about as much are alike. The
-/// program that embeds the pool has no share, and no level.
+/// How many bytes of outputs a client holds, rounded up by one eighth at most, so that clients which hold about the
+/// same are treated alike. The program that embeds the pool has no share and no level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Option<u64>);
 
 impl Level {
-    /// Of so many bytes.
+    /// The level of this many bytes.
     pub fn of(bytes: u64) -> Level {
         let digits = u64::BITS - bytes.leading_zeros();
         let step = 1_u64 << digits.saturating_sub(4);
@@ -110,24 +116,24 @@ impl Level {
 /// What there is too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Short {
-    /// Room, whoever asks.
+    /// There is no room for anybody.
     OfRoom,
-    /// Room within the client's share.
+    /// The client's share is used up, though there is room for others.
     OfItsShare,
 }
 
-/// See the module's documentation.
+/// All accounts and their total.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Those on which anything is held.
+    /// The accounts on which anything is held.
     accounts: BTreeMap<Arc<str>, Holdings>,
     all: Holdings,
-    /// How often there came to be more room, for somebody or for all.
+    /// How often room became free, for one client or for all.
     releases: u64,
 }
 
 impl Ledger {
-    /// Something is held.
+    /// Charges bytes to a client's account.
     pub(super) fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
         if bytes == 0 {
             return;
@@ -143,7 +149,7 @@ impl Ledger {
         self.all.add(what, bytes);
     }
 
-    /// Something is not held any more. What was never held is not released.
+    /// Takes bytes off a client's account. What was never held is not released.
     pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) {
         let Some(account) = self.accounts.get_mut(client) else { return };
         let taken = account.take(what, bytes);
@@ -159,17 +165,18 @@ impl Ledger {
         self.releases += 1;
     }
 
-    /// Changes when there is more room than before, for one client or for all: it is worth asking again.
+    /// A counter that changes whenever room may have become free, for one client or for all. If it has changed, it is
+    /// worth asking again.
     pub fn releases(&self) -> u64 {
         self.releases
     }
 
-    /// What is held for a client.
+    /// What is held for one client.
     pub fn of(&self, client: &str) -> Holdings {
         self.accounts.get(client).copied().unwrap_or_default()
     }
 
-    /// What is held in all.
+    /// What is held for all clients together.
     pub fn all(&self) -> Holdings {
         self.all
     }
@@ -179,15 +186,16 @@ impl Ledger {
         self.accounts.iter()
     }
 
-    /// Whether more is held than there may be, and part of it goes away only by being read.
+    /// Whether the limit is reached, and a considerable part of what is held is output that has to be read (more than
+    /// 1 / [`IDLE_SHARE`] of the limit).
     pub fn is_over(&self, limit: u64) -> bool {
         self.all.in_memory() >= limit && self.all.of(Holding::Outgoing) > limit / IDLE_SHARE
     }
 
-    /// Whether an input of so many bytes may come in, where `limit` is what all may have together.
+    /// Whether an input of this many bytes may come in. `limit` is the limit for all clients together.
     ///
     /// # Errors
-    /// What there is too little of.
+    /// Whether room is short for everybody or only within the client's share.
     pub fn has_room(&self, limit: u64, client: &str, bytes: u64) -> Result<(), Short> {
         let all = self.all.total();
         let account = self.of(client);
@@ -202,16 +210,16 @@ impl Ledger {
         if client.is_empty() || is_idle || own.saturating_add(bytes) <= free {
             return Ok(());
         }
-        // With nothing of its own it would not have room either.
+        // If the input alone exceeds what is free, it would be refused even if its client held nothing.
         Err(if bytes > free { Short::OfRoom } else { Short::OfItsShare })
     }
 
-    /// How much this client has of outputs, those among them that are expected.
+    /// The level of the outputs that this client holds, expected ones included.
     pub fn level_of(&self, client: &str) -> Level {
         if client.is_empty() { Level(None) } else { Level::of(self.of(client).outputs()) }
     }
 
-    /// Whether a job that is expected to return so many bytes may be started, whose client has so much of outputs.
+    /// Whether a job may start that is expected to return this many bytes, when its client's outputs are at `level`.
     pub fn may_start(&self, limit: u64, level: Level, expected: u64) -> bool {
         let Level(Some(own)) = level else { return true };
         let free = limit.saturating_sub(self.all.total());
@@ -226,7 +234,7 @@ mod tests {
 
     const LIMIT: u64 = 1600;
 
-    /// Takes pieces of one byte for as long as it may.
+    /// Takes pieces of one byte for as long as that is allowed, and returns how many the client holds then.
     fn fill(ledger: &mut Ledger, client: &str) -> u64 {
         while ledger.has_room(LIMIT, client, 1).is_ok() {
             ledger.hold(client, Holding::Inputs, 1);
@@ -273,7 +281,7 @@ mod tests {
         fill(&mut ledger, "full");
         assert!(ledger.may_start(LIMIT, ledger.level_of("full"), 10 * LIMIT));
         ledger.hold("full", Holding::Expected, 10 * LIMIT);
-        assert!(!ledger.may_start(LIMIT, ledger.level_of("other"), 0), "what is expected is spoken for");
+        assert!(!ledger.may_start(LIMIT, ledger.level_of("other"), 0), "an expected output reserves room");
     }
 
     #[test]
@@ -298,7 +306,7 @@ mod tests {
         assert_ne!(ledger.releases(), before);
         let before = ledger.releases();
         ledger.release("me", Holding::Inputs, 10);
-        assert_eq!(ledger.releases(), before, "it had nothing any more");
+        assert_eq!(ledger.releases(), before, "nothing was left to release");
     }
 
     #[test]
@@ -321,7 +329,7 @@ mod tests {
         assert_eq!(ledger.has_room(limit, "polite", small + 1), Err(Short::OfRoom));
         ledger.hold("polite", Holding::Inputs, small);
         assert_eq!(ledger.has_room(limit, "polite", 1), Err(Short::OfRoom));
-        assert_eq!(little(1 << 20), 256, "of a small limit it is a small part");
+        assert_eq!(little(1 << 20), 256, "a small limit makes it smaller");
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Dead letters: jobs whose every allowed attempt ended its worker. The shell keeps them, with their inputs, for whoever
-//! wants to know what happened or to try again; here it is decided which are kept, and until when.
+//! Dead letters: jobs whose every allowed attempt ended its worker. The shell keeps them with their inputs, so that
+//! people can see what happened or have a job tried again. The core decides which dead letters are kept, and until
+//! when.
 //!
-//! Once a letter is kept it is there until its time is over, or until somebody drops it or has it tried again. No other
-//! letter, of the same client or of another one, takes its place: when a client has as many as it leaves free, or none is
-//! free, it is the *new* letter that is not kept, and the job's error says so. A job is not refused at the door for that:
-//! then one client's bad inputs would stop its good ones. Of a letter whose input finds no room the rest is kept.
+//! A dead letter that is kept stays until its time is over, or until somebody drops it or has it tried again. No
+//! other letter, of the same client or of another, ever takes its place. When a client already has as many as it
+//! leaves free, or none is free, the *new* letter is not kept, and the job's error says so. A shortage of room for
+//! letters never refuses a job at submission: otherwise the bad inputs of a client would stop its good ones. If only
+//! the input finds no room, the letter is kept without its input.
 
 use super::Core;
 use super::action::{Action, Ended, LetterKept, Notice};
@@ -16,7 +18,7 @@ use offload_protocol::nouns::OutcomeCode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All letters.
+/// All dead letters.
 #[derive(Debug, Default)]
 pub struct Letters {
     by_job: BTreeMap<JobId, Letter>,
@@ -33,12 +35,12 @@ struct Letter {
 }
 
 impl Letters {
-    /// How many there are and how much they hold, by account and in all.
+    /// How many letters there are and how many bytes they hold, by account and in total.
     pub fn kept(&self) -> &Kept {
         &self.kept
     }
 
-    /// Jobs that died and of which no letter could be kept.
+    /// How many jobs became dead letters that could not be kept.
     pub fn not_kept(&self) -> u64 {
         self.not_kept
     }
@@ -48,7 +50,7 @@ impl Letters {
         self.by_job.get(&job).map(|letter| letter.until)
     }
 
-    /// When the next one's time is over.
+    /// When the next letter's time is over.
     pub fn next_end(&self) -> Option<Mono> {
         self.ends.first().map(|(when, _)| *when)
     }
@@ -65,7 +67,7 @@ impl Letters {
         self.ends.remove(&(letter.until, job));
     }
 
-    /// What is wrong with the sums, if anything is.
+    /// Checks the sums.
     pub(super) fn check(&self) -> Result<(), String> {
         let bytes: u64 = self.by_job.values().map(|letter| letter.bytes).sum();
         let sum = super::kept::Sum { count: self.by_job.len(), bytes };
@@ -80,7 +82,7 @@ impl Core {
         &self.letters
     }
 
-    /// A job has ended: whether it is kept as a dead letter, if it is one.
+    /// A job has ended. If it is a dead letter, decides whether it is kept, and notes that in `ended`.
     pub(super) fn keep_letter(
         &mut self,
         turn: &mut Turn<'_>,
@@ -128,7 +130,7 @@ impl Core {
         self.letters.insert(ended.job, Letter { account: account.clone(), bytes, until });
     }
 
-    /// Letters whose time is over are forgotten.
+    /// Forgets the letters whose time is over.
     pub(super) fn end_letters(&mut self, turn: &mut Turn<'_>) {
         while let Some(&(_, job)) = self.letters.ends.first().filter(|(when, _)| *when <= turn.now) {
             self.letters.remove(job);
@@ -136,12 +138,13 @@ impl Core {
         }
     }
 
-    /// Somebody has dropped a letter, or has had it tried again.
+    /// Somebody has dropped a letter, or has had its job tried again.
     pub(super) fn on_letter_dropped(&mut self, job: JobId) {
         self.letters.remove(job);
     }
 
-    /// It is over: nobody can come back for any.
+    /// The supervisor has ended: nobody can come back for a letter, so all are forgotten. The count of letters not
+    /// kept stays.
     pub(super) fn forget_letters(&mut self) {
         let not_kept = self.letters.not_kept;
         self.letters = Letters { not_kept, ..Letters::default() };

@@ -1,9 +1,10 @@
 //! The core decides what the supervisor does: events and the time go in, actions come out. It has no clock, no file
-//! descriptor and no thread; no order in it depends on hashing, and all its random numbers come from one seed. So the same
-//! events always give the same actions. Tests and simulations drive it by hand; in the supervisor the hub does, which
-//! carries out the actions and is called the shell here.
+//! descriptor and no thread. Its order never depends on hashing, and all its random numbers come from one seed. So the
+//! same events always give the same actions. Tests and simulations drive the core by hand; in the supervisor the hub
+//! drives it and carries out the actions. Whatever drives the core is called the shell here.
 //!
-//! While one event is handled, a `Turn` goes from function to function: the time of the event, and the actions so far.
+//! While one event is handled, a `Turn` is passed from function to function: the time of the event, and the actions so
+//! far.
 //!
 //! ```text
 //!          request, now                               a verdict, and actions, in order
@@ -27,15 +28,16 @@
 //!              settle                               settle.rs     Run, Spawn
 //! ```
 //!
-//! Both end in `settle`, which brings the world in line with the state: expired jobs are ended, the spare takes
-//! the place of a lost worker, waiting jobs are given to workers, empty slots are filled. So no event has to think of
-//! all that may follow from it.
+//! Both end in `settle`, which brings the world in line with the state: expired jobs end, the spare takes the place of
+//! a lost worker, waiting jobs are dispatched to workers, and empty slots are filled. So the handler of an event need
+//! not think of all that may follow from it.
 //!
-//! What is promised here: each accepted job ends exactly once; a job whose task is not idempotent is started at most
+//! What the core guarantees: each accepted job ends exactly once; a job whose task is not idempotent is started at most
 //! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
-//! spare, and a few that hang in the kernel; nothing that a worker says can make it panic. An event takes time that
-//! grows with the logarithm of the number of jobs; one that changes the workers or what they offer may look at all
-//! slots, and at the jobs that wait for a task that is not known.
+//! spare, and a few that hang in the kernel; nothing that a worker sends can make the core panic.
+//!
+//! The time for an event grows with the logarithm of the number of jobs. An event that changes the workers or what they
+//! offer may look at all slots, and at all jobs that wait for an unknown task.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -113,7 +115,8 @@ pub use drain::Phase;
 pub use explain::{Explanation, Waiting};
 pub use waiting::WaitEstimates;
 
-/// See the module's documentation.
+/// The whole state of the decision maker: workers, jobs, clients and what is kept. The picture of what goes in and
+/// out is at the top of this crate.
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
@@ -121,15 +124,15 @@ pub struct Core {
     programs: Vec<Program>,
     /// The slots and, if there is one, the spare.
     slots: Vec<Slot>,
-    /// Where each living process is.
+    /// The place of each living process.
     places: BTreeMap<WorkerId, SlotIndex>,
-    /// Processes that were killed and are not gone: they hang in the kernel, and have no place any more.
+    /// Processes that were killed and are not gone: they hang in the kernel, and no longer have a place.
     hanging: BTreeMap<WorkerId, Place>,
-    /// When something has to be done about a slot.
+    /// When the deadline of each slot is.
     due: BTreeSet<(Mono, SlotIndex)>,
-    /// Slots whose state may have changed since they were listed.
+    /// Slots that may have changed since the lists of slots were last updated.
     unlisted: BTreeSet<SlotIndex>,
-    /// Places that are to be filled.
+    /// Empty places that are to be filled.
     vacant: BTreeSet<SlotIndex>,
     jobs: Jobs,
     clients: Clients,
@@ -145,53 +148,53 @@ pub struct Core {
     looks: Looks,
     rng: Rng,
     last_worker: u64,
-    /// A worker came, went or is on its way out: slots may have to be filled.
+    /// A worker came, went or has to leave: slots may have to be filled.
     places_changed: bool,
-    /// More jobs are to be held back, or let go on, than one event may move.
+    /// More jobs are to be held back, or released again, than one event may move.
     has_more_to_move: bool,
-    /// Jobs that wait and that nobody wants: they are ended before anything is given out.
+    /// Waiting jobs that nobody wants: they are ended before anything is dispatched.
     unwanted: Vec<JobId>,
-    /// Jobs that were cancelled because the supervisor ended.
+    /// How many jobs were cancelled because the supervisor ended.
     cut_short: u64,
 }
 
-/// One worker program with the jobs that wait for it.
+/// One worker program, with the jobs that wait for it.
 #[derive(Debug, Default)]
 struct Program {
     short: FairQueue,
     long: FairQueue,
-    /// Those of them that share no worker with others.
+    /// Suspects among the waiting jobs: they share no worker with others.
     short_suspects: FairQueue,
     long_suspects: FairQueue,
-    /// Those of them that no worker has lived to start.
+    /// Jobs on probation among the waiting jobs: no worker has lived to start them.
     short_on_probation: FairQueue,
     long_on_probation: FairQueue,
     probation: Probation,
-    /// What the jobs in the queues are expected to take, in all.
+    /// How long all jobs in the queues are expected to run, in total.
     backlog: Duration,
-    /// The slots that can take a job, by the number of jobs that they have.
+    /// The slots that can take a job, ordered by the number of jobs that they have. Without the reserved ones.
     open: BTreeSet<(usize, SlotIndex)>,
-    /// Those of them that are kept for short work.
+    /// The same for slots that are reserved for short work.
     open_reserved: BTreeSet<(usize, SlotIndex)>,
-    /// Slots whose job lets others in between its steps.
+    /// Slots whose job lets others run between its steps.
     between_steps: BTreeSet<SlotIndex>,
-    /// When short work last came, began or ended, whichever was last.
+    /// When short work last came, began or ended.
     short_seen_at: Option<Mono>,
-    /// When it last began or ended.
+    /// When short work last began or ended.
     short_served_at: Option<Mono>,
-    /// For how long it found no slot, if slots are kept for so long because of that.
+    /// How long short work had to wait for a slot; slots stay reserved for as long. Zero if they need not.
     short_waited: Duration,
     restarts: Restarts,
-    /// What each version offers of which there may be a worker.
+    /// The offers of each version of which there may be a worker.
     offers: BTreeMap<Version, Arc<Offers>>,
-    /// Not all of these offer the same: it matters which version there are workers of.
+    /// The processes of this program do not all offer the same, so it matters which process gets a job.
     offers_differ: bool,
-    /// How long it takes to have another worker, on average.
+    /// How long the start of another worker takes, on average.
     worker_cost: Duration,
 }
 
 impl Program {
-    /// Its tasks are known. They are not any more when all that said hello was taken back.
+    /// Whether its tasks are known. False again when the only version that said hello was taken back.
     fn has_said_hello(&self) -> bool {
         !self.offers.is_empty()
     }
@@ -201,7 +204,7 @@ impl Core {
     /// A core without any worker; the first event makes it start them.
     ///
     /// # Errors
-    /// What is wrong with the configuration, for people.
+    /// What is wrong with the configuration, in words for people.
     pub fn new(config: CoreConfig) -> Result<Core, String> {
         config.validate()?;
         let mut core = Core {
@@ -236,8 +239,8 @@ impl Core {
         Ok(core)
     }
 
-    /// Accepts or refuses a job, and appends to `actions` what has to be done about it. These may already dispatch the job
-    /// to a worker, or even end it. `now` must not go backwards.
+    /// Accepts or refuses a job, and appends to `actions` what the shell has to do about it. These actions may
+    /// already dispatch the job to a worker, or even end it. `now` must not go backwards.
     ///
     /// # Errors
     /// Why the job is refused. A refused job is counted and has no other effect.
@@ -254,7 +257,7 @@ impl Core {
         verdict
     }
 
-    /// Handles what happened at `now`, and appends to `actions` what has to be done about it.
+    /// Handles an event that happened at `now`, and appends to `actions` what the shell has to do about it.
     ///
     /// Any event is legal in any state. `now` must not go backwards.
     pub fn handle(&mut self, now: Mono, event: Event, actions: &mut Actions) {
@@ -298,7 +301,7 @@ impl Core {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
             Event::Skipped { worker, job } => self.on_skipped(turn, worker, job),
-            Event::Violation { worker, message } => self.on_nonsense(turn, worker, message),
+            Event::Violation { worker, message } => self.on_bad_message(turn, worker, message),
             Event::Garbled { worker, message } => self.on_garbled(turn, worker, message),
             Event::Unsent { worker, jobs } => self.on_unsent(worker, &jobs),
             Event::Closed { worker } => self.on_closed(turn, worker),
@@ -319,13 +322,13 @@ impl Core {
         self.settle(turn);
     }
 
-    /// What is over is over before anything else is thought of it.
+    /// Ends promises and dead letters whose time is over, before the event itself is looked at.
     fn end_what_is_over(&mut self, turn: &mut Turn<'_>) {
         self.end_promises(turn);
         self.end_letters(turn);
     }
 
-    /// When [`Event::Tick`] is due if nothing happens before.
+    /// When [`Event::Tick`] is due if nothing happens before; `None` if the core waits for no time.
     pub fn next_deadline(&self) -> Option<Mono> {
         let slots = self.due.first().map(|(when, _)| *when);
         let jobs = self.jobs.first_deadline().map(|(when, _)| when);
@@ -348,7 +351,7 @@ impl Core {
         others.into_iter().flatten().min()
     }
 
-    /// Ends a job: the one place where that happens.
+    /// Ends a job. No other code does, so each job has exactly one outcome.
     fn finish(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(turn.now, id, job);
@@ -359,7 +362,7 @@ impl Core {
         self.dequeue(id);
         self.release_held(id);
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
-        self.settle_account(id);
+        self.release_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
         self.clients.leave(job.client);
         self.tally.end(ending.outcome);
@@ -394,13 +397,14 @@ impl Core {
         }
     }
 
-    /// The place at this index, which is listed anew before anything is decided about it.
+    /// The slot at this index, for a change. Its entries in the lists are updated before anything is decided about
+    /// it.
     fn slot_mut(&mut self, slot: SlotIndex) -> &mut Slot {
         self.unlisted.insert(slot);
         &mut self.slots[slot]
     }
 
-    /// Where a living process works, or, if it is on its way out, worked.
+    /// The place where a living process works or, if it is leaving, worked.
     fn place(&self, worker: WorkerId) -> Option<Place> {
         let Some(&slot) = self.places.get(&worker) else { return self.hanging.get(&worker).copied() };
         match &self.slots[slot].state {
@@ -409,22 +413,23 @@ impl Core {
         }
     }
 
-    /// The slot of a living process, unless nothing that it says counts any more.
+    /// The slot of a living process; `None` if what the process says no longer counts.
     fn trusted_slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
         self.slot_of(worker).filter(|&slot| self.slots[slot].is_trusted())
     }
 
-    /// The program that a job waits for or runs on, once its task is known.
+    /// The program that offers a task.
     fn program_of(&self, task: TaskIndex) -> ProgramIndex {
         self.registry.task(task).program
     }
 
-    /// How many attempts may end their workers.
+    /// How many attempts at a job may end their workers before it is given up.
     fn attempts_allowed(&self, job: &Job) -> u32 {
         self.attempts_under(job, job.ran_under)
     }
 
-    /// The same for a job that was started under this. Only of one that never was counts what is promised now.
+    /// The same for a job that was started under `ran_under`. What is promised now counts only if the job was never
+    /// started.
     fn attempts_under(&self, job: &Job, ran_under: RanUnder) -> u32 {
         let promised_now = || job.task.is_some_and(|task| self.registry.task(task).promise.idempotent);
         let idempotent = match ran_under {

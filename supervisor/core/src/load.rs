@@ -16,47 +16,50 @@ use std::time::Duration;
 /// The jobs that one worker has.
 #[derive(Debug, Default)]
 pub struct Load {
-    /// The attempt that is under way.
+    /// The attempt that runs.
     pub running: Option<Running>,
-    /// The stepped attempt that goes on when `running` has ended.
+    /// The attempt in steps that is suspended, and goes on when `running` has ended.
     pub suspended: Option<Running>,
-    /// Given and not started, in the order in which they are to be.
+    /// Jobs that were given to the worker and not started, in the order in which it has to start them.
     pub waiting: VecDeque<JobId>,
-    /// So many of these, the first ones, may have been begun all the same, by a worker that has to end.
+    /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
+    /// (`doubt.rs`).
     pub doubtful: usize,
 }
 
 /// One attempt that was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Of which job.
+    /// The job.
     pub job: JobId,
-    /// Its number.
+    /// The number of the attempt.
     pub attempt: u32,
     /// When it started.
     pub started_at: Mono,
-    /// When its time is up.
+    /// When its time limit is reached.
     pub finish_by: Mono,
-    /// When it should have said how far it is, and how often it promised to.
+    /// When it last reported progress (or started), and how often it promised to report; `None` if it made no
+    /// promise.
     pub progress_by: Option<(Mono, Duration)>,
-    /// Others may be started between its steps.
+    /// Other jobs may be started between its steps.
     pub lets_others_in: bool,
-    /// It can be asked to give its place up.
+    /// It can be asked to yield.
     pub yields: bool,
-    /// It was cancelled, and this client has paid for its worker in advance. It gets that back if the worker lives.
+    /// It was cancelled, and this client was charged for the worker in advance. The charge is given back if the
+    /// worker lives.
     pub paid: Option<(ClientId, Duration)>,
-    /// It was asked to give its place up.
+    /// It was asked to yield.
     pub asked_to_yield: bool,
     /// Since when it is suspended.
     pub suspended_at: Option<Mono>,
-    /// How long it was suspended in all.
+    /// How long it was suspended in total.
     pub stood_still: Duration,
-    /// When it began, its worker had been told to end: that was not because of this one.
+    /// Its worker had been told to end before this attempt began, so the reason is not this attempt.
     pub is_bystander: bool,
 }
 
 impl Running {
-    /// How long it ran, without the time in which others did.
+    /// How long it ran, without the time for which it was suspended.
     pub fn ran(&self, now: Mono) -> Duration {
         let until = self.suspended_at.unwrap_or(now);
         (until - self.started_at).saturating_sub(self.stood_still)
@@ -77,7 +80,7 @@ impl Running {
 }
 
 impl Load {
-    /// With one job, not started.
+    /// A load of one job that was not started.
     pub fn of(job: JobId) -> Load {
         Load { waiting: [job].into(), ..Load::default() }
     }
@@ -97,13 +100,13 @@ impl Load {
         self.running.map(|running| running.job)
     }
 
-    /// All of them, started or not.
+    /// All jobs, started or not.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
         let started = self.running.iter().chain(&self.suspended).map(|running| running.job);
         started.chain(self.waiting.iter().copied())
     }
 
-    /// The job that may be started now.
+    /// The job that the worker may start now.
     pub fn next_to_start(&self) -> Option<JobId> {
         let may_start = match (&self.running, &self.suspended) {
             (None, _) => true,
@@ -113,31 +116,31 @@ impl Load {
         self.waiting.front().copied().filter(|_| may_start)
     }
 
-    /// The next job was started; the one that ran, if one did, is suspended.
+    /// The worker has started the next job. The job that ran, if one did, is suspended.
     pub(super) fn start(&mut self, now: Mono, started: Running) {
         self.pop_waiting();
         let before = self.running.replace(started);
         self.suspended = self.suspended.or(before.map(|running| running.suspend(now)));
     }
 
-    /// Takes the running one out; the suspended one, if there is one, goes on.
+    /// Takes the running attempt out. The suspended one, if there is one, goes on.
     pub(super) fn take_running(&mut self, now: Mono) -> Option<Running> {
         let ended = self.running.take()?;
         self.running = self.suspended.take().map(|suspended| suspended.resume(now));
         Some(ended)
     }
 
-    /// The attempt at a job that has been started.
+    /// The attempt at this job, if it was started.
     pub(super) fn started(&self, job: JobId) -> Option<&Running> {
         self.running.iter().chain(&self.suspended).find(|running| running.job == job)
     }
 
-    /// The same.
+    /// The attempt at this job, if it was started.
     pub(super) fn started_mut(&mut self, job: JobId) -> Option<&mut Running> {
         self.running.iter_mut().chain(&mut self.suspended).find(|running| running.job == job)
     }
 
-    /// Takes a job out that has been started.
+    /// Takes the attempt at this job out, if it was started.
     pub(super) fn take_started(&mut self, now: Mono, job: JobId) -> Option<Running> {
         if self.running_job() == Some(job) {
             return self.take_running(now);
@@ -145,7 +148,7 @@ impl Load {
         self.suspended.take_if(|suspended| suspended.job == job)
     }
 
-    /// Whether the job has been started.
+    /// Whether the job was started.
     pub fn is_started(&self, job: JobId) -> bool {
         self.started(job).is_some()
     }

@@ -1,4 +1,5 @@
-//! Read access to the state of the core, for status tables, for tests, and for the shell before it carries out an action.
+//! Read access to the state of the core: for status tables, for tests, and for the shell before it carries out an
+//! action.
 
 use super::{Core, Phase, Program, WaitEstimates};
 use crate::clients::Clients;
@@ -11,17 +12,17 @@ use crate::slots::Slot;
 use crate::tally::Tally;
 
 impl Core {
-    /// As configured.
+    /// The configuration.
     pub fn config(&self) -> &CoreConfig {
         &self.config
     }
 
-    /// How far on the way to the end it is.
+    /// How far the supervisor is on its way to the end.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The slots and the spare, each with its role.
+    /// The slots, the spare included, each with its role.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
@@ -31,7 +32,7 @@ impl Core {
         &self.jobs
     }
 
-    /// Who has jobs, and what they have used.
+    /// The clients, and how much worker time they have used.
     pub fn clients(&self) -> &Clients {
         &self.clients
     }
@@ -46,34 +47,34 @@ impl Core {
         &self.ledger
     }
 
-    /// The books.
+    /// The counts of jobs and starts.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// How well waits are foretold.
+    /// How good the estimates of waiting times were.
     pub fn wait_estimates(&self) -> &WaitEstimates {
         &self.wait_estimates
     }
 
-    /// Living processes, those that hang in the kernel among them.
+    /// How many processes live, including those that hang in the kernel.
     pub fn process_count(&self) -> usize {
         self.places.len() + self.hanging.len()
     }
 
-    /// The place in which a living process is.
+    /// The place that holds a living process.
     pub fn slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
         self.places.get(&worker).copied()
     }
 
-    /// Jobs that wait and jobs that a worker has.
+    /// How many jobs wait, and how many a worker has.
     pub fn waiting_and_running(&self) -> (usize, usize) {
         let queued: usize = self.programs.iter().map(Program::waiting).sum();
         let waiting = queued + self.jobs.parked_count() + self.promises.held_count();
         (waiting, self.jobs.len() - waiting)
     }
 
-    /// The slot for which a living process works or, on its way out, worked.
+    /// The slot that a living process works for or, if it is leaving, worked for.
     pub fn home_of(&self, worker: WorkerId) -> Option<SlotIndex> {
         self.place(worker).map(|place| place.slot)
     }

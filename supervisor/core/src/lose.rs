@@ -1,19 +1,22 @@
-//! The jobs of a worker that has ended: whoever ran dies with it or is tried again, the others never began.
+//! What becomes of the jobs of a worker that has ended. The job that ran is tried again or ends; the others never began
+//! and go back to their queue.
 //!
-//! Blame is exact, because Started comes before a task sees its first byte: it is the job that ran. One that was
-//! suspended while another ran between its steps, and one whose worker was ended because of another job, is innocent.
+//! Blame is exact, because the worker sends Started before a task sees its first byte: the job that ran is blamed. Two
+//! kinds of started jobs are innocent: one that was suspended while another ran between its steps, and one whose worker
+//! was ended because of another job.
 //!
 //! ```text
-//!   it ran                          blamed: tried again if it may be, or ended; its client pays for the worker
-//!   it ran, was not the reason      innocent: given back; if it must not run twice, nobody knows what it has done
-//!   it had not been started         innocent: given back, however often that happens
-//!   ... but may have begun          innocent: given back; if it must not run twice, nobody knows (`doubt.rs`)
-//!   ... and was the only one        innocent: given back; when it happens again, ever more slowly, and its client pays;
-//!                                   when it goes on like this (`probation.rs`), it ends as unavailable
+//!   the job ...
+//!   ran                             blamed: tried again if it may be, otherwise ended; its client pays for the worker
+//!   ran, but is innocent            tried again; if it must not run twice it ends, because its effects are unknown
+//!   was not started                 innocent: given back to its queue, however often that happens
+//!   was not started, may have begun innocent: given back; if it must not run twice it ends in doubt (`doubt.rs`)
+//!   was not started, was alone      innocent: given back; if that happens again, its client pays and the pauses grow
+//!                                   (`probation.rs`); if that goes on, it ends as unavailable
 //! ```
 //!
-//! All of them are suspects from then on and share no worker with others (`settle.rs`), so that the next death, if one of
-//! them brings it about, is a death of that one alone.
+//! From then on all these jobs are suspects: each is dispatched only to a worker without any other job (`settle.rs`).
+//! So if one of them ends a worker again, no other job is lost with it.
 
 use super::action::LostAttempt;
 use super::ids::{JobId, Mono, Place, SlotIndex};
@@ -39,8 +42,8 @@ pub(super) struct End {
 }
 
 impl End {
-    /// In one word and in a sentence.
-    pub(super) fn told(&self, hang_timeout: Duration) -> (OutcomeCode, String) {
+    /// The outcome for the job that is to blame, and what the worker did as the predicate of a sentence.
+    pub(super) fn describe(&self, hang_timeout: Duration) -> (OutcomeCode, String) {
         match &self.cause {
             Some(Cause::Violation(what)) => {
                 (OutcomeCode::WorkerProtocol, format!("broke the protocol ({what})"))
@@ -84,7 +87,8 @@ impl End {
 
 impl Core {
     pub(super) fn lose(&mut self, turn: &mut Turn<'_>, load: Load, end: &End) {
-        // The job that somebody wanted ended is gone already; what is left did nothing wrong.
+        // If a cancelled or timed-out job was the reason, that job has ended already; the jobs that are left did
+        // nothing wrong.
         let is_job_ended = end.cause == Some(Cause::JobEnded);
         let was_alone = load.len() == 1 && !is_job_ended;
         for job in load.jobs() {
@@ -108,15 +112,15 @@ impl Core {
 
     fn lose_started(&mut self, turn: &mut Turn<'_>, running: Running, end: &End, is_blamed: bool) {
         let id = running.job;
-        let (code, what) = end.told(self.config.hang_timeout);
+        let (code, what) = end.describe(self.config.hang_timeout);
         let lost = end.attempt(code, what, running.attempt, running.ran(turn.now), is_blamed);
-        // Who is innocent pays nothing for what is lost, whether it is tried again or ends.
+        // An innocent job pays nothing for the lost run, whether it is tried again or ends.
         let charge = if is_blamed { Charge::ForTheRun } else { Charge::Nothing };
         self.charge(id, if is_blamed { running.ran(turn.now) } else { Duration::ZERO });
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.crashes += u32::from(is_blamed);
         job.progress = None;
-        remember(job, lost.clone());
+        remember_lost(job, lost.clone());
         let crashes = job.crashes;
         if is_blamed {
             self.charge_worker(id);
@@ -131,7 +135,7 @@ impl Core {
             return self.try_again(id);
         }
         let error = match is_blamed {
-            true => blame(&lost, crashes, allowed),
+            true => blame_error(&lost, crashes, allowed),
             false => lost_with_another(&lost),
         };
         let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { error.code };
@@ -147,14 +151,14 @@ impl Core {
         self.finish(turn, id, ending);
     }
 
-    /// A job that had not been started, and has nothing to do with the end of its worker.
+    /// Gives a job that was not started back to its queue. It is not to blame for the end of its worker.
     pub(super) fn give_back(&mut self, turn: &mut Turn<'_>, id: JobId, was_alone: bool, end: &End) {
         self.note_unstarted(id, end);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.unstarted += u32::from(was_alone);
         let unstarted = job.unstarted;
         if was_alone && unstarted >= UNSTARTED_MAX {
-            self.keep_back(turn.now, id, end);
+            self.put_on_probation(turn.now, id, end);
         }
         if self.is_hopeless(id) {
             let message = format!(
@@ -167,31 +171,34 @@ impl Core {
         self.try_again(id);
     }
 
-    /// Whether it is time to say that no worker will live to start this job.
+    /// Whether to give up, because no worker lives long enough to start this job.
     fn is_hopeless(&self, id: JobId) -> bool {
         let is_ending = matches!(self.phase, Phase::Draining { .. });
         let most = if is_ending { 1 } else { LATE_TESTS_MAX };
         self.jobs.get(id).is_some_and(|job| job.late_tests >= most)
     }
 
-    /// It never began, or nobody knows of it: its client pays nothing.
+    /// Notes the lost attempt of a job that was never started, or may have been without its worker saying so. Its
+    /// client pays nothing.
     pub(super) fn note_unstarted(&mut self, id: JobId, end: &End) {
         let lost = end.attempt(OutcomeCode::WorkerCrashed, end.exit.to_string(), 0, Duration::ZERO, false);
         self.charge(id, Duration::ZERO);
         if let Some(job) = self.jobs.get_mut(id) {
-            remember(job, lost);
+            remember_lost(job, lost);
         }
     }
 
-    /// It may be chance that no worker lives to start a job, but each time takes a worker, which others could use. So it
-    /// waits behind what came before this, or it would be the first for each new worker and nothing else would be done;
-    /// and its client pays, whoever is to blame, or it would be the first client.
-    fn keep_back(&mut self, now: Mono, id: JobId, end: &End) {
+    /// Puts a job on probation because no worker has lived to start it. That may be chance, but each attempt costs a
+    /// worker that others could use. So the job goes behind all that was there before this attempt; otherwise it
+    /// would be first for each new worker and nothing else would be done. And its client pays for the worker, whoever
+    /// is to blame; otherwise it would stay the first client.
+    fn put_on_probation(&mut self, now: Mono, id: JobId, end: &End) {
         self.charge_worker(id);
         if let Some(job) = self.jobs.get_mut(id) {
             job.waits_since = now;
         }
-        // The program of that worker, which may have ceased to offer the task by its end.
+        // Probation belongs to the program of that worker. The worker's end may have made the program cease to offer
+        // the task.
         if let Some(place) = end.place {
             let program = self.slots[place.slot].program;
             let probation = &mut self.programs[program].probation;
@@ -203,7 +210,7 @@ impl Core {
         }
     }
 
-    /// The job waits again, in its old place. What its client paid for the attempt stays paid.
+    /// The job waits again, in its old place. What its client was charged for the lost attempt stays charged.
     pub(super) fn try_again(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.charged = 0;
@@ -211,7 +218,7 @@ impl Core {
         self.enqueue(id);
     }
 
-    /// The time of an attempt is up: it is lost, and its job is the reason if it was the one that ran.
+    /// The time limit of an attempt has passed: the attempt is lost. Its job is blamed if it was the one that ran.
     pub(super) fn lose_to_time(&mut self, now: Mono, slot: SlotIndex, id: JobId, what: String) {
         let Some(load) = self.slots[slot].load() else { return };
         let Some(&started) = load.started(id) else { return };
@@ -220,18 +227,19 @@ impl Core {
         let is_blamed = load.running_job() == Some(id) && !is_for_another;
         let was = self.slots[slot].worker_mut().copied();
         let place = was.and_then(|worker| self.place(worker.id));
-        // How the process ends is not known yet, and says nothing about the job.
+        // How the process will end is not known yet, and will say nothing about the job.
         let end = End { cause: None, exit: Exit::Unknown, place, was, last_lines: Vec::new(), usage: None };
         let lost = end.attempt(OutcomeCode::Timeout, what, started.attempt, started.ran(now), is_blamed);
         if let Some(job) = self.jobs.get_mut(id) {
-            remember(job, lost);
+            remember_lost(job, lost);
         }
     }
 }
 
-/// Keeps the first lost attempt and the last ones, and what the process printed only of the last ones: a job may have a
-/// hundred attempts, and there may be many such jobs.
-fn remember(job: &mut Job, lost: LostAttempt) {
+/// Remembers a lost attempt: the first one and the last ones are kept ([`LOST_ATTEMPTS_KEPT`]), with all their last
+/// lines only for the latest ([`LAST_LINES_KEPT`]). A job may have a hundred attempts, and there may be many such
+/// jobs.
+fn remember_lost(job: &mut Job, lost: LostAttempt) {
     if job.lost.len() >= LOST_ATTEMPTS_KEPT {
         job.lost.remove(1);
     }
@@ -240,14 +248,14 @@ fn remember(job: &mut Job, lost: LostAttempt) {
     job.lost.iter_mut().take(old).for_each(|lost| lost.last_lines.truncate(1));
 }
 
-/// The error of a job that is given up after so many attempts that ended their workers.
-fn blame(lost: &LostAttempt, attempts: u32, allowed: u32) -> ErrorDetail {
+/// The error of a job that is given up after this many attempts that ended their workers.
+fn blame_error(lost: &LostAttempt, attempts: u32, allowed: u32) -> ErrorDetail {
     let message = format!("{} in attempt {attempts} of {}", lost.what, allowed.max(attempts));
     let (signal, exit_code) = (lost.exit.signal(), lost.exit.code());
     ErrorDetail { signal, exit_code, ..outcome::error(lost.code, message) }
 }
 
-/// The error of a job that ran, must not run again, and has done nothing wrong.
+/// The error of a job that ran, is innocent, and must not run again.
 fn lost_with_another(lost: &LostAttempt) -> ErrorDetail {
     let why = "its worker was ended because of another job while it ran, and it must not be run twice";
     outcome::error(OutcomeCode::Indeterminate, format!("{why}; {}", lost.what))

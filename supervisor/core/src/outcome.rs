@@ -1,14 +1,14 @@
-//! The sentences in which the core says how a job ended.
+//! Builds the error that a job ends with, and writes durations for people.
 
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Duration;
 
-/// An error that has nothing to do with how a process ended.
+/// An error without an exit code or signal.
 pub fn error(code: OutcomeCode, message: impl Into<String>) -> ErrorDetail {
     ErrorDetail::new(code, message)
 }
 
-/// A duration as people write it.
+/// A duration as people write it: "250 ms", "2 s", "1.5 s", "12 min".
 pub fn human(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {

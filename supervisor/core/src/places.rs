@@ -1,5 +1,5 @@
-//! The number of places: as many as are configured, shared out among the programs. When there are to be fewer, those that
-//! are too many go when they have no jobs.
+//! The number of slots: as many as are configured, divided among the programs. When the number is lowered, the
+//! workers that are too many go when they have no jobs.
 
 use super::Core;
 use super::config::CoreConfig;
@@ -7,8 +7,8 @@ use super::ids::{ProgramIndex, SlotIndex};
 use super::slots::{Role, Slot, SlotState, Tenure};
 
 impl Core {
-    /// Times and limits change at once; what a job was promised when it was accepted stays. More workers are started,
-    /// or those that are too many go when they have no jobs.
+    /// Applies a new configuration. Times and limits change at once; what was promised to an accepted job stays. If
+    /// there are to be more workers, they are started; those that are too many go when they have no jobs.
     pub(super) fn on_configure(&mut self, config: CoreConfig) {
         let workers = config.workers.max(self.config.programs);
         if config.max_bytes > self.config.max_bytes {
@@ -24,7 +24,7 @@ impl Core {
         self.unlisted.extend(0..self.slots.len());
     }
 
-    /// As many places as are configured.
+    /// Adds or removes slots until there are as many as are configured.
     pub(super) fn make_places(&mut self) {
         while self.count(Role::Work) < self.config.workers {
             let program = self.program_with(|counts| counts.iter().min().copied());
@@ -43,7 +43,8 @@ impl Core {
         (0..self.programs.len()).for_each(|program| self.reserve(program));
     }
 
-    /// Nothing follows it, so the others of its program do not wait for its replacement.
+    /// A surplus worker is not replaced. So it must not be `Closing`, or the other workers of its program would wait
+    /// for its replacement.
     fn make_surplus(&mut self, slot: SlotIndex) {
         let place = self.slot_mut(slot);
         place.role = Role::Surplus;
@@ -56,7 +57,7 @@ impl Core {
         self.slots.iter().filter(|slot| slot.role == role).count()
     }
 
-    /// The first program of which there are as many workers as `choose` picks.
+    /// The first program whose number of workers is the one that `choose` picks.
     fn program_with(&self, choose: impl FnOnce(&[usize]) -> Option<usize>) -> ProgramIndex {
         let is_work = |slot: &&Slot, program| slot.role == Role::Work && slot.program == program;
         let count = |program| self.slots.iter().filter(|slot| is_work(slot, program)).count();
@@ -66,7 +67,7 @@ impl Core {
     }
 
     fn add_place(&mut self, program: ProgramIndex, role: Role) {
-        // A worker that was one too many, and has not gone yet, is taken back first.
+        // A surplus worker that has not gone yet is taken back first.
         let is_free = |slot: &Slot| slot.role == Role::Surplus && matches!(slot.state, SlotState::Vacant);
         let is_leftover = |slot: &Slot| slot.is_leftover() && slot.program == program && role == Role::Work;
         let leftover = self.slots.iter().position(is_leftover);
@@ -79,8 +80,8 @@ impl Core {
         (place.program, place.role) = (program, role);
     }
 
-    /// The place whose loss costs least: an empty one, then one whose worker is not ready, then an idle one, and only
-    /// then one that has jobs, which it will finish.
+    /// The slot whose loss costs least: an empty one, then one whose worker is not ready, then an idle one, and last
+    /// one that has jobs; it will finish those.
     fn most_dispensable(&self, program: ProgramIndex) -> Option<SlotIndex> {
         let cost = |slot: &SlotIndex| match self.slots[*slot].state {
             SlotState::Vacant => 0,
@@ -92,7 +93,7 @@ impl Core {
         work.min_by_key(|slot| (cost(slot), std::cmp::Reverse(*slot)))
     }
 
-    /// The last slots of a program are kept for short work.
+    /// Reserves the last slots of a program for short work.
     fn reserve(&mut self, program: ProgramIndex) {
         let work: Vec<SlotIndex> =
             self.slots_of(program).filter(|&slot| self.slots[slot].role == Role::Work).collect();

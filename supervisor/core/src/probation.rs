@@ -1,10 +1,10 @@
-//! Jobs that no worker has lived to start. Nothing is their doing as far as anybody knows, so they are given back as often
-//! as it takes; but each time costs a worker, which others could use, so they are tried one at a time and ever more
-//! slowly. They wait in a queue of their own, behind nobody and before nobody.
+//! Probation: jobs that no worker has lived to start. As far as is known, such a job has done nothing wrong, so it is
+//! given back again and again. But each try costs a worker that others could use. So these jobs are tried one at a
+//! time, with pauses that grow, and wait in queues of their own, where they neither hold up other jobs nor wait
+//! behind them.
 //!
-//! Not for ever: whoever waits for one, be it a client, a batch or a drain, would never be told anything. When so many
-//! tests of a job have failed with the longest pause between them that there is no hope, it ends as unavailable, which
-//! blames nobody. While draining one such test is enough.
+//! That has an end, because clients, batches and a drain wait for these jobs. A job ends as unavailable, which blames
+//! nobody, after [`LATE_TESTS_MAX`] of its tests have failed at the longest pause; while draining, after one.
 //!
 //! ```text
 //!            one is given to a worker              the worker ends before it has started it
@@ -19,14 +19,15 @@ use super::ids::{JobId, Mono};
 use super::restarts::backoff;
 use super::rng::Rng;
 
-/// With so many workers in a row that ended before they had started it, and had no other job, a job is on probation.
+/// After this many workers in a row that had no other job and ended before they had started it, a job is on
+/// probation.
 pub(super) const UNSTARTED_MAX: u32 = 2;
 
-/// So many tests of one job fail with the longest pause between them before it is given up: by default it has been tried
-/// for a minute and more by then.
+/// A job is given up after this many tests have failed at the longest pause. With the default configuration it has
+/// been tried for more than a minute by then.
 pub(super) const LATE_TESTS_MAX: u32 = 12;
 
-/// See the module's documentation.
+/// The probation of one program's jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probation {
     gate: Gate,
@@ -40,7 +41,8 @@ enum Gate {
     Open,
     Testing {
         job: JobId,
-        /// Another one has failed meanwhile: until then no more are tried, unless this one is started.
+        /// The test of another job has failed meanwhile. No more jobs are tried until then, unless the job under test
+        /// is started.
         pause: Option<Mono>,
     },
     Closed {
@@ -49,12 +51,12 @@ enum Gate {
 }
 
 impl Probation {
-    /// Whether one of the jobs may be given to a worker.
+    /// Whether a job on probation may be dispatched.
     pub(super) fn is_open(&self) -> bool {
         self.gate == Gate::Open
     }
 
-    /// The job that is being tried, if one is.
+    /// The job under test, if there is one.
     pub(super) fn tested(&self) -> Option<JobId> {
         match self.gate {
             Gate::Testing { job, .. } => Some(job),
@@ -62,24 +64,24 @@ impl Probation {
         }
     }
 
-    /// Whether this job is being tried.
+    /// Whether this job is under test.
     pub(super) fn is_testing(&self, job: JobId) -> bool {
         self.tested() == Some(job)
     }
 
-    /// This job is given to a worker.
+    /// This job is dispatched: its test begins.
     pub(super) fn test(&mut self, job: JobId) {
         self.gate = Gate::Testing { job, pause: None };
     }
 
-    /// It was started.
+    /// This job was started: if it was under test, all pauses are forgotten.
     pub(super) fn passed(&mut self, job: JobId) {
         if self.is_testing(job) {
             *self = Probation::default();
         }
     }
 
-    /// It is not wanted any more.
+    /// This job has ended, or its test was called off.
     pub(super) fn gone(&mut self, gone: JobId) {
         if let Gate::Testing { job, pause } = self.gate
             && job == gone
@@ -88,30 +90,30 @@ impl Probation {
         }
     }
 
-    /// There is no such job, but for one that may be under test.
+    /// No job on probation waits: unless one is under test, the pauses are forgotten.
     pub(super) fn forget(&mut self) {
         if self.tested().is_none() {
             *self = Probation::default();
         }
     }
 
-    /// A worker that had nothing but this job, which is such a one now, has ended.
+    /// A worker that had only this job has ended before it started it.
     pub(super) fn failed(&mut self, now: Mono, failed: JobId, config: &CoreConfig, rng: &mut Rng) {
         self.failures = self.failures.saturating_add(1);
         let until = now + rng.stretched_time(backoff(self.failures, config));
         match &mut self.gate {
-            // The test of another one goes on.
+            // Another job is under test, and its test goes on.
             Gate::Testing { job, pause } if *job != failed => *pause = Some(until),
             gate => *gate = Gate::Closed { until },
         }
     }
 
-    /// Whether the pauses do not get any longer.
+    /// Whether the pauses have reached their longest.
     pub(super) fn is_slowest(&self, config: &CoreConfig) -> bool {
         backoff(self.failures, config) >= config.backoff_max
     }
 
-    /// When it opens, if time opens it.
+    /// When the probation opens, if it waits for a time.
     pub(super) fn opens_at(&self) -> Option<Mono> {
         match self.gate {
             Gate::Closed { until } => Some(until),
@@ -119,7 +121,7 @@ impl Probation {
         }
     }
 
-    /// Opens if its time has come.
+    /// Opens the probation if its time has come.
     pub(super) fn open_in_time(&mut self, now: Mono) {
         if self.opens_at().is_some_and(|until| until <= now) {
             self.gate = Gate::Open;
@@ -152,7 +154,7 @@ mod tests {
         }
         probation.test(JobId(2));
         probation.passed(JobId(1));
-        assert!(probation.is_testing(JobId(2)), "that is another job");
+        assert!(probation.is_testing(JobId(2)), "another job was started");
         probation.passed(JobId(2));
         assert!(probation.is_open() && probation.failures == 0);
     }
@@ -165,8 +167,11 @@ mod tests {
         probation.failed(Mono::default(), JobId(2), &config, &mut rng);
         assert!(probation.is_testing(JobId(1)));
         probation.open_in_time(Mono::default() + Duration::from_secs(60));
-        assert!(!probation.is_open(), "one at a time");
+        assert!(!probation.is_open(), "only one job is tested at a time");
         probation.gone(JobId(1));
-        assert!(!probation.is_open() && probation.opens_at().is_some(), "the other one has to wait");
+        assert!(
+            !probation.is_open() && probation.opens_at().is_some(),
+            "the pause of the failed job still holds"
+        );
     }
 }

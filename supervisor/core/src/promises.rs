@@ -1,5 +1,5 @@
-//! What is kept of a job beyond its end because its client was told that it would be: a key that the job was submitted
-//! under, or an output that nobody has taken yet.
+//! Promises: what is kept of a job after its end because its client was told so. That is the idempotency key that the
+//! job was submitted under, or an output that nobody has collected yet.
 //!
 //! ```text
 //!            accepted with a key,               it ends
@@ -7,24 +7,26 @@
 //!     |      or detached               |                           |
 //!     |                                costs PROMISE_BYTES         |  costs its texts and its output as well
 //!     '- refused: what is kept for its                             |
-//!        client, or in all, is at its limit                        '- has no key, and is collected --> a courtesy
+//!        client, or in total, is at its limit                      '- has no key, and is collected --> a courtesy
 //! ```
 //!
-//! A promise ends in one of these ways and in no other. What other jobs do, those of the same client or of others, never
-//! ends one: when there is no room for another promise, the *new* job is refused, with the time at which there will be
-//! room. A client may have as much kept as it leaves free (`kept.rs`). Lengths of outputs are known only at the end, so
-//! a job whose output is to be kept is not *started* while its client's share, or the whole, is full (it is held back);
-//! what is kept can be over its limit by the outputs of the jobs that workers had at that moment, and by nothing else.
+//! A promise ends only as the picture shows. Other jobs never end it, whoever submitted them: when there is no room for
+//! another promise, the *new* job is refused, and its client is told when there will be room. A client may have as much
+//! kept as it leaves free for the others (`kept.rs`).
 //!
-//! Who has jobs that are held back starts no younger ones either until those go on: for both the mark is a little lower,
-//! and below it all go on, the oldest first.
+//! The length of an output is known only at the end of its job. So a job whose output is to be kept does not *start*
+//! while its client's share or the total is full: it is held back. What is kept can exceed its limit only by the
+//! outputs of the jobs that were in flight when the limit was reached.
 //!
-//! A job that somebody waits for is soon collected: it is started although its client's share is full, and only the
-//! limit of all holds it back. What becomes of its output does not depend on whether the waiter is there in the end:
-//! it is kept until somebody has been given all of it.
+//! While a client has jobs that are held back, its younger jobs do not overtake them: for all of them a slightly lower
+//! mark applies, and below it they go on, the oldest first.
 //!
-//! A courtesy is everything else that the shell remembers of jobs that have ended. It has bounds of its own, is
-//! forgotten when they are reached, and the core knows nothing of it.
+//! The output of a job that somebody waits for will soon be collected. Such a job starts even if its client's share
+//! is full; only the limit for all holds it back. Whether the waiting client is still there at the end makes no
+//! difference: the output is kept until somebody has been given all of it.
+//!
+//! Everything else that the shell remembers of ended jobs is a courtesy. The shell limits how much of it there is, and
+//! forgets it when that limit is reached; the core knows nothing of it.
 
 mod held;
 
@@ -42,43 +44,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Jobs that were held back go on when this part of the limit is free again: one in so many.
+/// Held-back jobs go on when one part in this many of the limit is free again.
 const ROOM_AGAIN: u64 = 8;
 
-/// To say when there is room again, so many ends of promises are looked at.
+/// How many ends of promises are looked at, at most, to predict when there will be room.
 const ENDS_LOOKED_AT: usize = 64;
 
-/// All promises.
+/// All promises, with their keys and the jobs that they hold back.
 #[derive(Debug, Default)]
 pub struct Promises {
     by_job: BTreeMap<JobId, Promise>,
     pub(super) keys: Keys,
     kept: Kept,
-    /// Of that, what is kept of jobs that have ended.
+    /// The part of `kept` that belongs to jobs which have ended.
     kept_of_ended: Kept,
-    /// When the time of each that is kept is over.
+    /// When the time of each kept promise is over.
     ends: BTreeSet<(Mono, JobId)>,
-    /// The same by account.
+    /// The same times, by account.
     ends_of: BTreeSet<(Arc<str>, Mono, JobId)>,
-    /// Jobs that are held back until there is room for their outputs on their account, and among all.
+    /// Jobs held back until there is room for their outputs, both on their account and in total.
     held: BTreeMap<Arc<str>, BTreeSet<JobId>>,
-    /// Jobs that are held back until there is room among all: somebody waits for them.
+    /// Jobs that somebody waits for, held back until there is room in total.
     held_awaited: BTreeSet<JobId>,
     held_count: usize,
-    /// Some are held back for want of room among all and for nothing else.
+    /// Some jobs are held back only for lack of room in total.
     waits_for_all: bool,
-    /// There may be room that there was not.
+    /// Room may have become free since it was last looked for.
     has_more_room: bool,
-    /// When it was over, nobody had collected these.
+    /// Jobs whose results nobody had collected when the supervisor ended.
     lost: Vec<JobId>,
 }
 
-/// How much of a limit may be taken.
+/// How much of a limit may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     /// All of it.
     High,
-    /// A little less: jobs are held back, and go on below this.
+    /// A little less. While jobs are held back this mark applies, and below it they go on.
     Low,
 }
 
@@ -91,15 +93,15 @@ impl Mark {
     }
 }
 
-/// One of them.
+/// What was promised of one job.
 #[derive(Debug)]
 pub struct Promise {
     account: Arc<str>,
     key: Option<KeyName>,
     bytes: u64,
-    /// Somebody waits for the end of the job and there is no key: nothing will have to be kept for long.
+    /// Somebody waits for the end of the job, and it has no key: nothing will have to be kept for long.
     is_awaited: bool,
-    /// Somebody was given all of the output, which is kept beyond that for the key.
+    /// Somebody was given all of the output. It is still kept, for the key.
     was_collected: bool,
     stage: Stage,
 }
@@ -108,30 +110,31 @@ pub struct Promise {
 enum Stage {
     /// The job has not ended.
     Open,
-    /// It has.
+    /// The job has ended.
     Kept { until: Mono },
 }
 
 impl Promises {
-    /// How much they hold, by account and in all.
+    /// How much is kept or reserved for promises, by account and in total.
     pub fn kept(&self) -> &Kept {
         &self.kept
     }
 
-    /// Jobs that have ended and whose results nobody has collected. When it is over these are the lost ones.
+    /// Jobs that have ended and whose results nobody has collected. After the end of the supervisor: the jobs whose
+    /// results are lost.
     pub fn uncollected(&self) -> impl Iterator<Item = JobId> {
         let is_kept = |promise: &Promise| promise.stage != Stage::Open && !promise.was_collected;
         let kept = self.by_job.iter().filter(move |(_, promise)| is_kept(promise)).map(|(job, _)| *job);
         self.lost.iter().copied().chain(kept)
     }
 
-    /// How much of that is kept of jobs that have ended.
+    /// The part of [`Promises::kept`] that belongs to jobs which have ended.
     pub fn kept_of_ended(&self) -> &Kept {
         &self.kept_of_ended
     }
 
-    /// Until when this job's report, and its output if there was room for it, is kept; none if it has not ended, or
-    /// nothing was promised, or not any more.
+    /// Until when this job's report is kept, and its output if there was room for it. `None` if the job has not
+    /// ended, nothing was promised, or the promise is over.
     pub fn kept_until(&self, job: JobId) -> Option<Mono> {
         match self.by_job.get(&job)?.stage {
             Stage::Open => None,
@@ -139,12 +142,12 @@ impl Promises {
         }
     }
 
-    /// When the next one's time is over.
+    /// When the time of the next promise is over.
     pub fn next_end(&self) -> Option<Mono> {
         self.ends.first().map(|(when, _)| *when)
     }
 
-    /// Jobs that are held back until there is room for their outputs.
+    /// How many jobs are held back until there is room for their outputs.
     pub fn held_count(&self) -> usize {
         self.held_count
     }
@@ -154,7 +157,7 @@ impl Promises {
         self.by_job.contains_key(&job)
     }
 
-    /// Whether a key was promised to be known.
+    /// Whether the promise is to remember a key.
     fn is_keyed(&self, job: JobId) -> bool {
         self.by_job.get(&job).is_some_and(|promise| promise.key.is_some())
     }
@@ -188,8 +191,9 @@ impl Promises {
         }
     }
 
-    /// When so many bytes will be free, of this account's or of all; the last time that was looked at if it takes longer,
-    /// none if nothing will be.
+    /// When this many bytes will be free on this account, or in total if `account` is `None`. If more than
+    /// [`ENDS_LOOKED_AT`] promises have to end for that, the end of the last one looked at. `None` if no promise will
+    /// end.
     fn free_at(&self, account: Option<&str>, bytes: u64) -> Option<Mono> {
         let mut freed = 0;
         let mut last = None;
@@ -211,21 +215,20 @@ impl Promises {
         last
     }
 
-    /// Whether what is kept of an account's ended jobs is over its share. It will be less when some of it is collected,
-    /// or its time is over. What is only reserved for jobs that have not ended does not count: for that no job could
-    /// wait.
+    /// Whether what is kept of an account's ended jobs is over its share. That shrinks when something is collected or
+    /// its time is over. Reservations for jobs that have not ended do not count: no job could wait for those.
     fn is_over_its_share(&self, account: &str, mark: Mark, limit: u64) -> bool {
         let ended = &self.kept_of_ended;
         ended.of(account).bytes > mark.of(limit.saturating_sub(ended.all().bytes))
     }
 
-    /// The same of all that is kept.
+    /// Whether what is kept of all ended jobs is over the limit.
     fn is_over(&self, mark: Mark, limit: u64) -> bool {
         self.kept_of_ended.all().bytes > mark.of(limit)
     }
 
-    /// What is wrong with what is held back under this limit, if anything is: each of these has a reason. While they are
-    /// let go on a few at a time, the last ones are still held.
+    /// Checks that each job that is held back has a reason under this limit. `is_moving`: jobs are being released a
+    /// few at a time, so some may still be held without a reason.
     pub(super) fn check_held(&self, limit: u64, is_moving: bool) -> Result<(), String> {
         let is_over = is_moving || self.is_over(Mark::Low, limit);
         let without =
@@ -243,7 +246,7 @@ impl Promises {
         }
     }
 
-    /// What is wrong with the sums, if anything is.
+    /// Checks the sums. `is_live` tells whether a job has not ended.
     pub(super) fn check(&self, is_live: impl Fn(JobId) -> bool) -> Result<(), String> {
         let mut again = Kept::default();
         let mut ended = Kept::default();
@@ -281,25 +284,25 @@ impl Promises {
 }
 
 impl JobRequest {
-    /// Whether something of the job has to be kept beyond its end.
+    /// Whether something of the job has to be kept after its end.
     fn is_to_be_kept(&self) -> bool {
         self.keeps_output || self.key.is_some()
     }
 }
 
 impl Core {
-    /// What is kept of jobs that have ended because somebody was told so.
+    /// What was promised of jobs.
     pub fn promises(&self) -> &Promises {
         &self.promises
     }
 
-    /// What the key of a request stands for already, if it has one.
+    /// What the key of a request stands for already, if it has a key that is known.
     pub(super) fn known(&self, request: &JobRequest) -> Option<Known> {
         let key = request.key.as_ref()?;
         self.promises.keys.find(&request.owner, key, &request.task)
     }
 
-    /// Whether there is room for one more promise, in its client's share and among all.
+    /// Whether there is room for one more promise, in the client's share and in total.
     pub(super) fn check_promises(
         &self,
         now: Mono,
@@ -322,7 +325,7 @@ impl Core {
                      free",
                     whose(account)
                 );
-                // What is collected of its own is less for it, and more that is free.
+                // What the client collects counts twice: its own part shrinks, and what is free grows.
                 (OutcomeCode::Quota, Some(account), lacking.div_ceil(2), state)
             }
             Short::OfRoom => {
@@ -339,8 +342,8 @@ impl Core {
         Err(super::submit::full(code, &message, wait))
     }
 
-    /// Something is promised of a job that was accepted. Returned is the job that its key stood for before, until its
-    /// time was over, if that is known.
+    /// Promises something of a job that was accepted. If its key has expired before and that is remembered, returns
+    /// the job that the key stood for then.
     pub(super) fn promise(&mut self, id: JobId, request: &JobRequest) -> Option<JobId> {
         if !request.is_to_be_kept() {
             return None;
@@ -361,13 +364,14 @@ impl Core {
         before
     }
 
-    /// A job has ended: what was promised of it is kept from now on.
+    /// A job has ended: from now on, what was promised of it is kept.
     pub(super) fn keep_promise(&mut self, now: Mono, ended: &Ended, output_bytes: u64) -> Keep {
         let id = ended.job;
         let Some(promise) = self.promises.by_job.get(&id) else { return Keep::AsCourtesy };
         let bytes = PROMISE_BYTES + ended.text_bytes() + output_bytes;
-        // None is started that there is no room for, except at the end. Whether anybody waits for it at this moment says
-        // nothing: he may go away before he has been given it.
+        // While the supervisor runs, no job starts whose output has no room, so the output is kept. While it ends,
+        // the output is kept only if there is room. Whether a client waits at this moment does not matter: it may go
+        // away before it has been given the output.
         let is_kept =
             self.phase == Phase::Running || self.has_room_for(&promise.account, bytes - promise.bytes);
         let time = self.time_to_keep(self.promises.is_keyed(id));
@@ -389,7 +393,7 @@ impl Core {
         share(kept.of(account).bytes, kept.all().bytes, more, self.config.max_kept_bytes).is_ok()
     }
 
-    /// Promises whose time is over end.
+    /// Ends the promises whose time is over.
     pub(super) fn end_promises(&mut self, turn: &mut Turn<'_>) {
         while let Some(&(_, job)) = self.promises.ends.first().filter(|(when, _)| *when <= turn.now) {
             self.promises.end(job);
@@ -397,7 +401,7 @@ impl Core {
         }
     }
 
-    /// Somebody was given all of the output of a job. If that was all that was promised, the promise is kept.
+    /// Somebody was given all of the job's output. That ends the promise, unless the job has a key.
     pub(super) fn on_collected(&mut self, turn: &mut Turn<'_>, job: JobId) {
         if self.promises.kept_until(job).is_none() {
             return;
@@ -409,26 +413,27 @@ impl Core {
         turn.push(Action::Release { job, why: Released::Collected });
     }
 
-    /// Limits or the phase have changed.
+    /// The limits or the phase have changed: room may have become free.
     pub(super) fn look_for_room_again(&mut self) {
         self.promises.has_more_room = true;
     }
 
-    /// It is over: nobody can come back for anything.
+    /// The supervisor has ended: nobody can come back for anything. The results that nobody collected are noted as
+    /// lost.
     pub(super) fn forget_promises(&mut self) {
         self.promises.keys.clear();
         let uncollected = self.promises.uncollected().collect();
         self.promises = Promises { lost: uncollected, ..Promises::default() };
     }
 
-    /// Tells that a key is used again whose time was over.
+    /// Tells the log that an expired key is used again.
     pub(super) fn note_expired_key(&self, turn: &mut Turn<'_>, job: JobId, before: Option<JobId>) {
         turn.extend(before.map(|before| Action::Log(Notice::KeyUsedAgain { job, before })));
     }
 }
 
 impl Ended {
-    /// What the texts of the report take that is kept of it.
+    /// How many bytes the texts in the job's report take: its error, and what is kept of lost attempts.
     pub fn text_bytes(&self) -> u64 {
         let error = self.error.as_ref().map_or(0, |error| error.message.len());
         let of_one = |lost: &super::action::LostAttempt| {
@@ -439,8 +444,8 @@ impl Ended {
     }
 }
 
-/// What one lost attempt takes beside its texts.
+/// Bytes that one lost attempt takes beside its texts.
 const LOST_BYTES: usize = 256;
 
-/// What one line takes beside its text.
+/// Bytes that one line takes beside its text.
 const LINE_BYTES: usize = 24;

@@ -1,18 +1,18 @@
-//! The jobs that wait for one class of slots: by client, and within a client by priority and age.
+//! The waiting jobs of one queue: ordered by client, and within a client by priority and age.
 //!
 //! ```text
-//!   client with the least used  ->  its job with the best rank
+//!   client that has used least  ->  its job with the best rank
 //!        order: (used - head start of its first job, client)      rank: accepted_at - priority x AGEING
 //! ```
 //!
-//! Both orders are kept in trees, so every operation is logarithmic. Clients may be kept from starting their jobs by what
-//! they hold in memory, and there may be thousands of those; but whether a job may start is the same for all jobs of a
-//! [`Kind`]. So each kind has an order of its own, and who looks for the first job that may start looks at the first one
-//! of each kind, and not at all who may not.
+//! Both orders are trees, so an insertion or removal takes logarithmic time. Memory may forbid clients to start their
+//! jobs, and there may be thousands of such clients. But whether a job may start depends only on its [`Kind`]. So each
+//! kind has an order of its own, and the search for the first job that may start looks only at the first job of each
+//! kind.
 //!
-//! Priorities age by themselves: a level is worth a fixed time of waiting, so each job is overtaken only by those that came
-//! less than `priority x AGEING` later, and a priority of one client is worth a fixed amount of service against the others,
-//! which it pays back. Nobody starves.
+//! Priorities age by themselves, so nobody starves. Among the jobs of one client, a level of priority is worth a
+//! fixed time of waiting: a job is overtaken only by jobs that came less than `priority x AGEING` later. Against
+//! other clients, a level is worth a fixed amount of worker time, which the client pays back later.
 
 use super::clients::{ClientId, VirtualTime};
 use super::ids::{JobId, Mono, TaskIndex};
@@ -20,13 +20,14 @@ use super::ledger::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What one level of priority is worth among the jobs of one client, as time spent waiting.
+/// What one level of priority is worth among the jobs of one client: this much time spent waiting.
 pub const AGEING: Duration = Duration::from_secs(1);
 
-/// What one level of priority is worth against other clients, as worker time that they have used.
+/// What one level of priority is worth against other clients: this much worker time, as if the client had not used
+/// it.
 pub const HEAD_START: Duration = Duration::from_millis(100);
 
-/// The place of a job among those of its client; the smallest is first.
+/// The position of a job among the jobs of its client. The smallest rank is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     aged: i128,
@@ -35,7 +36,7 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Of a job that was accepted then.
+    /// The rank of a job that was accepted at this time.
     pub fn new(accepted_at: Mono, priority: i8, job: JobId) -> Rank {
         let gained = i128::from(priority) * AGEING.as_nanos() as i128;
         Rank { aged: i128::from(accepted_at.as_nanos()) - gained, job, priority }
@@ -46,7 +47,7 @@ impl Rank {
     }
 }
 
-/// The job that is next, and how it compares with the next one of another queue.
+/// The first job of a queue. `Next` values of several queues compare: the smallest is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Next {
     at: VirtualTime,
@@ -54,49 +55,49 @@ pub struct Next {
 }
 
 impl Next {
-    /// Which job it is.
+    /// The job that is next.
     pub fn job(self) -> JobId {
         self.rank.job
     }
 }
 
-/// What a job may be started or not by, as far as memory is concerned: its output depends on the first two.
+/// What decides whether memory lets a job start. The first two fields predict the length of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
-    /// Its task.
+    /// The job's task.
     pub task: TaskIndex,
-    /// The size of its input, in powers of sixteen.
+    /// The size class of the job's input, in powers of sixteen (see `registry::size_of`).
     pub size: u32,
-    /// What its client has of outputs.
+    /// How many bytes of outputs the job's client holds, rounded.
     pub level: Level,
 }
 
-/// See the module's documentation.
+/// One queue of waiting jobs, fair between clients.
 #[derive(Debug, Default)]
 pub struct FairQueue {
     by_client: BTreeMap<ClientId, Waiting>,
-    /// Each client once, under the kind of its first job. No order is empty.
+    /// Each client once, under the kind of its first job. Empty orders are removed.
     by_kind: BTreeMap<Kind, Order>,
     len: usize,
 }
 
 type Order = BTreeSet<(VirtualTime, Rank, ClientId)>;
 
-/// The jobs of one client; there is at least one.
+/// The waiting jobs of one client; at least one.
 #[derive(Debug)]
 struct Waiting {
-    /// The task and the size of the input of each.
+    /// The task and the input's size class of each job.
     jobs: BTreeMap<Rank, (TaskIndex, u32)>,
-    /// What the client has used.
+    /// Worker time that the client has used.
     used: VirtualTime,
-    /// What it has of outputs.
+    /// How many bytes of outputs the client holds, rounded.
     level: Level,
-    /// Where it stands in the order of its kind.
+    /// The client's position: its kind, and the entry in the order of this kind.
     listed: (Kind, VirtualTime, Rank),
 }
 
 impl FairQueue {
-    /// Adds a job of this kind, of a client that has used so much.
+    /// Adds a job. `used` is what the client has used until now; `kind` also sets the level of all its jobs.
     pub fn insert(&mut self, client: ClientId, used: VirtualTime, rank: Rank, kind: Kind) {
         let level = kind.level;
         let fresh = || Waiting { jobs: BTreeMap::new(), used, level, listed: (kind, used, rank) };
@@ -115,7 +116,7 @@ impl FairQueue {
         was_there
     }
 
-    /// A client has used more, or less, than was known. Nothing happens if none of its jobs waits here.
+    /// Changes what a client has used. No effect if none of its jobs waits here.
     pub fn set_used(&mut self, client: ClientId, used: VirtualTime) {
         if let Some(waiting) = self.by_client.get_mut(&client) {
             waiting.used = used;
@@ -123,7 +124,7 @@ impl FairQueue {
         }
     }
 
-    /// A client has more of outputs, or less. Nothing happens if none of its jobs waits here.
+    /// Changes the level of a client's outputs. No effect if none of its jobs waits here.
     pub fn set_level(&mut self, client: ClientId, level: Level) {
         if let Some(waiting) = self.by_client.get_mut(&client).filter(|waiting| waiting.level != level) {
             waiting.level = level;
@@ -131,12 +132,12 @@ impl FairQueue {
         }
     }
 
-    /// What this client is taken to have of outputs, if any of its jobs waits here.
+    /// The output level under which the client is listed, if any of its jobs waits here.
     pub fn level_of(&self, client: ClientId) -> Option<Level> {
         self.by_client.get(&client).map(|waiting| waiting.listed.0.level)
     }
 
-    /// Brings the place of a client in the orders in line with its jobs.
+    /// Moves the client to its right place in the orders after a change, or removes it if no job is left.
     fn list(&mut self, client: ClientId) {
         let Some(waiting) = self.by_client.get_mut(&client) else { return };
         let (kind, at, rank) = waiting.listed;
@@ -160,19 +161,19 @@ impl FairQueue {
         self.first_of(|_| true)
     }
 
-    /// The job that is next among those of the kinds of which this is true. Takes time in proportion to the kinds.
+    /// The next job among the kinds for which `is_it` returns true. Takes time in proportion to the number of kinds.
     pub fn first_of(&self, is_it: impl Fn(Kind) -> bool) -> Option<Next> {
         let orders = self.by_kind.iter().filter(|(kind, _)| is_it(**kind));
         let firsts = orders.filter_map(|(_, order)| order.first());
         firsts.min().map(|&(at, rank, _)| Next { at, rank })
     }
 
-    /// How many wait.
+    /// How many jobs wait here.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none waits.
+    /// Whether no job waits here.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -182,17 +183,17 @@ impl FairQueue {
         self.by_client.get(&client).is_some_and(|waiting| waiting.jobs.contains_key(&rank))
     }
 
-    /// Jobs of the same client that are served before this one. Takes time in proportion to them.
+    /// How many jobs of the same client are served before this one. Takes time in proportion to their number.
     pub fn ahead_of_its_own(&self, client: ClientId, rank: Rank) -> usize {
         self.by_client.get(&client).map_or(0, |waiting| waiting.jobs.range(..rank).count())
     }
 
-    /// All of them, when it is not a queue any more.
+    /// All jobs, from a queue that is given up. The order means nothing.
     pub fn into_jobs(self) -> impl Iterator<Item = JobId> {
         self.by_client.into_values().flat_map(|waiting| waiting.jobs.into_keys()).map(|rank| rank.job)
     }
 
-    /// All of them, in no order that means anything.
+    /// All jobs. The order means nothing.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
         self.by_client.values().flat_map(|waiting| waiting.jobs.keys().map(|rank| rank.job))
     }
@@ -209,7 +210,7 @@ mod tests {
         Rank::new(Mono::from_nanos(millis * 1_000_000), priority, JobId(job))
     }
 
-    /// The jobs in the order in which they are served if nothing is charged.
+    /// The jobs in the order in which they are served if no worker time is charged.
     fn drained(mut queue: FairQueue, clients: &[ClientId], ranks: &[Rank]) -> Vec<u64> {
         std::iter::from_fn(|| {
             let next = queue.first()?;
@@ -293,7 +294,7 @@ mod tests {
         let large = Kind { size: 4, ..Kind::default() };
         queue.insert(A, 0, rank(0, 0, 1), Kind::default());
         queue.insert(A, 0, rank(1, 0, 2), large);
-        assert_eq!(queue.first_of(|kind| kind == large), None, "that is not its first one");
+        assert_eq!(queue.first_of(|kind| kind == large), None, "the large job is not its first one");
         queue.remove(A, rank(0, 0, 1));
         assert_eq!(queue.first_of(|kind| kind == large).map(Next::job), Some(JobId(2)));
         queue.set_level(A, held);

@@ -1,4 +1,5 @@
-//! Which tasks there are, who offers them, and how long they take.
+//! The registry of tasks: which program offers each task, what its workers promise of it, and how long its runs and
+//! outputs have been.
 
 use super::ids::{ProgramIndex, TaskIndex};
 use super::jobs::Expected;
@@ -10,43 +11,43 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One task on offer.
+/// One task on offer, with what was learned of it.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Its name.
+    /// The name of the task.
     pub name: Arc<str>,
     /// The program that offers it.
     pub program: ProgramIndex,
-    /// What is promised of it by the newest process that offers it. For an attempt it counts what the process promises
-    /// that makes it: another one may say something else.
+    /// What the newest process that offers the task promises of it. An attempt is bound by the promise of the process
+    /// that runs it, which may differ.
     pub promise: Promise,
-    /// Where it runs.
+    /// The lane that its offer names.
     pub lane: Lane,
-    /// How long its runs took, by the size of the input.
+    /// How long its runs took, by the size class of the input.
     by_size: BTreeMap<u32, RunTimes>,
-    /// How long its runs took.
+    /// How long its runs took, over all sizes.
     runs: RunTimes,
-    /// Moving average of its run times in nanoseconds; nothing is known of it before the first run.
+    /// Moving average of its run times in nanoseconds; `None` before the first run.
     average_run: Option<u64>,
-    /// Length of its recent outputs, by the size of the input.
+    /// The likely length of its next output in bytes, by the size class of the input.
     outputs: BTreeMap<u32, u64>,
 }
 
 /// What one process promises of one of its tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
-    /// Whether a job whose worker died may be tried again.
+    /// The task is idempotent: a job whose worker died may be tried again.
     pub idempotent: bool,
-    /// It works in steps, and its worker starts whatever has come between two of them.
+    /// The task works in steps. Between two of them its worker starts a job that has come.
     pub is_stepped: bool,
-    /// It can be asked to give its place up.
+    /// A job of this task can be asked to yield its worker to others.
     pub yields: bool,
-    /// It says how far it is at least so often.
+    /// The task reports progress at least this often.
     pub progress: Option<Duration>,
 }
 
 impl Promise {
-    /// As a process gave it.
+    /// The promise in a worker's offer.
     pub fn of(offer: &TaskOffer<'_>) -> Promise {
         let interval = Duration::from_millis(offer.progress_ms.into());
         Promise {
@@ -57,7 +58,8 @@ impl Promise {
         }
     }
 
-    /// Others may be run between its steps: it has steps, and no harm is done if one of the others ends the worker.
+    /// Whether other jobs may run between its steps: it has steps, and it may be tried again if one of the others
+    /// ends the worker.
     pub fn lets_others_in(self) -> bool {
         self.is_stepped && self.idempotent
     }
@@ -79,36 +81,38 @@ impl Task {
         task
     }
 
-    /// What is promised of it now. What was learned stays.
+    /// Takes over the newest offer. What was learned from runs stays.
     fn take(&mut self, program: ProgramIndex, offer: &TaskOffer<'_>) {
         self.program = program;
         self.promise = Promise::of(offer);
         self.lane = offer.lane;
     }
 
-    /// Whether its runs have been so short, and its outputs so small, that several may be given to one worker at a time.
+    /// Whether its runs have been so short, and its outputs so small, that several of its jobs may be given to one
+    /// worker at a time.
     pub fn is_tiny(&self) -> bool {
         self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
             && self.outputs.values().all(|bytes| *bytes <= INLINE_PAYLOAD_MAX as u64)
     }
 
-    /// What a run with an input of so many bytes is likely to return: nothing, if nothing is known.
+    /// The likely length of the output in bytes, for an input of this many bytes; 0 if nothing is known.
     pub fn likely_output(&self, input_bytes: u64) -> u64 {
         self.likely_output_of(size_of(input_bytes))
     }
 
-    /// The same, for an input of this size.
+    /// The likely length of the output in bytes, for an input of this size class; 0 if nothing is known.
     pub fn likely_output_of(&self, size: u32) -> u64 {
         self.outputs.get(&size).copied().unwrap_or(0)
     }
 
-    /// Takes an output into account.
+    /// Learns from the length of an output.
     pub fn returned(&mut self, input_bytes: u64, output_bytes: u64) {
         let size = size_of(input_bytes);
         self.outputs.insert(size, likely_output(self.outputs.get(&size).copied(), output_bytes));
     }
 
-    /// What is to be expected of a run with an input of so many bytes. What never ran counts as long.
+    /// The expected run time and class of a run with an input of this many bytes. A task that never ran counts as
+    /// long.
     pub fn expected(&self, input_bytes: u64) -> Expected {
         let of_this_size = self.by_size.get(&size_of(input_bytes));
         let times = of_this_size.unwrap_or(&self.runs);
@@ -116,7 +120,7 @@ impl Task {
         Expected { run: times.mean(), class: if is_short { Class::Short } else { Class::Long } }
     }
 
-    /// Takes a run into account. A long one counts in full, so that one surprise ends the batching.
+    /// Learns from a run. A long run counts in full, so one surprise is enough to stop giving several jobs at a time.
     pub fn ran(&mut self, input_bytes: u64, run: Duration) {
         self.runs.add(run);
         self.by_size.entry(size_of(input_bytes)).or_default().add(run);
@@ -129,26 +133,28 @@ impl Task {
     }
 }
 
-/// Inputs within a factor of sixteen are taken to cost alike, so there are at most 17 sizes.
+/// The size class of an input. Inputs within a factor of sixteen are assumed to cost the same, so there are at most
+/// 17 classes.
 pub(super) fn size_of(input_bytes: u64) -> u32 {
     (u64::BITS - input_bytes.leading_zeros()).div_ceil(4)
 }
 
-/// A class of jobs: short ones find a slot even while long ones keep many busy.
+/// The class of a job. Some slots are kept for short jobs, so short jobs find a slot even while long jobs keep many
+/// busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Nine of ten runs like it took at most [`LONG_RUN`].
+    /// Nine of ten similar runs took at most [`LONG_RUN`].
     Short,
-    /// All others.
+    /// All other jobs.
     Long,
 }
 
 /// What an offer has changed for tasks that were known before.
 #[derive(Debug)]
 pub struct Changes {
-    /// The program has ceased to offer these.
+    /// No program offers these tasks any more.
     pub gone: Vec<TaskIndex>,
-    /// A task that another program had is now this one's.
+    /// Another program is now responsible for some task.
     pub has_moved: bool,
 }
 
@@ -161,21 +167,21 @@ pub struct Registry {
     offered: BTreeMap<ProgramIndex, Offers>,
 }
 
-/// What is offered, by the names of the tasks.
+/// Offers by the name of the task.
 pub type Offers = BTreeMap<Arc<str>, TaskOffer<'static>>;
 
 impl Registry {
-    /// The index of the task of this name.
+    /// The index of the task of this name, if it is on offer.
     pub fn find(&self, name: &str) -> Option<TaskIndex> {
         self.by_name.get(name).copied()
     }
 
-    /// The task at `index`.
+    /// The task at `index`. Panics if there is none.
     pub fn task(&self, index: TaskIndex) -> &Task {
         &self.tasks[index]
     }
 
-    /// The task at `index`.
+    /// The task at `index`. Panics if there is none.
     pub fn task_mut(&mut self, index: TaskIndex) -> &mut Task {
         &mut self.tasks[index]
     }
@@ -185,8 +191,8 @@ impl Registry {
         self.by_name.values().map(|&index| &self.tasks[index])
     }
 
-    /// Takes what a worker of `program` offers. Where two programs offer the same, the first program has it for as long
-    /// as it offers it.
+    /// Takes over what the workers of `program` offer. If two programs offer the same task, the first of them is
+    /// responsible for it for as long as it offers it.
     pub fn offer(&mut self, program: ProgramIndex, offers: Offers) -> Changes {
         let now: Vec<Arc<str>> = offers.keys().cloned().collect();
         let old = self.offered.insert(program, offers).unwrap_or_default();
@@ -197,7 +203,7 @@ impl Registry {
         changes
     }
 
-    /// Gives a task to the first program that offers it, or takes it off the list.
+    /// Makes the first program that offers the task responsible for it, or takes the task off the list.
     fn hand_over(&mut self, name: &Arc<str>, changes: &mut Changes) {
         let owner = self.offered.iter().find_map(|(&program, offers)| Some((program, offers.get(name)?)));
         let known = self.by_name.get(name).copied();
@@ -220,7 +226,8 @@ impl Registry {
         }
     }
 
-    /// What to tell somebody who asked for a task that is not there: the known ones, the nearest first.
+    /// The known tasks, the most similar names first: suggestions for somebody who asked for a task that is not
+    /// there.
     pub fn nearest(&self, wanted: &str) -> Vec<Arc<str>> {
         let wanted = cut(wanted, TASK_NAME_MAX);
         let mut names: Vec<_> = self.by_name.keys().cloned().collect();
@@ -229,8 +236,8 @@ impl Registry {
     }
 }
 
-/// How long the next output is likely to be, after one of this length. A long one counts in full, so that one surprise ends
-/// the batching.
+/// The likely length of the next output in bytes, after one of `output_bytes`. A longer output counts in full, so one
+/// surprise is enough to stop giving several jobs at a time; shorter ones bring the estimate down slowly.
 pub(super) fn likely_output(before: Option<u64>, output_bytes: u64) -> u64 {
     let before = before.unwrap_or(output_bytes);
     output_bytes.max(before - before.saturating_sub(output_bytes).div_ceil(8))

@@ -1,6 +1,6 @@
-//! Replaces workers although they are well: because they are worn, because there is another version of their program, or
-//! because there are too many of them. No job is hurt by it: a worker goes only when it has none, and, where there is a
-//! spare, only when the spare is ready to take its place.
+//! Replaces healthy workers: worn ones, those of another version of their program, and those that are too many. Jobs
+//! are not affected: a worker goes only when it has no job and, if there is a spare, only when the spare is ready to
+//! take its place.
 //!
 //! ```text
 //!   the tenure of one worker:
@@ -23,19 +23,19 @@ use super::slots::{Cause, Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::turn::Turn;
 use super::{Core, Phase};
 
-/// Which versions there are, and what becomes of the newest.
+/// The versions of each program, the reload that is under way, and whether anything is to be replaced.
 #[derive(Debug)]
 pub(super) struct Renewal {
     programs: Vec<Versions>,
     reload: Option<Reload>,
-    /// Something is to be replaced: it is looked at after every event.
+    /// Something is to be replaced, so [`Core::renew`] has work to do after every event.
     is_active: bool,
 }
 
 /// The versions of one program.
 #[derive(Debug, Default)]
 struct Versions {
-    /// The one that has shown that it works.
+    /// The version that has shown that it works.
     good: Version,
     newer: Newer,
 }
@@ -47,14 +47,14 @@ enum Newer {
     #[default]
     None,
     OnTrial(Trial),
-    /// It was taken back or is good, but no worker can be started: a reload does not wait until the old ones are replaced.
+    /// No worker can be started, so the reload does not wait until the old workers are replaced.
     GivenUp,
 }
 
 #[derive(Debug)]
 struct Trial {
     version: Version,
-    /// When its first worker said hello.
+    /// When the first worker of this version said hello.
     ready_at: Option<Mono>,
     jobs_ok: u32,
     jobs_failed: u32,
@@ -101,7 +101,8 @@ impl Core {
         }
     }
 
-    /// The version of which the next process of a program is started. One on trial gets one process.
+    /// The version of the next process of a program. A version on trial gets one process; all others run the good
+    /// version.
     pub(super) fn version_to_start(&self, program: ProgramIndex) -> Version {
         let Some(versions) = self.renewal.programs.get(program) else { return Version::default() };
         match versions.trial() {
@@ -161,7 +162,7 @@ impl Core {
         self.take_back_trial(turn, program, worker.version, &why);
     }
 
-    /// When a version on trial has lived long enough.
+    /// When the first trial ends because its version has lived long enough.
     pub(super) fn trial_ends_at(&self) -> Option<Mono> {
         let trials = self.renewal.programs.iter().filter_map(Versions::trial);
         trials.filter_map(|trial| Some(trial.ready_at? + self.config.trial_time)).min()
@@ -185,12 +186,12 @@ impl Core {
         }
     }
 
-    /// Whether some version of this program is on trial.
+    /// Whether a version of this program is on trial.
     pub(super) fn has_trial(&self, program: ProgramIndex) -> bool {
         self.renewal.programs.get(program).is_some_and(|versions| versions.trial().is_some())
     }
 
-    /// True if that version was on trial: then the old one stays.
+    /// Takes a version back if it is on trial: the old one stays. True if it was.
     pub(super) fn take_back_trial(
         &mut self,
         turn: &mut Turn<'_>,
@@ -209,7 +210,7 @@ impl Core {
         true
     }
 
-    /// Where no worker can be started any more, the old ones are not replaced: they stay.
+    /// Ends a reload for a program whose workers cannot be started any more: the old workers stay.
     fn give_up_reload_if_stuck(&mut self) {
         let Some(reload) = &mut self.renewal.reload else { return };
         for (versions, program) in self.renewal.programs.iter_mut().zip(&self.programs) {
@@ -221,7 +222,7 @@ impl Core {
         }
     }
 
-    /// Answers the reload once nothing of another version than the good one is left.
+    /// Answers the reload once only workers of the good version are left, or nothing more will be replaced.
     fn conclude_reload(&mut self, turn: &mut Turn<'_>) {
         self.give_up_reload_if_stuck();
         let is_done = |(program, versions): (ProgramIndex, &Versions)| {
@@ -240,14 +241,14 @@ impl Core {
         if let Some(Reload { version, rolled_back }) = self.renewal.reload.take() {
             let why = || is_ending.then(|| "the supervisor is ending".to_owned());
             turn.push(Action::Reloaded { version, rolled_back: rolled_back.or_else(why) });
-            // What only the other version offered is offered no more.
+            // Tasks that only the other version offered are no longer offered.
             (0..self.programs.len()).for_each(|program| self.settle_offers(program));
             self.place_parked(turn);
         }
     }
 }
 
-/// What the shell has to know.
+/// Read access for the shell.
 impl Core {
     /// Whether a process of this version may still be started.
     pub fn may_start_version(&self, program: ProgramIndex, version: Version) -> bool {
@@ -276,9 +277,9 @@ impl Versions {
     }
 }
 
-/// Replacing.
+/// Replacing workers.
 impl Core {
-    /// The worker here is to be replaced.
+    /// Marks the worker in this place as to be replaced.
     pub(super) fn retire(&mut self, slot: SlotIndex, why: Retire) {
         let place = self.slot_mut(slot);
         if place.tenure == Tenure::Stays {
@@ -287,7 +288,7 @@ impl Core {
         self.renewal.look_again();
     }
 
-    /// Goes on with what is to be replaced.
+    /// Replaces what is to be replaced, one step further.
     pub(super) fn renew(&mut self, turn: &mut Turn<'_>) {
         if !self.renewal.is_active {
             return;
@@ -308,8 +309,8 @@ impl Core {
         self.renewal.is_active = self.renewal.reload.is_some() || self.slots.iter().any(is_busy);
     }
 
-    /// Marks what is of another version than it should be: one worker as long as the new version is on trial, all of
-    /// them afterwards. Spares go at once.
+    /// Marks workers that have another version than the wanted one: one worker while the new version is on trial, all
+    /// of them afterwards. A spare is sent away at once.
     fn follow_version(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
         let versions = &self.renewal.programs[program];
         let (wanted, is_trial) = (versions.newest(), versions.trial().is_some());
@@ -331,7 +332,7 @@ impl Core {
         }
     }
 
-    /// The first worker of a new version has to do jobs: one of the old ones is replaced by it.
+    /// The first worker of a new version has to do jobs, so one old worker is replaced by it.
     fn make_room_for_trial(&mut self, program: ProgramIndex, wanted: Version) {
         let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
         let spare_is_it = spare.is_none_or(|spare| self.slots[spare].version() == Some(wanted));
@@ -348,7 +349,8 @@ impl Core {
         }
     }
 
-    /// A worker that is to be replaced goes on until its replacement is ready, then gets no more jobs, then goes.
+    /// Replaces one worker: it is given jobs until its replacement is ready, then no more jobs, and goes when it has
+    /// none.
     fn replace(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, why: Retire) {
         let program = self.slots[slot].program;
         let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
@@ -357,7 +359,7 @@ impl Core {
             Some(_) => ready_spare.is_some_and(|spare| self.is_right_spare(program, why, spare)),
             None => self.slots_of(program).all(|other| other == slot || self.is_served(other)),
         };
-        // One at a time.
+        // Only one worker of a program is replaced at a time.
         let is_another =
             self.slots_of(program).any(|other| other != slot && self.slots[other].tenure.is_closing());
         let is_closing = is_replaceable && !is_another;
@@ -378,7 +380,7 @@ impl Core {
         }
     }
 
-    /// A spare of a version that is to go as well is of no use as a replacement.
+    /// Whether the spare is of use as a replacement: in a reload only if it has the wanted version.
     fn is_right_spare(&self, program: ProgramIndex, why: Retire, spare: SlotIndex) -> bool {
         let wanted = self.renewal.programs[program].newest();
         why != Retire::Reload || self.slots[spare].version() == Some(wanted)
@@ -388,7 +390,7 @@ impl Core {
         self.slots[slot].is_ready() || self.slots[slot].role == Role::Surplus
     }
 
-    /// A worker that nothing follows goes as soon as it has no jobs.
+    /// Lets a worker go that nothing follows, as soon as it has no jobs.
     fn send_away(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         match self.slots[slot].state {
             SlotState::Idle { .. } => {
@@ -419,7 +421,7 @@ impl Core {
         }
     }
 
-    /// Jobs that can go on elsewhere are asked to.
+    /// Asks the running job to yield, if it can go on in another worker.
     fn ask_to_yield(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let Some(worker) = self.slots[slot].worker() else { return };
         let Some(running) = self.slots[slot].load().and_then(|load| load.running) else { return };

@@ -1,5 +1,5 @@
-//! A circuit breaker for each program: when it may be started again after it failed to start, and whether its jobs are
-//! refused meanwhile.
+//! A circuit breaker for each program: it decides when the program may be started again after a failed start, and
+//! whether its jobs are refused until then.
 //!
 //! ```text
 //!               a start fails                 max_restarts failures in a row
@@ -13,21 +13,22 @@
 //!                                                         or Closed if a job has been done since the last failure
 //!
 //!   Closed       jobs are accepted     any number of starts at a time
-//!   BackingOff   jobs are accepted     one start at a time; the pause between them doubles (and up to a quarter more, by
-//!                                      chance)
+//!   BackingOff   jobs are accepted     one start at a time; each pause is twice as long as the one before, and up to a
+//!                                      quarter longer at random
 //!   Open         jobs are refused      one start at a time, after a pause of backoff_max
 //!   Broken       jobs are refused      no more starts
 //! ```
 //!
-//! While a start is tried in `Open`, the breaker is what others call half-open. A hello closes it for jobs, but the failures
-//! stay counted until a job is done, so one more failure opens it again.
 //!
-//! If all that failed in a row are workers that ended with jobs which they had not started, it may be the doing of these
-//! jobs. Then only the jobs of their clients are refused; if those of others are done, the breaker is closed.
+//! While a start is tried in `Open`, the breaker is what others call half-open. A hello closes it for jobs, but the
+//! failures stay counted until a job is done. So one more failure opens it again.
 //!
-//! SIGKILL from outside is not the program's doing, and is excused a number of times.
+//! If every failure in a row is a worker that ended with jobs which it had not started, these jobs may be the reason.
+//! Then only the jobs of their clients are refused; a job of another client that is done closes the breaker.
 //!
-//! For the scheme see M. Nygard, "Release It!"; unlike a restart intensity as in OTP it never gives a slot up.
+//! SIGKILL from outside is not the program's fault, and is excused up to `DEATHS_EXCUSED` times in a row.
+//!
+//! For the scheme see M. Nygard, "Release It!". Unlike OTP's restart intensity, it never gives a slot up for good.
 
 use super::config::CoreConfig;
 use super::ids::{Mono, WorkerId};
@@ -36,13 +37,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many clients are remembered whose jobs may be the reason of failures.
+/// At most this many clients are remembered whose jobs may be the reason of failures.
 const SUSPECTS_MAX: usize = 64;
 
-/// So many workers in a row may end for no reason of their own before that counts as failing.
+/// How many workers in a row may end for a reason outside the program before that counts as failing.
 const DEATHS_EXCUSED: u32 = 20;
 
-/// See the module's documentation. One for each program.
+/// The circuit breaker of one program.
 #[derive(Clone, Debug, Default)]
 pub struct Restarts {
     breaker: Breaker,
@@ -50,11 +51,11 @@ pub struct Restarts {
     failed_at: Mono,
     has_said_hello: bool,
     has_proved_good: bool,
-    /// Workers that ended for no reason of their own since a job was done.
+    /// Workers whose end was excused since a job was last done.
     excused: u32,
 }
 
-/// See the picture in the module's documentation.
+/// The states in the picture at the top of this file.
 #[derive(Clone, Debug, Default)]
 enum Breaker {
     #[default]
@@ -64,39 +65,39 @@ enum Breaker {
     Broken(Failures),
 }
 
-/// Starts that failed in a row: at least one, unless a worker has done a job since the program is broken.
+/// Failed starts in a row. The count is 0 only if a worker has done a job after the program became `Broken`.
 #[derive(Clone, Debug, Default)]
 struct Failures {
     count: u32,
-    /// The newest worker that had been ordered when the last one was counted.
+    /// The newest worker that had been ordered when a failure was last counted.
     counted_up_to: Option<WorkerId>,
     /// When the next start may be tried.
     not_before: Mono,
-    /// Whose doing they may be.
+    /// Who may be the reason.
     suspects: Suspects,
-    /// What went wrong the last time, for people.
+    /// Why the last start failed, in words for people.
     why: String,
 }
 
 /// One start that failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failure<'a> {
-    /// What went wrong, for people.
+    /// Why it failed, in words for people.
     pub(super) why: &'a str,
-    /// Whose doing it may be.
+    /// Who may be the reason.
     pub(super) suspects: &'a Suspects,
-    /// Which one failed.
+    /// The worker that failed.
     pub(super) worker: WorkerId,
-    /// The last one that had been ordered by then.
+    /// The newest worker that had been ordered when this one failed.
     pub(super) newest: WorkerId,
 }
 
-/// Whose doing it may be that workers end before they have done anything.
+/// Who may be the reason that workers end before they have done anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Suspects {
-    /// That of these clients, whose jobs they had.
+    /// These clients: the workers had their jobs.
     Clients(BTreeSet<Arc<str>>),
-    /// The program's.
+    /// The program.
     Program,
 }
 
@@ -111,7 +112,8 @@ impl Suspects {
         let (Suspects::Clients(clients), Suspects::Clients(more)) = (&mut *self, others) else {
             return *self = Suspects::Program;
         };
-        // However many they are, nobody else is to be refused because of them: who does not fit in is still tried.
+        // The list is bounded, and a client that does not fit in is not refused: nobody may be refused because of
+        // others.
         let room = SUSPECTS_MAX.saturating_sub(clients.len());
         clients.extend(more.iter().take(room).cloned());
     }
@@ -143,8 +145,8 @@ impl Breaker {
 }
 
 impl Failures {
-    /// Takes note of one. False if it is not counted: what a worker does that was ordered before the last failure that
-    /// was counted says nothing new. Usually they were ordered together, and fail together.
+    /// Notes a failure. False if it is not counted: a worker that was ordered before the last counted failure says
+    /// nothing new. Usually such workers were ordered together, and fail together.
     fn add(&mut self, failure: Failure<'_>) -> bool {
         failure.why.clone_into(&mut self.why);
         self.suspects.add(failure.suspects);
@@ -158,8 +160,8 @@ impl Failures {
 }
 
 impl Restarts {
-    /// The start of a worker failed; the next one may be tried after the duration that is returned. Jobs are refused once
-    /// so many in a row have failed.
+    /// The start of a worker failed. Returns the pause before the next one. After `failures_max` failures in a row,
+    /// jobs are refused.
     pub(super) fn failed(
         &mut self,
         now: Mono,
@@ -195,7 +197,7 @@ impl Restarts {
         self.breaker = Breaker::Broken(failures);
     }
 
-    /// A worker said hello. True if that ends a time of refusal.
+    /// A worker said hello. True if that ends a time in which jobs were refused.
     pub fn said_hello(&mut self) -> bool {
         let was_refusing = self.is_refusing();
         self.has_said_hello = true;
@@ -212,8 +214,8 @@ impl Restarts {
         *self = Restarts::default();
     }
 
-    /// A worker that was ready at that moment has done a job. If it came after the last failure, the past is forgotten;
-    /// that an older one is well says nothing about whether others can be started.
+    /// A worker has done a job; `ready_at` is when it said hello. If it came after the last failure, the failures are
+    /// forgotten. An older worker says nothing about whether new ones can be started.
     pub fn proved_good(&mut self, ready_at: Mono) {
         self.has_proved_good = true;
         self.excused = 0;
@@ -221,7 +223,7 @@ impl Restarts {
             return;
         }
         self.breaker = match std::mem::take(&mut self.breaker) {
-            // It takes a hello to mend what is broken.
+            // Only a hello mends a broken program.
             Breaker::Broken(failures) => {
                 Breaker::Broken(Failures { why: failures.why, ..Failures::default() })
             }
@@ -229,9 +231,9 @@ impl Restarts {
         };
     }
 
-    /// A worker that was starting, or had done nothing yet, was ended with SIGKILL from outside, by a person or by the
-    /// kernel for want of memory; or it ended when it was given a job, which may be that job's doing. True if that is
-    /// excused. It is not when it goes on like this without a job done.
+    /// Whether the end of a worker is excused. Called for a worker that had done nothing yet and was ended with
+    /// SIGKILL from outside (by a person, or by the kernel for lack of memory), or that ended after it was given a
+    /// job, which may be that job's doing. After [`DEATHS_EXCUSED`] excuses without a job done, false.
     pub(super) fn excuses_death(&mut self) -> bool {
         self.excused = self.excused.saturating_add(1);
         self.excused <= DEATHS_EXCUSED
@@ -247,17 +249,17 @@ impl Restarts {
         self.has_proved_good
     }
 
-    /// Failed starts in a row.
+    /// How many starts have failed in a row.
     pub fn failures(&self) -> u32 {
         self.breaker.failures().map_or(0, |failures| failures.count)
     }
 
-    /// Whether no worker can be had for now.
+    /// Whether jobs are refused, at least those of some clients, because no worker can be had.
     pub fn is_refusing(&self) -> bool {
         matches!(self.breaker, Breaker::Open(_) | Breaker::Broken(_))
     }
 
-    /// The same for the jobs of this client.
+    /// Whether the jobs of this client are refused because no worker can be had.
     pub fn is_refusing_for(&self, client: &str) -> bool {
         match &self.breaker {
             Breaker::Closed | Breaker::BackingOff(_) => false,
@@ -266,12 +268,12 @@ impl Restarts {
         }
     }
 
-    /// Why the last start failed, for people; empty if none has since one went well.
+    /// Why the last start failed, in words for people; empty if the breaker is closed.
     pub fn why(&self) -> &str {
         self.breaker.failures().map_or("", |failures| &failures.why)
     }
 
-    /// Whether a start may be tried now, with `starting` of them under way.
+    /// Whether a start may be tried now, while `starting` others are under way.
     pub fn may_start(&self, now: Mono, starting: usize) -> bool {
         match &self.breaker {
             Breaker::Closed => true,
@@ -282,7 +284,7 @@ impl Restarts {
         }
     }
 
-    /// When the next start may be tried; none if that does not depend on time.
+    /// When the next start may be tried; `None` if that does not depend on time.
     pub fn next_start(&self) -> Option<Mono> {
         match &self.breaker {
             Breaker::BackingOff(failures) | Breaker::Open(failures) => Some(failures.not_before),
@@ -291,7 +293,7 @@ impl Restarts {
     }
 }
 
-/// The pause after so many failures in a row.
+/// The pause after this many failures in a row, without jitter.
 pub(super) fn backoff(failures: u32, config: &CoreConfig) -> Duration {
     let doublings = failures.saturating_sub(1).min(30);
     config.backoff_min.saturating_mul(1 << doublings).min(config.backoff_max)
@@ -305,7 +307,7 @@ mod tests {
         Failure { why: "x", suspects, worker, newest }
     }
 
-    /// So many failures, each as soon as it may come. Returns the waits in milliseconds.
+    /// Fails this many times, each time as soon as the next start is allowed. Returns the pauses in milliseconds.
     fn fail(restarts: &mut Restarts, times: usize, config: &CoreConfig) -> Vec<u128> {
         let mut fail = || {
             let now = restarts.next_start().unwrap_or_default();
@@ -316,7 +318,7 @@ mod tests {
         (0..times).map(|_| fail()).collect()
     }
 
-    /// Each wait is the one that is expected, or up to a quarter more.
+    /// Asserts that each pause is the expected one, or up to a quarter more.
     fn assert_waits(waits: &[u128], expected: &[u128]) {
         let fits = |(wait, expected): (&u128, &u128)| (*expected..=*expected * 5 / 4).contains(wait);
         assert!(waits.len() == expected.len() && waits.iter().zip(expected).all(fits), "{waits:?}");

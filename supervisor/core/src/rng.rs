@@ -1,9 +1,9 @@
-//! Chance, for jitter only, and from a seed: the same seed gives the same decisions. SplitMix64 (G. L. Steele, D. Lea,
-//! C. H. Flood, "Fast splittable pseudorandom number generators", 2014).
+//! Random numbers, for jitter only. They come from a seed, so the same seed gives the same decisions. The generator
+//! is SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", 2014).
 
 use std::time::Duration;
 
-/// See the module's documentation.
+/// The generator.
 #[derive(Clone, Debug)]
 pub(super) struct Rng {
     state: u64,
@@ -22,17 +22,17 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 if `bound` is.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
 
-    /// `value` and up to a quarter more.
+    /// `value`, or up to a quarter more.
     pub(super) fn stretched(&mut self, value: u64) -> u64 {
         value.saturating_add(self.below(value / 4 + 1))
     }
 
-    /// `duration` and up to a quarter more.
+    /// `duration`, or up to a quarter more.
     pub(super) fn stretched_time(&mut self, duration: Duration) -> Duration {
         Duration::from_nanos(self.stretched(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -1,5 +1,5 @@
-//! What the jobs have on their clients' accounts, and what follows from it: who is let in and who may start. The rules
-//! are in [`ledger`](super::ledger).
+//! Admission by memory: charges the bytes of jobs to their clients' accounts, decides whether an input may come in,
+//! and whether a job may start. The rules are in [`ledger`](super::ledger).
 
 use super::Core;
 use super::ids::{JobId, ProgramIndex, TaskIndex};
@@ -14,28 +14,29 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 
 impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
-        if is_the_shells(what) {
+        if is_counted_by_shell(what) {
             self.ledger.hold(client, what, bytes);
             self.note_level(client);
         }
     }
 
     pub(super) fn on_released(&mut self, client: &str, what: Holding, bytes: u64) {
-        if is_the_shells(what) {
+        if is_counted_by_shell(what) {
             self.ledger.release(client, what, bytes);
             self.note_level(client);
         }
     }
 
-    /// Whether an input of so many bytes may come in for this client: for those who ask again and again.
+    /// Whether an input of this many bytes may come in for this client. Cheap, for callers that ask again and again.
     pub fn takes_in(&self, client: &str, bytes: u64) -> bool {
         self.ledger.has_room(self.config.max_bytes, client, bytes).is_ok()
     }
 
-    /// The same.
+    /// Like [`Core::takes_in`], with a reason.
     ///
     /// # Errors
-    /// Why not, and when it is worth asking again.
+    /// Why the input may not come in, and when it is worth asking again: `quota` if the client's share is used up,
+    /// `overloaded` if there is no room for anybody.
     pub fn room_for(&self, client: &str, bytes: u64) -> Result<(), ErrorDetail> {
         let limit = self.config.max_bytes;
         let Err(short) = self.ledger.has_room(limit, client, bytes) else { return Ok(()) };
@@ -59,7 +60,8 @@ impl Core {
         }
     }
 
-    /// What is read goes away as slowly as its readers may be; all else by being worked on.
+    /// Most of what is held may be unread output. It goes away only as fast as its readers read, so the suggested
+    /// wait is then at least [`STALL_TIMEOUT`]; everything else goes away as jobs are done.
     fn short_of(&self, code: OutcomeCode, message: &str, held: Holdings) -> ErrorDetail {
         let wait = self.retry_after(None);
         if held.of(Holding::Outgoing) <= held.total() / 2 {
@@ -72,8 +74,9 @@ impl Core {
         )
     }
 
-    /// The first job of each queue that may start, as far as memory is concerned, in the order in which they are served.
-    /// Takes time in proportion to the kinds of jobs, however many clients may not start theirs.
+    /// For each queue, the first job that may start as far as memory is concerned, in the order in which the jobs
+    /// would be served. Takes time in proportion to the number of job kinds, not to the number of clients that may
+    /// not start theirs.
     pub(super) fn heads_to_start(&self, program: ProgramIndex) -> impl Iterator<Item = (Next, Line)> {
         self.programs[program].heads(|kind| {
             self.looks.count();
@@ -81,7 +84,8 @@ impl Core {
         })
     }
 
-    /// Whether the outputs of the job's client are within its share, with its own.
+    /// Whether the outputs of the job's client, with the one that this job is expected to return, are within the
+    /// client's share.
     pub(super) fn may_start(&self, job: &Job) -> bool {
         job.task.is_none_or(|task| self.may_start_kind(self.kind_of(job, task)))
     }
@@ -91,12 +95,12 @@ impl Core {
         self.ledger.may_start(self.config.max_bytes, kind.level, expected)
     }
 
-    /// How the job of this task is listed now among those that wait.
+    /// The kind under which this job waits now. `task` is the job's task.
     pub(super) fn kind_of(&self, job: &Job, task: TaskIndex) -> Kind {
         Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&job.account) }
     }
 
-    /// What a client has of outputs may have changed: its jobs that wait are listed by that.
+    /// The client's outputs may have changed: its waiting jobs are listed under the new level.
     fn note_level(&mut self, client: &str) {
         let Some(id) = self.clients.id_of(client) else { return };
         let level = self.ledger.level_of(client);
@@ -109,7 +113,7 @@ impl Core {
         job.task.map_or(0, |task| self.registry.task(task).likely_output(job.input_bytes))
     }
 
-    /// A job is given to a worker: room for what it is likely to return is set aside.
+    /// The job is dispatched to a worker: room for its likely output is reserved.
     pub(super) fn expect_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let (client, expected) = (job.account.clone(), self.likely_output(job));
@@ -120,7 +124,7 @@ impl Core {
         }
     }
 
-    /// The job has returned, or is not with a worker any more.
+    /// The job has returned, or no worker has it any more: the reservation for its output ends.
     pub(super) fn expect_no_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let expected = std::mem::take(&mut job.expected_output);
@@ -133,7 +137,7 @@ impl Core {
         }
     }
 
-    /// The output of a job is here.
+    /// The job's output has arrived: it is charged to the client in place of the reservation.
     pub(super) fn hold_output(&mut self, id: JobId, bytes: u64) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
@@ -150,14 +154,14 @@ impl Core {
         self.jobs.set_checkpoint(id, bytes);
     }
 
-    /// A job is about to be forgotten.
-    pub(super) fn settle_account(&mut self, id: JobId) {
+    /// The job is about to be forgotten: its reservation, input and checkpoint are taken off the client's account.
+    pub(super) fn release_account(&mut self, id: JobId) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
         self.ledger.release(&job.account, Holding::Inputs, job.held_bytes());
     }
 }
 
-fn is_the_shells(what: Holding) -> bool {
+fn is_counted_by_shell(what: Holding) -> bool {
     !matches!(what, Holding::Inputs | Holding::Expected)
 }

@@ -11,13 +11,13 @@ use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::nouns::{FailureKind, OutcomeCode, Usage, cut};
 use std::time::Duration;
 
-/// What a worker says at the end of a job.
+/// What a worker reports at the end of a job.
 pub(super) struct Answer {
     pub(super) job: JobId,
     pub(super) attempt: u32,
     pub(super) run: Duration,
     pub(super) usage: Usage,
-    /// The length of the output, or in which way the task failed and why.
+    /// The length of the output in bytes; or how the task failed, and why.
     pub(super) result: Result<u64, (FailureKind, String)>,
 }
 
@@ -37,7 +37,7 @@ impl Core {
         self.begin(turn.now, slot, worker, (id, attempt));
     }
 
-    /// The next job of a worker has been started.
+    /// A worker has started the job that was next.
     fn begin(&mut self, now: Mono, slot: SlotIndex, worker: WorkerId, (id, attempt): (JobId, u32)) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.ran_under = job.ran_under.and(job.promise);
@@ -56,12 +56,12 @@ impl Core {
         }
     }
 
-    /// The attempt that begins. Nobody waits for a job that has been withdrawn: it may run on for a moment, and not
-    /// hold the others up.
+    /// The attempt that begins. A job that was withdrawn (it is not known any more) may run for a moment, but must
+    /// not hold up the others: its time limit is `kill_grace`.
     fn running(&self, now: Mono, id: JobId, attempt: u32) -> Running {
         let job = self.jobs.get(id);
         let promise = job.map(|job| job.promise).unwrap_or_default();
-        // A suspect is left alone.
+        // A suspect shares its worker with nobody, so no other job runs between its steps.
         let is_suspect = job.is_some_and(|job| job.is_suspect);
         let may_be_lost = job.is_some_and(|job| self.attempts_allowed(job) > 1) && !is_suspect;
         Running {
@@ -80,7 +80,8 @@ impl Core {
         }
     }
 
-    /// The attempt that a worker names, if that is the one which runs there. Otherwise it lies, and is killed.
+    /// The attempt that a worker names, if it is the one that runs there. Otherwise the worker breaks the protocol
+    /// and is killed. `deed` is the verb for the error message.
     pub(super) fn running_as_named(
         &mut self,
         turn: &mut Turn<'_>,
@@ -149,7 +150,7 @@ impl Core {
         }
     }
 
-    /// The job that ran is over: the next one of the worker's, if it has one, has to be started.
+    /// The running job is over. If the worker has another one, it has to start it in time.
     pub(super) fn take_next(&mut self, now: Mono, slot: SlotIndex, done: JobId) {
         let patience = now + self.config.start_timeout;
         let home = self.slots[slot].worker().and_then(|worker| self.home_of(worker)).unwrap_or(slot);
@@ -180,7 +181,7 @@ impl Core {
         }
     }
 
-    /// A worker threw away a job that it had not started. It may do so only with one that was withdrawn.
+    /// A worker has thrown away a job that it had not started. That is allowed only for a job that was withdrawn.
     pub(super) fn on_skipped(&mut self, turn: &mut Turn<'_>, worker: WorkerId, id: JobId) {
         let Some(slot) = self.trusted_slot_of(worker) else { return };
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
@@ -193,8 +194,8 @@ impl Core {
         self.expect_start(slot, turn.now + self.config.start_timeout);
     }
 
-    /// Does what is due. Limits of what workers do are applied here and nowhere else, because only before a tick
-    /// everything that has come from them is handed over (see [`Event::Tick`](super::event::Event::Tick)).
+    /// Applies all limits that are due. Limits on what workers do are applied only here, because only before a tick
+    /// is everything handed over that workers have sent (see [`Event::Tick`](super::event::Event::Tick)).
     pub(super) fn on_time(&mut self, turn: &mut Turn<'_>) {
         self.expire_all(turn);
         if let Phase::Draining { end_at: Some(end_at) } = self.phase
@@ -236,7 +237,7 @@ impl Core {
         }
     }
 
-    /// A process was asked to end and has not.
+    /// A process was asked to end and has not: SIGKILL.
     fn kill(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let reap_by = turn.now + self.config.reap_timeout;
         if let SlotState::Leaving { place, cause, going, .. } = &mut self.slot_mut(slot).state {

@@ -1,15 +1,15 @@
-//! How long things take, learned from how long they took: a mean for estimates and quantiles for decisions, in constant
-//! space and time. What is old counts less and less, so that a task which has become slower is soon known to be slow.
+//! Learns how long things take: a mean for estimates and quantiles for decisions, in constant space and time. Old
+//! runs count less and less, so a task that has become slower is soon known to be slow.
 
 use std::time::Duration;
 
-/// One bucket for each power of two of microseconds: the last one holds everything over 36 minutes.
+/// One bucket for each power of two of microseconds. The last one holds all times over 2^30 us (about 18 minutes).
 const BUCKETS: usize = 32;
 
-/// When so many are counted, all counts are halved.
+/// When this many runs are counted, all counts are halved.
 const MEMORY: u32 = 512;
 
-/// See the module's documentation.
+/// The run times that were learned.
 #[derive(Clone, Debug)]
 pub struct RunTimes {
     counts: [u16; BUCKETS],
@@ -24,7 +24,7 @@ impl Default for RunTimes {
 }
 
 impl RunTimes {
-    /// Takes one more into account.
+    /// Learns one more time.
     pub fn add(&mut self, time: Duration) {
         if self.counted >= MEMORY {
             self.counts.iter_mut().for_each(|count| *count /= 2);
@@ -35,18 +35,18 @@ impl RunTimes {
         }
         self.counted += 1;
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // The mean of the first ones, then an exponential one: each new one has the weight of an eighth.
+        // The plain mean of the first eight; after that an exponential one in which each new time has the weight 1/8.
         let weight = u64::from(self.counted.min(8));
         self.mean_ns = self.mean_ns - self.mean_ns / weight + nanos / weight;
     }
 
-    /// The recent mean; none if nothing was counted yet.
+    /// The recent mean; `None` if nothing was counted yet.
     pub fn mean(&self) -> Option<Duration> {
         (self.counted > 0).then(|| Duration::from_nanos(self.mean_ns))
     }
 
-    /// A time that `percent` of those counted did not exceed, rounded up to a power of two of microseconds; none if
-    /// nothing was counted yet.
+    /// A time that `percent` of the counted runs did not exceed, rounded up to a power of two of microseconds; `None`
+    /// if nothing was counted yet.
     pub fn quantile(&self, percent: u32) -> Option<Duration> {
         let wanted = (self.counted * percent.min(100)).div_ceil(100).max(1);
         let mut seen = 0;
@@ -60,7 +60,7 @@ impl RunTimes {
     }
 }
 
-/// Bucket i holds what is over 2^(i-1) us, up to 2^i us.
+/// Bucket i holds times over 2^(i-1) us, up to 2^i us; the last bucket holds everything above.
 fn bucket_of(time: Duration) -> usize {
     let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
     let bits = u64::BITS - micros.saturating_sub(1).leading_zeros();

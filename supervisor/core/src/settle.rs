@@ -16,7 +16,8 @@ use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use offload_protocol::nouns::OutcomeCode;
 use std::time::Duration;
 
-/// So many jobs are held back, or let go on, in one event (`promises.rs`); the others follow at once, in others.
+/// At most this many jobs are held back, or released again, in one event (`promises.rs`). The rest follows at once,
+/// in further events.
 pub(super) const MOVED_MAX: usize = 64;
 
 impl Core {
@@ -31,7 +32,7 @@ impl Core {
         }
         self.relist();
         self.has_more_to_move = false;
-        self.let_go_on();
+        self.resume_held();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
             self.place_parked(turn);
@@ -39,7 +40,7 @@ impl Core {
         }
         self.renew(turn);
         self.relist();
-        self.give_out(turn);
+        self.dispatch(turn);
         match self.phase {
             Phase::Running => self.fill_vacant(turn),
             Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(turn),
@@ -49,7 +50,7 @@ impl Core {
         self.relist();
     }
 
-    /// Sends parked jobs where they belong, once that is known.
+    /// Parked jobs whose task has become known go into a queue; those whose task nobody can offer any more end.
     pub(super) fn place_parked(&mut self, turn: &mut Turn<'_>) {
         if self.jobs.parked_count() == 0 {
             return;
@@ -74,8 +75,8 @@ impl Core {
         }
     }
 
-    /// Jobs that wait for a program of which no worker can be had are not left hanging, unless there is one that can do
-    /// them: in the middle of a reload the last ones may lack a task.
+    /// Ends jobs that wait for a program whose workers cannot be started, unless a ready worker can do them. In the
+    /// middle of a reload, the ready workers may lack a task.
     fn refuse_hopeless(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
             let restarts = &self.programs[program].restarts;
@@ -100,8 +101,8 @@ impl Core {
         }
     }
 
-    /// Gives waiting jobs to workers.
-    fn give_out(&mut self, turn: &mut Turn<'_>) {
+    /// Dispatches waiting jobs to workers.
+    fn dispatch(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
             self.bring_in_spare(program);
             let mut held_back = 0;
@@ -121,8 +122,8 @@ impl Core {
         }
     }
 
-    /// The job that is next and a slot for it. If there is none for it, the first job of another queue may still find
-    /// one.
+    /// The next job that can be dispatched, and a slot for it. If the first job of one queue finds no slot, the first
+    /// job of another queue may still find one.
     fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
         if !self.programs[program].has_openings() {
             return None;
@@ -142,15 +143,16 @@ impl Core {
                 return Some((next.job(), slot));
             }
             if is_suspect {
-                // It waits until a worker has nothing to do, which no worker would if others joined what they have.
+                // A suspect waits until a worker is idle. If tiny jobs were still added to busy workers, none might
+                // ever become idle.
                 company = Company::Steps;
             }
         }
         None
     }
 
-    /// An idle slot, those that are kept for it first; or, if it is tiny, one behind other tiny ones; or one between
-    /// the steps of a long job.
+    /// A slot for a short job: an idle one, reserved ones first; or, if the job is tiny, one with other tiny jobs; or
+    /// one between the steps of a long job.
     fn slot_for_short(&self, program: ProgramIndex, job: JobId, company: Company) -> Option<SlotIndex> {
         let slots = &self.programs[program];
         let offers = |slot: &SlotIndex| self.promise_to(*slot, job).is_some();
@@ -170,8 +172,8 @@ impl Core {
         idle.or_else(least).or_else(between).map(|(_, slot)| slot)
     }
 
-    /// An idle slot; one that is kept for short work only if there is none of that now, or if short work can be done
-    /// between the steps of this job.
+    /// A slot for a long job: an idle one; a reserved one only if there is no short work now, or if short jobs can
+    /// run between the steps of this job.
     fn slot_for_long(
         &self,
         now: Mono,
@@ -193,7 +195,7 @@ impl Core {
         open.or_else(borrowed).map(|&(_, slot)| slot)
     }
 
-    /// What the worker there promises of the task of this job; nothing if it does not have that task.
+    /// What the worker in this slot promises of the job's task; `None` if it does not offer the task.
     pub(super) fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
         let job = self.jobs.get(job)?;
         self.promise_of(self.slots[slot].worker()?, &job.task_name)
@@ -205,12 +207,12 @@ impl Core {
         promise.is_some_and(Promise::lets_others_in) || self.lent_from(program).is_none_or(|from| from <= now)
     }
 
-    /// Whether jobs are given out from this queue now: those that no worker has lived to start wait for their turn.
+    /// Whether jobs of this queue may be dispatched now. Jobs on probation may be only while the probation is open.
     pub(super) fn is_line_open(&self, program: ProgramIndex, line: Line) -> bool {
         line.standing != Standing::OnProbation || self.programs[program].probation.is_open()
     }
 
-    /// When one of the jobs that no worker has lived to start may be tried again.
+    /// When a job on probation may be tried again.
     pub(super) fn next_test(&self) -> Option<Mono> {
         let is_one = |(_, line): &(_, Line)| line.standing == Standing::OnProbation;
         let waits = |program: &ProgramIndex| {
@@ -221,7 +223,7 @@ impl Core {
         waiting.filter_map(|program| self.programs[program].probation.opens_at()).min()
     }
 
-    /// When slots that are kept for short work are lent to other work, if none comes before.
+    /// When reserved slots are lent to long jobs, if no short work comes before.
     fn lent_from(&self, program: ProgramIndex) -> Option<Mono> {
         let program = &self.programs[program];
         program
@@ -229,7 +231,8 @@ impl Core {
             .map(|seen_at| seen_at + program.short_waited.clamp(SHORT_MEMORY, SHORT_MEMORY_MAX))
     }
 
-    /// No short work has come for as long as a slot was kept for it: what it had to wait once counts no more.
+    /// A long job takes a reserved slot, so no short work has come for as long as slots were kept for it. How long
+    /// short work once had to wait no longer counts.
     fn note_lending(&mut self, now: Mono, id: JobId, slot: SlotIndex) {
         let is_long = self.jobs.get(id).is_some_and(|job| job.expected.class == Class::Long);
         let program = self.slots[slot].program;
@@ -239,9 +242,9 @@ impl Core {
         }
     }
 
-    /// Short work is given out, or has ended. If there was none for long because it found no slot, slots are
-    /// kept for as long: who comes every other second would otherwise wait each time for a long job to end. So what this
-    /// costs others is no more than what it had to wait.
+    /// Short work is dispatched, or has ended. If it had to wait for a slot, slots are reserved for the same length
+    /// of time from now on: otherwise short work that comes every other second would wait for a long job each time.
+    /// So the reservation costs others no more than the short work had to wait.
     pub(super) fn note_short_service(&mut self, now: Mono, id: JobId) {
         let Some(job) = self.jobs.get(id).filter(|job| job.expected.class == Class::Short) else { return };
         let Some(program) = job.task.map(|task| self.registry.task(task).program) else { return };
@@ -253,7 +256,7 @@ impl Core {
         (program.short_seen_at, program.short_served_at) = (Some(now), Some(now));
     }
 
-    /// When a job could borrow a slot that is kept for others.
+    /// When a waiting long job could borrow a reserved slot.
     pub(super) fn next_lending(&self) -> Option<Mono> {
         let waits_for_it = |program: &ProgramIndex| {
             let kept = self.programs[*program].open_reserved.iter().take_while(|(load, _)| *load == 0);
@@ -268,8 +271,9 @@ impl Core {
         (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
     }
 
-    /// Whether a job is so short, and its output likely so small, that others of this kind may be given to its worker with
-    /// it. One with steps is not, whatever it takes: what is given behind it may be started between them.
+    /// Whether a job is so short, and its output probably so small, that other tiny jobs may share its worker. A job
+    /// with steps is not tiny, however short it is: a job that is given to its worker behind it may be started
+    /// between its steps.
     fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64
@@ -277,18 +281,18 @@ impl Core {
         is_small && !promise.is_stepped && job.task.is_some_and(|task| self.registry.task(task).is_tiny())
     }
 
-    /// Whether a job that a worker has minds no others there.
+    /// Whether a job that a worker has may share the worker with other tiny jobs.
     fn takes_company(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| !job.is_suspect && self.is_tiny(id, job.promise))
     }
 
-    /// Whether a job may be given to a worker that has other tiny ones.
+    /// Whether a job may be given to a worker that has other tiny jobs.
     fn may_join(&self, slot: SlotIndex, id: JobId) -> bool {
         self.promise_to(slot, id).is_some_and(|promise| self.is_tiny(id, promise))
     }
 
-    /// If it ends the worker, the job whose steps it runs between is lost as well, and it may itself be lost with
-    /// that job: both must be ones that can be done again, by what this worker promises of them.
+    /// Whether a short job may run between the steps of another. If one of the two ends the worker, both are lost. So
+    /// both must be allowed to run again, by what this worker promises of their tasks.
     fn may_run_between_steps(&self, slot: SlotIndex, id: JobId) -> bool {
         let Some(promise) = self.promise_to(slot, id) else { return false };
         self.jobs.get(id).is_some_and(|job| self.attempts_under(job, job.ran_under.and(promise)) > 1)
@@ -326,7 +330,7 @@ impl Core {
         }
     }
 
-    /// Brings all lists of slots in line with the states of those that were touched.
+    /// Brings all lists of slots in line with the states of the slots that were touched.
     pub(super) fn relist(&mut self) {
         while let Some(slot) = self.unlisted.pop_first() {
             self.list(slot);
@@ -362,13 +366,13 @@ impl Core {
         };
     }
 
-    /// Whether the slot can be given anything.
+    /// Whether the slot takes jobs at all.
     pub(super) fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
         slot.role == Role::Work && slot.is_ready() && !slot.tenure.is_closing()
     }
 
-    /// How many jobs the slot has, if it can take one more.
+    /// How many jobs the slot has, if it can take one more behind them.
     pub(super) fn room(&self, slot: SlotIndex) -> Option<usize> {
         if !self.is_accepting(slot) {
             return None;
@@ -384,14 +388,14 @@ impl Core {
         }
     }
 
-    /// Whether a short job can be run between the steps of the one that runs here.
+    /// Whether a short job can run between the steps of the job that runs here.
     fn lets_others_in(&self, slot: SlotIndex) -> bool {
         let Some(load) = self.slots[slot].load().filter(|_| self.is_accepting(slot)) else { return false };
         let lets_others_in = load.running.is_some_and(|running| running.lets_others_in);
         lets_others_in && load.suspended.is_none() && load.waiting.is_empty()
     }
 
-    /// Starts processes in empty places, the spare's last.
+    /// Starts processes in empty places; the spare's comes last.
     fn fill_vacant(&mut self, turn: &mut Turn<'_>) {
         let vacant: Vec<SlotIndex> = self.vacant.iter().copied().collect();
         for slot in vacant {
@@ -407,14 +411,14 @@ impl Core {
         self.is_time_to_fill(slot) && restarts.may_start(now, self.starting(program))
     }
 
-    /// The spare's place has time until the slots are served.
+    /// The spare's place is filled only after all slots have a ready worker.
     fn is_time_to_fill(&self, slot: SlotIndex) -> bool {
         let program = self.slots[slot].program;
         !self.is_spare(slot)
             || self.slots_of(program).all(|slot| self.slots[slot].is_ready() || !self.slots[slot].is_there())
     }
 
-    /// Starts of which it is not known yet how they end.
+    /// How many starts of this program are under way.
     fn starting(&self, program: ProgramIndex) -> usize {
         let is_open = |slot: &&Slot| {
             let is_open =
@@ -438,7 +442,7 @@ impl Core {
         turn.push(Action::Spawn { worker, program, version, slot });
     }
 
-    /// When an empty place may be filled that cannot be filled now.
+    /// When the next empty place may be filled, if that has to wait for a pause to end.
     pub(super) fn next_start(&self) -> Option<Mono> {
         if !matches!(self.phase, Phase::Running | Phase::Draining { .. }) {
             return None;
@@ -451,14 +455,14 @@ impl Core {
     }
 }
 
-/// Beside what a job may be put.
+/// Which jobs may share a worker with a job that is about to be dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Company {
-    /// Nothing: it is alone with its worker.
+    /// None: the job gets a worker of its own.
     None,
-    /// A job between whose steps it can be done.
+    /// A job with steps, between which the new job can run.
     Steps,
-    /// That, or other tiny jobs.
+    /// A job with steps, or other tiny jobs.
     Tiny,
 }
 

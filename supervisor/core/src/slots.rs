@@ -1,4 +1,4 @@
-//! The place of one worker. It outlives the processes that fill it.
+//! Slots: each is the place of one worker, and outlives the processes that fill it.
 //!
 //! ```text
 //!            start                 hello                    given a job
@@ -16,63 +16,65 @@
 //!  A process may end by itself in any state: exited ---> Vacant.
 //! ```
 //!
-//! The spare is a slot like the others that is never given a job. When a slot has lost its worker, or is still waiting
-//! for one, or has one that is to be replaced and has no job, and the spare is Idle, the two exchange their states: the
-//! job queue goes on at once and the loss is made good in the spare's place. There are never more processes than slots
-//! and spare together (and a few that hang in the kernel), because each place holds at most one, and gives it up only
-//! when it is reaped.
 //!
-//! All times that belong to a process are in its slot's state, with the attempt that they belong to, so the time limit
-//! of one job can never hit the next.
+//! The spare is a slot that is never given a job. When it is `Idle`, it helps a slot that has lost its worker, still
+//! waits for one, or has one that is to be replaced and has no job: the two slots exchange their states. So the job
+//! queue goes on at once, and the new process starts in the spare's place. There are never more processes than slots
+//! and spare together (and a few that hang in the kernel), because each place holds at most one process and gives it
+//! up only when the process is reaped or hangs.
+//!
+//! All times that belong to a process are in its slot's state, together with the attempt that they belong to. So the
+//! time limit of one job can never hit the next.
 
 use super::ids::{JobId, Mono, Place, ProgramIndex, Version, WorkerId};
 pub use super::load::{Load, Running};
 use crate::limits::RECENT_JOBS;
 use std::time::Duration;
 
-/// One place for a worker, with what is remembered of its past.
+/// A place for one worker, with its history.
 #[derive(Debug)]
 pub struct Slot {
-    /// What it runs.
+    /// The program that it runs.
     pub program: ProgramIndex,
-    /// What it is for.
+    /// What the place is for.
     pub role: Role,
-    /// Kept free for short work while there is some.
+    /// Reserved for short work while there is some.
     pub is_reserved: bool,
-    /// Where it stands.
+    /// What the place holds now.
     pub state: SlotState,
     /// How many processes this place has had.
     pub incarnation: u64,
-    /// Jobs that ended `ok` or with a failure of their own here.
+    /// How many jobs ended here, `ok` or with a failure of their own.
     pub jobs_done: u64,
-    /// Processes that have ended here.
+    /// How many processes have ended here.
     pub ended: u64,
-    /// How the previous process ended, for people.
+    /// How the previous process ended, in words for people.
     pub last_exit: Option<String>,
     /// Whether its worker stays.
     pub tenure: Tenure,
-    /// Under what it is listed.
+    /// Under what it is listed in the core's lists of slots.
     pub(super) listed: Listed,
 }
 
 /// What a place is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Runs jobs.
+    /// For running jobs.
     Work,
-    /// Holds a worker that waits to replace another.
+    /// For a worker that waits to replace another.
     Spare,
-    /// One too many since the number of workers was lowered: it ends when its jobs have, and nothing follows.
+    /// For nothing: there are more places than configured. Its worker goes when its jobs have ended, and is not
+    /// replaced.
     Surplus,
 }
 
-/// Whether the worker in a place stays, or is to be replaced although it is well. The picture is in `renew.rs`.
+/// Whether the worker in a place stays, or is to be replaced although it is healthy. The picture is in `renew.rs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tenure {
     /// It stays.
     #[default]
     Stays,
-    /// It is to be replaced, and is given jobs until its replacement is ready.
+    /// It is to be replaced, but is given jobs until its replacement is ready.
     Retiring(Retire),
     /// Its replacement is ready: it is given no more jobs, and goes when it has none.
     Closing(Retire),
@@ -93,20 +95,20 @@ impl Tenure {
     }
 }
 
-/// Why a worker is replaced although it is well.
+/// Why a worker is replaced although it is healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retire {
     /// It has done as many jobs as it may.
     Jobs,
-    /// It is as old as it may get.
+    /// It has reached its maximum age.
     Age,
-    /// It has grown larger than it may.
+    /// It uses more memory than it may.
     Memory,
     /// Another version of its program is to run.
     Reload,
 }
 
-/// The lists in which a slot is found, so that it can be taken out of them.
+/// The entries of a slot in the core's lists, so that it can be taken out of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) open: Option<(usize, bool)>,
@@ -114,7 +116,7 @@ pub(super) struct Listed {
     pub(super) due: Option<Mono>,
 }
 
-/// See the module's documentation.
+/// What a place holds; see the picture at the top of this file.
 #[derive(Debug, Default)]
 pub enum SlotState {
     /// No process.
@@ -122,44 +124,44 @@ pub enum SlotState {
     Vacant,
     /// A process that has not said hello.
     Starting {
-        /// Which.
+        /// The worker.
         worker: WorkerId,
-        /// Of its program.
+        /// The version of its program.
         version: Version,
-        /// Since when it is being started.
+        /// When its start was ordered; once the process is there, when that was.
         since: Mono,
-        /// When patience ends.
+        /// When it must have said hello.
         ready_by: Mono,
     },
     /// A worker without a job.
     Idle {
-        /// Which.
+        /// The worker.
         worker: Worker,
     },
     /// A worker with jobs.
     Busy {
-        /// Which.
+        /// The worker.
         worker: Worker,
         /// The jobs.
         load: Load,
-        /// When patience with a worker that has a job and does not start it ends; unused while one runs.
+        /// When the worker must have started its next job; unused while a job runs.
         start_by: Mono,
     },
     /// A process that has to end.
     Leaving {
-        /// Which, and where it worked: by now it may be in the spare's place.
+        /// The process, and where it worked: by now it may be in the spare's place.
         place: Place,
-        /// Of its program.
+        /// The version of its program.
         version: Version,
-        /// What it was, if it had said hello.
+        /// The worker, if it had said hello.
         was: Option<Worker>,
         /// Its jobs that are not decided yet.
         load: Load,
-        /// Why: the first reason that there was, whatever it does afterwards.
+        /// Why it has to end: the first reason, whatever it does afterwards.
         cause: Cause,
-        /// How far.
+        /// How hard it was told to end.
         going: Going,
-        /// What it says counts. One that broke a rule is not listened to any more.
+        /// What it says still counts. False for one that broke the protocol.
         is_heard: bool,
     },
 }
@@ -169,10 +171,10 @@ pub enum SlotState {
 pub enum Going {
     /// Not at all, or in a way that it may ignore.
     Asked {
-        /// When SIGKILL is sent.
+        /// When SIGKILL will be sent.
         kill_at: Mono,
     },
-    /// SIGKILL is sent.
+    /// SIGKILL was sent.
     Killed {
         /// When it counts as hanging in the kernel.
         reap_by: Mono,
@@ -182,26 +184,26 @@ pub enum Going {
 /// A worker that has said hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worker {
-    /// Its name.
+    /// Its number.
     pub id: WorkerId,
-    /// Of its program.
+    /// The version of its program.
     pub version: Version,
     /// When it said hello.
     pub ready_at: Mono,
-    /// Jobs that it has done.
+    /// How many jobs it has done.
     pub jobs_done: u64,
-    /// With so many jobs done it is replaced.
+    /// After this many jobs it is replaced.
     pub retire_after: Option<u64>,
     /// At this time it is replaced.
     pub retire_at: Option<Mono>,
-    /// Since when it is stopped, by SIGSTOP for example.
+    /// Since when it is stopped, for example by SIGSTOP.
     pub stopped_at: Option<Mono>,
-    /// The jobs that it has done, the last one first.
+    /// The jobs that it did last, the newest first.
     pub recent: [Option<JobId>; RECENT_JOBS],
 }
 
 impl Worker {
-    /// It has done a job.
+    /// It has done this job.
     pub(super) fn did(&mut self, job: JobId) {
         self.jobs_done += 1;
         self.recent.rotate_right(1);
@@ -214,7 +216,7 @@ impl Worker {
 pub enum Cause {
     /// It is not needed any more.
     Dismissed,
-    /// Its job timed out or was cancelled, which is decided already.
+    /// Its job timed out or was cancelled. The outcome of that job is decided already.
     JobEnded,
     /// It did not say hello in time.
     Silent,
@@ -222,9 +224,9 @@ pub enum Cause {
     Stuck,
     /// It was stopped, and nobody let it go on.
     Stopped,
-    /// It did not say how far its job was, which it had promised.
+    /// It promised to report progress and did not.
     Hung,
-    /// Its channel ended; so has the process, usually, and its exit is about to be known.
+    /// Its channel ended. Usually the process has ended too, and its exit will be known soon.
     Closed,
     /// Its channel ended, but the process lived on and was killed.
     ClosedAndLivedOn,
@@ -251,7 +253,7 @@ impl Slot {
         }
     }
 
-    /// The process that is here.
+    /// The process in this place.
     pub fn worker(&self) -> Option<WorkerId> {
         match &self.state {
             SlotState::Vacant => None,
@@ -261,7 +263,7 @@ impl Slot {
         }
     }
 
-    /// The version of the program that the process here runs.
+    /// The version of its program that the process in this place runs.
     pub fn version(&self) -> Option<Version> {
         match &self.state {
             SlotState::Vacant => None,
@@ -270,27 +272,27 @@ impl Slot {
         }
     }
 
-    /// Whether its process has not said hello, and perhaps never will.
+    /// Whether its process has not said hello yet. It may never do so.
     pub fn is_starting(&self) -> bool {
         matches!(self.state, SlotState::Starting { .. } | SlotState::Leaving { was: None, .. })
     }
 
-    /// Whether it is there for work, or waits to be.
+    /// Whether the place still counts: all do, except surplus places without a process.
     pub fn is_there(&self) -> bool {
         self.role != Role::Surplus || !matches!(self.state, SlotState::Vacant)
     }
 
-    /// Whether it is one too many and still has a process.
+    /// Whether the place is surplus and still has a process.
     pub fn is_leftover(&self) -> bool {
         self.role == Role::Surplus && self.is_there()
     }
 
-    /// Whether the worker here can take jobs or does.
+    /// Whether the worker here has said hello, is not stopped, and does not have to end.
     pub fn is_ready(&self) -> bool {
         self.ready_worker().is_some_and(|worker| worker.stopped_at.is_none())
     }
 
-    /// The jobs here.
+    /// The jobs of the worker here.
     pub fn load(&self) -> Option<&Load> {
         match &self.state {
             SlotState::Busy { load, .. } | SlotState::Leaving { load, .. } => Some(load),
@@ -298,7 +300,7 @@ impl Slot {
         }
     }
 
-    /// The jobs here.
+    /// The jobs of the worker here.
     pub fn load_mut(&mut self) -> Option<&mut Load> {
         match &mut self.state {
             SlotState::Busy { load, .. } | SlotState::Leaving { load, .. } => Some(load),
@@ -332,7 +334,7 @@ impl Slot {
         }
     }
 
-    /// The worker here that takes jobs or runs one.
+    /// The worker here, if it has said hello and does not have to end. It may be stopped.
     pub fn ready_worker(&self) -> Option<Worker> {
         match &self.state {
             SlotState::Idle { worker } | SlotState::Busy { worker, .. } => Some(*worker),
@@ -348,7 +350,7 @@ impl Slot {
         }
     }
 
-    /// A worker whose last job has ended is idle.
+    /// A busy worker whose last job has ended becomes idle.
     pub(super) fn rest_if_done(&mut self) {
         if let SlotState::Busy { worker, load, .. } = &self.state
             && load.is_empty()
@@ -357,12 +359,12 @@ impl Slot {
         }
     }
 
-    /// Whether what the worker here says counts.
+    /// Whether the messages of the worker here still count.
     pub fn is_trusted(&self) -> bool {
         !matches!(&self.state, SlotState::Leaving { is_heard: false, .. })
     }
 
-    /// One word for tables.
+    /// The state in one word, for tables.
     pub fn word(&self) -> &'static str {
         match &self.state {
             SlotState::Vacant => "empty",

@@ -1,12 +1,12 @@
-//! The spare is a worker that is ready and is given no jobs. It takes the place of a worker that is lost, of one that is
-//! to be replaced, or of an idle one that cannot do a task that the spare can do.
+//! The spare: a ready worker that is given no jobs. It takes the place of a worker that is lost, of one that is to be
+//! replaced, or of an idle one that does not offer a task which the spare offers.
 
 use super::Core;
 use super::ids::{JobId, ProgramIndex, SlotIndex};
 use super::slots::{Role, Slot, SlotState, Tenure};
 
 impl Core {
-    /// A ready spare takes the place of a worker that is lost or not ready yet.
+    /// If the spare is ready, it takes the place of a worker that is lost or not ready yet.
     pub(super) fn promote_spare(&mut self) {
         let Some(spare) = self.ready_spare() else { return };
         let program = self.slots[spare].program;
@@ -19,22 +19,22 @@ impl Core {
         }
     }
 
-    /// The spare's place, if a worker is ready there.
+    /// The spare's place, if its worker is ready.
     pub(super) fn ready_spare(&self) -> Option<SlotIndex> {
         let spare = self.spare()?;
         let slot = &self.slots[spare];
         (slot.is_ready() && matches!(slot.state, SlotState::Idle { .. })).then_some(spare)
     }
 
-    /// The worker of a slot and the spare exchange their places. The one that comes is another one for the slot, the
-    /// one that goes is another one for the spare's place.
+    /// A slot and the spare's place exchange their processes. Each place counts the process that it gets as a new
+    /// incarnation.
     pub(super) fn exchange_with_spare(&mut self, slot: SlotIndex, spare: SlotIndex) {
         let of_slot = std::mem::take(&mut self.slot_mut(slot).state);
         let of_spare = std::mem::replace(&mut self.slot_mut(spare).state, of_slot);
         self.slot_mut(slot).state = of_spare;
         self.slots[slot].incarnation += 1;
         self.slots[spare].incarnation += u64::from(self.slots[spare].worker().is_some());
-        // Whether the one that comes is to be replaced as well comes along with it.
+        // Whether the worker is to be replaced moves with the worker.
         self.slots[slot].tenure = std::mem::take(&mut self.slots[spare].tenure);
         for place in [slot, spare] {
             if let Some(worker) = self.slots[place].worker() {
@@ -44,15 +44,15 @@ impl Core {
         self.relist();
     }
 
-    /// Processes of one version may offer different tasks. If a job is first that only the spare can do, the spare changes
-    /// places with a worker of its version that has nothing to do: otherwise the job would wait for ever.
+    /// Processes of one version may offer different tasks. If only the spare can do the first job of a queue, the
+    /// spare exchanges places with an idle worker of its version; otherwise the job would wait for ever.
     pub(super) fn bring_in_spare(&mut self, program: ProgramIndex) {
         if let Some((slot, spare)) = self.place_for_spare(program) {
             self.exchange_with_spare(slot, spare);
         }
     }
 
-    /// The place that the spare, in its own, is to change with, if it is needed.
+    /// The slot that the spare has to exchange places with, and the spare's own place, if that is necessary.
     pub(super) fn place_for_spare(&self, program: ProgramIndex) -> Option<(SlotIndex, SlotIndex)> {
         if !self.programs[program].offers_differ {
             return None;

@@ -1,4 +1,4 @@
-//! Starts: a process that is there, one that cannot be had, and workers that are as bad as never started.
+//! Starts of workers: a process is there, cannot be had, or ends so early that its start counts as failed.
 //!
 //! ```text
 //!   ordered --- Launched ---> there --- Hello ---> ready
@@ -22,7 +22,7 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 const EXIT_DO_NOT_RESTART: i32 = 64;
 
 impl Core {
-    /// Patience begins anew: the start itself may have had to wait.
+    /// The time to say hello begins only now: the start itself may have had to wait.
     pub(super) fn on_launched(&mut self, now: Mono, worker: WorkerId) {
         let ready_until = now + self.config.hello_timeout;
         let Some(&slot) = self.places.get(&worker) else { return };
@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// It may come late, when patience with the start has ended.
+    /// The report may come late, when the core has already given the start up.
     pub(super) fn on_spawn_failed(
         &mut self,
         turn: &mut Turn<'_>,
@@ -93,7 +93,7 @@ impl Core {
             None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => {
                 let outlook = match exit {
                     Exit::Code(EXIT_DO_NOT_RESTART) => Outlook::None,
-                    // It has done what it is for, and that was not to say hello.
+                    // The program did its work and ended, without ever saying hello: most likely it is no worker.
                     Exit::Code(0) => if_ever,
                     _ => Outlook::Fair,
                 };
@@ -103,10 +103,14 @@ impl Core {
         self.start_failed(turn, start, outlook, &Suspects::Program, &message);
     }
 
-    /// A worker that dies of itself, young and without having done anything, is as bad as one that never started. A
-    /// SIGKILL that is not ours comes from outside: the start was good. So it was if the worker had been given a job,
-    /// and others have done jobs: then it may be that job's doing. It is not any more when workers end like this again
-    /// and again and no job is done, unless it is always the jobs on probation that they have.
+    /// A worker ended by itself without having done a job. If it was young, that counts as a failed start. There are
+    /// two excuses:
+    ///
+    /// - SIGKILL from outside: the start was good.
+    /// - The worker had been given a job, and other workers have done jobs: the end may be that job's doing.
+    ///
+    /// An excuse no longer holds when workers end like this again and again and no job is done. Workers that only had
+    /// a job on probation are always excused if others have done jobs.
     pub(super) fn on_idle_death(
         &mut self,
         turn: &mut Turn<'_>,
@@ -139,7 +143,7 @@ impl Core {
         }
     }
 
-    /// A version that is only tried is taken back; otherwise the program waits before it is started again.
+    /// A version on trial is taken back. Otherwise the program pauses before its next start.
     fn start_failed(
         &mut self,
         turn: &mut Turn<'_>,
@@ -151,7 +155,7 @@ impl Core {
         if self.take_back_trial(turn, program, version, why) {
             return;
         }
-        // What no retry mends in one version is no reason not to try another one.
+        // If no retry can mend one version, another version may still be tried.
         let is_mended_by_none = outlook == Outlook::None && !self.has_trial(program);
         let restarts = &mut self.programs[program].restarts;
         let was_refusing = restarts.is_refusing();
@@ -180,16 +184,16 @@ impl Core {
     }
 }
 
-/// Who is refused because no worker can be had.
+/// Refusals because no worker can be had.
 impl Core {
-    /// Why jobs of this program cannot be done for now, if they cannot.
+    /// Why no job of this program can be done for now, if so.
     pub(super) fn unavailable(&self, program: ProgramIndex) -> Option<ErrorDetail> {
         let is_refusing = self.programs[program].restarts.is_refusing();
         self.unavailable_unless(program, is_refusing, |_| true)
     }
 
-    /// Why jobs of this task cannot be done for now for this client: no worker can be had, and none of those that there
-    /// are offers it.
+    /// Why this client's jobs of this task cannot be done for now, if so: no worker can be started, and no ready one
+    /// offers the task.
     pub(super) fn unavailable_task(&self, task: TaskIndex, client: &str) -> Option<ErrorDetail> {
         let task = self.registry.task(task);
         let is_refusing = self.programs[task.program].restarts.is_refusing_for(client);
@@ -197,7 +201,7 @@ impl Core {
         self.unavailable_unless(task.program, is_refusing, offers)
     }
 
-    /// Why no worker can be had for now, unless there is one that will do.
+    /// Why no worker can be had for now, unless a ready one will do.
     fn unavailable_unless(
         &self,
         program: ProgramIndex,
@@ -210,21 +214,21 @@ impl Core {
     }
 }
 
-/// What a failed start says of the next one.
+/// What a failed start says about the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outlook {
-    /// It may go well.
+    /// The next one may go well.
     Fair,
-    /// The program had all its time, or ended content, and said nothing, or nothing that makes sense, and no worker of it
-    /// ever said hello: most likely it is no worker.
+    /// The program had its full time, or exited with code 0, and said nothing, or nothing that makes sense; and no
+    /// worker of it has ever said hello. Most likely it is no worker.
     Poor,
-    /// It would be the same.
+    /// The next one would fail in the same way.
     None,
 }
 
-/// What the shell has to know.
+/// Read access for the shell.
 impl Core {
-    /// Starts of a program that have failed in a row.
+    /// How many starts of a program have failed in a row.
     pub fn failed_starts(&self, program: ProgramIndex) -> u32 {
         self.programs[program].restarts.failures()
     }
@@ -234,14 +238,15 @@ impl Core {
         self.programs.iter().all(|program| program.has_said_hello())
     }
 
-    /// Why a program has no worker that is ready, if starting one has failed.
+    /// Why a program has no ready worker, if starting one has failed.
     pub fn trouble(&self, program: ProgramIndex) -> Option<&str> {
         let restarts = &self.programs.get(program)?.restarts;
         let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
         (restarts.failures() > 0 && !has_worker()).then(|| restarts.why())
     }
 
-    /// Whether a worker of this program has ever said hello, as far as that still counts.
+    /// Whether a worker of this program has ever said hello; false again if the only ones that did were of a version
+    /// that was taken back.
     pub fn has_had_worker(&self, program: ProgramIndex) -> bool {
         self.programs.get(program).is_some_and(Program::has_said_hello)
     }
@@ -252,7 +257,7 @@ impl Core {
     }
 }
 
-/// A worker that never was ready, or was of no use from then on.
+/// A worker that never was ready, or ended before it had done anything.
 #[derive(Clone, Copy)]
 pub(super) struct FailedStart {
     pub(super) worker: WorkerId,
@@ -264,16 +269,16 @@ pub(super) struct FailedStart {
 pub(super) struct Death<'a> {
     pub(super) cause: Option<&'a Cause>,
     pub(super) exit: Exit,
-    /// Whose doing it may be: that of the clients whose jobs it had been given, if there were any.
+    /// Who may be the reason: the clients whose jobs the worker had been given, or the program if it had none.
     pub(super) suspects: Suspects,
-    /// It had been given a job of which it was to be seen whether a worker lives to start it.
+    /// It had been given a job on probation, to see whether a worker lives to start it.
     pub(super) was_test: bool,
-    /// What it said, as the end of a sentence.
+    /// What the worker printed last, as the end of a sentence.
     pub(super) words: &'a str,
 }
 
 impl Death<'_> {
-    /// Whether it had been given jobs.
+    /// Whether the worker had been given jobs.
     fn had_jobs(&self) -> bool {
         self.suspects != Suspects::Program
     }

@@ -1,4 +1,5 @@
-//! Messages of jobs that run in steps: progress, a checkpoint to resume from, and that a job gives up its worker for now.
+//! Messages of jobs that run in steps: progress, a checkpoint to resume from, and yielding (the job gives up its worker
+//! for now).
 
 use super::Core;
 use super::action::Action;
@@ -44,8 +45,8 @@ impl Core {
         }
     }
 
-    /// The job goes on from there when it is given out again. One that must not be done twice is so only after it has
-    /// yielded: a crash ends it, since what it did after the checkpoint would be done twice.
+    /// Keeps a checkpoint: the job goes on from it when it is dispatched again. A job that must not run twice goes on
+    /// only after it has yielded; after a crash it ends, since the work after the checkpoint would be done twice.
     fn keep(&mut self, turn: &mut Turn<'_>, id: JobId, bytes: u64) {
         if self.jobs.get(id).is_some() {
             self.change_checkpoint(id, bytes);
@@ -53,7 +54,7 @@ impl Core {
         }
     }
 
-    /// A worker gave its job back, as it was asked to: the job waits again, in its old place, without blame.
+    /// A worker gave its job back, as it was asked to. The job waits again in its old place and is not blamed.
     pub(super) fn on_yielded(
         &mut self,
         turn: &mut Turn<'_>,

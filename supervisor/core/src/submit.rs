@@ -1,4 +1,5 @@
-//! Jobs are submitted, which accepts or refuses them; they are cancelled; and they end when their deadline passes.
+//! Submission, cancellation and deadlines: a job is accepted or refused; it may be cancelled; and it ends when its
+//! deadline passes.
 
 use super::action::{Accepted, Action, Kill};
 use super::event::JobRequest;
@@ -17,7 +18,7 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many names of tasks are told to somebody who asked for one that is not there.
+/// How many task names an error lists when the task that was asked for is unknown.
 const NAMES_TOLD: usize = 16;
 
 impl Core {
@@ -42,7 +43,7 @@ impl Core {
         }
     }
 
-    /// The task, if it is known already, or why the job is refused.
+    /// The task, if it is known already; the error says why the job is refused.
     fn admit(
         &self,
         now: Mono,
@@ -83,8 +84,8 @@ impl Core {
         outcome::error(OutcomeCode::BadRequest, message)
     }
 
-    /// A task that nobody is known to offer may wait for a program that has not said what it offers, unless nobody
-    /// could ever offer a task of this name.
+    /// Whether a job for an unknown task may wait until all programs have said which tasks they offer. It may not if
+    /// no program could ever offer a task of this name.
     pub(super) fn route_unknown(&self, name: &str) -> Result<(), ErrorDetail> {
         if !is_task_name(name) {
             return Err(self.unknown_task(name));
@@ -117,7 +118,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether there is room for one more, in the whole queue and in its client's part of it.
+    /// Whether there is room for one more job: in the whole queue, in memory, and in the client's part of both.
     fn check_room(&self, request: &JobRequest, task: Option<TaskIndex>) -> Result<(), ErrorDetail> {
         let program = task.map(|task| self.program_of(task));
         let (waiting, _) = self.waiting_and_running();
@@ -136,7 +137,7 @@ impl Core {
             return Err(self.full(OutcomeCode::Quota, &message, program));
         }
         let free = limit.saturating_sub(waiting);
-        // A quota that reaches into the last places was asked for.
+        // If a quota is configured that reaches into the last places, the configuration has asked for that.
         let are_shared_out = free <= limit / LAST_JOBS && most <= limit - limit / LAST_JOBS;
         if are_shared_out && own >= free {
             let message = format!(
@@ -198,14 +199,15 @@ impl Core {
             job.key_before = key_before;
         }
         self.note_expired_key(turn, id, key_before);
-        self.foretell(id, task);
+        self.estimate_wait(id, task);
         self.enqueue(id);
         self.note_short_work(turn.now, id);
         id
     }
 
-    /// Says how long the job will wait, so that it can be checked later; nothing where there is nothing to go by.
-    fn foretell(&mut self, id: JobId, task: Option<TaskIndex>) {
+    /// Estimates how long the job will wait, so that the estimate can be checked later. No estimate if nothing like
+    /// it ever ran.
+    fn estimate_wait(&mut self, id: JobId, task: Option<TaskIndex>) {
         let Some(job) = self.jobs.get(id) else { return };
         let Some(task) = task.map(|task| self.registry.task(task)) else { return };
         if task.expected(job.input_bytes).run.is_none() {
@@ -219,7 +221,7 @@ impl Core {
         }
     }
 
-    /// Short work has come: some slots are kept for more of it.
+    /// Short work has come: some slots stay reserved for more of it.
     fn note_short_work(&mut self, now: Mono, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         if let (Class::Short, Some(task)) = (job.expected.class, job.task) {
@@ -228,13 +230,13 @@ impl Core {
         }
     }
 
-    /// A running job is told by its worker that nobody wants it any more, and has a moment to end by itself before the
+    /// Cancels a job. The worker of a running job is told, and the job has `cancel_grace` to end by itself before its
     /// worker is ended.
     pub(super) fn on_cancel(&mut self, turn: &mut Turn<'_>, id: JobId) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         let ending = Ending::of(outcome::error(OutcomeCode::Cancelled, "cancelled on request"));
         let JobState::Running { worker, .. } = state else { return self.withdraw(turn, id, ending) };
-        // Before the job is gone, and with it, perhaps, all that is known of its client.
+        // This comes before the job ends: with the job, the core may forget its client.
         let paid = self.charge_worker(id);
         self.finish(turn, id, ending);
         turn.push(Action::CancelRun { worker, job: id });
@@ -243,14 +245,14 @@ impl Core {
         let started = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id));
         if let Some(running) = started {
             running.paid = paid;
-            // The clocks of one that is suspended stand still: it has that moment when it goes on.
+            // The clocks of a suspended job stand still: its grace starts when it goes on.
             running.finish_by = running.finish_by.min(running.suspended_at.unwrap_or(turn.now) + grace);
             running.progress_by = None;
         }
     }
 
-    /// Ends a job before its result is there, wherever it stands. What its worker may still say of it is ignored: a
-    /// running one is ended, one that was not started is skipped or, if it had just begun, runs for nobody.
+    /// Ends a job before its result is there, whatever its state. A running job's worker is ended. A job that was not
+    /// started is skipped by its worker; if it has just begun, its result is ignored.
     pub(super) fn withdraw(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         if matches!(state, JobState::Running { .. }) {
@@ -270,13 +272,14 @@ impl Core {
         }
     }
 
-    /// Ends jobs that wait and whose deadline has passed, which is certain at once. What a worker has may have ended in
-    /// time, and only its answer not be here yet.
+    /// Ends waiting jobs whose deadline has passed. A job that a worker has may have ended in time, with its answer
+    /// still on the way, so it is not touched here.
     pub(super) fn expire_waiting(&mut self, turn: &mut Turn<'_>) {
         self.expire(turn, |state| !state.is_with_a_worker());
     }
 
-    /// Ends jobs whose deadline has passed, also those that a worker has: all that it said up to now is heard.
+    /// Ends all jobs whose deadline has passed, also those that a worker has. Only for a tick: all that workers sent
+    /// until now has been handed over.
     pub(super) fn expire_all(&mut self, turn: &mut Turn<'_>) {
         self.expire(turn, |_| true);
     }
@@ -302,15 +305,15 @@ impl Core {
     }
 }
 
-/// A refusal for want of room, and when it is worth asking again.
+/// A refusal for lack of room, with the time after which it is worth asking again.
 pub(super) fn full(code: OutcomeCode, message: &str, wait: Duration) -> ErrorDetail {
-    // Rounded up: who comes back then is not too early.
+    // Rounded up, so that a client which comes back then is not too early.
     let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let message = format!("{message}; try again in about {}", human(wait));
     ErrorDetail { retry_after_ms: Some(millis), ..outcome::error(code, message) }
 }
 
-/// Whether a request can be meant.
+/// Whether the values of a request make sense.
 fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
     let bad = |message: String| Err(outcome::error(OutcomeCode::BadRequest, message));
     if request.timeout.is_some_and(|timeout| timeout.is_zero()) {

@@ -17,7 +17,7 @@ use offload_protocol::nouns::{TaskOffer, is_task_name};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// No process does this to itself by mistake.
+/// SIGKILL. A process does not send this signal to itself by mistake.
 pub(super) const KILLED: Exit = Exit::Signal(9);
 
 impl Core {
@@ -39,7 +39,8 @@ impl Core {
         self.learn_tasks(turn, slot, tasks);
     }
 
-    /// One that has just said hello. Workers that were started together do not retire together.
+    /// A worker that has just said hello. Its limits get some jitter, so that workers that were started together do
+    /// not retire together.
     fn fresh_worker(&mut self, now: Mono, id: WorkerId, version: Version) -> Worker {
         let retire_after = self.config.max_jobs_per_worker.map(|most| self.rng.stretched(most));
         let retire_at = self.config.max_age.map(|most| now + self.rng.stretched_time(most));
@@ -47,7 +48,7 @@ impl Core {
         Worker { id, version, ready_at: now, jobs_done: 0, retire_after, retire_at, stopped_at: None, recent }
     }
 
-    /// A stopped worker is given nothing; if nobody lets it go on, it is killed.
+    /// A stopped worker is given no jobs. If nobody lets it go on, it is killed.
     pub(super) fn on_stopped(&mut self, now: Mono, worker: WorkerId) {
         self.set_stopped(worker, Some(now));
     }
@@ -80,7 +81,7 @@ impl Core {
         }
         let version = version.unwrap_or_default();
         let offers: Offers = tasks.iter().map(|task| (Arc::from(&*task.name), task.clone())).collect();
-        // Usually all processes of a version say the same, and then it is kept once.
+        // Usually all processes of a version offer the same. Then the offers are kept once.
         let known = self.programs[program].offers.get(&version).filter(|known| ***known == offers);
         let offers = known.cloned().unwrap_or_else(|| Arc::new(offers));
         self.offers.extend(self.slots[slot].worker().map(|worker| (worker, offers.clone())));
@@ -88,14 +89,15 @@ impl Core {
         self.settle_offers(program);
     }
 
-    /// What this very process promises of a task; nothing if it does not offer it. Another process of the same version
-    /// may say something else: a script may have been edited between their starts.
+    /// What this very process promises of a task; `None` if it does not offer the task. Another process of the same
+    /// version may promise something else, for example because a script was edited between their starts.
     pub(super) fn promise_of(&self, worker: WorkerId, task: &str) -> Option<Promise> {
         self.offers.get(&worker)?.get(task).map(Promise::of)
     }
 
-    /// A program offers what any of its workers offers, and, where another one may come, what the last one of its version
-    /// offered. What a newer one promises of a task counts until the job is with a worker.
+    /// Updates what a program offers: all that any of its workers offers and, for workers that are still to come,
+    /// what the last worker of their version offered. What a newer worker promises of a task counts until a worker
+    /// has the job.
     pub(super) fn settle_offers(&mut self, program: ProgramIndex) {
         let versions: Vec<Version> = self.programs[program].offers.keys().copied().collect();
         let has_worker = |version| {
@@ -113,12 +115,12 @@ impl Core {
         self.programs[program].offers_differ = sources.iter().any(|offers| **offers != all);
         let changes = self.registry.offer(program, all);
         if changes.has_moved || !changes.gone.is_empty() {
-            self.queue_anew();
+            self.requeue_all();
         }
     }
 
-    /// What the processes of a program offer, the newest last. If one is to come, what its version offered last as well:
-    /// jobs wait for it.
+    /// What the processes of a program offer, the newest last. If another process is to come, also what the last one
+    /// of its version offered, since jobs wait for that process.
     fn sources_of_offers(&self, program: ProgramIndex) -> Vec<Arc<Offers>> {
         let slots = self.slots.iter().filter(|slot| slot.program == program);
         let of_slot = |slot: &Slot| {
@@ -141,8 +143,8 @@ impl Core {
         sources
     }
 
-    /// Tasks have changed hands: every job that waits is brought to where its task is now.
-    fn queue_anew(&mut self) {
+    /// Tasks have moved to other programs or are gone: each waiting job goes into the queue where its task is now.
+    fn requeue_all(&mut self) {
         let mut waiting = Vec::new();
         for program in &mut self.programs {
             program.backlog = Duration::ZERO;
@@ -157,20 +159,20 @@ impl Core {
         }
     }
 
-    /// A process has no place any more. Returns the one that it had.
+    /// A process no longer has a place. Returns the place that it had.
     fn forget_process(&mut self, worker: WorkerId) -> Option<SlotIndex> {
         self.offers.remove(&worker);
         self.places.remove(&worker)
     }
 
-    /// A place has no process any more. Returns what it was.
+    /// A place no longer has a process. Returns the state that it had.
     pub(super) fn vacate(&mut self, slot: SlotIndex) -> SlotState {
         let state = std::mem::take(&mut self.slot_mut(slot).state);
         self.places_changed = true;
         self.slots[slot].tenure = Tenure::Stays;
         let program = self.slots[slot].program;
         if self.programs[program].offers_differ {
-            // It may have been the last one of its version.
+            // This may have been the last process of its version.
             self.settle_offers(program);
         }
         state
@@ -182,21 +184,21 @@ impl Core {
         }
     }
 
-    /// Never answered, never mended: the worker is killed.
+    /// A worker that breaks the protocol is neither answered nor given another chance: it is killed.
     pub(super) fn on_violation(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         if let Some(&slot) = self.places.get(&worker) {
             self.leave(turn, slot, Cause::Violation(message), Some(Kill::Kill));
         }
     }
 
-    /// Usually the process has ended as well, and its exit, which decides everything, is about to be known.
+    /// Usually the process has ended as well. Its exit, which decides everything, will be known soon.
     pub(super) fn on_closed(&mut self, turn: &mut Turn<'_>, worker: WorkerId) {
         if let Some(&slot) = self.places.get(&worker) {
             self.leave(turn, slot, Cause::Closed, None);
         }
     }
 
-    /// Puts a worker on its way out, unless it is on it already: then its time limit stands.
+    /// Makes a worker leave. No effect on one that is leaving already: its reason and its time limit stand.
     pub(super) fn leave(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, cause: Cause, how: Option<Kill>) {
         let Some(place) = self.slots[slot].worker().and_then(|worker| self.place(worker)) else { return };
         let config = &self.config;
@@ -225,10 +227,11 @@ impl Core {
         self.places_changed = true;
     }
 
-    /// A worker sent what is no message. Of one on its way out nothing counts from now on that it says, or did not say;
-    /// that what it says comes out of turn is no such thing there: the answer to a job that was withdrawn does. Why it
-    /// has to go is what it was: the jobs that it still has are not to blame for the end of another.
-    pub(super) fn on_nonsense(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
+    /// A worker sent something that is no valid message: it is killed. From a worker that is leaving already, nothing
+    /// counts from now on, but the reason for which it had to leave stays: its remaining jobs are not to blame for
+    /// the end of another. (That a leaving worker's message comes out of turn is no reason: it may be the answer to a
+    /// job that was withdrawn.)
+    pub(super) fn on_bad_message(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         let Some(&slot) = self.places.get(&worker) else { return };
         let reap_by = turn.now + self.config.reap_timeout;
         if !self.slots[slot].is_trusted() {
@@ -242,19 +245,19 @@ impl Core {
         self.on_violation(turn, worker, message);
     }
 
-    /// A worker sent what cannot be read, and with it all that it may say later is lost.
+    /// A worker sent something that cannot be read. All its later messages are lost with it.
     pub(super) fn on_garbled(&mut self, turn: &mut Turn<'_>, worker: WorkerId, message: String) {
         if let Some(&slot) = self.places.get(&worker) {
             self.doubt_all(slot);
         }
-        self.on_nonsense(turn, worker, message);
+        self.on_bad_message(turn, worker, message);
     }
 
-    /// A process does not go although it was killed: it hangs in the kernel, on a dead file system for example. Its
-    /// jobs are lost, since it will never do anything again, and its place is filled, unless too many hang already.
+    /// A process was killed and is not gone: it hangs in the kernel, for example on a dead file system. It will never
+    /// do anything again, so its jobs are lost. Its place is filled again, unless too many processes hang already.
     pub(super) fn give_up(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         let reap_by = turn.now + self.config.reap_timeout;
-        // At the end nobody waits for them.
+        // During the end of the supervisor, nobody waits for hanging processes.
         let is_ending = self.phase == super::Phase::Stopping;
         let is_filled = self.hanging.len() < HANGING_MAX || is_ending;
         let SlotState::Leaving { place, version, was, load, cause, going, .. } =
@@ -350,7 +353,7 @@ impl Core {
     }
 }
 
-/// What to tell the log about a worker that is put on its way out; nothing where that is no news.
+/// Why a worker has to leave, for the log; `None` if that is no news.
 fn why(cause: &Cause) -> Option<String> {
     match cause {
         Cause::Dismissed | Cause::Closed | Cause::ClosedAndLivedOn => None,
@@ -364,7 +367,7 @@ fn why(cause: &Cause) -> Option<String> {
     }
 }
 
-/// Whether a worker that ended with this behind it was not asked to.
+/// Whether a worker that ended for this reason ended without having been asked to.
 fn is_unasked(cause: Option<&Cause>) -> bool {
     !matches!(cause, Some(Cause::Dismissed | Cause::JobEnded))
 }

@@ -1,13 +1,13 @@
-//! Counters of jobs and of worker starts. The jobs that were accepted must be those that wait, run, or have ended.
+//! Counts jobs and starts of workers. The number of accepted jobs must equal those that wait, run, or have ended.
 
 use offload_protocol::nouns::OutcomeCode;
 
-/// Counts since the start.
+/// Counts since the supervisor started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
     accepted: u64,
     rejected: u64,
-    /// One for each outcome, in the order of [`OutcomeCode::ALL`].
+    /// One count for each outcome, in the order of [`OutcomeCode::ALL`].
     ended: Vec<u64>,
     starts: u64,
     restarts: u64,
@@ -37,32 +37,32 @@ impl Tally {
         self.restarts += u64::from(replaces_another);
     }
 
-    /// Jobs that were accepted.
+    /// How many jobs were accepted.
     pub fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// Requests that were refused.
+    /// How many jobs were refused.
     pub fn rejected(&self) -> u64 {
         self.rejected
     }
 
-    /// Jobs that ended so.
+    /// How many jobs ended with this outcome.
     pub fn ended(&self, outcome: OutcomeCode) -> u64 {
         self.ended[outcome as usize]
     }
 
-    /// Jobs that ended.
+    /// How many jobs ended.
     pub fn ended_in_all(&self) -> u64 {
         self.ended.iter().sum()
     }
 
-    /// Processes that were started.
+    /// How many processes were started.
     pub fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// Processes that were started to replace another.
+    /// How many processes were started in a place that had one before.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }

@@ -1,11 +1,11 @@
-//! One event that is being handled: when it happened, and what the shell has to do about it.
+//! The handling of one event: when the event happened, and what the shell has to do about it.
 
 use super::action::{Action, Actions};
 use super::ids::Mono;
 
-/// Handed from function to function while one event is handled.
+/// Passed from function to function while one event is handled.
 pub(super) struct Turn<'a> {
-    /// The time of the event. All that follows from it happens at this time.
+    /// The time of the event. Everything that follows from it happens at this time.
     pub(super) now: Mono,
     actions: &'a mut Actions,
 }
@@ -15,12 +15,12 @@ impl Turn<'_> {
         Turn { now, actions }
     }
 
-    /// The shell has to do this too, after all that it was told before.
+    /// Adds an action that the shell has to carry out after all earlier ones.
     pub(super) fn push(&mut self, action: Action) {
         self.actions.push(action);
     }
 
-    /// The same for several actions, or for one that may be missing.
+    /// Adds several actions, or one that may be missing.
     pub(super) fn extend(&mut self, actions: impl IntoIterator<Item = Action>) {
         self.actions.extend(actions);
     }

@@ -1,4 +1,5 @@
-//! The queues of waiting jobs: how jobs enter and leave them, what clients are charged, and estimates of how long a wait
+//! The queues of waiting jobs: how jobs enter and leave them, what clients are charged, and estimates of how long a job
+//! will wait.
 //! will be.
 
 use super::Core;
@@ -14,16 +15,17 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
 
-/// How well waits were foretold.
+/// How good the estimates of waiting times were.
 #[derive(Clone, Debug, Default)]
 pub struct WaitEstimates {
-    /// By how much the foretold wait of jobs that were started was wrong, in either direction.
+    /// By how much the estimated wait of started jobs was wrong, in either direction.
     pub error: RunTimes,
-    /// Jobs for which a wait was foretold and is known.
+    /// How many estimates were checked.
     pub checked: u64,
 }
 
-/// How often somebody has looked whether jobs of a kind may start, for tests. It is no part of the state.
+/// How often it was checked whether jobs of some kind may start. For tests only, and no part of the state: it prints
+/// nothing.
 #[derive(Clone, Default)]
 pub(super) struct Looks(Cell<u64>);
 
@@ -40,13 +42,13 @@ impl fmt::Debug for Looks {
 }
 
 impl Core {
-    /// How often it was looked whether jobs that wait may start: what the work for an event grows with.
+    /// How often it was checked whether waiting jobs may start. The work for one event grows with this.
     pub fn looks(&self) -> u64 {
         self.looks.0.get()
     }
 
-    /// Puts a job into the queue where its task's program finds it; if nobody offers its task, to where that is
-    /// noticed.
+    /// Puts a job into the queue of its task's program. If nobody offers its task, the job is parked, which `settle`
+    /// looks into.
     pub(super) fn enqueue(&mut self, id: JobId) {
         self.expect_no_output(id);
         self.end_if_abandoned(id);
@@ -87,14 +89,14 @@ impl Core {
         }
     }
 
-    /// A job is given out: its client pays what it is expected to take.
+    /// A job is dispatched: its client is charged the expected run time.
     pub(super) fn charge_expected(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         self.clients.served(job.client);
         self.charge(id, planned(job.expected));
     }
 
-    /// It is known what a job took: its client pays, in all, just that.
+    /// The run time of a job is known: in total, its client is charged exactly that.
     pub(super) fn charge(&mut self, id: JobId, ran: Duration) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let nanos = nanos(ran);
@@ -103,7 +105,7 @@ impl Core {
         self.charge_client(client, more);
     }
 
-    /// A job costs its worker: its client pays for another one. Returns who paid, and how much.
+    /// A job costs its worker: its client is charged for another one. Returns who was charged, and how much.
     pub(super) fn charge_worker(&mut self, id: JobId) -> Option<(ClientId, Duration)> {
         let job = self.jobs.get(id)?;
         let (client, program) = (job.client, self.program_of(job.task?));
@@ -112,14 +114,14 @@ impl Core {
         Some((client, cost))
     }
 
-    /// The worker lives on that was paid for in advance.
+    /// A worker was charged in advance and lives on: the charge is given back.
     pub(super) fn refund_worker(&mut self, paid: Option<(ClientId, Duration)>) {
         if let Some((client, cost)) = paid {
             self.charge_client(client, -nanos(cost));
         }
     }
 
-    /// A worker of this program was there after so long.
+    /// Learns how long a start takes: a worker in this slot was ready after `took`.
     pub(super) fn learn_worker_cost(&mut self, slot: SlotIndex, took: Duration) {
         let program = &mut self.programs[self.slots[slot].program];
         program.worker_cost = match program.worker_cost {
@@ -136,7 +138,7 @@ impl Core {
         }
     }
 
-    /// What a job has run since it was started last.
+    /// How long a job has run since it was last started.
     pub(super) fn ran_so_far(&self, now: Mono, id: JobId, job: &Job) -> Duration {
         match job.state {
             JobState::Parked | JobState::Queued | JobState::Held | JobState::Assigned { .. } => {
@@ -152,8 +154,8 @@ impl Core {
         }
     }
 
-    /// How long a job that comes now will wait, if there is anything to go by: until its client has had its turns if
-    /// it waits behind others of its own, but no longer than until all that waits has been done.
+    /// How long a job that comes now will wait. If jobs of its own client wait before it (`own_backlog`), each has to
+    /// wait for the turns of all `clients`; but the wait is no longer than all waiting work takes.
     pub(super) fn expected_wait(
         &self,
         program: ProgramIndex,
@@ -166,18 +168,18 @@ impl Core {
         (ahead + self.under_way(program)) / u32::try_from(slots).unwrap_or(u32::MAX)
     }
 
-    /// What is left of the jobs that run, if there is no slot that could take another one at once.
+    /// What is left of the jobs in flight, if no slot could take another job at once.
     fn under_way(&self, program: ProgramIndex) -> Duration {
         if self.programs[program].open.iter().any(|(load, _)| *load == 0) {
             return Duration::ZERO;
         }
         let loads = self.slots_of(program).filter_map(|slot| self.slots[slot].load());
         let jobs = loads.flat_map(Load::jobs).filter_map(|id| self.jobs.get(id));
-        // On average half of a run is over when somebody looks.
+        // On average, half of a run is over at a random moment.
         jobs.map(|job| planned(job.expected) / 2).sum()
     }
 
-    /// How long a job waits that comes now, behind all others.
+    /// How long a job that comes now would wait behind all others.
     pub fn longest_wait(&self) -> Duration {
         (0..self.programs.len())
             .map(|program| self.expected_wait(program, Duration::MAX, 1))
@@ -185,15 +187,15 @@ impl Core {
             .unwrap_or_default()
     }
 
-    /// When it may be worth asking again, for somebody who is refused for want of room.
+    /// When it may be worth asking again, for a client that is refused for lack of room.
     pub(super) fn retry_after(&self, program: Option<ProgramIndex>) -> Duration {
         let wait = |program| self.expected_wait(program, Duration::MAX, 1);
         let longest = program.map_or_else(|| self.longest_wait(), wait);
-        // A tenth of the queue makes room enough, and asking more often than this is of no use.
+        // Room is there when a tenth of the queue is done. Asking more often than every 100 ms is of no use.
         (longest / 10).max(Duration::from_millis(100))
     }
 
-    /// The job has been started: what was said of its wait can be checked.
+    /// The job has been started: the estimate of its wait can be checked.
     pub(super) fn check_estimate(&mut self, now: Mono, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(foretold) = job.expected_wait.take() else { return };
@@ -207,7 +209,7 @@ impl Core {
     }
 }
 
-/// One of the queues of a program.
+/// Names one of the queues of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) class: Class,
@@ -219,9 +221,9 @@ pub(super) struct Line {
 pub(super) enum Standing {
     /// Nothing.
     Good,
-    /// A worker that had it has ended: it is given only to one that has no other job.
+    /// A worker that had it has ended: it is dispatched only to a worker without any other job.
     Suspect,
-    /// Moreover no worker lives to start it (`probation.rs`).
+    /// Moreover, no worker has lived to start it (`probation.rs`).
     OnProbation,
 }
 
@@ -279,12 +281,13 @@ impl super::Program {
         !(self.open.is_empty() && self.open_reserved.is_empty() && self.between_steps.is_empty())
     }
 
-    /// Whether jobs wait that no worker has lived to start.
+    /// Whether jobs on probation wait.
     pub(super) fn has_some_on_probation(&self) -> bool {
         !self.short_on_probation.is_empty() || !self.long_on_probation.is_empty()
     }
 
-    /// The first job of each queue of those kinds of which this is true, in the order in which they are served.
+    /// The first job of each queue among the kinds for which `is_it` returns true, in the order in which they would
+    /// be served.
     pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> impl Iterator<Item = (Next, Line)> {
         let first = |line| self.queue(line).first_of(&is_it);
         let mut heads = Line::ALL.map(|line| Some((first(line)?, line)));
@@ -292,7 +295,7 @@ impl super::Program {
         heads.into_iter().flatten()
     }
 
-    /// Jobs that wait.
+    /// How many jobs wait.
     pub(super) fn waiting(&self) -> usize {
         Line::ALL.into_iter().map(|line| self.queue(line).len()).sum()
     }
@@ -302,7 +305,7 @@ fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// What a job is taken to cost as long as nobody knows better.
+/// The run time that is assumed for a job: the expected one, or [`RUN_UNKNOWN`].
 pub(super) fn planned(expected: Expected) -> Duration {
     expected.run.unwrap_or(RUN_UNKNOWN)
 }

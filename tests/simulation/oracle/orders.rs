@@ -1,4 +1,4 @@
-//! What the core orders workers to do: whether they can, and whether it harms anybody.
+//! Checks the orders that the core gives to workers: whether the worker can obey, and whether the order harms a job.
 
 use super::workers::WorkerBook;
 use super::{Failure, Oracle, demand};

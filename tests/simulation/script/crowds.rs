@@ -1,4 +1,4 @@
-//! What a drawn script is turned into where there shall be more to do than workers, or more to keep than room.
+//! Turns a random script into one with more jobs than workers, or with more to keep than there is room for.
 
 use super::{FIRST_GOOD, FakeTask, Guilt, MS, Wish};
 use crate::choices::{Choices, Tape};

@@ -1,4 +1,4 @@
-//! An end in good order while there still are jobs that do wrong.
+//! A drain without a limit while there are jobs that no worker lives to start: it must end all the same.
 
 use super::World;
 use crate::oracle::Failure;

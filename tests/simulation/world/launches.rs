@@ -1,4 +1,4 @@
-//! Starts of processes, which take their time, as the launcher's do.
+//! Starts of processes. They take time, like those of the real launcher.
 
 use super::{Thing, World};
 use crate::choices::Tape;

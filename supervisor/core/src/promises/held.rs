@@ -1,4 +1,4 @@
-//! Jobs whose outputs are to be kept, and that are held back until there is room for these.
+//! Jobs that are held back until there is room for the outputs that were promised to be kept.
 
 use super::Mark;
 use crate::ids::JobId;
@@ -8,7 +8,8 @@ use crate::{Core, Phase};
 use std::time::Duration;
 
 impl Core {
-    /// Somebody waits for a job: unless it has a key its output will soon be collected.
+    /// Somebody waits for the job. If it has no key, its output will soon be collected, so only the limit for all can
+    /// hold it back.
     pub(crate) fn on_awaited(&mut self, job: JobId) {
         let Some(promise) = self.promises.by_job.get_mut(&job).filter(|promise| promise.key.is_none()) else {
             return;
@@ -18,7 +19,8 @@ impl Core {
         }
     }
 
-    /// Nobody waits for it any more. If it is held back, it is seen again on whose account.
+    /// Nobody waits for the job any more. If it is held back, it goes through the queue again, and from now on its
+    /// account's share counts.
     pub(crate) fn on_unawaited(&mut self, job: JobId) {
         let promise = self.promises.by_job.get_mut(&job);
         let was_awaited = promise.is_some_and(|promise| std::mem::take(&mut promise.is_awaited));
@@ -27,8 +29,8 @@ impl Core {
         }
     }
 
-    /// It is this job's turn: true if it cannot be started because there is no room for an output that is to be kept.
-    /// Then it waits until there is.
+    /// Called when it is the job's turn. Returns true if the job cannot start because there is no room to keep its
+    /// output; the job is then held back until there is.
     pub(crate) fn hold_back(&mut self, id: JobId) -> bool {
         if self.is_never_held_back() {
             return false;
@@ -36,7 +38,8 @@ impl Core {
         let Some(promise) = self.promises.by_job.get(&id) else { return false };
         let (account, is_awaited) = (promise.account.clone(), promise.is_awaited);
         let limit = self.config.max_kept_bytes;
-        // Else younger jobs would fill what is free between the marks, again and again.
+        // While older jobs are held back, the lower mark applies. Otherwise younger jobs would use up the room
+        // between the two marks again and again.
         let mark_if = |waits| if waits { Mark::Low } else { Mark::High };
         let waits_for_its_share = self.promises.held.contains_key(&account);
         let (own, all) = (mark_if(waits_for_its_share), mark_if(self.promises.waits_for_all));
@@ -47,7 +50,7 @@ impl Core {
         self.dequeue(id);
         let Some(job) = self.jobs.get_mut(id) else { return false };
         job.state = JobState::Held;
-        // It waits on, and counts among those that its client has waiting.
+        // The job still waits, and counts among the waiting jobs of its client.
         self.clients.waits(job.client, Duration::ZERO);
         self.promises.waits_for_all |= !is_over_its_share;
         match is_awaited {
@@ -62,9 +65,9 @@ impl Core {
         self.phase != Phase::Running
     }
 
-    /// Jobs that were held back wait for their turn again if there is room. There has to be a little more of it than
-    /// is needed for one job, so that thousands of jobs are not moved there and back for each one that is run.
-    pub(crate) fn let_go_on(&mut self) {
+    /// Puts held-back jobs into their queues again if there is room. Somewhat more room is needed than for one job,
+    /// so that thousands of jobs are not moved back and forth whenever one of them runs.
+    pub(crate) fn resume_held(&mut self) {
         if !std::mem::take(&mut self.promises.has_more_room) {
             return;
         }
@@ -75,7 +78,8 @@ impl Core {
         let of_accounts = with_room.flat_map(|(_, jobs)| jobs.iter().copied());
         let free = of_accounts.chain(promises.held_awaited.iter().copied());
         let free: Vec<JobId> = free.take(MOVED_MAX + 1).collect();
-        // Those that lack nothing but room among all wait for that, and nobody else may take it.
+        // These jobs lack only room among all. While the total is over the lower mark they stay held back, and no
+        // other job may take the room.
         self.promises.waits_for_all = !is_free && !free.is_empty() && promises.is_over(Mark::Low, limit);
         if self.promises.waits_for_all {
             return;
@@ -88,13 +92,14 @@ impl Core {
         }
     }
 
-    /// A job that was held back waits for its turn again. Meanwhile it may have become clear that nobody can do it.
+    /// A job that was held back goes into its queue again. In the meantime its task may have become unavailable,
+    /// which is checked after this.
     fn wait_again(&mut self, id: JobId) {
         self.enqueue(id);
         self.places_changed = true;
     }
 
-    /// A job is not held back any more; the caller says where it goes. False if it was not.
+    /// Ends the holding back of a job; the caller decides where the job goes. False if it was not held back.
     pub(crate) fn release_held(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id).filter(|job| job.state == JobState::Held) else { return false };
         self.clients.waits_no_more(job.client, Duration::ZERO);
@@ -105,7 +110,7 @@ impl Core {
                 self.promises.held.remove(&job.account);
             }
         }
-        // If it was the last one that waited for this room, others may have it.
+        // If this was the last job that waited for the room, others may have it.
         self.promises.has_more_room = true;
         self.promises.held_count -= 1;
         true
