@@ -105,7 +105,7 @@ pub const LAST_LINES_KEPT: usize = 3;
 /// Most who can wait for the end of one job: each connection counts once, however often it asks.
 pub const LISTENERS_MAX: usize = 2048;
 
-/// Clients without jobs that are remembered for what they used ahead of the others.
+/// Clients without jobs that are remembered, with what they have used and how long their outputs were.
 pub const RESTING_CLIENTS_MAX: usize = 1024;
 
 /// Most dead letters that are kept. One client may have as many as it leaves free, half if it is alone.

@@ -6,8 +6,8 @@
 //! take rounds: it is start-time fair queueing (P. Goyal et al., 1996). A job is charged what it is expected to take
 //! when it is given out, and the difference once it is known what it took.
 //!
-//! It is also known of a client how long its outputs have been. One that is new may have long ones, whatever its task has
-//! returned to others: until it has had one, nobody's job is given to a worker behind its own.
+//! An account also remembers how long its client's outputs have been. Those of a new client may be long, whatever its task
+//! returned to others: until its first output is here, no job is given to a worker behind one of its jobs.
 //!
 //! A client that comes back after a rest begins where those who wait are now: rest is not saved up.
 

@@ -24,7 +24,7 @@ pub struct CoreConfig {
     pub max_jobs_per_client: Option<usize>,
     /// Shares of worker time, by the name of the client; 1 for all others. 1 to [`WEIGHT_MAX`].
     pub weights: BTreeMap<String, u32>,
-    /// Clients without jobs that are remembered for what they used ahead of the others.
+    /// Clients without jobs that are remembered, with what they have used and how long their outputs were.
     pub max_resting: usize,
     /// Slots of each program kept for short work while there is some; none: a quarter of them, at least one if there
     /// are two.

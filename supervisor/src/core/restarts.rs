@@ -72,7 +72,8 @@ impl Suspects {
         };
         // However many they are, nobody else is to be refused because of them: who does not fit in is still tried.
         let room = SUSPECTS_MAX.saturating_sub(clients.len());
-        clients.extend(more.iter().take(room).cloned());
+        let new: Vec<_> = more.difference(clients).take(room).cloned().collect();
+        clients.extend(new);
     }
 
     fn has(&self, client: &str) -> bool {

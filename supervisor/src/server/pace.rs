@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// What it has taken in each of the last looks for which much was held for it, and since the last one of them.
+    /// Bytes that the client took in each of the last seconds in which much was held for it, and since the last look.
     took: VecDeque<usize>,
     taken: usize,
     /// Looks in which the message or payload that is on its way in was read, and in which it waited for room.

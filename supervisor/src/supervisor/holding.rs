@@ -96,9 +96,8 @@ impl Hub {
 
     /// Leaves what a worker says in its socket, if it has more than one job and too much is held that nobody reads: jobs
     /// are given to a worker together only where the outputs of the task and of the client were small, but the next one
-    /// need not be. So one large output a
-    /// worker is the most that comes on top of the limit. It is read when there is room, which there will be, since who
-    /// does not read is disconnected; or when a time limit is about to be applied.
+    /// need not be. So one large output a worker is the most that comes on top of the limit. It is read when there is room,
+    /// which there will be, since who does not read is disconnected; or when a time limit is about to be applied.
     pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         let has_more = load.is_some_and(|load| !load.waiting.is_empty());
