@@ -19,7 +19,6 @@
 //!   Broken       jobs are refused      no more starts
 //! ```
 //!
-//!
 //! While a start is tried in `Open`, the breaker is what others call half-open. A hello closes it for jobs, but the
 //! failures stay counted until a job is done. So one more failure opens it again.
 //!
@@ -115,7 +114,8 @@ impl Suspects {
         // The list is bounded, and a client that does not fit in is not refused: nobody may be refused because of
         // others.
         let room = SUSPECTS_MAX.saturating_sub(clients.len());
-        clients.extend(more.iter().take(room).cloned());
+        let new: Vec<_> = more.difference(clients).take(room).cloned().collect();
+        clients.extend(new);
     }
 
     fn has(&self, client: &str) -> bool {

@@ -167,7 +167,7 @@ impl Worker {
         if let Some(fault) = at(Phase::Recv).filter(|_| lie.is_none()) {
             let _ = self.commit(fault, job, &started);
         }
-        // With the lie in one piece, or this process might be killed for that before it has started the job.
+        // The lie and Started go out in one write: between two writes this process could be killed for the lie.
         let words = [lie.unwrap_or_default(), started].concat();
         let answer = self.start(job, &words, at(Phase::Run), at(Phase::Term));
         let whole = framed(job, &answer);
