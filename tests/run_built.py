@@ -25,7 +25,7 @@ LANES = 3
 ALONE = {"tests/event_loop"}
 
 # What takes longest begins first, so that nothing is left alone at the end; the others come in any order.
-LONG = ["simulation/simulation", "tests/spec", "tests/in_numbers", "tests/memory", "tests/crash_matrix", "documentation"]
+LONG = ["tests/memory", "tests/spec", "tests/in_numbers", "simulation/simulation", "tests/crash_matrix", "documentation"]
 
 
 class Program:

@@ -14,7 +14,6 @@
 //!  Queued ---- its turn, but no room for its output ----> Held ---- there is room again ----> Queued
 //! ```
 //!
-//!
 //! A job whose worker has ended, for whatever reason, is a *suspect*: from then on it is dispatched only to a worker
 //! without any other job, and no other job is dispatched to that worker. So a job that ends its workers is the only
 //! one lost with them, and a job that once was near it is not lost because of it again. A job may be given back any

@@ -18,8 +18,7 @@
 //! Shares are checked at two doors:
 //!
 //! - *An input may come in* if all that its client holds, with this input, is within the share. Otherwise it is
-//! refused,
-//!   or waits.
+//!   refused, or waits.
 //! - *A job may start* if its client's outputs, with the one that the job is expected to return, are within the share.
 //!   Inputs do not count here.
 //!

@@ -16,7 +16,6 @@
 //!  A process may end by itself in any state: exited ---> Vacant.
 //! ```
 //!
-//!
 //! The spare is a slot that is never given a job. When it is `Idle`, it helps a slot that has lost its worker, still
 //! waits for one, or has one that is to be replaced and has no job: the two slots exchange their states. So the job
 //! queue goes on at once, and the new process starts in the spare's place. There are never more processes than slots

@@ -1,6 +1,5 @@
 //! The queues of waiting jobs: how jobs enter and leave them, what clients are charged, and estimates of how long a job
 //! will wait.
-//! will be.
 
 use super::Core;
 use super::clients::ClientId;

@@ -15,7 +15,6 @@
 //!
 //! So a process that wants to get rid of its mark can. It is then known only as a descendant of some worker of this
 //! supervisor, and ends with the supervisor at the latest.
-//! supervisor, and ends with that at the latest.
 
 use super::confinement::hard_limit;
 use super::orphans::environment_of;
