@@ -78,9 +78,9 @@ Examples:
   offload status                         show the status of the supervisor
   offload explain JOB                    say why a job waits, or how it ended
 
-Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,
+Exit codes: 0 ok, 1 the task failed, 2 usage, 3 no supervisor, 4 rejected or unavailable, 5 no such job,
 70 internal error, 74 the output could not be written, 75 another supervisor owns the socket,
-124 timed out, 125 the worker crashed, 126 cancelled, 130 interrupted (the process ends by the signal).";
+124 timed out, 125 the worker crashed or the outcome is unknown, 126 cancelled, 130 interrupted (the process ends by the signal).";
 
 /// Runs CPU-heavy jobs on a bounded set of worker processes that are restarted when they crash.
 #[derive(Debug, Parser)]

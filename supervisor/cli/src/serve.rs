@@ -23,7 +23,7 @@ Examples:
   offload --config offload.toml serve        settings from a file; SIGHUP reads it again, like `offload reload`
   offload serve --fail-fast                  exit with code 4 if the first worker of a program cannot be started
 
-When the first worker can take jobs, the line `ready ...` is printed on standard output (with --json a document).
+When the first worker can take jobs, the line `ready: N workers, pid PID, socket PATH` is printed on standard output (with --json a document).
 SIGTERM and SIGINT give jobs --drain-timeout to finish; `offload drain` lets them take as long as they need. A second
 signal, or `offload stop`, ends the supervisor at once. If jobs are cancelled because the time is up, the exit code is 1
 and the last line of the log says how many.";

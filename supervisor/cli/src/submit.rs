@@ -50,7 +50,7 @@ pub(crate) struct Submit {
     #[command(flatten)]
     job: JobFlags,
 
-    /// Reject the job unless its task is in this lane: cpu (worker processes) or io (threads of the supervisor)
+    /// Reject the job unless its worker offers the task in this lane: cpu or io
     #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
     lane: Option<Lane>,
 

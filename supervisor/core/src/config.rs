@@ -92,7 +92,8 @@ pub struct CoreConfig {
     /// start. At least `backoff_min` is used: otherwise nothing would keep such a worker from being started again and
     /// again.
     pub window: Duration,
-    /// Longest time from a request to drain until the remaining jobs are cancelled.
+    /// How long jobs have to finish after a signal that ends the process, or in `ComputePool::drain`; then they are
+    /// cancelled.
     pub drain_timeout: Duration,
     /// Most short jobs given to one worker at a time; 1 gives each job only to an idle worker.
     pub window_max: usize,
