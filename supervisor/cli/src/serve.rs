@@ -72,7 +72,7 @@ impl Serve {
         };
         let is_json = globals.json;
         let stdout = Printer::to_stdout();
-        let lines = stdout.lines();
+        let lines = stdout.handle();
         let on_ready = move |ready: &Ready| {
             // If the reader of this line has stopped or left, the supervisor goes on all the same.
             let _ = lines.print(ready_line(ready, is_json));
