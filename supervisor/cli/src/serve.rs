@@ -1,7 +1,7 @@
 //! `offload serve`: runs the supervisor in the foreground.
 
 use super::embedded::{become_sweeper, new_event_loop, not_started};
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::text;
 use crate::configuration::{Layer, Settings};
@@ -58,7 +58,7 @@ enum Format {
 
 impl Serve {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
         let settings = globals.settings(serve.layer())?;
