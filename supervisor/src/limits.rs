@@ -20,8 +20,8 @@ pub const HISTORY_JOBS_MAX: usize = 10_000;
 /// Maximum size of the reports of these jobs, in bytes (16 MiB).
 pub const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum number of listeners of one job. Each connection counts once, however often it waits.
-pub const LISTENERS_MAX: usize = 2048;
+/// Maximum number of subscribers of one job. Each connection counts once, however often it waits.
+pub const SUBSCRIBERS_MAX: usize = 2048;
 
 /// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
 pub const SOCKET_PATH_MAX: usize = 107;
@@ -31,7 +31,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 pub const REQUESTS_PER_CALL_MAX: usize = 16;
 
 /// Most connections of other users that one call of [`Listener::accept`](crate::front::Listener::accept) turns away.
-pub(crate) const STRANGERS_PER_CALL_MAX: usize = 64;
+pub(crate) const OTHER_USERS_PER_CALL_MAX: usize = 64;
 
 /// Most lines that wait in a [printer](crate::printer).
 pub(crate) const PRINTER_LINES_MAX: usize = 1024;

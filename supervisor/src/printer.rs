@@ -24,17 +24,17 @@ type TellLost = Box<dyn Fn(u64) -> String + Send>;
 
 /// A writer of lines with a thread. See the module's documentation.
 pub struct Printer {
-    queue: Arc<Queue>,
+    queue: Arc<PrinterQueue>,
 }
 
 /// A handle for printing from another place or thread, while the [`Printer`] exists.
 #[derive(Clone)]
-pub struct Lines {
-    queue: Arc<Queue>,
+pub struct PrinterHandle {
+    queue: Arc<PrinterQueue>,
 }
 
-struct Queue {
-    state: Mutex<State>,
+struct PrinterQueue {
+    state: Mutex<PrinterState>,
     /// Notified when the thread has something to do.
     filled: Condvar,
     /// Notified when the thread has written everything.
@@ -42,7 +42,7 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct PrinterState {
     lines: VecDeque<String>,
     /// Bytes of these lines and of those that are being written.
     bytes: usize,
@@ -65,7 +65,7 @@ impl Printer {
     /// Starts the thread. The descriptor is duplicated, so that a thread that is stuck in a write holds no lock of the
     /// standard library.
     fn start(name: &str, stream: impl AsFd, tell_lost: Option<TellLost>) -> Printer {
-        let queue = Arc::new(Queue::new());
+        let queue = Arc::new(PrinterQueue::new());
         let of_thread = Arc::clone(&queue);
         let stream = stream.as_fd().try_clone_to_owned();
         let thread = stream.and_then(|stream| {
@@ -83,12 +83,12 @@ impl Printer {
     }
 
     /// A handle for printing from another place or thread.
-    pub fn lines(&self) -> Lines {
-        Lines { queue: Arc::clone(&self.queue) }
+    pub fn handle(&self) -> PrinterHandle {
+        PrinterHandle { queue: Arc::clone(&self.queue) }
     }
 }
 
-impl Lines {
+impl PrinterHandle {
     /// Queues a line to be written soon. Returns false if there is no room, or the printer is gone.
     pub fn print(&self, line: String) -> bool {
         self.queue.push(line)
@@ -118,13 +118,17 @@ impl Drop for Printer {
     }
 }
 
-impl Queue {
-    fn new() -> Queue {
-        Queue { state: Mutex::new(State::default()), filled: Condvar::new(), emptied: Condvar::new() }
+impl PrinterQueue {
+    fn new() -> PrinterQueue {
+        PrinterQueue {
+            state: Mutex::new(PrinterState::default()),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
+        }
     }
 
     /// Locks the state. The lock is held briefly, and never during a write.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PrinterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -220,7 +224,7 @@ mod tests {
     fn a_reader_that_has_stopped_stops_nobody_and_is_told_later_what_it_missed() {
         let (printer, mut reader) = printer();
         let line = "x".repeat(64 << 10);
-        let lines = printer.lines();
+        let lines = printer.handle();
         let mut printed = 0;
         while lines.print(line.clone()) {
             printed += 1;

@@ -50,10 +50,10 @@
 
 mod account;
 mod descriptors;
-mod ending;
 mod reload;
 mod reply;
 mod session;
+mod shutdown;
 mod stage;
 mod waits;
 
@@ -62,7 +62,6 @@ use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
 use crate::views::IoPoolView;
 use crate::workers::orphans::new_generation;
-use ending::Ending;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
@@ -71,6 +70,7 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use reload::Reloads;
 use rustix::process::geteuid;
 use session::Sessions;
+use shutdown::Shutdown;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
@@ -78,10 +78,10 @@ use std::rc::{Rc, Weak};
 pub use account::Account;
 pub use descriptors::Connections;
 pub(crate) use descriptors::Descriptors;
-pub use ending::{LastAnswers, ServerEnd};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
 pub use reply::{Collection, Document, Page, Reply, Report};
 pub use session::{OnReply, Session, Submission, Ticket};
+pub use shutdown::{LastAnswers, ServerEnd};
 pub use stage::Stage;
 
 /// The service. See the module's documentation. Cheap to clone. The event loop runs until the service has drained or
@@ -100,7 +100,7 @@ struct Inner {
     io_pool: Rc<IoPool>,
     handle: LoopHandle,
     descriptors: Descriptors,
-    ending: RefCell<Ending>,
+    shutdown: RefCell<Shutdown>,
     reloads: RefCell<Reloads>,
     sessions: RefCell<Sessions>,
 }
@@ -119,7 +119,7 @@ pub struct ServiceConfig {
 }
 
 /// What a service needs that exists before it starts.
-pub(crate) struct Ground {
+pub(crate) struct Prerequisites {
     pub(crate) descriptors: Descriptors,
     /// The generation of this supervisor's processes, by which a later supervisor finds those that outlived this one.
     pub(crate) generation: Option<String>,
@@ -144,15 +144,15 @@ impl Service {
         let descriptors = Descriptors::raise(config.io_threads);
         descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
         let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
-        Service::start_on(Ground { descriptors, generation: new_generation(), log }, config, cx)
+        Service::start_with(Prerequisites { descriptors, generation: new_generation(), log }, config, cx)
     }
 
-    pub(crate) fn start_on(
-        ground: Ground,
+    pub(crate) fn start_with(
+        prerequisites: Prerequisites,
         config: ServiceConfig,
         cx: &mut Context,
     ) -> Result<Service, StartError> {
-        let Ground { descriptors, generation, log } = ground;
+        let Prerequisites { descriptors, generation, log } = prerequisites;
         let handle = cx.handle();
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(StartError::Threads)?);
@@ -169,7 +169,7 @@ impl Service {
             hub,
             log,
             io_pool,
-            ending: RefCell::new(Ending::new(handle.hold())),
+            shutdown: RefCell::new(Shutdown::new(handle.hold())),
             handle,
             descriptors,
             reloads: RefCell::new(reloads),

@@ -21,7 +21,7 @@ mod report;
 mod strategy;
 mod workload;
 
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::Globals;
 use super::output::{print, print_line, say};
 use crate::configuration::Settings;
@@ -30,7 +30,7 @@ use crate::configuration::units::{parse_duration, show_duration};
 use clap::{Args, Subcommand, ValueEnum};
 use jobs::Exercise;
 use offload_supervisor::{PoolConfig, Program};
-use report::{Report, Row};
+use report::{BenchReport, Row};
 use std::io::{IsTerminal, stderr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,8 +66,8 @@ enum Verb {
 #[command(after_help = EXAMPLES)]
 struct Compare {
     /// What a job computes
-    #[arg(long, value_enum, default_value_t = Task::Average)]
-    task: Task,
+    #[arg(long, value_enum, default_value_t = BenchTask::Average)]
+    task: BenchTask,
 
     /// Size of a job: the N of average, the number of array elements of json [default: 1000000 for average, 20000 for
     /// json]
@@ -83,7 +83,7 @@ struct Compare {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Task {
+enum BenchTask {
     /// Add up the numbers 1 to N: a step is one addition
     Average,
     /// Measure a JSON document, an array of N elements: a step is one element
@@ -92,7 +92,7 @@ enum Task {
 
 impl Bench {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         match self.verb {
             Verb::Compare(compare) => compare.run(globals),
         }
@@ -100,11 +100,13 @@ impl Bench {
 }
 
 impl Compare {
-    fn run(self, globals: &Globals) -> Ended {
+    fn run(self, globals: &Globals) -> VerbResult {
         let settings = globals.settings(self.workers.layer())?;
         let report = match self.task {
-            Task::Average => self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals),
-            Task::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
+            BenchTask::Average => {
+                self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals)
+            }
+            BenchTask::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
         }?;
         match globals.json {
             true => print_line(report.json())?,
@@ -118,7 +120,7 @@ impl Compare {
         workload: W,
         settings: &Settings,
         globals: &Globals,
-    ) -> Result<Report, Failure> {
+    ) -> Result<BenchReport, Failure> {
         let size = workload.size();
         let setup = Setup { window: self.seconds, pool: pool_config(&workload, settings, globals) };
         let exercise = Rc::new(Exercise::new(workload)?);
@@ -130,7 +132,7 @@ impl Compare {
             strategies.push(row);
         }
         let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.core.workers);
-        Ok(Report { task: W::TASK, size, seconds, workers, strategies })
+        Ok(BenchReport { task: W::TASK, size, seconds, workers, strategies })
     }
 
     /// Says what happens next, because nothing else is printed until all is measured, which may take minutes.

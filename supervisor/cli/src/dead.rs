@@ -2,9 +2,9 @@
 //! allowed attempt.
 
 use super::attempts;
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::Globals;
-use super::output::done_unseen;
+use super::output::failure_after;
 use super::show::{show_answer, show_list};
 use super::table::Table;
 use super::text;
@@ -64,7 +64,7 @@ impl Dead {
     }
 
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let request = |deed, job| ToSupervisor::Dead { ticket: 1, deed, job };
         match &self.verb {
             Verb::List { limit } => {
@@ -73,10 +73,10 @@ impl Dead {
             }
             Verb::Show { job } => show_answer(globals, &request(DeadDeed::Show, job), forensics),
             Verb::Retry { job } => show_answer(globals, &request(DeadDeed::Retry, job), new_id)
-                .map_err(|failure| done_unseen(failure, RETRIED)),
+                .map_err(|failure| failure_after(failure, RETRIED)),
             Verb::Drop { job } => {
                 show_answer(globals, &request(DeadDeed::Drop, job), |_: &Value| format!("{job}: dropped\n"))
-                    .map_err(|failure| done_unseen(failure, "the dead letter is dropped"))
+                    .map_err(|failure| failure_after(failure, "the dead letter is dropped"))
             }
         }
     }

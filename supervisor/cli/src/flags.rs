@@ -1,7 +1,7 @@
 //! Flags that several verbs share. A setting that the environment or the configuration file can also set has no default
 //! here: [`crate::configuration`] merges the sources and applies the default.
 
-use super::client::Client;
+use super::client::RequestClient;
 use super::embedded::become_sweeper;
 use super::failure::Failure;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
@@ -71,8 +71,8 @@ impl Globals {
     }
 
     /// A connection to the supervisor.
-    pub(crate) fn connect(&self, client: &str) -> Result<Client, Failure> {
-        Client::connect(self.settings(Layer::new(Origin::Flag))?.socket()?, client)
+    pub(crate) fn connect(&self, client: &str) -> Result<RequestClient, Failure> {
+        RequestClient::connect(self.settings(Layer::new(Origin::Flag))?.socket()?, client)
     }
 }
 

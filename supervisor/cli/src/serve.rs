@@ -1,7 +1,7 @@
 //! `offload serve`: runs the supervisor in the foreground.
 
 use super::embedded::{become_sweeper, new_event_loop, not_started};
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::text;
 use crate::configuration::{Layer, Settings};
@@ -58,7 +58,7 @@ enum Format {
 
 impl Serve {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
         let settings = globals.settings(serve.layer())?;
@@ -72,7 +72,7 @@ impl Serve {
         };
         let is_json = globals.json;
         let stdout = Printer::to_stdout();
-        let lines = stdout.lines();
+        let lines = stdout.handle();
         let on_ready = move |ready: &Ready| {
             // If the reader of this line has stopped or left, the supervisor goes on all the same.
             let _ = lines.print(ready_line(ready, is_json));

@@ -7,7 +7,7 @@
 //! directory.rs    a directory that no other user can enter
 //! lock.rs         one supervisor for each socket
 //! listener.rs     bind and accept
-//! standing.rs     whether the socket and the lock are still ours
+//! socket_state.rs whether the socket and the lock are still ours
 //! connection.rs   one client: Greeting -> Open -> Closing
 //! greeting.rs     whether the peer is a client at all
 //! request.rs      the requests of clients
@@ -26,7 +26,7 @@ mod listener;
 mod lock;
 mod peer;
 mod request;
-mod standing;
+mod socket_state;
 #[cfg(test)]
 mod tests;
 
@@ -37,4 +37,4 @@ pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};
 pub use peer::Peer;
 pub use request::Request;
-pub use standing::{Standing, owner_of};
+pub use socket_state::{SocketState, owner_of};

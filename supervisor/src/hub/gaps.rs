@@ -175,17 +175,17 @@ impl Hub {
             return self.set_timer();
         }
         self.read_all();
-        self.tell(Event::Tick);
+        self.handle_event(Event::Tick);
     }
 
     /// Passes everything that has arrived from workers and their processes to the core.
     fn read_all(&mut self) {
-        self.hear_the_launcher();
-        self.look_for_stops();
-        for (worker, has_ended) in self.processes.those_with_news() {
+        self.take_launcher_events();
+        self.report_stops();
+        for (worker, has_ended) in self.processes.readable_or_ended() {
             match has_ended {
                 true => self.on_process_end(worker),
-                false => self.read_what_is_there(worker),
+                false => self.read_all_from(worker),
             }
         }
     }

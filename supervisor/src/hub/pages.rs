@@ -37,9 +37,9 @@ impl Page {
     }
 }
 
-/// A row of a list. It names where a page ended.
+/// Names a row of a list, by which the next page begins where this one ended.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum RowName {
     Live(JobId),
     Ended(JobId),
     Dead(JobId),
@@ -47,23 +47,23 @@ enum Place {
 }
 
 /// A page that is being made.
-struct Rows {
+struct PageBuilder {
     json: Vec<u8>,
     count: usize,
     most: usize,
-    last: Option<Place>,
+    last: Option<RowName>,
     /// There was a row that did not fit.
     is_full: bool,
 }
 
-impl Rows {
-    fn at_most(most: usize) -> Rows {
+impl PageBuilder {
+    fn at_most(most: usize) -> PageBuilder {
         let most = most.clamp(1, PAGE_ROWS_MAX);
-        Rows { json: b"[".to_vec(), count: 0, most, last: None, is_full: false }
+        PageBuilder { json: b"[".to_vec(), count: 0, most, last: None, is_full: false }
     }
 
     /// Adds a row if it fits. The first row always does, so that each page makes progress.
-    fn push<T: Serialize>(&mut self, place: Place, row: impl FnOnce() -> T) {
+    fn push<T: Serialize>(&mut self, name: RowName, row: impl FnOnce() -> T) {
         if self.count >= self.most {
             self.is_full = true;
             return;
@@ -79,7 +79,7 @@ impl Rows {
             return;
         }
         self.count += 1;
-        self.last = Some(place);
+        self.last = Some(name);
     }
 }
 
@@ -87,20 +87,20 @@ impl Hub {
     /// The rows of a list after the row named `after`, at most `most` of them. `after` is the `next` of the previous
     /// page, or empty for the first page. None if there is no such list or no such row.
     pub(crate) fn page(&self, view: View, after: &str, most: usize) -> Option<Page> {
-        let mut rows = Rows::at_most(most);
+        let mut rows = PageBuilder::at_most(most);
         match view {
-            View::Jobs => self.add_jobs(self.jobs_after(after)?, &mut rows),
-            View::Dead => self.add_dead(self.older_than(after)?, &mut rows),
-            View::Workers => self.add_workers(slot_after(after)?, &mut rows),
+            View::Jobs => self.add_jobs(self.last_shown_jobs(after)?, &mut rows),
+            View::Dead => self.add_dead(self.last_shown_letter(after)?, &mut rows),
+            View::Workers => self.add_workers(first_slot_after(after)?, &mut rows),
             View::Status | View::Tasks => return None,
         }
-        let next = rows.last.filter(|_| rows.is_full).map(|last| self.name_of(last));
+        let next = rows.last.filter(|_| rows.is_full).map(|last| self.row_name(last));
         rows.json.push(b']');
         Some(Page { rows: rows.json, next })
     }
 
     /// The oldest live job and the oldest ended job that were shown before.
-    fn jobs_after(&self, after: &str) -> Option<(JobId, JobId)> {
+    fn last_shown_jobs(&self, after: &str) -> Option<(JobId, JobId)> {
         match (after.strip_prefix(LIVE), after.strip_prefix(ENDED)) {
             (Some(live), _) => Some((self.find(live)?, YOUNGEST)),
             (_, Some(ended)) => Some((JobId(0), self.find(ended)?)),
@@ -108,55 +108,55 @@ impl Hub {
         }
     }
 
-    fn older_than(&self, after: &str) -> Option<JobId> {
+    fn last_shown_letter(&self, after: &str) -> Option<JobId> {
         if after.is_empty() { Some(YOUNGEST) } else { self.find(after) }
     }
 
-    fn add_jobs(&self, (live, ended): (JobId, JobId), rows: &mut Rows) {
+    fn add_jobs(&self, (live, ended): (JobId, JobId), rows: &mut PageBuilder) {
         for (id, job) in self.core.jobs().before(live) {
-            rows.push(Place::Live(id), || self.live_job(id, job));
+            rows.push(RowName::Live(id), || self.live_job_view(id, job));
             if rows.is_full {
                 return;
             }
         }
         for (id, record) in self.records.finished().before(ended) {
-            rows.push(Place::Ended(id), || Hub::ended_job(record));
+            rows.push(RowName::Ended(id), || Hub::ended_job_view(record));
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn add_dead(&self, younger: JobId, rows: &mut Rows) {
+    fn add_dead(&self, younger: JobId, rows: &mut PageBuilder) {
         for (id, letter) in self.dead_before(younger) {
-            rows.push(Place::Dead(id), || letter);
+            rows.push(RowName::Dead(id), || letter);
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn add_workers(&self, first: SlotIndex, rows: &mut Rows) {
+    fn add_workers(&self, first: SlotIndex, rows: &mut PageBuilder) {
         let slots = self.core.slots();
         for slot in (first..slots.len()).filter(|&slot| slots[slot].is_there()) {
-            rows.push(Place::Slot(slot), || self.worker_view(slot));
+            rows.push(RowName::Slot(slot), || self.worker_view(slot));
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn name_of(&self, place: Place) -> String {
-        match place {
-            Place::Live(job) => format!("{LIVE}{}", self.name(job)),
-            Place::Ended(job) => format!("{ENDED}{}", self.name(job)),
-            Place::Dead(job) => self.name(job),
-            Place::Slot(slot) => slot.to_string(),
+    fn row_name(&self, name: RowName) -> String {
+        match name {
+            RowName::Live(job) => format!("{LIVE}{}", self.name(job)),
+            RowName::Ended(job) => format!("{ENDED}{}", self.name(job)),
+            RowName::Dead(job) => self.name(job),
+            RowName::Slot(slot) => slot.to_string(),
         }
     }
 }
 
-fn slot_after(after: &str) -> Option<SlotIndex> {
+fn first_slot_after(after: &str) -> Option<SlotIndex> {
     if after.is_empty() { Some(0) } else { after.parse::<SlotIndex>().ok()?.checked_add(1) }
 }
 
@@ -164,10 +164,10 @@ fn slot_after(after: &str) -> Option<SlotIndex> {
 mod tests {
     use super::*;
 
-    fn filled(most: usize, lengths: &[usize]) -> Rows {
-        let mut rows = Rows::at_most(most);
+    fn filled(most: usize, lengths: &[usize]) -> PageBuilder {
+        let mut rows = PageBuilder::at_most(most);
         for (slot, length) in lengths.iter().enumerate() {
-            rows.push(Place::Slot(slot), || "x".repeat(*length));
+            rows.push(RowName::Slot(slot), || "x".repeat(*length));
             if rows.is_full {
                 break;
             }
@@ -189,7 +189,7 @@ mod tests {
     fn a_row_that_is_longer_than_a_page_is_a_page() {
         let rows = filled(1000, &[2 * PAGE_BYTES_MAX, 1]);
         assert!(rows.is_full && rows.count == 1);
-        assert!(matches!(rows.last, Some(Place::Slot(0))));
+        assert!(matches!(rows.last, Some(RowName::Slot(0))));
     }
 
     #[test]

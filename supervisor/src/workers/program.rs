@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The running executable, even if the file on disk was replaced, so that supervisor and worker have the same version.
-const OURSELVES: &str = "/proc/self/exe";
+const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// Where programs are searched if the supervisor itself has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -45,7 +45,7 @@ impl Program {
     /// executable whose `main` begins with `if the first argument is "worker" { return offload_worker::builtin::serve(..) }`:
     /// without that, every child would start a pool of its own.
     pub fn builtin(faults: bool) -> Program {
-        let mut words = vec![OURSELVES.to_owned(), "worker".to_owned()];
+        let mut words = vec![OWN_EXECUTABLE.to_owned(), "worker".to_owned()];
         words.extend(faults.then(|| "--allow-faults".to_owned()));
         Program { name: "builtin".to_owned(), ..Program::command(words) }
     }

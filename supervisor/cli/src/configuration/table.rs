@@ -6,7 +6,7 @@
 //! show`.
 
 use super::Values;
-use super::key::Kind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
+use super::key::ValueKind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
 use super::key::{ANY, Access, Group, Key, key};
 use super::units::{show_duration, show_size};
 use crate::limits::{CONFIGURED_JOBS_MAX, IO_THREADS_MAX};

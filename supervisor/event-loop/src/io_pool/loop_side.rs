@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::deadlines::Deadlines;
 use super::on_stuck::{OnStuck, StuckCallback};
-use super::thread_pool::{Refused, ThreadPool, WriteOff};
-use super::work::{Job, Site, drop_quietly};
+use super::thread_pool::{RefusedTask, ThreadPool, WriteOff};
+use super::work::{QueuedTask, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, StuckTask, TaskId};
+use crate::callback::Site;
 use crate::{Context, LoopHandle, TimerId};
 
 type ShutDownCallback = Box<dyn FnOnce(&mut Context)>;
@@ -61,11 +62,11 @@ impl LoopSide {
         }
     }
 
-    pub(super) fn enqueue(&self, job: Job) {
+    pub(super) fn enqueue(&self, job: QueuedTask) {
         let (refused, error) = match self.thread_pool.accept(job) {
             Ok(()) => return,
-            Err(Refused::QueueIsFull(job)) => (job, IoError::Overloaded { pool: self.config.name }),
-            Err(Refused::PoolIsShut(job)) => (job, self.is_shut()),
+            Err(RefusedTask::QueueIsFull(job)) => (job, IoError::Overloaded { pool: self.config.name }),
+            Err(RefusedTask::PoolIsShut(job)) => (job, self.is_shut()),
         };
         self.fail(refused.task, error);
         drop(refused);

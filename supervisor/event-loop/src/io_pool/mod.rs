@@ -45,10 +45,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::callback::Site;
 use crate::{Context, RequestId};
 use loop_side::LoopSide;
 use thread_pool::ThreadPool;
-use work::{Job, PoolTask, Site};
+use work::{PoolTask, QueuedTask};
 
 pub use crate::limits::{RANDOM_PART, READ_PART};
 pub use config::{IoPoolConfig, Lane};
@@ -200,7 +201,7 @@ impl IoHandle {
         let submitted = loop_side.event_loop.clock_reading();
         loop_side.expect(task, submitted, self.deadline);
         let work = Box::new(PoolTask::Unfinished(part));
-        loop_side.enqueue(Job { task, site, has_parts, submitted, work });
+        loop_side.enqueue(QueuedTask { task, site, has_parts, submitted, work });
         task
     }
 

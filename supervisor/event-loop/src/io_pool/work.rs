@@ -2,16 +2,15 @@
 
 use std::any::Any;
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::{IoError, TaskId};
+use crate::callback::Site;
 use crate::panic_message;
 
-pub(super) type Site = &'static Location<'static>;
-
 /// A task, as the threads see it.
-pub(super) struct Job {
+pub(super) struct QueuedTask {
     pub(super) task: TaskId,
     pub(super) site: Site,
     /// It may stop between two of its parts.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The state of a listener's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SocketState {
     /// Clients find the socket, and the lock is held.
     Sound,
     /// The socket was removed, or its name belongs to another file. The lock is still ours.
