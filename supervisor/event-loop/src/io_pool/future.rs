@@ -39,7 +39,7 @@ impl<T: 'static> Slot<T> {
     }
 
     /// # Panics
-    /// When the value was taken before.
+    /// If the value was taken before.
     fn poll(&self, context: &mut TaskContext<'_>) -> Poll<T> {
         if self.is_filled.get() {
             return Poll::Ready(self.value.take().expect("a finished future is not polled again"));
@@ -52,10 +52,10 @@ impl<T: 'static> Slot<T> {
 
 /// The result of a task that was submitted when this future was made. Dropping it cancels the task if it waits, or at
 /// the end of its part if it runs in parts; a thread that runs another task is not interrupted, and its result is
-/// dropped. The loop stays alive until the task is answered in one way or another.
+/// dropped. The loop stays alive until the task is answered.
 ///
 /// # Panics
-/// When it is polled again after it was ready.
+/// If it is polled again after it was ready.
 #[must_use = "dropping the future cancels the task"]
 pub struct IoFuture<T: 'static> {
     loop_side: Rc<LoopSide>,
