@@ -145,7 +145,7 @@ pub(crate) static TABLE: &[Key] = &[
         "max-restarts",
         Count(1..=u32::MAX as u64),
         field!(pool.core.max_restarts),
-        "Failed starts in a row after which jobs are rejected until a start succeeds",
+        "Failed starts in a row after which jobs are rejected until a worker says hello",
     ),
     key(
         "pool.restart.window",
