@@ -23,9 +23,6 @@ use std::time::Duration;
 /// processes, so each process has its own turn and quota.
 pub(crate) const NAMELESS: &str = "";
 
-/// Maximum jobs of one batch that are in flight, or have ended and wait for an earlier job to end.
-pub(crate) const WINDOW: u64 = 1024;
-
 /// Flags of every verb.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]

@@ -5,6 +5,7 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
+use crate::limits::{FAILED_START_LINES_MAX, START_FAILED_EVERY};
 use crate::log::{Kind, Level};
 use crate::workers::Captured;
 use offload_core::action::Notice;
@@ -12,12 +13,6 @@ use offload_core::ids::{ProgramIndex, SlotIndex, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::time::{Duration, Instant};
-
-/// Minimum time between two lines about failed starts of one program.
-const START_FAILED_EVERY: Duration = Duration::from_secs(1);
-
-/// At most this many different lines from failed starts are remembered for each program.
-const SAID_MAX: usize = 64;
 
 /// What the log was told about a series of failed starts of one program.
 #[derive(Default)]
@@ -50,7 +45,7 @@ impl StartFailures {
     fn say(&mut self, program: ProgramIndex, line: &str) -> bool {
         let said = &mut self.0.entry(program).or_default().said;
         let is_new = !said.contains(line);
-        if is_new && said.len() < SAID_MAX {
+        if is_new && said.len() < FAILED_START_LINES_MAX {
             said.insert(line.to_owned());
         }
         is_new

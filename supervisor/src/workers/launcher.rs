@@ -23,6 +23,7 @@ use super::orphans::GENERATION_VARIABLE;
 use super::process::{Process, SpawnError};
 use super::program::Program;
 use super::sweep::{SWEEP_PAUSE, Sweeper, Swept, Whom};
+use crate::limits::{LAST_ORDERS_TIMEOUT, LAST_SWEEP_TIMEOUT};
 use offload_protocol::limits::MARK_VARIABLE;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::btree_map::Entry;
@@ -35,11 +36,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// The longest time for the last sweep.
-const LAST_SWEEP_MAX: Duration = Duration::from_millis(500);
-/// How long dropping a launcher waits for the lanes, and then again for the keeper.
-const LAST_ORDER_MAX: Duration = Duration::from_secs(1);
 
 /// Names the lane that starts one version of a program: the index of the program, and the version.
 pub(crate) type LaneName = (usize, u64);
@@ -241,14 +237,14 @@ fn hangs(since: Duration) -> String {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        let deadline = Instant::now() + LAST_ORDER_MAX;
+        let deadline = Instant::now() + LAST_ORDERS_TIMEOUT;
         self.lanes.values_mut().for_each(Lane::close);
         self.lanes.values().for_each(|lane| lane.wait_until(deadline));
         if self.sweeps_at_the_end {
             self.keeper.order(Task::SweepToTheEnd);
         }
         self.keeper.orders = None;
-        let _ = self.keeper.is_over.recv_timeout(LAST_ORDER_MAX);
+        let _ = self.keeper.is_over.recv_timeout(LAST_ORDERS_TIMEOUT);
     }
 }
 
@@ -325,7 +321,7 @@ impl KeeperThread {
     }
 
     fn sweep_to_the_end(&mut self) {
-        let deadline = Instant::now() + LAST_SWEEP_MAX;
+        let deadline = Instant::now() + LAST_SWEEP_TIMEOUT;
         let threads = &self.threads;
         while self.sweeper.sweep(&|thread| threads.include(thread), &Whom::Everybody).more
             && Instant::now() < deadline

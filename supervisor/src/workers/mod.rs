@@ -43,10 +43,8 @@ pub mod sweep;
 mod usage;
 mod wait;
 
-pub use crate::wire::{FLUSH_MAX, Flushed};
-pub use capture::{
-    CAPTURE_CHUNK, Captured, LINES_PER_SECOND, OUTPUT_BYTES_PER_SECOND, Stream, StreamState, TAIL_LINES,
-};
+pub use crate::wire::Flushed;
+pub use capture::{Captured, Stream, StreamState};
 pub use confinement::{Confinement, Scheduler};
 pub use escape::escape_line;
 pub use hide::hide_this_process;
