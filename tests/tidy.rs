@@ -1,4 +1,4 @@
-//! The rules of the house that the compiler does not know.
+//! Rules of this project that the compiler does not check.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@
 //!      '-- no room: the line is counted, and the number reported when there is room again
 //! ```
 
-use crate::limits::{PRINTER_BYTES_MAX, PRINTER_LINES_MAX};
+use crate::limits::{PRINTER_BYTES_MAX, PRINTER_CLOSE_TIMEOUT, PRINTER_LINES_MAX};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr, write};
 use std::collections::VecDeque;
@@ -14,10 +14,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-/// How long dropping a printer waits for its last lines to be written.
-const LAST_LINES_MAX: Duration = Duration::from_millis(500);
+use std::time::Instant;
 
 /// Makes the line that reports how many lines were lost.
 type TellLost = Box<dyn Fn(u64) -> String + Send>;
@@ -104,7 +101,7 @@ impl fmt::Debug for Printer {
 impl Drop for Printer {
     /// Gives the thread a moment to write the last lines. A reader that has stopped is not waited for.
     fn drop(&mut self) {
-        let deadline = Instant::now() + LAST_LINES_MAX;
+        let deadline = Instant::now() + PRINTER_CLOSE_TIMEOUT;
         let mut state = self.queue.state();
         state.is_closed = true;
         self.queue.filled.notify_one();

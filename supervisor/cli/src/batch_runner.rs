@@ -21,6 +21,8 @@ use super::input::{Input, Payload, Unreadable};
 use super::progress::ProgressDisplay;
 use super::sink::{Sink, Unwritten};
 use super::source::{InputSource, TakenInputs};
+use crate::limits::AS_LONG_AS_IT_TAKES;
+use crate::limits::BATCH_IO_THREADS;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
 use offload_protocol::nouns::OutcomeCode;
@@ -31,13 +33,6 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// Threads of the I/O pool. One may wait for standard input and one for standard output; the others read files.
-const IO_THREADS: usize = 6;
-
-/// Reads and writes have no time limit, because a person at a keyboard or a reader of our output may take any time.
-/// Ctrl-C ends the wait.
-const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// If the supervisor has had no room for this long, and none of our jobs is running, a message tells the user.
 const PAUSES_TOLD_AFTER: Duration = Duration::from_secs(2);
@@ -148,8 +143,11 @@ struct BatchEnd {
 impl BatchRunner {
     fn start(cx: &mut Context, work: BatchWork, target: Rc<dyn Target>) -> Result<Rc<BatchRunner>, Failure> {
         let BatchWork { task, limits, source, sink, progress } = work;
-        let threads =
-            IoPoolConfig { threads: IO_THREADS, deadline: NO_TIME_LIMIT, ..IoPoolConfig::default() };
+        let threads = IoPoolConfig {
+            threads: BATCH_IO_THREADS,
+            deadline: AS_LONG_AS_IT_TAKES,
+            ..IoPoolConfig::default()
+        };
         let runner = Rc::new(BatchRunner {
             handle: cx.handle(),
             io_pool: IoPool::new(cx, threads)

@@ -27,6 +27,7 @@ use super::output::{print, print_line, say};
 use crate::configuration::Settings;
 use crate::configuration::arguments::{KeyFlags, NumberOfWorkers};
 use crate::configuration::units::{parse_duration, show_duration};
+use crate::limits::{BENCH_TIME_MAX, BENCH_TIME_MIN};
 use clap::{Args, Subcommand, ValueEnum};
 use jobs::Exercise;
 use offload_supervisor::{PoolConfig, Program};
@@ -36,12 +37,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use strategy::{Setup, Strategy, measure};
 use workload::{Documents, Numbers, Workload};
-
-/// Shortest measurement of one strategy: time for ten probes.
-const SECONDS_MIN: Duration = Duration::from_millis(10);
-
-/// Longest measurement of one strategy. It limits the number of probes that wait while the loop is blocked.
-const SECONDS_MAX: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -168,9 +163,11 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
         Err(_) => parse_duration(text)?,
     };
-    match (SECONDS_MIN..=SECONDS_MAX).contains(&duration) {
+    match (BENCH_TIME_MIN..=BENCH_TIME_MAX).contains(&duration) {
         true => Ok(duration),
-        false => Err(format!("it must be {} to {}", show_duration(SECONDS_MIN), show_duration(SECONDS_MAX))),
+        false => {
+            Err(format!("it must be {} to {}", show_duration(BENCH_TIME_MIN), show_duration(BENCH_TIME_MAX)))
+        }
     }
 }
 

@@ -20,11 +20,11 @@ Examples:
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
 
 A dead letter has the input of its job, so the job can be retried once the program is fixed. It is kept for three days
-(`keep_dead_letters`), or until it is retried or deleted; jobs of other clients never displace it. There is room for 1,000
-dead letters with 64 MiB in all. One client may have as many as it leaves free: half of all, if it is the only one. If there
-is no room, no dead letter is made, and the outcome of the job says so.";
+unless `keep_dead_letters` says otherwise, or until it is retried or deleted; other jobs never displace it. There is room for
+1,000 dead letters with 64 MiB in all. One client may have as many as it leaves free: half of all, if it is the only one. If
+there is room only for a dead letter without the input, or for none, the error of the job says so.";
 
-/// List, show, retry or drop dead letters: jobs that were retried and crashed their worker in every attempt
+/// List, show, retry or drop dead letters: jobs that crashed their worker in each of several attempts
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Dead {

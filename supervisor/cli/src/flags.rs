@@ -23,9 +23,6 @@ use std::time::Duration;
 /// processes, so each process has its own turn and quota.
 pub(crate) const NAMELESS: &str = "";
 
-/// Maximum jobs of one batch that are in flight, or have ended and wait for an earlier job to end.
-pub(crate) const WINDOW: u64 = 1024;
-
 /// Flags of every verb.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
@@ -161,7 +158,7 @@ pub(crate) struct JobFlags {
     deadline: Option<Duration>,
 
     /// Maximum attempts, the first one included; a job is retried only if its worker dies. N > 1 allows retries of a
-    /// task that is not idempotent [default: the supervisor's, 3, if the task is idempotent, else 1]
+    /// task that is not idempotent [default: 1, or the supervisor's max_attempts (3) if the task is idempotent]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: Option<u32>,
 

@@ -5,13 +5,14 @@ use super::batch_runner::{BatchWork, Target, run_batch};
 use super::daemon::SupervisorTarget;
 use super::embedded::{Summary, new_event_loop, work};
 use super::failure::{Failure, OK, VerbResult};
-use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, WINDOW, parse_client_name};
+use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name};
 use super::input::stdin;
 use super::output::expect_a_reader;
 use super::progress::ProgressDisplay;
 use super::sink::Sink;
 use super::source::{InputLines, InputSource, LineMeaning};
 use crate::configuration::Settings;
+use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use clap::Args;
 use offload_protocol::nouns::OutcomeCode;
 use std::fs::File;
@@ -32,9 +33,6 @@ Without --socket and OFFLOAD_SOCKET, map starts workers of its own. With one of 
 runs the jobs on its workers; while it has no room, map waits.
 Exit codes: 0 all jobs were ok, 1 some failed, 2 the list cannot be read, 74 the results could not
 be written, 125 the connection to the supervisor was lost.";
-
-/// Maximum bytes of inputs and outputs that this process holds while a supervisor runs the jobs.
-const DAEMON_BYTES: u64 = 64 << 20;
 
 /// Run one job for each line of FILE or standard input; print results as JSON Lines in input order
 #[derive(Args, Debug)]
@@ -81,7 +79,7 @@ impl Map {
     fn embedded(&self, settings: &Settings, globals: &Globals) -> VerbResult {
         let config = self.pool.embedded(settings, globals);
         let limits = BatchLimits {
-            jobs: WINDOW.min(config.core.max_jobs as u64),
+            jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             failures: self.max_failures,
@@ -104,8 +102,8 @@ impl Map {
         let daemon =
             SupervisorTarget::connect(settings.socket()?, name, &handle, &self.task, self.job.options())?;
         let limits = BatchLimits {
-            jobs: WINDOW,
-            bytes: DAEMON_BYTES,
+            jobs: BATCH_JOBS_MAX,
+            bytes: BATCH_BYTES_MAX,
             payload: daemon.payload_max(),
             failures: self.max_failures,
         };

@@ -2,15 +2,15 @@
 //! go to standard error, which may block if its reader stops. So a separate thread writes them, never the event loop.
 //!
 //! ```text
-//!   show ---> the latest progress ----.
-//!   say  ---> at most LINES_MAX ------+---> thread ---> standard error, which may block
-//!   close --> removes the bar --------'
+//!   show ---> the latest progress -----------.
+//!   say  ---> at most PROGRESS_LINES_MAX ----+---> thread ---> standard error, which may block
+//!   close --> removes the bar ---------------'
 //! ```
 
 use super::batch::BatchProgress;
 use super::output::say;
 use super::text;
-use crate::limits::PROGRESS_LINES_MAX;
+use crate::limits::{PROGRESS_CLOSE_TIMEOUT, PROGRESS_LINES_MAX};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdout};
@@ -25,9 +25,6 @@ const BAR: &str = "{wide_bar} {percent:>3} %  {msg}  {elapsed}";
 
 /// How often the bar is drawn: changes in between are drawn together, and the elapsed time advances between two jobs.
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
-
-/// How long closing waits until the last lines are written.
-const LAST_LINES_MAX: Duration = Duration::from_millis(500);
 
 /// See the module's documentation.
 pub(crate) struct ProgressDisplay {
@@ -97,9 +94,9 @@ impl ProgressDisplay {
         }
     }
 
-    /// Removes the bar. Returns when all lines are written, or after [`LAST_LINES_MAX`].
+    /// Removes the bar. Returns when all lines are written, or after [`PROGRESS_CLOSE_TIMEOUT`].
     pub(crate) fn close(&self) {
-        let deadline = Instant::now() + LAST_LINES_MAX;
+        let deadline = Instant::now() + PROGRESS_CLOSE_TIMEOUT;
         let mut pending = self.shared.pending();
         pending.is_closed = true;
         self.shared.filled.notify_one();

@@ -4,12 +4,13 @@ use super::batch::BatchLimits;
 use super::batch_runner::{BatchResult, BatchWork};
 use super::embedded::work;
 use super::failure::{Failure, OK, VerbResult};
-use super::flags::{Globals, JobFlags, PoolFlags, WINDOW};
+use super::flags::{Globals, JobFlags, PoolFlags};
 use super::input::Input;
 use super::output::{expect_a_reader, refuse_binary_on_a_terminal};
 use super::progress::ProgressDisplay;
 use super::sink::Sink;
 use super::source::InputSource;
+use crate::limits::BATCH_JOBS_MAX;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -57,7 +58,7 @@ impl Run {
         // Of fewer workers, fewer can be kept for short work.
         core.short_slots = core.short_slots.map(|slots| slots.min(core.workers.saturating_sub(1)));
         let limits = BatchLimits {
-            jobs: WINDOW.min(config.core.max_jobs as u64),
+            jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             failures: None,

@@ -9,11 +9,9 @@ use super::failure::Failure;
 use super::output::{print, print_counted, save_unprintable, say, spoils_a_terminal};
 use super::output_file::{save, save_as};
 use super::{render, text};
+use crate::limits::WRITTEN_AT_ONCE_BYTES;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
-
-/// Lines are collected up to this many bytes before they are written.
-const LINES_BYTES: usize = 256 << 10;
 
 /// See the module's documentation. It remembers its last message. If many jobs fail for the same reason, such as a
 /// program that cannot be started, the message is printed only once.
@@ -163,7 +161,7 @@ fn failure_line(finished: &Finished) -> String {
 fn write_lines(mut results: Vec<NumberedResult>) -> Result<(), Unwritten> {
     let mut written = 0;
     while written < results.len() {
-        let (lines, ends) = lines_of(&results[written..], LINES_BYTES);
+        let (lines, ends) = lines_of(&results[written..], WRITTEN_AT_ONCE_BYTES);
         if let Err((bytes, failure)) = print_counted(&lines) {
             // The line in which the write broke off is saved as a whole, although a part of it was written.
             written += ends.partition_point(|end| *end <= bytes);

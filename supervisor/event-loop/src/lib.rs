@@ -132,8 +132,8 @@ pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};
 pub(crate) use callback::message_of as panic_message;
 
 use clock::Nanos;
+use limits::EVENTS_PER_CALL;
 use metrics::PhaseTimes;
-use poller::EVENTS_PER_CALL;
 use state::Shared;
 
 /// An event loop. It dereferences to [`Context`], so its owner can do whatever a callback can do.

@@ -30,8 +30,8 @@ mod socket_state;
 #[cfg(test)]
 mod tests;
 
-pub use crate::limits::REQUESTS_PER_CALL_MAX;
-pub use crate::wire::{FLUSH_MAX, Flushed};
+pub use crate::limits::{FLUSH_MAX, REQUESTS_PER_CALL_MAX};
+pub use crate::wire::Flushed;
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
 pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};

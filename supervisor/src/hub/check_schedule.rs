@@ -13,12 +13,10 @@
 //!             Off: it stays so
 //! ```
 
+use crate::limits::MEASURED_AT_A_TIME;
 use offload_core::ids::WorkerId;
 use offload_event_loop::{HandleId, LoopHandle, TimerId};
 use std::time::Instant;
-
-/// At most this many workers are measured at each check. One measurement takes some ten microseconds.
-const MEASURED_AT_A_TIME: usize = 32;
 
 /// When the periodic checks are due. See the module's documentation.
 pub(super) struct CheckSchedule {

@@ -23,26 +23,11 @@
 //! limit.
 
 use super::Hub;
+use crate::limits::{CATCH_UP_IN_ALL, CATCH_UP_MAX, GAP_MIN, LATE_MIN, WAIT_PART};
 use offload_core::event::Event;
 use offload_core::ids::Mono;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
-
-/// A timer that is this late was not delayed by work: this process did not run. Everybody else gets as long to catch
-/// up.
-const LATE_MIN: Duration = Duration::from_millis(100);
-
-/// A gap of this length is taken out of the core's time, so no time limit and no receipt includes it.
-const GAP_MIN: Duration = Duration::from_secs(1);
-
-/// The longest time to catch up after one gap, and after all gaps shorter than [`GAP_MIN`] together.
-const CATCH_UP_MAX: Duration = Duration::from_secs(1);
-
-/// The longest time by which all gaps together put off one limit, in the core's time.
-const CATCH_UP_IN_ALL: Duration = Duration::from_secs(5);
-
-/// While jobs or starts are under way, a wait is cut into parts of this length.
-const WAIT_PART: Duration = Duration::from_millis(250);
 
 /// The core's time: the machine's time without the gaps.
 pub(super) struct CoreClock {

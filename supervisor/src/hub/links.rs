@@ -5,6 +5,7 @@ use super::processes::{EndedProcess, ReadResult, Watchers};
 use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
 use crate::limits::LAST_LINES_BYTES_MAX;
+use crate::limits::LAST_READS;
 use crate::workers::{CaptureState, OutputStream, Process, SpawnError, escape_line};
 use bytes::Bytes;
 use offload_core::event::Event;
@@ -14,9 +15,6 @@ use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
 use offload_protocol::nouns::{ContentType, TaskOffer};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-
-/// Number of reads that empty any socket: together they take more than the kernel buffers for one.
-const LAST_READS: usize = 16;
 
 impl Hub {
     /// Adds a new process and watches it. Returns its process id.

@@ -5,6 +5,8 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
+use crate::limits::FAILED_START_LINES_MAX;
+use crate::limits::START_FAILED_EVERY;
 use crate::log::{Level, LineKind};
 use crate::workers::Captured;
 use offload_core::action::Notice;
@@ -12,12 +14,6 @@ use offload_core::ids::{ProgramIndex, SlotIndex, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::time::{Duration, Instant};
-
-/// Minimum time between two lines about failed starts of one program.
-const START_FAILED_EVERY: Duration = Duration::from_secs(1);
-
-/// At most this many different lines from failed starts are remembered for each program.
-const LINES_REMEMBERED_MAX: usize = 64;
 
 /// What the log was told about a series of failed starts of one program.
 #[derive(Default)]
@@ -50,7 +46,7 @@ impl StartFailures {
     fn note_line(&mut self, program: ProgramIndex, line: &str) -> bool {
         let lines = &mut self.0.entry(program).or_default().lines;
         let is_new = !lines.contains(line);
-        if is_new && lines.len() < LINES_REMEMBERED_MAX {
+        if is_new && lines.len() < FAILED_START_LINES_MAX {
             lines.insert(line.to_owned());
         }
         is_new

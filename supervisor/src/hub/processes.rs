@@ -8,6 +8,7 @@
 //! ```
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
+use crate::limits::PAST_PIDS_MAX;
 use crate::workers::{Captured, Confinement, Flushed, OutputStream, Process, Received, StopState};
 use bytes::Bytes;
 use offload_core::event::Event;
@@ -20,9 +21,6 @@ use rustix::process::Signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
-
-/// At most this many process ids of ended workers are remembered.
-const PAST_PIDS_MAX: usize = 1024;
 
 /// All living worker processes. See the module's documentation.
 #[derive(Default)]

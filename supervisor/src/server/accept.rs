@@ -22,14 +22,11 @@ use super::Front;
 use super::client::ConnectedClient;
 use crate::front::{AcceptError, Connection, Peer, Request};
 use crate::limits::{
-    ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS_OF_ONE, CONTROL_TURN, GIVE_WAY_AFTER,
+    ACCEPT_PAUSE, ACCEPTS_PER_TURN, CONNECTIONS_MAX, CONTROL_CONNECTIONS_OF_ONE, CONTROL_TURN, GIVE_WAY_AFTER,
 };
 use offload_event_loop::HandleId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Instant;
-
-/// At most this many clients are accepted in one turn of the event loop.
-const ACCEPTS_PER_TURN: usize = 16;
 
 /// What a connection may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

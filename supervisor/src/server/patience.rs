@@ -25,22 +25,12 @@ use super::Front;
 use super::accept::ClientRole;
 use super::client::ConnectedClient;
 use crate::end_of_turn::Writable;
-use crate::limits::{CONTROL_IDLE_TIMEOUT, GREETING_TIMEOUT, IDLE_TIMEOUT};
+use crate::limits::{
+    CONTROL_IDLE_TIMEOUT, EXCUSES_MAX, GAP_MIN, GREETING_TIMEOUT, IDLE_TIMEOUT, LAST_CHANCE, LATE_MIN,
+};
 use offload_core::limits::STALL_TIMEOUT;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
-
-/// The last part of each limit. A client is disconnected only if this process ran during all of it.
-const LAST_CHANCE: Duration = Duration::from_secs(1);
-
-/// A check that is this late was late because this process did not run.
-const LATE_MIN: Duration = Duration::from_millis(100);
-
-/// A delay of this length counts as a gap of its own, even right after another gap.
-const GAP_MIN: Duration = Duration::from_secs(1);
-
-/// At most this many gaps in a row are excused.
-const EXCUSES_MAX: u32 = 5;
 
 /// How often a client that only waits for answers is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,8 +8,8 @@
 //! While there is enough room no process is limited. The last connections are shared out like memory
 //! ([`core::ledger`]): a process gets one more only while it has fewer than are left. A process with a thousand
 //! connections gets none of them, one that takes all it can get has half of them, and one that has none yet always
-//! gets some. Of the control connections, which are beyond the limit, one process has at most
-//! [`CONTROL_CONNECTIONS_OF_ONE`].
+//! gets some. The control connections are beyond the limit of ordinary ones. A process gets one of them only while it has
+//! fewer connections, ordinary and control, than are left of them, and fewer than [`CONTROL_CONNECTIONS_OF_ONE`].
 //!
 //! Connections are counted by process and not by the name of the client, because a client can choose its name.
 //!

@@ -19,16 +19,11 @@
 
 use super::Front;
 use super::client::ConnectedClient;
-use crate::front::{Peer, REQUESTS_PER_CALL_MAX};
+use crate::front::Peer;
 use crate::limits::REQUESTS_PER_TURN;
+use crate::limits::TIME_PER_TURN;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
-
-/// When this time is used up, no further client is read in this turn of the loop. The same limit applies to writing.
-const TIME_PER_TURN: Duration = Duration::from_millis(1);
-
-const _: () =
-    assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
+use std::time::Instant;
 
 /// Connections that wait for their turn, in order.
 #[derive(Debug, Default)]
@@ -237,6 +232,7 @@ impl Front {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::REQUESTS_PER_CALL_MAX;
 
     const HOG: Peer = Peer::Process(1);
     const POLITE: Peer = Peer::Process(2);

@@ -3,19 +3,17 @@
 //! ```text
 //!   drain, stop, signal ---> hub ends jobs and workers ---> closing: clients that asked for the
 //!                                                              |   end are answered, fronts are told
-//!              the loop stops <--- every front has written its last answers, or CLOSING_MAX is over
+//!              the loop stops <--- every front has written its last answers, or LAST_ANSWERS_TIMEOUT is over
 //! ```
 
 use super::reply::{Document, Reply};
 pub(super) use super::stage::EndRequester;
 use super::{Inner, Service, Stage};
+use crate::limits::LAST_ANSWERS_TIMEOUT;
 use offload_core::outcome::human;
 use offload_event_loop::Hold;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-
-/// The longest time for the last answers.
-const CLOSING_MAX: Duration = Duration::from_secs(1);
 
 /// How a server ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,7 +177,7 @@ impl Service {
         }
         self.log_the_end();
         let me = self.weak();
-        self.0.handle.set_timeout(CLOSING_MAX, move |_| Service::with(&me, Service::stop_loop));
+        self.0.handle.set_timeout(LAST_ANSWERS_TIMEOUT, move |_| Service::with(&me, Service::stop_loop));
         let loop_stop = Rc::new(LoopStop(self.weak()));
         let fronts = std::mem::take(&mut self.0.shutdown.borrow_mut().fronts);
         fronts.into_iter().for_each(|front| front(LastAnswers(Rc::clone(&loop_stop))));

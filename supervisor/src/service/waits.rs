@@ -16,19 +16,13 @@ use super::session::OpenSession;
 use super::{Found, Service};
 use crate::hub::{OutputCharge, Subscriber};
 use crate::job::{Finished, Job};
-use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS, SUBSCRIBERS_MAX};
+use crate::limits::LEAVES_PER_TURN;
 use crate::limits::{REPEATED_WAITS_MAX, WAITS_IN_ANY_CASE, WAITS_MAX};
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::btree_map::IntoKeys;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-
-/// Number of jobs that dropped sessions leave in one turn of the event loop. Each of these jobs may have to be
-/// cancelled.
-const LEAVES_A_TURN: usize = 64;
-
-const _: () = assert!(SUBSCRIBERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS, "each may wait for any job");
 
 /// The waits of one session.
 #[derive(Debug, Default)]
@@ -202,7 +196,7 @@ impl Service {
     /// Has dropped sessions leave some of their jobs.
     fn leave_some_jobs(&self) {
         self.0.sessions.borrow_mut().waits.will_leave = false;
-        for _ in 0..LEAVES_A_TURN {
+        for _ in 0..LEAVES_PER_TURN {
             let Some(next) = self.0.sessions.borrow_mut().waits.next_to_leave() else { return };
             if let Some((job, session)) = next {
                 self.hub().borrow_mut().leave(job, session);

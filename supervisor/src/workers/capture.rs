@@ -2,31 +2,21 @@
 //! protocol's socket, so a stray print cannot disturb the protocol, and a flood of output delays only the worker that
 //! prints it.
 //!
-//! There are three limits. A line is cut to [`WORKER_LINE_MAX`] bytes. In one second at most [`LINES_PER_SECOND`] lines are
-//! returned, and the others are counted. After [`OUTPUT_BYTES_PER_SECOND`] bytes the pipe is not read until the second
-//! is over, so that it fills up and the worker has to wait. The last lines are always kept: they show what a worker
-//! printed before it died.
+//! There are three limits. A line is cut to [`WORKER_LINE_MAX`] bytes. In one second at most
+//! [`WORKER_LINES_PER_SECOND`] lines are returned, and the others are counted. After [`WORKER_BYTES_PER_SECOND`] bytes
+//! the pipe is not read until the second is over, so that it fills up and the worker has to wait. The last lines are
+//! always kept: they show what a worker printed before it died.
 
 use super::escape::escape_line;
-use crate::limits::WORKER_LINE_MAX;
+use crate::limits::{
+    CAPTURE_CHUNK, TAIL_LINES, WORKER_BYTES_PER_SECOND, WORKER_LINE_MAX, WORKER_LINES_PER_SECOND,
+};
 use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// One call reads at most this many bytes.
-pub const CAPTURE_CHUNK: usize = 16 << 10;
-
-/// Lines that are returned in one second, of both streams of a worker together.
-pub const LINES_PER_SECOND: usize = 100;
-
-/// Bytes after which a worker's output is not read for the rest of a second, of both streams together.
-pub const OUTPUT_BYTES_PER_SECOND: usize = 256 << 10;
-
-/// Lines that are kept for the report of a worker's death.
-pub const TAIL_LINES: usize = 10;
 
 /// One byte more than a line may have. The escaped form is at least as long as the raw one, so the kept part of a
 /// longer line is still recognized as too long.
@@ -36,8 +26,6 @@ const RAW_LINE_MAX: usize = WORKER_LINE_MAX + 1;
 const READS_OF_THE_REST: usize = 5;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-const _: () = assert!(CAPTURE_CHUNK <= OUTPUT_BYTES_PER_SECOND);
 
 /// One of a worker's two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -231,13 +219,13 @@ impl OutputRate {
 
     fn take_line(&mut self) -> bool {
         self.lines += 1;
-        self.lines <= LINES_PER_SECOND
+        self.lines <= WORKER_LINES_PER_SECOND
     }
 
     /// Counts bytes. Returns when to go on, if the limit is reached.
     fn take_bytes(&mut self, count: usize) -> Option<Instant> {
         self.bytes += count;
-        let used_up = self.bytes >= OUTPUT_BYTES_PER_SECOND;
+        let used_up = self.bytes >= WORKER_BYTES_PER_SECOND;
         self.since.filter(|_| used_up).map(|since| since + SECOND)
     }
 }
@@ -328,10 +316,10 @@ mod tests {
     fn lines_over_the_rate_are_counted_and_the_last_ones_are_kept_all_the_same() {
         let (mut capture, mut print, mut complain) = pipes();
         let now = Instant::now();
-        print.write_all(numbered(0..LINES_PER_SECOND + 20).as_bytes()).unwrap();
+        print.write_all(numbered(0..WORKER_LINES_PER_SECOND + 20).as_bytes()).unwrap();
         let printed = capture.read(OutputStream::Stdout, now);
-        assert_eq!((printed.lines.len(), printed.dropped), (LINES_PER_SECOND, 20));
-        assert_eq!(capture.last_lines()[TAIL_LINES - 1], format!("line {}", LINES_PER_SECOND + 19));
+        assert_eq!((printed.lines.len(), printed.dropped), (WORKER_LINES_PER_SECOND, 20));
+        assert_eq!(capture.last_lines()[TAIL_LINES - 1], format!("line {}", WORKER_LINES_PER_SECOND + 19));
         assert_eq!(capture.last_lines().len(), TAIL_LINES);
 
         complain.write_all(b"panic\n").unwrap();
@@ -347,7 +335,7 @@ mod tests {
     fn a_flood_is_left_alone_until_the_next_second() {
         let (mut capture, mut print, _complain) = pipes();
         let now = Instant::now();
-        for _ in 1..OUTPUT_BYTES_PER_SECOND / CAPTURE_CHUNK {
+        for _ in 1..WORKER_BYTES_PER_SECOND / CAPTURE_CHUNK {
             print.write_all(&[b'x'; CAPTURE_CHUNK]).unwrap();
             assert_eq!(capture.read(OutputStream::Stdout, now).state, CaptureState::Open);
         }

@@ -6,15 +6,13 @@ use super::launcher::{EventSender, LauncherEvent};
 use super::marks::{Mark, Marks};
 use super::process::Process;
 use super::sweep::{SWEEP_PAUSE, SweepResult, SweepTarget, Sweeper};
+use crate::limits::LAST_SWEEP_TIMEOUT;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// The longest time for the last sweep.
-const LAST_SWEEP_MAX: Duration = Duration::from_millis(500);
 
 /// What the thread is asked to do.
 #[derive(Debug)]
@@ -126,7 +124,7 @@ impl CleanupLoop {
     }
 
     fn sweep_all(&mut self) {
-        let deadline = Instant::now() + LAST_SWEEP_MAX;
+        let deadline = Instant::now() + LAST_SWEEP_TIMEOUT;
         let launch_threads = &self.launch_threads;
         while self.sweeper.sweep(&|thread| launch_threads.contains(thread), &SweepTarget::All).more
             && Instant::now() < deadline

@@ -24,6 +24,7 @@ use super::orphans::GENERATION_VARIABLE;
 use super::process::{Process, SpawnError};
 use super::program::Program;
 use super::sweep::SweepResult;
+use crate::limits::LAST_ORDERS_TIMEOUT;
 use offload_protocol::limits::MARK_VARIABLE;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
@@ -34,9 +35,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-
-/// How long dropping a launcher waits for the launch threads, and then again for the cleanup thread.
-const LAST_REQUEST_MAX: Duration = Duration::from_secs(1);
 
 /// Names one version of a program: the index of the program, and the version. Each has a launch thread.
 pub(crate) type ProgramVersion = (usize, u64);
@@ -231,13 +229,13 @@ fn why_refused(hanging: Duration) -> String {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        let deadline = Instant::now() + LAST_REQUEST_MAX;
+        let deadline = Instant::now() + LAST_ORDERS_TIMEOUT;
         self.launch_threads.values_mut().for_each(LaunchThread::close);
         self.launch_threads.values().for_each(|launch_thread| launch_thread.wait_until(deadline));
         if self.sweeps_at_the_end {
             self.cleanup_thread.request(CleanupRequest::SweepAll);
         }
-        self.cleanup_thread.finish(LAST_REQUEST_MAX);
+        self.cleanup_thread.finish(LAST_ORDERS_TIMEOUT);
     }
 }
 

@@ -44,11 +44,8 @@ pub mod sweep;
 mod usage;
 mod wait;
 
-pub use crate::wire::{FLUSH_MAX, Flushed};
-pub use capture::{
-    CAPTURE_CHUNK, CaptureState, Captured, LINES_PER_SECOND, OUTPUT_BYTES_PER_SECOND, OutputStream,
-    TAIL_LINES,
-};
+pub use crate::wire::Flushed;
+pub use capture::{CaptureState, Captured, OutputStream};
 pub use confinement::{Confinement, Scheduler};
 pub use escape::escape_line;
 pub use hide::hide_this_process;

@@ -8,7 +8,7 @@
 
 use super::marks::{Mark, Marks};
 use super::wait::wait_for;
-use crate::limits::{ENVIRONMENT_READ_MAX, STRAYS_KILLS_MAX, STRAYS_ROUNDS_MAX};
+use crate::limits::{ENVIRONMENT_READ_MAX, KILLED_STRAYS_TIMEOUT, STRAYS_KILLS_MAX, STRAYS_ROUNDS_MAX};
 use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
@@ -18,9 +18,6 @@ use std::time::{Duration, Instant};
 
 /// The environment variable by which every worker knows the generation of the supervisor that started it.
 pub const GENERATION_VARIABLE: &str = "OFFLOAD_GENERATION";
-
-/// The longest wait for all processes that were killed in one round.
-const REAP_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Creates a generation: a name for the workers of this supervisor process that no other supervisor has. It has 32
 /// hexadecimal digits. None if the system has no random numbers.
@@ -104,7 +101,7 @@ pub(super) fn environment_of(pid: u32) -> Option<Vec<u8>> {
 }
 
 fn wait_for_all(dying: &[OwnedFd]) {
-    let deadline = Instant::now() + REAP_WAIT_MAX;
+    let deadline = Instant::now() + KILLED_STRAYS_TIMEOUT;
     for pidfd in dying {
         wait_for(pidfd, PollFlags::IN, deadline.saturating_duration_since(Instant::now()));
     }

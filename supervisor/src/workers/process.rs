@@ -20,6 +20,7 @@ use super::link::{Link, LinkError, Received};
 use super::program::Program;
 use super::usage::{self, ProcessUsage};
 use super::wait::wait_for;
+use crate::limits::KILLED_WORKER_TIMEOUT;
 use crate::sys::{self, CpuTime};
 use crate::wire::Flushed;
 use bytes::Bytes;
@@ -47,9 +48,6 @@ use std::time::{Duration, Instant};
 /// The kernel counts pages per CPU core and adds them up now and then. Two of its sums that should be equal can differ
 /// by this many bytes.
 const RSS_NOISE: u64 = 4 << 20;
-
-/// How long dropping a process waits for its end after SIGKILL.
-const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Why no process was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +166,7 @@ impl Process {
             life: Life::Unreaped,
             peak_rss: Cell::new(None),
             own_peak_rss: usage::own_peak_rss(),
-            reap_wait_max: REAP_WAIT_MAX,
+            reap_wait_max: KILLED_WORKER_TIMEOUT,
         })
     }
 
@@ -178,7 +176,7 @@ impl Process {
         for process in &processes {
             let _ = process.signal(Signal::KILL);
         }
-        let deadline = Instant::now() + REAP_WAIT_MAX;
+        let deadline = Instant::now() + KILLED_WORKER_TIMEOUT;
         for mut process in processes {
             process.reap_wait_max = deadline.saturating_duration_since(Instant::now());
             drop(process);
@@ -218,7 +216,7 @@ impl Process {
         self.link.send(message, payload)
     }
 
-    /// Writes from the outbox until it is empty, the socket is full or [`super::FLUSH_MAX`] bytes are written.
+    /// Writes from the outbox until it is empty, the socket is full or [`FLUSH_MAX`](crate::limits::FLUSH_MAX) bytes are written.
     ///
     /// # Errors
     /// What the socket reports. If the worker has closed it, that is [`Flushed::Closed`] and no error.
@@ -272,7 +270,7 @@ impl Process {
     }
 
     /// The last lines that the process printed on either stream, escaped, the oldest first: at most
-    /// [`super::TAIL_LINES`], and the unfinished lines.
+    /// [`TAIL_LINES`](crate::limits::TAIL_LINES), and the unfinished lines.
     pub fn last_lines(&self) -> Vec<String> {
         self.capture.last_lines()
     }
@@ -444,7 +442,7 @@ fn ignore_no_such_process(sent: rustix::io::Result<()>) -> io::Result<()> {
 /// Kills a child that could not be taken over because descriptors ran out, and collects it if it ends soon.
 fn kill_unadopted(child: &mut Child) {
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    let deadline = Instant::now() + REAP_WAIT_MAX;
+    let deadline = Instant::now() + KILLED_WORKER_TIMEOUT;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -5,6 +5,7 @@
 //! not answered yet, and the wait counts from the intended time. So a loop that is blocked for 50 ms shows up as fifty
 //! late replies, not as one. If the prober itself is late, that counts too, as it would for a client.
 
+use crate::limits::PROBE_WAIT_MAX_US;
 use hdrhistogram::Histogram;
 use offload_event_loop::{Context, LoopGone, LoopHandle, Remote, Request};
 use offload_supervisor::views::Percentiles;
@@ -15,9 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Time between two probes.
 pub(super) const PERIOD: Duration = Duration::from_millis(1);
-
-/// Longest wait that is recorded, one hour. Longer waits count as this.
-const WAIT_MAX_US: u64 = 3_600_000_000;
 
 /// See the module's documentation.
 pub(super) struct Prober {
@@ -84,7 +82,7 @@ struct WaitHistogram(Arc<Mutex<Histogram<u64>>>);
 
 impl WaitHistogram {
     fn new() -> WaitHistogram {
-        let histogram = Histogram::new_with_bounds(1, WAIT_MAX_US, 3);
+        let histogram = Histogram::new_with_bounds(1, PROBE_WAIT_MAX_US, 3);
         WaitHistogram(Arc::new(Mutex::new(histogram.expect("the bounds are constants that fit together"))))
     }
 
@@ -151,6 +149,6 @@ mod tests {
     fn a_wait_beyond_measure_counts_as_the_longest() {
         let waits = WaitHistogram::new();
         waits.note(Duration::MAX);
-        assert!(waits.probed().latency_us.max >= WAIT_MAX_US);
+        assert!(waits.probed().latency_us.max >= PROBE_WAIT_MAX_US);
     }
 }

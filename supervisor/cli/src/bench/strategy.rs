@@ -6,6 +6,7 @@ use super::jobs::{Exercise, StrategyJobs, WorkDone};
 use super::prober::{PERIOD, Probed, Prober};
 use super::report::Row;
 use super::workload::Workload;
+use crate::limits::{BENCH_READY_TIMEOUT, BENCH_STEP_BUDGET};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use offload_event_loop::{EventLoop, LoopError, LoopHandle, RunMode};
@@ -14,12 +15,6 @@ use offload_supervisor::views::Percentiles;
 use offload_supervisor::{ComputePool, Job, PoolConfig};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// How long a partitioned job may run on the loop before it yields.
-const BUDGET: Duration = Duration::from_millis(1);
-
-/// Longest wait until all workers are ready.
-const WORKERS_READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// A way to do jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,11 +144,11 @@ impl StrategyRunner {
 
 /// Waits until all workers are ready, so that their start is not part of the measurement.
 fn await_workers(pool: &ComputePool, event_loop: &mut EventLoop) -> Result<(), Failure> {
-    let give_up_at = Instant::now() + WORKERS_READY_WITHIN;
+    let give_up_at = Instant::now() + BENCH_READY_TIMEOUT;
     let look_again = event_loop.set_interval(Duration::from_millis(1), |_cx| {});
     while pool.status().workers.ready < pool.worker_count() {
         if Instant::now() >= give_up_at {
-            let limit = WORKERS_READY_WITHIN.as_secs();
+            let limit = BENCH_READY_TIMEOUT.as_secs();
             return Err(Failure::Internal(format!("the workers are not ready after {limit} s")));
         }
         event_loop.run_mode(RunMode::Once).map_err(broken)?;
@@ -180,7 +175,7 @@ fn partitioned_step<W: Workload>(jobs: Rc<StrategyJobs<W>>, handle: &LoopHandle)
 }
 
 fn partitioned_budget<W: Workload>(jobs: Rc<StrategyJobs<W>>, handle: &LoopHandle) {
-    handle.partition_within(BUDGET, jobs.workload().in_steps(), W::step, move |cx, answer| {
+    handle.partition_within(BENCH_STEP_BUDGET, jobs.workload().in_steps(), W::step, move |cx, answer| {
         jobs.on_answer(answer, cx);
         partitioned_budget(jobs, cx);
     });

@@ -30,6 +30,7 @@ pub(crate) use file::read_file;
 pub(crate) use key::Key;
 pub(crate) use reference::{reference, reference_json};
 
+use crate::limits::IO_THREADS_DEFAULT;
 use key::check_socket;
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
@@ -37,9 +38,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use table::{SOCKET, TABLE, in_file_order};
 use value::Value;
-
-/// Threads for blocking work unless configured otherwise.
-const IO_THREADS_DEFAULT: usize = 4;
 
 /// A mistake in a configuration, as one sentence for the person who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]

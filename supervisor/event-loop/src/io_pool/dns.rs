@@ -1,4 +1,4 @@
-//! Name look-ups, which may take long and therefore wait in the slow lane.
+//! Name look-ups. They may take long, so they use the slow lane.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -10,7 +10,7 @@ impl IoHandle {
     /// Asks the system (`getaddrinfo`) for the addresses of `host`, in its order of preference, each with `port`. An
     /// address in digits is one, too. The task waits in [`Lane::Slow`], whatever the lane of this handle is.
     ///
-    /// `done` gets [`IoError::Io`] for a name that is unknown or none.
+    /// `done` gets [`IoError::Io`] if the name is unknown or invalid.
     #[track_caller]
     pub fn dns_lookup(
         &self,

@@ -1,4 +1,4 @@
-//! Files: reading them in parts, so that a long one does not keep a thread from the short ones, and asking about them.
+//! Reads files and their metadata. Files are read in parts, so that other tasks can run between two parts of a long one.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ impl IoHandle {
     /// Reads a whole regular file of at most `max_bytes`, in parts of
     /// [`part_bytes`](super::IoPoolConfig::part_bytes).
     ///
-    /// `done` gets [`IoError::NotRegularFile`] for anything that could go on for ever, and [`IoError::TooLarge`].
+    /// `done` gets [`IoError::NotRegularFile`] for any other kind of file, and [`IoError::TooLarge`] for a longer one.
     /// To open the file in another way, for instance confined to a directory, use [`IoHandle::fs_read_with`].
     #[track_caller]
     pub fn fs_read(
@@ -65,7 +65,7 @@ impl IoHandle {
     }
 }
 
-/// Asking.
+/// Metadata.
 impl IoHandle {
     /// What the system knows about a file. Symbolic links are followed, and the file is not opened.
     #[track_caller]

@@ -12,10 +12,10 @@ use crate::one_shot::OneShot;
 
 /// The result of a task that was submitted when this future was made. Dropping it cancels the task if it waits, or at
 /// the end of its part if it runs in parts; a thread that runs another task is not interrupted, and its result is
-/// dropped. The loop stays alive until the task is answered in one way or another.
+/// dropped. The loop stays alive until the task is answered.
 ///
 /// # Panics
-/// When it is polled again after it was ready.
+/// If it is polled again after it was ready.
 #[must_use = "dropping the future cancels the task"]
 pub struct IoFuture<T: 'static> {
     loop_side: Rc<LoopSide>,

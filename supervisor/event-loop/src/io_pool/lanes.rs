@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::work::QueuedTask;
 use super::{Lane, TaskId};
 
-/// To take out more tasks than these, all lanes are sorted through instead of searched again and again.
+/// If more tasks than this are to be taken out, each lane is filtered once instead of being searched for each task.
 const SEARCHES_MAX: usize = 16;
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Lanes {
         }
     }
 
-    /// A thread would find something to do.
+    /// Whether there is a task that a thread may take.
     pub(super) fn has_next(&self, slow_may_run: bool) -> bool {
         !self.fast.is_empty() || (slow_may_run && !self.slow.is_empty())
     }
@@ -68,7 +68,7 @@ impl Lanes {
         lane.remove(place)
     }
 
-    /// Takes those of the tasks out that wait. However many they are, each lane is gone through a few times only.
+    /// Takes those of the given tasks out that wait. However many there are, each lane is searched only a few times.
     pub(super) fn take_each(&mut self, tasks: &[TaskId]) -> HashMap<TaskId, QueuedTask> {
         if tasks.len() <= SEARCHES_MAX {
             return tasks.iter().filter_map(|&task| Some((task, self.take(task)?))).collect();

@@ -14,7 +14,7 @@ use crate::one_shot::OneShot;
 impl IoHandle {
     /// Makes `count` random bytes, good enough for keys, in parts of [`RANDOM_PART`].
     ///
-    /// `done` gets [`IoError::Io`] when there is not so much memory.
+    /// `done` gets [`IoError::Io`] if there is not enough memory.
     #[track_caller]
     pub fn random_bytes(
         &self,

@@ -23,7 +23,7 @@ pub(super) enum RefusedTask {
     PoolIsShut(QueuedTask),
 }
 
-/// What became of a task whose time is up.
+/// The state of a task whose deadline has passed.
 pub(super) enum WriteOff {
     WasQueued(QueuedTask),
     ThreadIsStuck(StuckTask),
@@ -43,7 +43,7 @@ struct RunningTask {
     site: Site,
     submitted: Instant,
     has_parts: bool,
-    /// It shall end between two of its parts.
+    /// It has to end after the part that runs.
     is_cancelled: bool,
 }
 
@@ -58,7 +58,7 @@ impl RunningTask {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Intake {
     Open,
-    /// What is queued is served, and no more.
+    /// Queued tasks are run, and no others are accepted.
     Finishing,
     /// The threads end.
     Closed,
@@ -83,15 +83,15 @@ impl PoolState {
         self.busy_slow < self.serving.div_ceil(2)
     }
 
-    /// True if a sleeping thread should be called now. They are called one at a time, each by the one before it:
-    /// short tasks are done before a second thread is awake, and waking one costs more than such a task.
+    /// Whether a sleeping thread should be woken now. Threads are woken one at a time, each by the one before it: short
+    /// tasks are done before a second thread is awake, and waking a thread costs more than such a task.
     fn should_call(&mut self) -> bool {
         let should_call = self.sleeping > 0 && !self.is_calling && self.lanes.has_next(self.slow_may_run());
         self.is_calling |= should_call;
         should_call
     }
 
-    /// The thread is done with what it did. Says what that was.
+    /// The thread is done with its task. Returns what it was doing.
     fn end_activity(&mut self, number: usize) -> Option<Activity> {
         let activity = self.threads.get_mut(number)?.replace(Activity::Idle);
         if let Some(Activity::Busy(running)) = activity {
@@ -200,7 +200,7 @@ impl ThreadPool {
         }
     }
 
-    /// Gives up tasks whose time is up. Says for each of them, in their order, what became of it.
+    /// Gives up tasks whose deadline has passed. Returns the state of each, in the same order.
     pub(super) fn write_off(&self, tasks: &[TaskId], now: Instant) -> Vec<(TaskId, WriteOff)> {
         let mut state = self.lock();
         let mut queued = state.lanes.take_each(tasks);
@@ -209,12 +209,12 @@ impl ThreadPool {
             None => (task, state.write_off_running(task, self.config.name, now)),
         };
         let written_off = tasks.iter().map(&mut write_off).collect();
-        // The slow lane may have a thread again, and it may be that none comes in the place of a stuck one.
+        // The slow lane may use a thread again, and a stuck thread may not be replaced.
         self.call_if_useful(state);
         written_off
     }
 
-    /// Adds a thread for one that is stuck, if there may be another one.
+    /// Adds a thread in place of a stuck one, if the limit allows it.
     pub(super) fn replace_stuck(self: &Arc<ThreadPool>) -> io::Result<()> {
         let state = self.lock();
         let may_grow = state.existing() < self.config.threads_max
@@ -242,7 +242,7 @@ impl ThreadPool {
         left_over
     }
 
-    /// The figures of this moment. How many tasks are finished is for the loop to count.
+    /// The present numbers. The loop counts the finished tasks.
     pub(super) fn stats(&self, finished: u64) -> IoPoolStats {
         let state = self.lock();
         let is_busy = |activity: &&Activity| matches!(activity, Activity::Busy(_));
@@ -374,7 +374,7 @@ impl ThreadPool {
                 state.lanes.push(job);
                 return self.take_or_wait(number, state);
             }
-            // If its thread was written off it was answered then, and this answer goes nowhere.
+            // If its thread was written off, the task was answered then, and this answer is dropped.
             _ => IoError::ShutDown { pool: self.config.name },
         };
         drop(state);

@@ -1,4 +1,4 @@
-//! The slow lane: what it may have, and whose turn is next.
+//! The slow lane: how many threads it may use, and which task is next.
 
 use super::*;
 use crate::io_pool::lanes::Lanes;
