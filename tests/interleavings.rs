@@ -57,6 +57,8 @@ mod sync {
     }
 }
 
+#[path = "../supervisor/event-loop/src/delivery.rs"]
+mod delivery;
 #[path = "../supervisor/event-loop/src/mailbox.rs"]
 mod mailbox;
 #[path = "../supervisor/event-loop/src/wakeup.rs"]
@@ -64,6 +66,9 @@ mod wakeup;
 
 #[path = "../supervisor/event-loop/src/rest.rs"]
 mod rest;
+
+#[path = "interleavings/notifications.rs"]
+mod notifications;
 
 /// Goes through all orders in which a thread is interrupted at most three times where it did not have to be. Without
 /// that bound it takes hours; bugs that need more interruptions are all but unknown (Musuvathi and Qadeer, "Iterative

@@ -62,6 +62,7 @@ mod callback;
 mod calls;
 mod clock;
 mod config;
+mod delivery;
 mod error;
 mod futures;
 mod handle;

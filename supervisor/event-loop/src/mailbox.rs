@@ -72,7 +72,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// Whether a future waits to be polled already.
+/// Whether a future waits to be polled already, or a notification is on its way.
 pub(super) struct WakeFlag(AtomicBool);
 
 impl WakeFlag {

@@ -4,12 +4,13 @@
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Context;
 use super::callback::Site;
+use super::delivery::Delivery;
 use super::error::{LoopError, LoopGone};
-use super::mailbox::{Mailbox, Ring, WakeFlag};
+use super::mailbox::{Mailbox, Ring};
 use super::slab::SlabKey;
 use super::sync::EventCounter;
 use super::tasks::Tasks;
@@ -74,6 +75,21 @@ impl Remote {
     /// [`hold`](super::LoopHandle::hold). The number of posts under way has no bound, so a thread that can be faster than the
     /// loop must limit what it posts.
     ///
+    /// ```
+    /// use offload_event_loop::EventLoop;
+    ///
+    /// let mut event_loop = EventLoop::new()?;
+    /// let _hold = event_loop.hold(); // Until the last post stops it.
+    /// let remote = event_loop.remote();
+    /// let thread = std::thread::spawn(move || {
+    ///     remote.post(|_| println!("from another thread"))?;
+    ///     remote.post(|context| context.stop())
+    /// });
+    /// event_loop.run()?;
+    /// thread.join().expect("it did not panic")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`LoopGone`] when the loop was dropped; the callback is dropped here, on the calling thread.
     #[track_caller]
@@ -91,11 +107,7 @@ impl Remote {
     /// A notifier for `callback`: however often it is notified before the loop gets there, the callback runs once.
     #[track_caller]
     pub fn notifier(&self, callback: impl FnMut(&mut Context) + Send + 'static) -> Notifier {
-        let target = NotifierTarget {
-            is_notified: WakeFlag::new(false),
-            delivery: Mutex::new(Delivery::Open),
-            callback: Mutex::new(Box::new(callback)),
-        };
+        let target = NotifierTarget { delivery: Delivery::new(), callback: Mutex::new(Box::new(callback)) };
         Notifier { remote: self.clone(), site: std::panic::Location::caller(), target: Arc::new(target) }
     }
 
@@ -155,38 +167,9 @@ impl Remote {
 
 type NotifierCallback = Box<dyn FnMut(&mut Context) + Send>;
 
-/// Whether the callback of a notifier is called.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Delivery {
-    Open,
-    Paused,
-    /// It was notified while it was paused, and will be called when it is resumed.
-    PausedAndNotified,
-}
-
 struct NotifierTarget {
-    is_notified: WakeFlag,
-    delivery: Mutex<Delivery>,
+    delivery: Delivery,
     callback: Mutex<NotifierCallback>,
-}
-
-impl NotifierTarget {
-    /// Held for a few instructions only, and no code of others runs under it.
-    fn delivery(&self) -> MutexGuard<'_, Delivery> {
-        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// True if the callback is to be called now. A paused one remembers the notification and can be notified again.
-    fn is_open(&self) -> bool {
-        let mut delivery = self.delivery();
-        if *delivery == Delivery::Open {
-            return true;
-        }
-        *delivery = Delivery::PausedAndNotified;
-        // Under the lock: whoever resumes it afterwards finds both the note and the lowered flag.
-        self.is_notified.lower();
-        false
-    }
 }
 
 /// Runs a callback on the loop from any thread. See [`Remote::notifier`]. Like `uv_async_t`, but it does not keep the loop
@@ -204,7 +187,7 @@ impl Notifier {
     /// # Errors
     /// [`LoopGone`] when the loop was dropped.
     pub fn notify(&self) -> Result<(), LoopGone> {
-        if !self.target.is_notified.raise() || !self.target.is_open() {
+        if !self.target.delivery.notify() {
             return Ok(());
         }
         let wake = PendingWake(Some(Arc::clone(&self.target)));
@@ -213,12 +196,12 @@ impl Notifier {
 
     /// Stops the callback until the notifier is [resumed](Notifier::resume), on any thread. Notifications are remembered
     /// meanwhile as one, also one that is on its way to the loop. A callback that runs just now on another thread runs to
-    /// its end. (libuv's async handle can only be closed.)
+    /// its end.
+    ///
+    /// libuv's async handle can only be closed. This is for a program that takes nothing more for a while: with a flag of its
+    /// own it would have to see to it itself that no notification is lost between the threads.
     pub fn pause(&self) {
-        let mut delivery = self.target.delivery();
-        if *delivery == Delivery::Open {
-            *delivery = Delivery::Paused;
-        }
+        self.target.delivery.pause();
     }
 
     /// Undoes [`Notifier::pause`]: the callback runs once if it was notified in between. Nothing happens if it is not paused.
@@ -226,13 +209,12 @@ impl Notifier {
     /// # Errors
     /// [`LoopGone`] when a notification was remembered and the loop was dropped.
     pub fn resume(&self) -> Result<(), LoopGone> {
-        let before = std::mem::replace(&mut *self.target.delivery(), Delivery::Open);
-        if before == Delivery::PausedAndNotified { self.notify() } else { Ok(()) }
+        if self.target.delivery.resume() { self.notify() } else { Ok(()) }
     }
 
     /// Whether it was paused and not resumed yet.
     pub fn is_paused(&self) -> bool {
-        *self.target.delivery() != Delivery::Open
+        self.target.delivery.is_paused()
     }
 }
 
@@ -242,11 +224,9 @@ struct PendingWake(Option<Arc<NotifierTarget>>);
 impl PendingWake {
     fn arrive(mut self, context: &mut Context) {
         let Some(target) = self.0.take() else { return };
-        if !target.is_open() {
+        if !target.delivery.arrive() {
             return;
         }
-        // Lowered first: a notification that comes while the callback runs is news to it.
-        target.is_notified.lower();
         // Only the loop's thread takes this lock, and never twice, so it does not wait.
         let mut callback = target.callback.lock().unwrap_or_else(PoisonError::into_inner);
         callback(context);
@@ -256,7 +236,7 @@ impl PendingWake {
 impl Drop for PendingWake {
     fn drop(&mut self) {
         if let Some(target) = &self.0 {
-            target.is_notified.lower();
+            target.delivery.get_lost();
         }
     }
 }
