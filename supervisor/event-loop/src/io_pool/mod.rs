@@ -231,11 +231,6 @@ impl IoHandle {
         self.loop_side.thread_pool.stuck()
     }
 
-    /// Where the tasks were submitted in which threads are stuck.
-    pub fn stuck_sites(&self) -> Vec<&'static Location<'static>> {
-        self.stuck().into_iter().map(|task| task.site).collect()
-    }
-
     /// Calls `callback` in the pending phase for every thread that is written off from now on, until the [`IoPool`] is
     /// dropped. It replaces the callback that was set before. A callback that panics is called again for the next thread.
     /// If the [`IoPool`] is already dropped, `callback` is dropped at once.

@@ -180,7 +180,7 @@ fn s64_threads_in_reads_that_never_end_are_written_off_and_replaced() {
     let timed_out = IoError::TimedOut { pool: IoPoolConfig::default().name }.to_string();
     assert_eq!(order.so_far(), [timed_out.clone(), timed_out]);
     assert_eq!((pool.stats().threads, pool.stats().stuck), (2, 2));
-    assert!(pool.stuck_sites().iter().all(|site| site.file() == file!()), "{:?}", pool.stuck_sites());
+    assert!(pool.stuck().iter().all(|task| task.site.file() == file!()), "{:?}", pool.stuck());
     let served = order.clone();
     // A busy machine may take longer than the time that the reads had.
     pool.within(PATIENCE).submit(|| (), move |_, result| served.push(format!("{:?}", result.unwrap())));

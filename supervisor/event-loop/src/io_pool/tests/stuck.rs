@@ -15,7 +15,7 @@ fn a_stuck_thread_is_written_off_and_replaced() {
     assert!(!event_loop.run().unwrap(), "the loop does not wait for the stuck thread");
     let stats = pool.stats();
     assert_eq!((stats.threads, stats.busy, stats.stuck), (1, 0, 1));
-    assert_eq!(pool.stuck_sites().len(), 1);
+    assert_eq!(pool.stuck().len(), 1);
     pool.within(Duration::from_secs(20)).submit(|| 1, collect(&answers));
     event_loop.run().unwrap();
     assert_eq!(answers.take(), [Err(IoError::TimedOut { pool: "offload-io" }.to_string()), Ok(1)]);
