@@ -19,6 +19,9 @@ pub(super) type Site = &'static Location<'static>;
 /// A callback that runs again and again.
 pub(super) type Repeated = Box<dyn FnMut(&mut Context)>;
 
+/// What the closing phase calls after something was closed.
+pub(crate) type OnClosed = Box<dyn FnOnce(&mut Context)>;
+
 /// A callback that runs once.
 pub(super) struct Callback {
     pub(super) site: Site,

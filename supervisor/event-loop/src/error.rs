@@ -13,6 +13,11 @@ pub enum LoopError {
     AlreadyClosed,
     /// The handle has no descriptor whose interest could be set.
     NotAWatcher,
+    /// A source or a future that waits cannot be paused by its name. Stop what it does: for example
+    /// [`Stream::read_stop`](super::Stream::read_stop).
+    NotPausable,
+    /// What this future waited for was [closed](super::LoopHandle::close).
+    Cancelled,
     /// The descriptor is watched already; one watcher can ask for both directions.
     AlreadyWatched,
     /// The kernel cannot tell when this descriptor is ready. Regular files are like that: read them on a thread.
@@ -40,6 +45,10 @@ impl fmt::Display for LoopError {
             LoopError::NotAWatcher => {
                 write!(formatter, "the handle watches no descriptor, so it has no interest to set")
             }
+            LoopError::NotPausable => {
+                write!(formatter, "a source or a waiting future cannot be paused: stop what it does")
+            }
+            LoopError::Cancelled => write!(formatter, "it was closed while this future waited for it"),
             LoopError::AlreadyWatched => write!(formatter, "the descriptor is watched already"),
             LoopError::NotWatchable => {
                 write!(formatter, "the descriptor cannot be watched (a regular file?): read it on a thread")

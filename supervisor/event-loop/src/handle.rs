@@ -50,12 +50,12 @@ impl From<ImmediateId> for Clearable {
     }
 }
 
-/// What [`LoopHandle::ref_`] and [`LoopHandle::unref`] apply to.
+/// What [`LoopHandle::ref_`], [`LoopHandle::unref`] and [`LoopHandle::close`] apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Referable {
     /// A timeout or an interval.
     Timer(TimerId),
-    /// A hook, a watcher or a signal handler.
+    /// A hook, a watcher, a signal handler or a source.
     Handle(HandleId),
     /// An immediate.
     Immediate(ImmediateId),
@@ -117,7 +117,7 @@ impl LoopHandle {
     }
 
     /// Runs `callback` once, as soon as possible after `delay`, never earlier. The delay counts from this call,
-    /// not from the loop's time, and is rounded up to a tick of 66 us. Timers share wake-ups: one may be late by 1/256
+    /// not from the loop's time, and is rounded up to a timer step of 66 us. Timers share wake-ups: one may be late by 1/256
     /// of its delay, at most by 1 ms, when nothing else wakes the loop. Their order is that of their due times.
     #[track_caller]
     pub fn set_timeout(&self, delay: Duration, callback: impl FnOnce(&mut Context) + 'static) -> TimerId {
@@ -134,7 +134,7 @@ impl LoopHandle {
         self.set_interval_with(period, Catchup::Drift, callback)
     }
 
-    /// Runs `callback` again and again, the first time after one period. A period shorter than a tick of 66 us
+    /// Runs `callback` again and again, the first time after one period. A period shorter than a timer step of 66 us
     /// counts as one.
     #[track_caller]
     pub fn set_interval_with(
@@ -335,25 +335,6 @@ impl LoopHandle {
             return Err(error);
         }
         Ok(id)
-    }
-
-    /// Closes a handle: nothing of it runs from here on, and its source is dropped. `on_closed` runs in the closing
-    /// phase of this iteration.
-    ///
-    /// # Errors
-    /// [`LoopError::AlreadyClosed`]; `on_closed` is dropped then.
-    #[track_caller]
-    pub fn close(
-        &self,
-        id: HandleId,
-        on_closed: impl FnOnce(&mut Context) + 'static,
-    ) -> Result<(), LoopError> {
-        let removed = self.shared.handles.borrow_mut().remove(id.0);
-        let Some(handle) = removed else { return Err(LoopError::AlreadyClosed) };
-        self.shared.closing.push(Callback::new(Location::caller(), on_closed));
-        handle.unwatch(&self.shared.poller);
-        drop(handle);
-        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ use super::signals::{SignalCallback, SignalPipe};
 use super::slab::{Slab, SlabKey};
 use super::sources::{Registered, Registration};
 
-/// Names a handle of one loop: a hook, a watcher or a signal handler.
+/// Names a handle of one loop: a hook, a watcher, a signal handler or a [source](super::Stream::handle_id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandleId(pub(super) SlabKey);
 
@@ -157,7 +157,8 @@ impl Handle {
             _ if self.is_paused => false,
             HandleKind::Watch { interest, .. } => !interest.is_none(),
             HandleKind::Source(registration) => registration.is_active(),
-            HandleKind::Hook { .. } | HandleKind::Signals { .. } | HandleKind::Waiters(_) => true,
+            HandleKind::Waiters(waiters) => !waiters.is_cancelled(),
+            HandleKind::Hook { .. } | HandleKind::Signals { .. } => true,
         }
     }
 
@@ -255,6 +256,9 @@ impl Handles {
         let handle = self.slab.get(key).ok_or(LoopError::AlreadyClosed)?;
         if handle.is_paused {
             return Ok(None);
+        }
+        if matches!(handle.kind, HandleKind::Source(_) | HandleKind::Waiters(_)) {
+            return Err(LoopError::NotPausable);
         }
         let watched = handle.watched();
         if let HandleKind::Hook { phase, .. } = handle.kind {
@@ -359,8 +363,14 @@ impl Handles {
         self.slab.take_all()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Handle> {
-        self.slab.iter()
+    /// Without those that were closed and only have to be left by their futures.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (HandleId, &Handle)> {
+        let is_there = |handle: &Handle| match &handle.kind {
+            HandleKind::Waiters(waiters) => !waiters.is_cancelled(),
+            _ => true,
+        };
+        let all = self.slab.iter_with_keys().map(|(key, handle)| (HandleId(key), handle));
+        all.filter(move |(_, handle)| is_there(handle))
     }
 
     pub(super) fn for_each_alive(&self, mut see: impl FnMut(AliveKind, Site)) {

@@ -7,7 +7,11 @@ use super::handle::Referable;
 
 /// A timer or a handle of a loop. See [`LoopHandle::handles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HandleInfo {
+    /// Its name, by which it can be [closed](LoopHandle::close), [referenced and unreferenced](LoopHandle::unref). It is what
+    /// `set_timeout`, `watch` and the like have returned, or the `handle_id` of a source, so it can be compared with those.
+    pub id: Referable,
     /// What it is.
     pub what: AliveKind,
     /// Where it was registered.
@@ -26,12 +30,30 @@ impl LoopHandle {
     ///
     /// Like `uv_walk`, but it is a list of this moment, so handles may be closed while it is gone through; and what is
     /// closed is not in it, though the callback of its closing may still wait.
+    ///
+    /// ```
+    /// use offload_event_loop::{AliveKind, EventLoop, Stream};
+    /// use std::time::Duration;
+    ///
+    /// let mut event_loop = EventLoop::new()?;
+    /// event_loop.set_interval(Duration::from_secs(1), |_| ());
+    /// let (stream, _peer) = Stream::pair(&event_loop)?;
+    /// stream.read_start(|_, _, _| ())?;
+    ///
+    /// for handle in event_loop.handles() {
+    ///     if handle.id == stream.handle_id().into() {
+    ///         assert_eq!(handle.what, AliveKind::Stream);
+    ///     }
+    ///     event_loop.close(handle.id, |_| ())?;
+    /// }
+    /// assert!(stream.is_closed());
+    /// event_loop.run()?; // It calls what follows the closing, and then nothing is left.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn handles(&self) -> Vec<HandleInfo> {
-        let mut found = Vec::new();
-        self.shared.timers.borrow().for_each(|site, is_active, is_referenced| {
-            found.push(HandleInfo { what: AliveKind::Timer, site, is_active, is_referenced });
-        });
-        found.extend(self.shared.handles.borrow().iter().map(|handle| HandleInfo {
+        let mut found: Vec<_> = self.shared.timers.borrow().list().collect();
+        found.extend(self.shared.handles.borrow().iter().map(|(id, handle)| HandleInfo {
+            id: id.into(),
             what: handle.kind.name(),
             site: handle.site,
             is_active: handle.is_active(),

@@ -61,6 +61,7 @@ mod alive;
 mod callback;
 mod calls;
 mod clock;
+mod closing;
 mod config;
 mod delivery;
 mod error;

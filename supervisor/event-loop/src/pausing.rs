@@ -14,7 +14,7 @@ impl LoopHandle {
     /// [close](LoopHandle::close)). If a descriptor is still ready when its watcher is resumed, the watcher is called then.
     ///
     /// # Errors
-    /// [`LoopError::AlreadyClosed`].
+    /// [`LoopError::AlreadyClosed`]; [`LoopError::NotPausable`] for a source and for futures that wait.
     pub fn pause(&self, id: HandleId) -> Result<(), LoopError> {
         let watched = self.shared.handles.borrow_mut().pause(id.0)?;
         if let Some(watched) = watched {

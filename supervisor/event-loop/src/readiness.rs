@@ -7,6 +7,7 @@
 //!                       ^                |
 //!                       +--(a future whose direction was not ready polls again)
 //!   (last future done or dropped) -> gone
+//!   close() of the entry: everybody is woken, and told that the waiting was cancelled
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -23,10 +24,19 @@ use super::handles::{HandleKind, Handles};
 use super::poller::{Interest, Readiness};
 use super::slab::SlabKey;
 
+/// How far the waiting of one future is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaiterState {
+    Waiting,
+    Ready,
+    /// Its handle was closed.
+    Cancelled,
+}
+
 /// What one future waits for, seen from the poller.
 pub(super) struct Waiter {
     interest: Interest,
-    is_ready: Cell<bool>,
+    state: Cell<WaiterState>,
     waker: RefCell<Waker>,
 }
 
@@ -34,6 +44,19 @@ impl Waiter {
     pub(super) fn wake(&self) {
         let waker = self.waker.borrow().clone();
         waker.wake();
+    }
+
+    /// To be called in [`Handles::change`]: it may be the last one that has kept the loop alive.
+    pub(super) fn cancel(&self) {
+        if self.state.get() == WaiterState::Waiting {
+            self.state.set(WaiterState::Cancelled);
+        }
+    }
+
+    fn see(&self, readiness: Readiness) {
+        if self.state.get() == WaiterState::Waiting && self.direction_is_ready(readiness) {
+            self.state.set(WaiterState::Ready);
+        }
     }
 
     fn direction_is_ready(&self, readiness: Readiness) -> bool {
@@ -58,10 +81,17 @@ impl Waiters {
     /// Marks the waiters for which the descriptor is ready, and returns all of them, to be woken when no borrow is held. One
     /// that waits for the other direction arms the entry again when it is polled.
     pub(super) fn fire(&self, readiness: Readiness) -> Vec<Rc<Waiter>> {
-        for waiter in &self.waiting {
-            waiter.is_ready.set(waiter.is_ready.get() || waiter.direction_is_ready(readiness));
-        }
+        self.waiting.iter().for_each(|waiter| waiter.see(readiness));
+        self.all()
+    }
+
+    pub(super) fn all(&self) -> Vec<Rc<Waiter>> {
         self.waiting.clone()
+    }
+
+    /// They were closed, and each of them only has to learn it.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.waiting.iter().all(|waiter| waiter.state.get() == WaiterState::Cancelled)
     }
 
     fn interest(&self) -> Interest {
@@ -93,7 +123,7 @@ impl<S: AsFd> Ready<S> {
             }
             None => Rc::new(Waiter {
                 interest: self.interest,
-                is_ready: Cell::new(false),
+                state: Cell::new(WaiterState::Waiting),
                 waker: RefCell::new(waker.clone()),
             }),
         };
@@ -158,18 +188,21 @@ fn join(
 }
 
 impl<S: AsFd + Unpin> Future for Ready<S> {
-    /// An error when the descriptor cannot be watched.
+    /// An error when the descriptor cannot be watched, or [`LoopError::Cancelled`].
     type Output = Result<(), LoopError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if self.waiting.as_ref().is_some_and(|waiter| waiter.is_ready.get()) {
-            self.leave();
-            return Poll::Ready(Ok(()));
-        }
-        match self.arm(context.waker()) {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        let state = self.waiting.as_ref().map_or(WaiterState::Waiting, |waiter| waiter.state.get());
+        let result = match state {
+            WaiterState::Waiting => match self.arm(context.waker()) {
+                Ok(()) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            },
+            WaiterState::Ready => Ok(()),
+            WaiterState::Cancelled => Err(LoopError::Cancelled),
+        };
+        self.leave();
+        Poll::Ready(result)
     }
 }
 

@@ -123,8 +123,12 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().filter_map(|entry| match &entry.content {
-            Content::Occupied(value) => Some(value),
+        self.iter_with_keys().map(|(_, value)| value)
+    }
+
+    pub(super) fn iter_with_keys(&self) -> impl Iterator<Item = (SlabKey, &T)> {
+        (0..).zip(&self.entries).filter_map(|(index, entry)| match &entry.content {
+            Content::Occupied(value) => Some((SlabKey { index, generation: entry.generation }, value)),
             Content::Vacant { .. } => None,
         })
     }

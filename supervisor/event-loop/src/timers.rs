@@ -7,14 +7,17 @@
 //!   clear() leads from everywhere to gone; a running interval is dropped when its callback returns.
 //! ```
 //!
-//! One tick is 2^16 ns, about 66 us: as fine as the kernel's own timer slack (50 us), and a shift to compute. Due
-//! times are rounded up to a tick, so no timer is ever early, and are counted from a fresh reading of the clock. A timer
+//! Time is counted in timer steps of 2^16 ns, about 66 us: as fine as the kernel's own timer slack (50 us), and a shift to
+//! compute. (In names they are short ticks. The ticks of the loop, its callbacks, have nothing to do with them.) Due
+//! times are rounded up to a step, so no timer is ever early, and are counted from a fresh reading of the clock. A timer
 //! has a slack of 1/256 of its delay, at most 1 ms: that much later it may be when this saves a wake-up.
 
 use std::time::Duration;
 
+use super::alive::AliveKind;
 use super::callback::{Repeated, Site};
 use super::clock::{Nanos, nanos};
+use super::inspect::HandleInfo;
 use super::slab::SlabKey;
 use super::wheel::Wheel;
 use super::{Context, LoopHandle};
@@ -84,7 +87,7 @@ struct Timer {
 pub(super) struct DueTimer {
     pub(super) id: TimerId,
     pub(super) site: Site,
-    /// Of a timeout, rounded up to a tick.
+    /// Of a timeout, rounded up to a timer step.
     pub(super) due: Nanos,
     pub(super) call: DueCall,
 }
@@ -140,7 +143,7 @@ impl Timers {
         TimerId(self.wheel.start(tick_at_or_after(due.at), slack, timer))
     }
 
-    /// In ticks, of a timer that waits for `delay`.
+    /// In timer steps, of a timer that waits for `delay`.
     fn slack_of(&self, delay: Nanos) -> u64 {
         if self.is_exact { 0 } else { delay >> SLACK_BITS >> TICK_BITS }
     }
@@ -167,7 +170,7 @@ impl Timers {
         self.wheel.get(id.0).map(|(timer, _)| timer.referenced)
     }
 
-    /// When an armed timer is due: exactly, for an interval, or in whole ticks.
+    /// When an armed timer is due: exactly, for an interval, or in whole timer steps.
     pub(super) fn due(&self, id: TimerId) -> Option<Nanos> {
         let (timer, tick) = self.wheel.get(id.0)?;
         match &timer.action {
@@ -192,8 +195,8 @@ impl Timers {
     /// Finds everything that is due by `now`; [`Timers::fetch_due`] then hands it out.
     pub(super) fn advance(&mut self, now: Nanos) {
         self.wheel.advance(now >> TICK_BITS);
-        // Virtual time can come to its end, and no clock goes on from there. The wheel has ticks beyond it: whatever waits
-        // for one is due, those of the next tick first, so that timers started there have their turn in the next iteration.
+        // Virtual time can come to its end, and no clock goes on from there. The wheel has steps beyond it: whatever waits
+        // for one is due, those of the next step first, so that timers started there have their turn in the next iteration.
         if now == Nanos::MAX
             && let Some(next) = self.wheel.next_wake()
         {
@@ -258,13 +261,19 @@ impl Timers {
         self.wheel.take_all().into_iter().map(|timer| Removed { _action: timer.action }).collect()
     }
 
-    /// Where each timer was started, whether it is armed, and whether it is referenced.
-    pub(super) fn for_each(&self, mut see: impl FnMut(Site, bool, bool)) {
-        self.wheel.iter().for_each(|timer| see(timer.site, timer.is_armed(), timer.referenced));
+    pub(super) fn list(&self) -> impl Iterator<Item = HandleInfo> {
+        self.wheel.iter().map(|(key, timer)| HandleInfo {
+            id: TimerId(key).into(),
+            what: AliveKind::Timer,
+            site: timer.site,
+            is_active: timer.is_armed(),
+            is_referenced: timer.referenced,
+        })
     }
 
     pub(super) fn for_each_referenced(&self, see: impl FnMut(Site)) {
-        self.wheel.iter().filter(|timer| timer.referenced).map(|timer| timer.site).for_each(see);
+        let timers = self.wheel.iter().map(|(_, timer)| timer);
+        timers.filter(|timer| timer.referenced).map(|timer| timer.site).for_each(see);
     }
 }
 
@@ -301,7 +310,7 @@ impl LoopHandle {
     ///
     /// As with `uv_timer_set_repeat`, the beat that the interval waits for keeps its time, and the period counts from that
     /// one on. In the callback of the interval itself, the beat after it still comes by the old period. Zero makes the
-    /// next beat the last one; any other period shorter than a tick of 66 us counts as one. With [`Catchup::FixedRate`] the
+    /// next beat the last one; any other period shorter than a timer step of 66 us counts as one. With [`Catchup::FixedRate`] the
     /// new grid begins at the next beat. Unlike in libuv, a timeout cannot be made an interval: its callback runs only once.
     pub fn set_repeat(&self, id: TimerId, period: Duration) -> bool {
         self.shared.timers.borrow_mut().set_period(id, period)

@@ -1,6 +1,6 @@
 //! A levelled timer wheel: which value is due when. It knows no clock and no callback.
 //!
-//! Time is counted in ticks. The wheel has 7 levels of 128 lists; a timer lies on the level of the highest digit
+//! Time is counted in timer steps of 66 us, here for short: ticks. The wheel has 7 levels of 128 lists; a timer lies on the level of the highest digit
 //! (in base 128) in which its due tick differs from now, in the list that this digit names:
 //!
 //! ```text
@@ -168,8 +168,8 @@ impl<T> Wheel<T> {
         self.timers.get(key).map(|timer| (&timer.value, timer.due))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.timers.iter().map(|timer| &timer.value)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SlabKey, &T)> {
+        self.timers.iter_with_keys().map(|(key, timer)| (key, &timer.value))
     }
 
     /// Takes every value out.

@@ -27,8 +27,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::Waker;
 
+use rustix::net::SocketAddrAny;
+
 use super::SourceError;
-use crate::callback::{Callback, Site};
+use super::transport;
+use crate::callback::{Callback, OnClosed, Site};
 use crate::handles::{HandleId, HandleKind};
 use crate::limits::TURNS_PER_EVENT;
 use crate::slab::SlabKey;
@@ -104,6 +107,9 @@ pub(super) trait Source: Sized + 'static {
 pub(crate) trait Registered {
     fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness);
 
+    /// See [`Source::close`].
+    fn close(self: Rc<Self>, site: Site, on_closed: OnClosed) -> Result<(), SourceError>;
+
     /// The loop has forgotten the source, which drops its callbacks: they will never be called.
     fn on_loop_gone(&self);
 }
@@ -112,6 +118,10 @@ impl<S: Source> Registered for S {
     fn on_ready(self: Rc<Self>, context: &mut Context, readiness: Readiness) {
         self.base().turns.set(0);
         Source::on_ready(&self, context, readiness);
+    }
+
+    fn close(self: Rc<Self>, site: Site, on_closed: OnClosed) -> Result<(), SourceError> {
+        Source::close(&self, site, on_closed)
     }
 
     fn on_loop_gone(&self) {
@@ -245,6 +255,22 @@ impl Base {
         Ok(self.descriptor.borrow().clone()?)
     }
 
+    /// The address of this end of a socket.
+    ///
+    /// # Errors
+    /// As [`Base::descriptor`], and what the system says, for example of what is no socket.
+    pub(super) fn local_address<A: TryFrom<SocketAddrAny>>(&self) -> Result<A, SourceError>
+    where
+        SourceError: From<A::Error>,
+    {
+        transport::local_address(&*self.descriptor()?)
+    }
+
+    /// Its name in the loop's table.
+    pub(super) fn id(&self) -> HandleId {
+        HandleId(self.key)
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         matches!(*self.descriptor.borrow(), Err(Gone::Closed))
     }
@@ -328,19 +354,19 @@ impl Base {
     }
 
     pub(super) fn ref_(&self) {
-        self.event_loop.ref_(HandleId(self.key));
+        self.event_loop.ref_(self.id());
     }
 
     pub(super) fn unref(&self) {
-        self.event_loop.unref(HandleId(self.key));
+        self.event_loop.unref(self.id());
     }
 
     pub(super) fn is_referenced(&self) -> bool {
-        self.event_loop.is_referenced(HandleId(self.key))
+        self.event_loop.is_referenced(self.id())
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.event_loop.is_active(HandleId(self.key))
+        self.event_loop.is_active(self.id())
     }
 }
 
@@ -349,33 +375,3 @@ impl Drop for Base {
         self.leave();
     }
 }
-
-/// The methods of every source about keeping the loop alive.
-macro_rules! impl_references {
-    ($source:ident) => {
-        impl $source {
-            /// Lets the loop end although somebody waits for what comes in here. What is under way, such as a write or a
-            /// connect, still keeps it alive.
-            pub fn unref(&self) {
-                self.inner.base.unref();
-            }
-
-            #[doc = concat!("Undoes [`", stringify!($source), "::unref`].")]
-            pub fn ref_(&self) {
-                self.inner.base.ref_();
-            }
-
-            /// Whether it keeps the loop alive while it is active. False after `unref`, and once it is closed.
-            pub fn is_referenced(&self) -> bool {
-                self.inner.base.is_referenced()
-            }
-
-            /// Whether somebody waits for it, or something is under way. False once it is closed.
-            pub fn is_active(&self) -> bool {
-                self.inner.base.is_active()
-            }
-        }
-    };
-}
-
-pub(super) use impl_references;

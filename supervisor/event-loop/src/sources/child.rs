@@ -21,8 +21,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::SourceError;
-use super::base::{Base, Gone, Liveness, Source, impl_references};
+use super::base::{Base, Gone, Liveness, Source};
 use super::executable;
+use super::methods::impl_common_methods;
 use super::reaper;
 use super::stream::Stream;
 use super::transport::Transport;
@@ -38,6 +39,25 @@ type ExitCallback = Box<dyn FnOnce(&mut Context, Result<ExitStatus, SourceError>
 /// A child keeps the loop alive until it has exited, unless it is unreferenced. The loop keeps a child with an exit
 /// callback; one that nobody waits for is let go when its last handle is dropped. A child that was closed or let go
 /// runs on, and a thread that all loops of the process share waits for its end.
+///
+/// It is not [`AsFd`](std::os::fd::AsFd), because the loop closes its pidfd when it has exited: see [`Child::descriptor`].
+///
+/// ```
+/// use offload_event_loop::{Child, EventLoop, Incoming};
+/// use std::process::{Command, Stdio};
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let child = Child::spawn(&event_loop, Command::new("echo").arg("hello").stdout(Stdio::piped()))?;
+/// let output = child.take_stdout().expect("it is piped");
+/// output.read_start(|_, _, incoming| {
+///     if let Incoming::Data(bytes) = incoming {
+///         assert_eq!(bytes, b"hello\n");
+///     }
+/// })?;
+/// child.on_exit(|_, status| assert!(status.is_ok_and(|status| status.success())))?;
+/// event_loop.run()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Child {
     inner: Rc<ChildInner>,
@@ -196,16 +216,6 @@ impl Child {
             other => other.into(),
         })
     }
-
-    /// Stops waiting for the child: its exit callback is dropped, and standard streams that were not taken are closed. The
-    /// process runs on; to end it, [kill](Child::kill) it before. `on_closed` runs in the closing phase.
-    ///
-    /// # Errors
-    /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
-    #[track_caller]
-    pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        self.inner.close(Location::caller(), on_closed)
-    }
 }
 
 /// Opens the child's pidfd and makes streams of its pipes.
@@ -229,7 +239,16 @@ fn equip(
     Ok((pidfd, streams))
 }
 
-impl_references!(Child);
+impl_common_methods!(Child {
+    /// Its pidfd, while it runs: for example for `setns`, or for `waitid` to look at the child without taking its end away.
+    ///
+    /// # Errors
+    /// [`SourceError::AlreadyExited`] once its end is known, [`SourceError::Closed`].
+    descriptor,
+    /// Stops waiting for the child: its exit callback is dropped, and standard streams that were not taken are closed. The
+    /// process runs on; to end it, [kill](Child::kill) it before. `on_closed` runs in the closing phase.
+    close,
+});
 
 impl ChildInner {
     /// Waits for the process if it has exited. Nothing if it has not.

@@ -150,6 +150,7 @@ impl From<LoopError> for SourceError {
     fn from(error: LoopError) -> SourceError {
         match error {
             LoopError::AlreadyClosed => SourceError::Closed,
+            LoopError::Cancelled => SourceError::Cancelled,
             LoopError::NotWatchable => SourceError::NotWatchable,
             LoopError::OutOfDescriptors => SourceError::OutOfDescriptors,
             LoopError::Io(error) => SourceError::Io(error),

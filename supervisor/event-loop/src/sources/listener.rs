@@ -20,8 +20,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::SourceError;
-use super::base::{Base, Liveness, Source, impl_references};
-use super::descriptor::Descriptor;
+use super::base::{Base, Liveness, Source};
+use super::methods::impl_common_methods;
 use super::reader::{Readable, Reader};
 use super::stream::Stream;
 use super::tcp::TcpOptions;
@@ -41,6 +41,8 @@ type AcceptCallback = Box<dyn FnMut(&mut Context, &Listener, Result<Stream, Sour
 /// The loop keeps a listener whose callback waits; any other is closed when its last handle is dropped. The file of
 /// a Unix socket stays, as with the standard library, and binding to one that exists is refused: only its owner
 /// knows whether it is stale.
+///
+/// It is not [`AsFd`], because any clone may close it: see [`Listener::descriptor`].
 #[derive(Clone)]
 pub struct Listener {
     inner: Rc<ListenerInner>,
@@ -124,29 +126,20 @@ impl Listener {
     /// # Errors
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.inner.base.descriptor()?.as_fd())
+        self.inner.base.local_address()
     }
+}
 
+impl_common_methods!(Listener {
     /// Its file descriptor.
     ///
     /// # Errors
     /// [`SourceError::Closed`].
-    pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
-        self.inner.base.descriptor().map(Descriptor::new)
-    }
-
+    descriptor,
     /// Closes the listener at once. Connections that nobody accepted are refused; the streams of others go on.
     /// `on_closed` runs in the closing phase.
-    ///
-    /// # Errors
-    /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
-    #[track_caller]
-    pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        self.inner.close(Location::caller(), on_closed)
-    }
-}
-
-impl_references!(Listener);
+    close,
+});
 
 impl ListenerInner {
     /// A connection, or nothing if none waits. Failures of single connections are passed over.

@@ -26,6 +26,7 @@ mod descriptor;
 mod error;
 mod executable;
 mod listener;
+mod methods;
 mod reader;
 mod reaper;
 mod send_queue;

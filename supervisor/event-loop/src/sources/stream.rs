@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::SourceError;
-use super::base::{Gone, Source, impl_references};
-use super::descriptor::Descriptor;
+use super::base::{Gone, Source};
+use super::methods::impl_common_methods;
 use super::reader::Readable;
 use super::stream_inner::{self, ConnectCallback, StreamInner};
 use super::tcp::{self, TcpOptions};
@@ -32,6 +32,8 @@ pub enum Incoming<'a> {
 ///
 /// The loop keeps a stream that is read by a callback, connects, or has something to write. Any other is closed when
 /// its last handle is dropped. To learn when it is closed, call [`Stream::close`].
+///
+/// It is not [`AsFd`], because any clone may close it: see [`Stream::descriptor`].
 #[derive(Clone)]
 pub struct Stream {
     pub(super) inner: Rc<StreamInner>,
@@ -237,22 +239,13 @@ impl Stream {
         tcp::set_keep_alive(self.inner.base.descriptor()?, delay)
     }
 
-    /// Its file descriptor, also while it connects.
-    ///
-    /// # Errors
-    /// [`SourceError::NotConnected`] if connecting has failed, [`SourceError::AlreadyShutDown`] if it was the writing end of a
-    /// pipe, [`SourceError::Closed`].
-    pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
-        self.inner.base.descriptor().map(Descriptor::new)
-    }
-
     /// The address of this end, also while it connects.
     ///
     /// # Errors
     /// [`SourceError::Io`] if it is no socket; [`SourceError::NotConnected`] if connecting has failed,
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.inner.base.descriptor()?.as_fd())
+        self.inner.base.local_address()
     }
 
     /// The address of the other end.
@@ -265,21 +258,16 @@ impl Stream {
         }
         Address::peer(self.inner.base.descriptor()?.as_fd())
     }
-
-    /// Whether it was closed, by a handle or with its loop.
-    pub fn is_closed(&self) -> bool {
-        self.inner.base.is_closed()
-    }
-
-    /// Closes the stream at once. The read callback is never called again; connects, writes and shutdowns that are
-    /// under way are answered with [`SourceError::Cancelled`] in the closing phase, and `on_closed` after them.
-    ///
-    /// # Errors
-    /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
-    #[track_caller]
-    pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        self.inner.close(Location::caller(), on_closed)
-    }
 }
 
-impl_references!(Stream);
+impl_common_methods!(Stream {
+    /// Its file descriptor, also while it connects.
+    ///
+    /// # Errors
+    /// [`SourceError::NotConnected`] if connecting has failed, [`SourceError::AlreadyShutDown`] if it was the writing end of a
+    /// pipe, [`SourceError::Closed`].
+    descriptor,
+    /// Closes the stream at once. The read callback is never called again; connects, writes and shutdowns that are
+    /// under way are answered with [`SourceError::Cancelled`] in the closing phase, and `on_closed` after them.
+    close,
+});

@@ -182,7 +182,7 @@ impl BoundTcp {
     /// # Errors
     /// What the system says.
     pub fn local_address(&self) -> Result<Address, SourceError> {
-        Address::local(self.socket.as_fd())
+        transport::local_address(&self.socket)
     }
 
     /// Begins to listen: connections come in from here on.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -43,16 +43,20 @@ impl TryFrom<SocketAddrAny> for Address {
 }
 
 impl Address {
-    pub(super) fn local(socket: BorrowedFd<'_>) -> Result<Address, SourceError> {
-        Address::try_from(rustix::net::getsockname(socket)?)
-    }
-
     pub(super) fn peer(socket: BorrowedFd<'_>) -> Result<Address, SourceError> {
         match rustix::net::getpeername(socket)? {
             Some(address) => Address::try_from(address),
             None => Ok(Address::Unix(None)),
         }
     }
+}
+
+/// The address of this end of a socket: an [`Address`], or a [`SocketAddr`] where there is no other kind.
+pub(super) fn local_address<A: TryFrom<SocketAddrAny>>(socket: impl AsFd) -> Result<A, SourceError>
+where
+    SourceError: From<A::Error>,
+{
+    Ok(A::try_from(rustix::net::getsockname(socket)?)?)
 }
 
 /// What a stream goes over.

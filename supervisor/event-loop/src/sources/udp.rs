@@ -14,8 +14,8 @@ use std::rc::Rc;
 use rustix::io::retry_on_intr;
 
 use super::SourceError;
-use super::base::{Base, Source, impl_references};
-use super::descriptor::Descriptor;
+use super::base::Base;
+use super::methods::impl_common_methods;
 use super::reader::{Readable, Reader};
 use super::udp_inner::{Outgoing, UdpInner};
 use super::udp_options::{MulticastGroup, UdpOptions};
@@ -29,6 +29,24 @@ pub type Datagram<'a> = Result<(&'a [u8], SocketAddr), SourceError>;
 /// A socket for datagrams. Cheap to clone: all clones are the same socket.
 ///
 /// The loop keeps a socket whose callback waits; any other is closed when its last handle is dropped.
+///
+/// It is not [`AsFd`](std::os::fd::AsFd), because any clone may close it: see [`UdpSocket::descriptor`].
+///
+/// ```
+/// use offload_event_loop::{EventLoop, UdpSocket};
+///
+/// let mut event_loop = EventLoop::new()?;
+/// let receiver = UdpSocket::bind(&event_loop, "127.0.0.1:0".parse()?)?;
+/// let sender = UdpSocket::bind(&event_loop, "127.0.0.1:0".parse()?)?;
+/// receiver.receive_start(|_, receiver, received| {
+///     let (datagram, _from) = received.expect("no error is on its way");
+///     assert_eq!(datagram, b"hello");
+///     receiver.receive_stop(); // Now nothing is left to wait for.
+/// })?;
+/// sender.send_to("hello", receiver.local_address()?, |_, sent| sent.expect("the kernel has room"))?;
+/// event_loop.run()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct UdpSocket {
     pub(super) inner: Rc<UdpInner>,
@@ -141,14 +159,6 @@ impl UdpSocket {
         Ok(group.drop(self.inner.base.descriptor()?.as_fd())?)
     }
 
-    /// Its file descriptor.
-    ///
-    /// # Errors
-    /// [`SourceError::Closed`].
-    pub fn descriptor(&self) -> Result<Descriptor, SourceError> {
-        self.inner.base.descriptor().map(Descriptor::new)
-    }
-
     /// Resolves when there is room for a datagram.
     ///
     /// # Errors
@@ -197,19 +207,17 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`].
     pub fn local_address(&self) -> Result<SocketAddr, SourceError> {
-        let address = rustix::net::getsockname(self.inner.base.descriptor()?)?;
-        Ok(SocketAddr::try_from(address)?)
-    }
-
-    /// Closes the socket at once. Datagrams that wait are not sent and are answered with [`SourceError::Cancelled`] in the
-    /// closing phase, and `on_closed` runs after them.
-    ///
-    /// # Errors
-    /// [`SourceError::Closed`] if it was closed before; `on_closed` is dropped then.
-    #[track_caller]
-    pub fn close(&self, on_closed: impl FnOnce(&mut Context) + 'static) -> Result<(), SourceError> {
-        self.inner.close(Location::caller(), on_closed)
+        self.inner.base.local_address()
     }
 }
 
-impl_references!(UdpSocket);
+impl_common_methods!(UdpSocket {
+    /// Its file descriptor.
+    ///
+    /// # Errors
+    /// [`SourceError::Closed`].
+    descriptor,
+    /// Closes the socket at once. Datagrams that wait are not sent and are answered with [`SourceError::Cancelled`] in the
+    /// closing phase, and `on_closed` runs after them.
+    close,
+});

@@ -14,6 +14,7 @@ use rustix::net::{AddressFamily, SocketType};
 use super::*;
 
 mod child;
+mod closing;
 mod corners;
 mod datagrams;
 mod exhaustion;
