@@ -1,6 +1,6 @@
 //! How fast the event loop is, beside other event loops on the same machine in the same minutes.
 //!
-//! `cargo bench -p offload-event-loop -- [NAME ...] [--peers FOLDER] [--repeats N] [--quick]`
+//! `cargo bench -p offload-event-loop -- [NAME ...] [--peers] [--repeats N] [--quick]`
 //!
 //! Every measurement is made in a fresh process, ours too: this program starts itself with the name of a shape and
 //! a size, and that process prints one line of JSON. See README.md beside the benches for what the shapes are.
@@ -10,7 +10,7 @@
 //! | `catalogue.rs` | which shapes there are, with their sizes, peers and targets |
 //! | `shapes/` | what each one does |
 //! | `measure.rs` | what is measured |
-//! | `peers.rs`, `rounds.rs` | who else is measured, and in which order |
+//! | `peers.rs`, `rounds.rs` | who else is measured, and in which order; their programs are in `benches/peers/` |
 //! | `table.rs` | how it is printed |
 
 mod catalogue;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 /// Fails if a shape of ours does, so that `cargo test` notices.
 fn compare(plan: &Plan) -> ExitCode {
     let shapes: Vec<&Shape> = SHAPES.iter().filter(|shape| plan.wants(shape)).collect();
-    let peers = plan.peers.as_deref().map(Peers::prepare);
+    let peers = plan.has_peers.then(Peers::prepare);
     println!("{}", machine::describe());
     println!("{}\n", table::how_to_read(plan, peers.as_ref()));
     table::print_head();

@@ -1,17 +1,15 @@
 //! What was asked for on the command line, by a person, by `cargo test`, or by this program itself.
 
-use std::path::PathBuf;
-
 use crate::catalogue::{SHAPES, Shape};
 
 pub(crate) const USAGE: &str = "\
-usage: cargo bench -p offload-event-loop -- [NAME ...] [--peers FOLDER] [--repeats N] [--quick]
-  NAME            only the shapes whose names contain this
-  --peers FOLDER  measure other event loops in the same rounds: FOLDER holds uv/uvbench.c, node/bench.js and rust/
-  --repeats N     rounds per size, of which the median counts (default 5)
-  --quick         one small round of each shape of ours: does it still run?
-  --list          print the names
-  --help          print this";
+usage: cargo bench -p offload-event-loop -- [NAME ...] [--peers] [--repeats N] [--quick]
+  NAME         only the shapes whose names contain this
+  --peers      measure libuv, Node, tokio and others in the same rounds, as far as they are installed
+  --repeats N  rounds per size, of which the median counts (default 5)
+  --quick      one small round of each shape: does it still run?
+  --list       print the names
+  --help       print this";
 
 const REPEATS_DEFAULT: usize = 5;
 
@@ -27,7 +25,7 @@ pub(crate) enum Order {
 
 pub(crate) struct Plan {
     names: Vec<String>,
-    pub(crate) peers: Option<PathBuf>,
+    pub(crate) has_peers: bool,
     pub(crate) repeats: usize,
     pub(crate) is_quick: bool,
 }
@@ -65,17 +63,17 @@ fn as_a_test(arguments: &[String]) -> Order {
         return Order::Nothing;
     }
     let names = arguments.iter().filter(|argument| !argument.starts_with('-')).cloned().collect();
-    let plan = Plan { names, peers: None, repeats: 1, is_quick: true };
+    let plan = Plan { names, has_peers: false, repeats: 1, is_quick: true };
     if SHAPES.iter().any(|shape| plan.wants(shape)) { Order::Compare(plan) } else { Order::Nothing }
 }
 
 fn as_a_bench(arguments: Vec<String>) -> Result<Order, String> {
-    let mut plan = Plan { names: Vec::new(), peers: None, repeats: REPEATS_DEFAULT, is_quick: false };
+    let mut plan = Plan { names: Vec::new(), has_peers: false, repeats: REPEATS_DEFAULT, is_quick: false };
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         match argument.as_str() {
-            "--peers" => plan.peers = Some(PathBuf::from(value()?)),
+            "--peers" => plan.has_peers = true,
             "--repeats" => plan.repeats = usize::try_from(number(&value()?)?).unwrap_or(usize::MAX).max(1),
             "--quick" => plan.is_quick = true,
             "--list" => return Ok(list()),

@@ -16,7 +16,7 @@ pub(crate) fn how_to_read(plan: &Plan, peers: Option<&Peers>) -> String {
     match peers {
         Some(peers) => lines.extend(peers.missing()),
         None if plan.is_quick => {}
-        None => lines.push("only ours: --peers FOLDER adds libuv, Node, tokio and others".to_owned()),
+        None => lines.push("only ours: --peers adds libuv, Node, tokio and others".to_owned()),
     }
     lines.join("\n")
 }

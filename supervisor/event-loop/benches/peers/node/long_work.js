@@ -1,5 +1,5 @@
 'use strict';
-// Long work in Node, for what the peers' folder has no bench for. Usage: node node_long_work.js NAME N
+// The shapes of long work in Node. Usage: node long_work.js NAME N
 // Prints one line of JSON, as all programs that are compared do.
 const crypto = require('crypto');
 const fs = require('fs');
