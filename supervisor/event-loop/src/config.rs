@@ -55,6 +55,17 @@ pub enum Time {
     Real,
     /// A clock that stands still while callbacks run and jumps to the next due timer instead of sleeping. A test
     /// with it is deterministic and takes no time. Sources outside the loop are still looked at, without waiting.
+    ///
+    /// ```
+    /// use offload_event_loop::{EventLoop, LoopConfig, Time};
+    /// use std::time::Duration;
+    ///
+    /// let mut event_loop = EventLoop::with(LoopConfig { time: Time::Virtual, ..LoopConfig::default() })?;
+    /// let (day, start) = (Duration::from_secs(24 * 60 * 60), event_loop.now());
+    /// event_loop.set_timeout(day, move |context| assert!(context.now() - start >= day));
+    /// event_loop.run()?; // It takes microseconds.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     Virtual,
 }
 

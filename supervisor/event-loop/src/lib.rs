@@ -19,11 +19,43 @@
 //!      after every single callback: all ticks, then all microtasks, until both queues are empty
 //! ```
 //!
-//! The loop is alive, and [`Context::run`] goes on, while there is a referenced timer or active handle, a [`Hold`], a
-//! [`Request`], or a callback that waits.
+//! The loop is alive, and [`Context::run`] goes on, while there is a referenced timer, immediate or active handle, a write or
+//! a connect under way, an open [`Request`] or task of a pool, a [`Hold`], or a queued callback. A handle is active while it
+//! waits for something. It is referenced until `unref` is called on it.
 //!
 //! All types stay on the thread of the loop, except [`Remote`], [`Notifier`] and [`Request`], which other threads may hold.
-//! Callbacks get `&mut Context`. Structs and futures keep a [`LoopHandle`], which registers the same things.
+//!
+//! # Context or LoopHandle?
+//!
+//! Callbacks get `&mut` [`Context`], the running loop. It cannot be kept beyond the callback. Whatever lives longer, a struct
+//! or a future, keeps a [`LoopHandle`] (by [`Context::handle`]): it is cheap to clone and registers the same things, because
+//! `Context` dereferences to it. Only these need the context itself: running the loop, [`Context::current`],
+//! [`Context::lateness`], and [`Context::set_panic_handler`]. A function that registers something should take `&LoopHandle`:
+//! a callback and the owner of the [`EventLoop`] can both call it. A handle that is kept after the loop was dropped does no
+//! harm: what it registers is dropped at once. Another thread keeps a [`Remote`].
+//!
+//! # Errors
+//!
+//! | error | of | what to do |
+//! |---|---|---|
+//! | [`LoopError`] | the loop, and what is registered by a [`LoopHandle`] | a variant for each kind of misuse (`NestedRun`, `AlreadyClosed`, ...): correct the program. `OutOfDescriptors`: try again later. `Io`: the system refused |
+//! | [`SourceError`] | streams, listeners, UDP sockets, children | `QueueFull`, `SendQueueFull`, `WouldBlock`: wait and try again. `Closed`, `Cancelled`: it is over. `Io`: what the system says, such as a refused connection; [`SourceError::kind`] gives the standard library's kind for each of them |
+//! | [`io_pool::IoError`] | tasks of a pool | `Overloaded`: try again later. `TimedOut`, `Panicked`, `Cancelled`, `ShutDown`: there is no result. `NotRegularFile`, `TooLarge`, `Io`: what the task found |
+//! | [`LoopGone`] | [`Remote`], [`Notifier`], [`Request`] | the loop was dropped: end the thread |
+//! | [`JoinError`] | a future that was awaited | it was cancelled, or panicked |
+//!
+//! Errors that a call returns are about the call: nothing was begun, and the callback is dropped. Errors that come later are
+//! handed to the callback. A panic in a callback leaves [`Context::run`], or goes to the
+//! [panic handler](Context::set_panic_handler).
+//!
+//! # What the public items are for
+//!
+//! `offload` itself uses the loop, timers, watchers, signals, futures, posts and the pool. The rest is here for one of these
+//! reasons: libuv or Node has it, and a program that is ported needs it ([`porting`] lists them; the sources, the names of
+//! handles, [`LoopHandle::set_repeat`] and so on); it makes tests of code on the loop possible ([`Time::Virtual`],
+//! [`Current`]); it answers why a loop is slow or does not end ([`LoopMetrics`], [`Alive`], [`HandleInfo`]); or it keeps one
+//! part of a program from starving the others ([`LoopConfig`], [`OnStarvation`], [`Catchup`], parts and lanes of
+//! [`io_pool`], [`LoopHandle::partition`]).
 //!
 //! ```
 //! use offload_event_loop::{EventLoop, WATCHDOG_THRESHOLD};
@@ -43,10 +75,10 @@
 //! |---|---|
 //! | `lib.rs`, `phases.rs`, `calls.rs` | the loop, its phases, and how it calls callbacks |
 //! | `limits.rs` | every bound of this crate |
-//! | `handle.rs`, `pausing.rs`, `inspect.rs` | registering, pausing and listing timers and handles |
+//! | `handle.rs`, `pausing.rs`, `closing.rs`, `inspect.rs` | registering, pausing, closing and listing timers and handles |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | the tables of timers, immediates and handles |
 //! | `tasks.rs`, `futures.rs`, `one_shot.rs`, `readiness.rs` | futures |
-//! | `remote.rs`, `mailbox.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
+//! | `remote.rs`, `mailbox.rs`, `delivery.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | how busy the loop is, which callback blocks it, why it does not end |
 //! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
 //! | `io_pool/` | a pool of threads for blocking calls |
@@ -79,6 +111,7 @@ mod partition;
 mod pausing;
 mod phases;
 mod poller;
+pub mod porting;
 mod pulse;
 mod readiness;
 mod remote;
@@ -165,6 +198,23 @@ impl EventLoop {
 
     /// A descriptor for watching this loop in another event loop. Call [`run_mode`](Context::run_mode) with
     /// [`RunMode::NoWait`] when it is readable, or when the [`backend_timeout`](EventLoop::backend_timeout) is over.
+    ///
+    /// ```
+    /// use offload_event_loop::{EventLoop, RunMode};
+    /// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    /// use std::time::Duration;
+    ///
+    /// let mut event_loop = EventLoop::new()?;
+    /// event_loop.set_timeout(Duration::from_millis(5), |_| println!("from within another loop"));
+    ///
+    /// // The other loop: here, one that waits for nothing else.
+    /// while event_loop.is_alive() {
+    ///     let timeout = event_loop.backend_timeout().map(Timespec::try_from).transpose()?;
+    ///     poll(&mut [PollFd::new(&event_loop.backend_fd(), PollFlags::IN)], timeout.as_ref())?;
+    ///     event_loop.run_mode(RunMode::NoWait)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn backend_fd(&self) -> BorrowedFd<'_> {
         self.context.handle.shared.poller.as_fd()
     }
@@ -266,7 +316,8 @@ impl Context {
         }
     }
 
-    /// Runs until nothing keeps the loop alive, or it is stopped. True if it was stopped and is still alive.
+    /// Runs until nothing keeps the loop alive, or it is stopped. True if it was stopped and is still alive: run it again to
+    /// go on with what is left, or drop it to give that up. False if nothing is left.
     ///
     /// # Errors
     /// [`LoopError::NestedRun`] inside a callback of this loop; [`LoopError::Io`] if the poller fails.
@@ -278,7 +329,8 @@ impl Context {
         self.run_mode(RunMode::Default)
     }
 
-    /// Runs as far as `mode` says. True if the loop is still alive.
+    /// Runs as far as `mode` says. True if the loop is still alive: something is left to run or to wait for, so call it again,
+    /// at once or (with [`RunMode::NoWait`]) when the [`backend_fd`](EventLoop::backend_fd) says so. False if nothing is left.
     ///
     /// # Errors
     /// As [`Context::run`].
@@ -353,7 +405,7 @@ impl Context {
     }
 
     /// How long after its due time the timer's callback was called that runs now. The due time of a timeout is counted
-    /// in ticks of 66 us, rounded up.
+    /// in timer steps of 66 us, rounded up.
     pub fn lateness(&self) -> Duration {
         Duration::from_nanos(self.lateness)
     }

@@ -81,6 +81,17 @@ impl Remote {
 
 impl LoopHandle {
     /// Keeps the loop alive until the returned [`Request`] is completed; then `answer` runs with the value.
+    ///
+    /// ```
+    /// use offload_event_loop::EventLoop;
+    ///
+    /// let mut event_loop = EventLoop::new()?;
+    /// let request = event_loop.request(|_, sum: u64| assert_eq!(sum, 5_050));
+    /// let thread = std::thread::spawn(move || request.complete((1..=100).sum()));
+    /// event_loop.run()?; // It waits for the answer.
+    /// thread.join().expect("it did not panic")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[track_caller]
     pub fn request<T: Send + 'static>(&self, answer: impl FnOnce(&mut Context, T) + 'static) -> Request<T> {
         let id = self.request_any(Location::caller(), move |context, value: Box<dyn Any + Send>| {
