@@ -75,7 +75,6 @@ use watch::Watch;
 
 pub(crate) use holding::Undelivered;
 pub(crate) use orders::Listener;
-pub use pages::Page;
 
 /// A shared reference to the hub.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;

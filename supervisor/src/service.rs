@@ -24,8 +24,10 @@
 //! - Bytes of the body have arrived: [`Account::set_arriving`].
 //! - A job is complete: [`Session::submit`].
 //! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
-//! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain), [`show`](Service::show),
-//!   [`page`](Service::page), [`Session::dead_letter`].
+//! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain),
+//!   [`status`](Service::status), [`tasks`](Service::tasks), [`Session::dead_letter`].
+//! - The client asks for a list: [`Service::page`]. The front gets the rows as values, one by one, and ends the page when
+//!   its bytes are enough. It makes the next page when the client has taken this one.
 //! - The client looks after the supervisor: [`Session::drain`], [`Session::stop`], [`Session::reload`].
 //! - Answers are queued for writing: [`Account::set_outgoing`].
 //! - The client has received a whole output: [`Collection::complete`].
@@ -37,7 +39,7 @@
 //! # Rules
 //!
 //! - Every request has a number that the front chooses (a ticket), and one final answer. A method that returns a
-//!   [`Reply`] has answered. A method that returns `None` answers later: the session's callback gets the ticket and
+//!   [`Reply`] or a [`Page`] has answered. A method that returns `None` answers later: the session's callback gets the ticket and
 //!   the reply. The callback is never called from inside a method of the service, so a front may hold a borrow of
 //!   itself while it calls one. A job has two answers: [`Reply::Accepted`] at once and [`Reply::Report`] at its end.
 //! - Everything held for a client belongs to its [`Session`]: the jobs that it waits for, the answers that it is owed,
@@ -60,7 +62,7 @@ mod waits;
 use crate::hub::{Hub, HubRef};
 use crate::log::Log;
 use crate::pool::{PoolConfig, StartError};
-use crate::views::IoPoolView;
+use crate::views::{IoPoolView, Page, Row};
 use crate::workers::orphans::new_generation;
 use ending::Ending;
 use offload_core::ids::JobId;
@@ -80,7 +82,7 @@ pub use descriptors::Connections;
 pub(crate) use descriptors::Descriptors;
 pub use ending::{LastAnswers, ServerEnd};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
-pub use reply::{Collection, Document, Page, Reply, Report};
+pub use reply::{Collection, Document, Reply, Report};
 pub use session::{OnReply, Session, Submission, Ticket};
 pub use stage::Stage;
 
@@ -217,26 +219,40 @@ impl Service {
         }
     }
 
-    /// The status, the tasks, or the first page of a list.
-    pub fn show(&self, view: View) -> Reply {
-        match view {
-            View::Status => {
-                Reply::document(Document::Status(self.hub().borrow().status(self.io_pool_view())))
-            }
-            View::Tasks => Reply::document(Document::Tasks(self.hub().borrow().tasks())),
-            View::Workers | View::Jobs | View::Dead => self.page(view, "", usize::MAX),
-        }
+    /// The state of the supervisor: [`Document::Status`].
+    pub fn status(&self) -> Reply {
+        Reply::document(Document::Status(self.hub().borrow().status(self.io_pool_view())))
     }
 
-    /// At most `most` rows of a list. `after` is [`Page::next`] of the previous page, or empty for the first page.
-    pub fn page(&self, view: View, after: &str, most: usize) -> Reply {
-        match self.hub().borrow().page(view, after, most) {
-            Some(page) => Reply::Page(page),
-            None => Reply::refusal(
-                OutcomeCode::BadRequest,
-                "there is no such list, or no such row in it from which it could go on".to_owned(),
-            ),
-        }
+    /// The tasks that workers offer: [`Document::Tasks`].
+    pub fn tasks(&self) -> Reply {
+        Reply::document(Document::Tasks(self.hub().borrow().tasks()))
+    }
+
+    /// A page of a list: at most `most` rows, and never more than [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).
+    /// `after` is [`Page::next`] of the previous page, or empty for the first page.
+    ///
+    /// `write` gets the rows in order and turns each into what the page holds: the front's own bytes, or the row itself.
+    /// Each row is made when the one before it is written. If `write` returns None, that row is the first one of the
+    /// next page, and no further row is made. So a front bounds the size of a page by its own measure. `write` must not
+    /// call the service.
+    ///
+    /// # Errors
+    /// A refusal, if there is no such list, or no such row from which it could go on.
+    ///
+    /// # Panics
+    /// If `write` returns None for the first row: there is always room for one row, or the list would never end.
+    pub fn page<R>(
+        &self,
+        view: View,
+        after: &str,
+        most: usize,
+        mut write: impl FnMut(Row) -> Option<R>,
+    ) -> Result<Page<R>, ErrorDetail> {
+        self.hub().borrow().page(view, after, most, &mut write).ok_or_else(|| {
+            let message = "there is no such list, or no such row in it from which it could go on";
+            ErrorDetail::new(OutcomeCode::BadRequest, message.to_owned())
+        })
     }
 
     /// Calls `then` once, when memory of any client is released after this call. A front then asks

@@ -11,6 +11,7 @@
 //! connection.rs   one client: Greeting -> Open -> Closing
 //! greeting.rs     whether the peer is a client at all
 //! request.rs      the requests of clients
+//! pages.rs        lists as JSON, page by page
 //! peer.rs         the process at the other end
 //! client.rs       the client's end of the socket, blocking: for the command line and for programs
 //! ```
@@ -24,6 +25,7 @@ mod directory;
 mod greeting;
 mod listener;
 mod lock;
+mod pages;
 mod peer;
 mod request;
 mod standing;
@@ -35,6 +37,7 @@ pub use crate::wire::{FLUSH_MAX, Flushed};
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
 pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};
+pub use pages::{RowWriter, to_json};
 pub use peer::Peer;
 pub use request::Request;
 pub use standing::{Standing, owner_of};
