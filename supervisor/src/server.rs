@@ -21,6 +21,7 @@ mod accept;
 mod address;
 mod client;
 mod clients;
+mod error;
 mod holdings;
 mod pace;
 mod patience;
@@ -30,9 +31,9 @@ mod turns;
 use crate::end_of_turn::EndOfTurn;
 use crate::front::Listener;
 use crate::log::Log;
-use crate::pool::{PoolConfig, StartError};
 use crate::service::{
-    Descriptors, FixedSetting, Ground, LastAnswers, OnReply, Reload, ServerEnd, Service, ServiceConfig,
+    Descriptors, FixedSetting, Ground, LastAnswers, OnReply, PoolConfig, Reload, ServerEnd, Service,
+    ServiceConfig, ServiceStartError,
 };
 use crate::signals::EndingSignals;
 use crate::workers::orphans::{self, Killed};
@@ -49,6 +50,8 @@ use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use turns::Line;
+
+pub use error::ServerStartError;
 
 /// How a server is set up.
 #[derive(Clone)]
@@ -123,15 +126,15 @@ impl Server {
     /// Listens on the socket and starts the workers. `on_ready` is called once, when the first worker is ready.
     ///
     /// # Errors
-    /// A [`StartError`]. Nothing is left behind.
+    /// A [`ServerStartError`]. Nothing is left behind.
     pub fn start(
         config: ServerConfig,
         cx: &mut Context,
         on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
-    ) -> Result<Server, StartError> {
+    ) -> Result<Server, ServerStartError> {
         let ServerConfig { pool, socket, io_threads, reload, fixed, fail_fast } = config;
         let descriptors = Descriptors::raise(io_threads);
-        descriptors.check(pool.core().processes_max()).map_err(StartError::Descriptors)?;
+        descriptors.check(pool.core().processes_max()).map_err(ServiceStartError::Descriptors)?;
         let mut listener = Listener::bind(&socket)?;
         let log = Rc::new(Log::to_stderr(pool.log, pool.log_format));
         let generation = found_generation(&mut listener, &log);
@@ -248,7 +251,7 @@ impl Front {
         }
     }
 
-    fn listen(&mut self, listener: Listener) -> Result<(), StartError> {
+    fn listen(&mut self, listener: Listener) -> Result<(), LoopError> {
         let me = self.me.clone();
         let watcher = self.handle.watch(listener.socket(), Interest::READ, move |_, _| {
             Front::with(&me, Front::accept);
@@ -257,7 +260,7 @@ impl Front {
         Ok(())
     }
 
-    fn watch_signals(&mut self) -> Result<(), StartError> {
+    fn watch_signals(&mut self) -> Result<(), LoopError> {
         let me = self.me.clone();
         let mut signals = EndingSignals::catch().map_err(LoopError::from)?;
         let readable = signals.descriptor().map_err(LoopError::from)?;

@@ -53,6 +53,7 @@
 mod account;
 mod descriptors;
 mod ending;
+mod error;
 mod reload;
 mod reply;
 mod session;
@@ -61,7 +62,6 @@ mod waits;
 
 use crate::hub::{Hub, HubRef};
 use crate::log::Log;
-use crate::pool::{PoolConfig, StartError};
 use crate::views::{IoPoolView, Page, Row};
 use crate::workers::orphans::new_generation;
 use ending::Ending;
@@ -77,10 +77,13 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
+pub use crate::hub::PoolConfig;
+pub use crate::peer::{Peer, is_client_name};
 pub use account::Account;
 pub use descriptors::Connections;
 pub(crate) use descriptors::Descriptors;
 pub use ending::{LastAnswers, ServerEnd};
+pub use error::ServiceStartError;
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
 pub use reply::{Collection, Document, Reply, Report};
 pub use session::{OnReply, Session, Submission, Ticket};
@@ -141,10 +144,10 @@ impl Service {
     /// Starts the workers. Jobs may be submitted at once; they wait until a worker is ready.
     ///
     /// # Errors
-    /// [`StartError`], except the variant for a socket that cannot be bound. Nothing is left behind.
-    pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, StartError> {
+    /// A [`ServiceStartError`]. Nothing is left behind.
+    pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, ServiceStartError> {
         let descriptors = Descriptors::raise(config.io_threads);
-        descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
+        descriptors.check(config.pool.core().processes_max()).map_err(ServiceStartError::Descriptors)?;
         let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
         Service::start_on(Ground { descriptors, generation: new_generation(), log }, config, cx)
     }
@@ -153,11 +156,11 @@ impl Service {
         ground: Ground,
         config: ServiceConfig,
         cx: &mut Context,
-    ) -> Result<Service, StartError> {
+    ) -> Result<Service, ServiceStartError> {
         let Ground { descriptors, generation, log } = ground;
         let handle = cx.handle();
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
-        let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(StartError::Threads)?);
+        let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(ServiceStartError::Threads)?);
         let mut warn = log.warner();
         // If the watchdog's thread cannot be created, the event loop runs without being watched.
         let watchdog =

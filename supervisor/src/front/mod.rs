@@ -33,11 +33,10 @@ mod standing;
 mod tests;
 
 pub use crate::limits::REQUESTS_PER_CALL_MAX;
+pub use crate::peer::{Peer, is_client_name};
 pub use crate::wire::{FLUSH_MAX, Flushed};
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
-pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};
 pub use pages::{RowWriter, to_json};
-pub use peer::Peer;
 pub use request::Request;
 pub use standing::{Standing, owner_of};
