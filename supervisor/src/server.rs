@@ -30,13 +30,11 @@ mod turns;
 
 use crate::end_of_turn::EndOfTurn;
 use crate::front::Listener;
-use crate::log::Log;
 use crate::service::{
-    Descriptors, FixedSetting, Ground, LastAnswers, OnReply, PoolConfig, Reload, ServerEnd, Service,
-    ServiceConfig, ServiceStartError,
+    FixedSetting, Generations, Ground, LastAnswers, OnReply, PoolConfig, Reload, ServerEnd, Service,
+    ServiceConfig,
 };
 use crate::signals::EndingSignals;
-use crate::workers::orphans::{self, Killed};
 use client::Client;
 use holdings::RoomLine;
 use offload_event_loop::{Context, HandleId, Interest, LoopError, LoopHandle};
@@ -46,6 +44,7 @@ use signal_hook::consts::SIGHUP;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -133,14 +132,12 @@ impl Server {
         on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
     ) -> Result<Server, ServerStartError> {
         let ServerConfig { pool, socket, io_threads, reload, fixed, fail_fast } = config;
-        let descriptors = Descriptors::raise(io_threads);
-        descriptors.check(pool.core().processes_max()).map_err(ServiceStartError::Descriptors)?;
+        let workers = pool.core.workers;
+        let ground = Ground::prepare(ServiceConfig { pool, io_threads, reload, fixed })?;
         let mut listener = Listener::bind(&socket)?;
-        let log = Rc::new(Log::to_stderr(pool.log, pool.log_format));
-        let generation = found_generation(&mut listener, &log);
-        let ready = Ready { socket, workers: pool.core.workers, pid: std::process::id() };
-        let ground = Ground { descriptors, generation, log };
-        let service = Service::start_on(ground, ServiceConfig { pool, io_threads, reload, fixed }, cx)?;
+        ground.take_over(&mut listener);
+        let service = Service::start_on(ground, cx)?;
+        let ready = Ready { socket, workers, pid: std::process::id() };
         service.when_ready(move |cx| on_ready(&ready, cx));
         let front = Front::new(service.clone(), cx.handle());
         front.borrow_mut().listen(listener)?;
@@ -182,36 +179,14 @@ impl Server {
     }
 }
 
-/// Creates the generation of this supervisor: a name by which the next supervisor finds processes that outlive this
-/// one. Also kills the processes that earlier supervisors left behind. Before that, the old generations and the new
-/// one are written down, and an old one is removed only when none of its processes is left. So if this start fails,
-/// the next supervisor still knows all of them. None if the kernel provides no random numbers: then left-over
-/// processes cannot be recognized.
-fn found_generation(listener: &mut Listener, log: &Log) -> Option<String> {
-    let generation = orphans::new_generation()?;
-    let before = listener.generations().to_vec();
-    let mut known = before.clone();
-    known.push(generation.clone());
-    write_generations(listener, known, log);
-    let mut killed = 0;
-    let mut left: Vec<String> = Vec::new();
-    for previous in before {
-        let Killed { count, is_all } = orphans::kill_generation(&previous);
-        killed += count;
-        left.extend((!is_all).then_some(previous));
+/// The generations are written to the lock file of the socket.
+impl Generations for Listener {
+    fn written(&self) -> Vec<String> {
+        self.generations().to_vec()
     }
-    if killed > 0 {
-        let processes = if killed == 1 { "process" } else { "processes" };
-        log.warn(format_args!("ended {killed} {processes} that a killed supervisor had left behind"));
-    }
-    left.push(generation.clone());
-    write_generations(listener, left, log);
-    Some(generation)
-}
 
-fn write_generations(listener: &mut Listener, generations: Vec<String>, log: &Log) {
-    if let Err(error) = listener.set_generations(generations) {
-        log.warn(format_args!("what outlives this process if it is killed will not be found: {error}"));
+    fn write(&mut self, generations: Vec<String>) -> io::Result<()> {
+        self.set_generations(generations)
     }
 }
 

@@ -49,11 +49,26 @@
 //! - Nothing here blocks, and everything happens on the event loop's thread.
 //!
 //! Jobs are named by their public ids, as clients know them.
+//!
+//! # What belongs to the process
+//!
+//! All fronts of a process share one service. Whichever of them starts it does so once, and gives the others a clone:
+//!
+//! - [`Service::start`]; or, if the front has a place that outlives the process, such as a socket with a lock file:
+//!   [`Ground::prepare`], then it takes the place, then [`Ground::take_over`] and [`Service::start_on`]. In this order a
+//!   supervisor that cannot serve takes no place from another one, and nothing is killed by a supervisor that does not own
+//!   the place.
+//! - [`Service::stop_if_no_worker_starts`], if the program is to end rather than to try again.
+//! - It catches the signals of the process: [`Service::reload`], [`Service::on_ending_signal`].
+//!
+//! Every front may write to [`Service::log`], and may end the supervisor when it can serve nobody any more:
+//! [`Service::drain_because`].
 
 mod account;
 mod descriptors;
 mod ending;
 mod error;
+mod ground;
 mod reload;
 mod reply;
 mod session;
@@ -61,9 +76,8 @@ mod stage;
 mod waits;
 
 use crate::hub::{Hub, HubRef};
-use crate::log::Log;
 use crate::views::{IoPoolView, Page, Row};
-use crate::workers::orphans::new_generation;
+use descriptors::Descriptors;
 use ending::Ending;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
@@ -78,12 +92,13 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 
 pub use crate::hub::PoolConfig;
+pub use crate::log::Log;
 pub use crate::peer::{Peer, is_client_name};
 pub use account::Account;
 pub use descriptors::Connections;
-pub(crate) use descriptors::Descriptors;
 pub use ending::{LastAnswers, ServerEnd};
 pub use error::ServiceStartError;
+pub use ground::{Generations, Ground};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
 pub use reply::{Collection, Document, Reply, Report};
 pub use session::{OnReply, Session, Submission, Ticket};
@@ -123,14 +138,6 @@ pub struct ServiceConfig {
     pub fixed: Vec<FixedSetting>,
 }
 
-/// What a service needs that exists before it starts.
-pub(crate) struct Ground {
-    pub(crate) descriptors: Descriptors,
-    /// The generation of this supervisor's processes, by which a later supervisor finds those that outlived this one.
-    pub(crate) generation: Option<String>,
-    pub(crate) log: Rc<Log>,
-}
-
 /// A job that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
@@ -146,18 +153,15 @@ impl Service {
     /// # Errors
     /// A [`ServiceStartError`]. Nothing is left behind.
     pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, ServiceStartError> {
-        let descriptors = Descriptors::raise(config.io_threads);
-        descriptors.check(config.pool.core().processes_max()).map_err(ServiceStartError::Descriptors)?;
-        let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
-        Service::start_on(Ground { descriptors, generation: new_generation(), log }, config, cx)
+        Service::start_on(Ground::prepare(config)?, cx)
     }
 
-    pub(crate) fn start_on(
-        ground: Ground,
-        config: ServiceConfig,
-        cx: &mut Context,
-    ) -> Result<Service, ServiceStartError> {
-        let Ground { descriptors, generation, log } = ground;
+    /// Starts the workers, for a front that does something between [`Ground::prepare`] and this.
+    ///
+    /// # Errors
+    /// The same as for [`Service::start`], except [`ServiceStartError::Descriptors`].
+    pub fn start_on(ground: Ground, cx: &mut Context) -> Result<Service, ServiceStartError> {
+        let Ground { config, descriptors, generation, log } = ground;
         let handle = cx.handle();
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(ServiceStartError::Threads)?);
@@ -303,7 +307,8 @@ impl Service {
         self.0.log.warner()
     }
 
-    pub(crate) fn log(&self) -> &Log {
+    /// The log of this process. Fronts write to it, so that the lines of all of them are limited together.
+    pub fn log(&self) -> &Log {
         &self.0.log
     }
 
