@@ -35,6 +35,7 @@ mod hub;
 mod job;
 pub mod limits;
 mod log;
+mod pauses;
 mod peer;
 mod pool;
 pub mod printer;

@@ -1,5 +1,6 @@
 //! The clock by which the core applies time limits. Before a limit is applied, everything that has already arrived is
 //! read. Time in which this process did not run (because it was stopped, or its machine was) is charged to nobody.
+//! `pauses.rs` says how such a gap is recognized, and when it is a short or a long one.
 //!
 //! ```text
 //!              due, and not late                             everything that has arrived goes to the core
@@ -23,17 +24,13 @@
 //! limit.
 
 use super::Hub;
+#[cfg(doc)]
+use crate::pauses::GAP_MIN;
+use crate::pauses::Pause;
 use offload_core::event::Event;
 use offload_core::ids::Mono;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
-
-/// A timer that is this late was not delayed by work: this process did not run. Everybody else gets as long to catch
-/// up.
-const LATE_MIN: Duration = Duration::from_millis(100);
-
-/// A gap of this length is taken out of the core's time, so no time limit and no receipt includes it.
-const GAP_MIN: Duration = Duration::from_secs(1);
 
 /// The longest time to catch up after one gap, and after all gaps shorter than [`GAP_MIN`] together.
 const CATCH_UP_MAX: Duration = Duration::from_secs(1);
@@ -100,15 +97,16 @@ impl CoreClock {
     fn notice_gap(&mut self, elapsed: Duration) {
         let now = self.with_unnoticed_gap(elapsed);
         let late = self.due.map_or(Duration::ZERO, |due| now - due);
-        if late < LATE_MIN {
-            return;
-        }
-        if late < GAP_MIN {
-            self.after_short = now + late;
-        } else {
-            let stood_still_at = self.without_gaps(elapsed);
-            self.gaps += now - stood_still_at;
-            self.after_long = stood_still_at + CATCH_UP_MAX;
+        match Pause::behind(late) {
+            Pause::None => return,
+            // Everybody else gets as long to catch up.
+            Pause::Short => self.after_short = now + late,
+            // The gap is taken out of the core's time, so no time limit and no receipt includes it.
+            Pause::Long => {
+                let stood_still_at = self.without_gaps(elapsed);
+                self.gaps += now - stood_still_at;
+                self.after_long = stood_still_at + CATCH_UP_MAX;
+            }
         }
         // A gap is noticed once.
         self.due = None;
@@ -123,7 +121,7 @@ impl CoreClock {
         let now = self.with_unnoticed_gap(elapsed);
         match self.due {
             // The core may have been told a slightly later time already, and its time never goes back.
-            Some(due) if now - due >= GAP_MIN => due.max(self.last_told),
+            Some(due) if Pause::behind(now - due) == Pause::Long => due.max(self.last_told),
             _ => now,
         }
     }
