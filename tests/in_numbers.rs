@@ -1,5 +1,5 @@
-//! Faults in numbers, for seconds: the program `chaos` runs the same for minutes. What must hold is asserted; times are
-//! printed with their targets, because a test does not know what else its machine does.
+//! Many faults in a few seconds. The program `chaos` runs the same for minutes. Promises are asserted. Times are only printed
+//! beside their targets, because a test does not know what else its machine does.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

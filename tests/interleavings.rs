@@ -1,8 +1,8 @@
-//! The parts of the event loop that several threads touch at once, taken through every order in which their threads can
-//! meet: nothing is lost, nothing comes twice, nobody sleeps through a ring, and nobody is called for a ring that is not
-//! heard.
+//! Model checks of the parts of the event loop that several threads share. Loom runs them in every order in which the threads
+//! can meet: nothing is lost, nothing comes twice, no wake-up is missed, and no thread makes a system call to wake a loop that
+//! is awake.
 //!
-//! The source is the loop's own; only its mutex, its atomics and the kernel's counter are loom's here.
+//! The code is that of the loop itself. Only its mutex, its atomics and the kernel's counter are replaced by loom's.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use rest::Rest;
 use sync::{EventCounter, Ordering};
 use wakeup::Wakeup;
 
-/// What `event_loop/sync.rs` is to the loop.
+/// What `supervisor/event-loop/src/sync.rs` is to the loop.
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
     pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};

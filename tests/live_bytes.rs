@@ -1,8 +1,8 @@
-//! Very many jobs leave not one byte behind: all that this process allocates is counted, and it is the supervisor.
+//! Very many jobs leave not a single byte behind. This process is the supervisor, and all its allocations are counted.
 //!
-//! A pool lives and does `OFFLOAD_SOAK_JOBS` jobs (100,000 unless said). While it lives it remembers the last 10,000 in a
-//! tree whose nodes are now fuller and now less full, so from round to round there is a little more or less, and no more
-//! from half to half. When it is gone there is exactly as much as before it came.
+//! A pool does `OFFLOAD_SOAK_JOBS` jobs (100,000 by default). Meanwhile it remembers 10,000 ended jobs in a tree whose nodes
+//! are more or less full. So the memory changes a little from round to round, but in the second half it is hardly larger than
+//! in the first. When the pool is dropped, exactly as much memory is allocated as before it was started.
 
 use offload_supervisor::{ComputePool, Context, EventLoop, Job, Level, PoolConfig, Program};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};

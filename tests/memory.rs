@@ -1,7 +1,8 @@
-//! One bound for the memory of the whole process, attacked from six sides: slow readers, slow bodies, views, dead
-//! letters, the log, and many clients; one by one and all at once. Meanwhile a polite client is served.
+//! The memory of the whole supervisor stays within its bound under six attacks, one by one and all at once: slow readers,
+//! slow payloads, views, dead letters, the log, and many clients. Meanwhile a polite client is served.
 //!
-//! The bound is [`limits::Memory`]. What is looked at is the peak of the supervisor's resident memory, by the kernel.
+//! The bound is [`limits::Memory`]. It is compared with the peak of the supervisor's resident memory, as reported by the
+//! kernel.
 
 use bytes::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

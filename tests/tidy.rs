@@ -1,7 +1,8 @@
-//! The rules of the house that the compiler does not know.
+//! Rules of this project that the compiler does not check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tests::harness::workspace;
 
 /// The crates of the product, with those that each may depend on: arrows point from the program to the wire, and none
@@ -150,6 +151,36 @@ fn crates_point_in_one_direction() {
 }
 
 /// What could read a clock, a file or a socket is no dependency of the core.
+/// What is compiled into a package, directly or not, as cargo resolves it for this package alone.
+fn compiled_into(package: &str) -> BTreeSet<String> {
+    let arguments =
+        ["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none", "--package", package];
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output =
+        Command::new(cargo).args(arguments).current_dir(workspace()).output().expect("cargo can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// Whoever embeds the library compiles no command line, and a worker of somebody's own no built-in task.
+#[test]
+fn nobody_compiles_what_only_others_use() {
+    let of_the_program = ["clap", "clap_complete", "clap_mangen", "indicatif"];
+    let of_the_tasks = ["regex", "fancy-regex", "flate2", "pbkdf2"];
+    for package in ["offload-supervisor", "offload-worker", "offload-event-loop", "offload-core"] {
+        let compiled = compiled_into(package);
+        assert!(compiled.contains(package), "{package}: {compiled:?}");
+        for unwanted in of_the_program.iter().chain(&of_the_tasks) {
+            assert!(!compiled.contains(*unwanted), "{package} compiles {unwanted}");
+        }
+    }
+    assert!(
+        compiled_into("offload").is_superset(&of_the_program.map(str::to_owned).into()),
+        "else this proves nothing"
+    );
+}
+
 #[test]
 fn the_core_depends_on_nouns_only() {
     let allowed = ["offload-protocol", "strsim"].map(str::to_owned);
@@ -291,7 +322,7 @@ fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
     }
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut command = std::process::Command::new(workspace().join("tests/all"));
+    let mut command = Command::new(workspace().join("tests/all"));
     let ran = command.env("PATH", path).env("CARGO_TARGET_DIR", folder.path()).output().unwrap();
     let said = String::from_utf8(ran.stdout).unwrap();
     let end = said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned();

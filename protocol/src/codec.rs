@@ -1,11 +1,11 @@
-//! Headers to bytes and back: the only place that knows which serializer is used.
+//! Turns headers into bytes and bytes into headers. Only this module knows which serializer is used.
 //!
-//! The form is bincode 2 with fixed-width little-endian integers, which the crate's documentation describes byte by
-//! byte. bincode is no longer maintained (RUSTSEC-2025-0141), so the golden tests below freeze the bytes: another
-//! serializer can take its place in this one module without a change on the wire.
+//! The format is that of bincode 2 with fixed-width little-endian integers. The documentation of this crate describes it byte
+//! by byte. bincode is no longer maintained (RUSTSEC-2025-0141), so the golden tests below fix the exact bytes. Another
+//! serializer can replace it here without a change on the wire.
 //!
-//! Decoding borrows from the input, allocates at most for the list of offered tasks, and refuses a header that is
-//! longer than [`HEADER_MAX`] or that does not use exactly its own length.
+//! Decoding borrows texts from the input where the message type allows it, and a list that claims an absurd length allocates
+//! nothing. A header that is longer than [`HEADER_MAX`], or has bytes after the message, is refused.
 
 use crate::limits::{HEADER_MAX, PREFIX_BYTES};
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
@@ -22,7 +22,7 @@ pub enum DecodeError {
     Malformed(String),
     /// The message ends before the header does.
     TrailingBytes {
-        /// Bytes left over.
+        /// Number of bytes left over.
         left: usize,
     },
 }
@@ -38,7 +38,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Why a message could not be written: it is longer than the wire allows, which is the sender's own fault.
+/// Why a message could not be encoded: it is longer than the wire allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EncodeError {
     /// The header would be longer than [`HEADER_MAX`].
@@ -74,7 +74,7 @@ pub fn decode<'a, M: Deserialize<'a>>(header: &'a [u8]) -> Result<M, DecodeError
     }
 }
 
-/// What is wrong with a header, without the names that things have inside of the codec.
+/// What is wrong with a header, in words that do not depend on the serializer.
 fn in_words(error: &bincode::error::DecodeError) -> String {
     use bincode::error::DecodeError;
     match error {
@@ -88,7 +88,7 @@ fn in_words(error: &bincode::error::DecodeError) -> String {
 /// Appends prefix and header to `out`; the caller appends the `payload_length` bytes of the payload.
 ///
 /// # Errors
-/// [`EncodeError`] if the message cannot travel; `out` is then as it was.
+/// [`EncodeError`] if the message is longer than the wire allows. Then `out` is unchanged.
 pub fn encode<M: Serialize>(
     message: &M,
     payload_length: usize,
@@ -291,7 +291,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_encodes_to_the_same_bytes(variant in 0u8..8, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn a_message_that_was_decoded_encodes_to_the_same_bytes(variant in 0u8..8, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut header = vec![variant, 0, 0, 0];
             header.extend(bytes);
             if let Ok(message) = decode::<FromWorker>(&header) {

@@ -1,36 +1,36 @@
-//! Frames out of a stream of bytes, without doing any I/O: the caller reads into [`FrameDecoder::space`], says how
-//! much came with [`FrameDecoder::filled`], and takes frames with [`FrameDecoder::next`].
+//! Cuts a stream of bytes into frames, without doing any I/O. The caller reads bytes into [`FrameDecoder::space`], reports
+//! how many came with [`FrameDecoder::filled`], and takes frames with [`FrameDecoder::next`].
 //!
 //! ```text
-//!   collecting --- a frame whose payload is at most INLINE_PAYLOAD_MAX ---> next() lends it from the buffer
+//!   Collecting --- a frame whose payload is at most INLINE_PAYLOAD_MAX ---> next() lends it from the buffer
 //!       |
 //!       | prefix and header of a longer one are complete
 //!       v
-//!   announced() --- next() or space(): go on ---> large: bytes go straight into the payload's own allocation
-//!       |                                            `--- complete: next() hands it over, collecting again
-//!       `--- refuse() ---> discarding: bytes are dropped as they come, collecting again
-//!                              ^--- give_up(), in the middle of a large one
+//!   Announced --- next() or space() is called ---> Large: bytes go straight into the payload's own allocation
+//!       |                                            |     '--- complete: next() returns it ---> Collecting
+//!       | refuse()                                   | give_up()
+//!       '--------------------------------------------'---> Discarding: bytes are dropped ---> Collecting
 //! ```
 //!
-//! Both lengths are checked when the eight bytes of the prefix are there, before anything is allocated. The
-//! allocation of a large payload is only address space until the bytes arrive.
+//! Both lengths are checked as soon as the eight bytes of the prefix have arrived, before anything is allocated. The
+//! allocation of a large payload takes no memory until its bytes arrive.
 
 use crate::limits::{HEADER_MAX, INLINE_PAYLOAD_MAX, PREFIX_BYTES, READ_CHUNK};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::fmt;
 
-/// One message as it came: header bytes for [`crate::codec::decode`], and the payload untouched.
+/// One message as it arrived: its header, for [`crate::codec::decode`], and its payload.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The encoded message.
     pub header: Cow<'a, [u8]>,
-    /// The raw payload: owned when it was large, lent from the buffer otherwise.
+    /// The raw payload: owned if it is large, otherwise lent from the buffer.
     pub payload: Cow<'a, [u8]>,
 }
 
-/// A payload that outlives its frame. A large one has an allocation of its own, which is kept; a small one is copied out of
-/// the decoder's buffer.
+/// Makes a payload that outlives its frame. A large payload keeps its allocation; a small one is copied out of the
+/// decoder's buffer.
 pub fn owned_payload(payload: Cow<'_, [u8]>) -> Bytes {
     match payload {
         Cow::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
@@ -38,7 +38,7 @@ pub fn owned_payload(payload: Cow<'_, [u8]>) -> Bytes {
     }
 }
 
-/// The prefix and header of a large frame whose payload has not come yet.
+/// A large frame whose payload has not arrived yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Announced<'a> {
     /// The encoded message.
@@ -47,19 +47,19 @@ pub struct Announced<'a> {
     pub payload_length: usize,
 }
 
-/// A frame that the protocol forbids. Its sender broke the protocol, and the rest of the stream cannot be read.
+/// A frame that the protocol forbids. Its sender broke the protocol, and nothing more can be read from the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// The header's length is zero or over [`HEADER_MAX`].
     HeaderLength {
-        /// As claimed.
+        /// The announced length, in bytes.
         length: usize,
     },
     /// The payload's length is over the limit that this decoder was given.
     PayloadLength {
-        /// As claimed.
+        /// The announced length, in bytes.
         length: usize,
-        /// The limit.
+        /// The limit, in bytes.
         max: usize,
     },
 }
@@ -92,12 +92,12 @@ pub struct FrameDecoder {
 #[derive(Debug)]
 enum State {
     Collecting,
-    /// The prefix and header stand at `start` of the buffer; the payload is not wanted nor refused yet.
+    /// The prefix and header are at `start` of the buffer. The payload has been neither asked for nor refused.
     Announced {
         header_length: usize,
         payload_length: usize,
     },
-    /// `payload` has the bytes so far and, after them, zeroes to read into.
+    /// The first `filled` bytes of `payload` have arrived; after them are zeros to read into.
     Large {
         header: Vec<u8>,
         payload: Vec<u8>,
@@ -116,7 +116,7 @@ struct Lengths {
 }
 
 impl FrameDecoder {
-    /// A decoder that takes payloads of up to `payload_max` bytes.
+    /// A decoder that accepts payloads of up to `payload_max` bytes.
     pub fn new(payload_max: usize) -> FrameDecoder {
         FrameDecoder {
             buffer: vec![0; READ_CHUNK].into_boxed_slice(),
@@ -127,9 +127,9 @@ impl FrameDecoder {
         }
     }
 
-    /// Where the next read goes: never empty, at most [`READ_CHUNK`] bytes.
+    /// The space for the next read: at least one byte, at most [`READ_CHUNK`].
     ///
-    /// Take all frames with [`FrameDecoder::next`] first; a payload that was announced is wanted from here on.
+    /// Take all frames with [`FrameDecoder::next`] first. If a payload is announced, this call asks for it.
     pub fn space(&mut self) -> &mut [u8] {
         self.want_announced();
         match &mut self.state {
@@ -153,10 +153,10 @@ impl FrameDecoder {
         }
     }
 
-    /// Says that the first `count` bytes of [`FrameDecoder::space`] were read.
+    /// Reports that the first `count` bytes of [`FrameDecoder::space`] were read.
     ///
     /// # Panics
-    /// If `count` is more than the space was.
+    /// If `count` is larger than the space was.
     pub fn filled(&mut self, count: usize) {
         match &mut self.state {
             State::Large { payload, filled, .. } => {
@@ -180,7 +180,7 @@ impl FrameDecoder {
     /// The next complete frame, if there is one.
     ///
     /// # Errors
-    /// [`FrameError`] if the stream is not one of frames; the decoder is of no further use.
+    /// [`FrameError`] if the next bytes are no valid frame. The decoder cannot be used any further.
     #[expect(clippy::should_implement_trait, reason = "lends from itself, which Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, FrameError> {
         self.want_announced();
@@ -191,15 +191,16 @@ impl FrameDecoder {
         }
     }
 
-    /// A large frame whose header is complete and whose payload was neither asked for nor refused yet. Look here
-    /// after [`FrameDecoder::next`] returned `None`.
+    /// The large frame whose header is complete and whose payload has been neither asked for nor refused, if there is
+    /// one. Worth calling when [`FrameDecoder::next`] has returned `None`. To ask for the payload, go on reading; to
+    /// refuse it, call [`FrameDecoder::refuse`].
     pub fn announced(&self) -> Option<Announced<'_>> {
         let State::Announced { header_length, payload_length } = self.state else { return None };
         let header_at = self.start + PREFIX_BYTES;
         Some(Announced { header: &self.buffer[header_at..header_at + header_length], payload_length })
     }
 
-    /// Bytes of a large payload that have come: they are in memory until its frame is complete.
+    /// Number of bytes of a large payload that have arrived and are in memory, while its frame is not complete.
     pub fn arrived(&self) -> usize {
         match &self.state {
             State::Large { filled, .. } => *filled,
@@ -207,7 +208,7 @@ impl FrameDecoder {
         }
     }
 
-    /// Drops the announced frame: its payload is read and thrown away. Does nothing if none is announced.
+    /// Refuses the announced frame: its payload is dropped as it arrives. Does nothing if none is announced.
     pub fn refuse(&mut self) {
         let State::Announced { header_length, payload_length } = self.state else { return };
         self.start += PREFIX_BYTES + header_length;
@@ -216,8 +217,8 @@ impl FrameDecoder {
         self.discard(payload_length - here);
     }
 
-    /// Drops a large frame in the middle of its payload: what has come of it is let go, and the rest is read and thrown
-    /// away. Does nothing if none is coming.
+    /// Refuses a large frame in the middle of its payload: what has arrived is freed, and the rest is dropped as it
+    /// arrives. Does nothing if no large payload is arriving.
     pub fn give_up(&mut self) {
         if let State::Large { filled, length, .. } = self.state {
             self.discard(length - filled);
@@ -231,7 +232,7 @@ impl FrameDecoder {
         };
     }
 
-    /// Whether a frame has begun and is not complete: a peer that stops now is stuck or gone.
+    /// Whether part of a frame has arrived: a peer that stops now is stuck or gone.
     pub fn is_mid_frame(&self) -> bool {
         self.start < self.end || !matches!(self.state, State::Collecting)
     }

@@ -1,5 +1,5 @@
-//! Every bound of the wire in one table, so that both ends agree on them and they are checked against each other
-//! when this crate is compiled.
+//! Every bound of the wire in one table, and the names of the environment variables by which a worker learns some of them.
+//! Both ends use it, and the bounds are checked against each other when this crate is compiled.
 
 /// Bytes before each header: two little-endian `u32`, the header's length and the payload's.
 pub const PREFIX_BYTES: usize = 8;
@@ -13,27 +13,27 @@ pub const PAYLOAD_MAX_DEFAULT: usize = 64 << 20;
 /// The environment variable in which a worker finds the payload limit of its supervisor, in bytes.
 pub const PAYLOAD_MAX_VARIABLE: &str = "OFFLOAD_PAYLOAD_MAX";
 
-/// The environment variable in which a worker finds its mark, a number that no other worker of any supervisor has: it
-/// and whatever it starts can be told from others by it.
+/// The environment variable in which a worker finds its mark: a number that no other worker of any supervisor has. It
+/// identifies the worker and all processes that the worker starts.
 pub const MARK_VARIABLE: &str = "OFFLOAD_MARK";
 
-/// The environment variable in which a worker finds the number of the core that it is to bind itself to, if any.
+/// The environment variable in which a worker finds the number of the CPU core that it has to bind itself to, if any.
 pub const CORE_VARIABLE: &str = "OFFLOAD_CORE";
 
-/// No worker may have more files open than this, whatever its configuration says.
+/// Most files that a worker may have open, whatever its configuration says.
 pub const OPEN_FILES_HIGHEST: u64 = 4096;
 
-/// The most that the payload limit can be configured to, in bytes (1 GiB): lengths travel as `u32`.
+/// The largest payload limit that can be configured, in bytes (1 GiB). Lengths are sent as `u32`.
 pub const PAYLOAD_MAX_CEILING: usize = 1 << 30;
 
-/// Payloads up to this many bytes stay in the decoder's own buffer; longer ones get an allocation of their own.
+/// Payloads of up to this many bytes stay in the decoder's own buffer; longer ones get an allocation of their own (32 KiB).
 pub const INLINE_PAYLOAD_MAX: usize = 32 << 10;
 
-/// A chunk of copied frames of this length takes no more of them. It is let go when its last byte is written, so for a
-/// peer that is always a little behind it must not grow for ever.
+/// A chunk of copied frames that has this many bytes gets no more frames. A chunk is freed when its last byte is written, so
+/// without this bound it would grow for ever for a peer that is always a little behind.
 pub(crate) const COPIED_MAX: usize = 4 * INLINE_PAYLOAD_MAX;
 
-/// Bytes that one read asks for at the most. One chatty peer cannot hold the loop longer than this takes to copy.
+/// Most bytes that one read asks for (64 KiB). One peer cannot hold up the loop longer than it takes to copy them.
 pub const READ_CHUNK: usize = 64 << 10;
 
 /// Longest task name, in bytes.
@@ -42,13 +42,13 @@ pub const TASK_NAME_MAX: usize = 64;
 /// Most tasks that one worker may offer.
 pub const TASKS_OFFERED_MAX: usize = 48;
 
-/// Longest human-readable message in a header, in bytes; senders cut longer ones at a character boundary.
+/// Longest human-readable message in a header, in bytes. Senders cut longer ones at a character boundary.
 pub const MESSAGE_MAX: usize = 1024;
 
 /// Longest client name and idempotency key, in bytes.
 pub const LABEL_MAX: usize = 64;
 
-/// Longest state that a task may give as a checkpoint, in bytes (64 KiB).
+/// Longest checkpoint, in bytes (64 KiB).
 pub const CHECKPOINT_MAX: usize = 64 << 10;
 
 /// Largest offer of one task on the wire: the name with its length, three flags, the lane and a time.

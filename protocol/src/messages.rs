@@ -1,48 +1,49 @@
-//! What is said, one enum for each direction. A variant's position is its number on the wire: new ones go last.
+//! All messages, one enum for each direction. The position of a variant is its number on the wire, so new variants go
+//! last.
 
 use crate::nouns::{ContentType, FailureKind, Lane, OutcomeCode, Report, TaskOffer, Usage};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// First bytes of what a worker says, so that a program started by mistake is recognized at once.
+/// The first field of a worker's hello, by which a program that is no worker is recognized at once.
 pub const WORKER_MAGIC: [u8; 8] = *b"OFFLOADW";
-/// First bytes of what a client says, and of the supervisor's answer.
+/// The first field of a client's hello and of the supervisor's answer to it.
 pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 /// Both ends must speak the same major version.
 pub const VERSION_MAJOR: u16 = 2;
-/// A higher minor version adds messages that the other end need not know.
+/// A higher minor version only adds messages, and the other end need not know them.
 pub const VERSION_MINOR: u16 = 1;
 
 /// Supervisor to worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker<'a> {
-    /// Run `task` on the payload. Jobs are run one after another in the order in which they come.
+    /// Run `task` on the payload. A worker runs its jobs one after another, in the order in which they come.
     Run {
-        /// The job; the answers name it.
+        /// The job. The answers repeat it.
         job: u64,
-        /// Which attempt at it this is, counted from 1; the answers name it too.
+        /// The number of the attempt, counted from 1. The answers repeat it.
         attempt: u32,
         /// One of the tasks that the worker offered.
         task: &'a str,
         /// What the payload is.
         content: ContentType,
     },
-    /// Nobody wants the answer to `job` any more: if it has not started, answer `Skipped` in its place; otherwise
-    /// run on, the supervisor ends the process if it does not want to wait.
+    /// Nobody wants the answer to `job` any more. If it has not started, answer `Skipped` when its turn comes. If it runs,
+    /// go on: the supervisor ends the process if that takes too long.
     Cancel {
         /// The job.
         job: u64,
     },
     /// Finish what you were given, then exit with code 0.
     Drain,
-    /// The payload is a state that the task itself once gave as a checkpoint: the `Run` of this job, which follows
-    /// at once, goes on from there.
+    /// The payload is a checkpoint that an earlier attempt of this job gave. The `Run` of this job follows at once, and
+    /// goes on from the checkpoint.
     Resume {
         /// The job.
         job: u64,
     },
-    /// Another job needs the worker: at the end of its step the job may be given back with `Yielded`. A worker that
-    /// cannot do that ignores it.
+    /// Another job needs the worker: give this one back with `Yielded` at the end of its step. A worker that cannot do
+    /// that ignores the message.
     Yield {
         /// The job.
         job: u64,
@@ -64,15 +65,16 @@ pub enum FromWorker<'a> {
         #[serde(borrow)]
         tasks: Vec<TaskOffer<'a>>,
     },
-    /// Sent, and on its way, before the task sees its first byte: a worker that dies later died of this job. Between
-    /// two steps of a stepped job another one that was given may be started; it ends before the next step begins.
+    /// The task is about to run. It is written to the socket before the task gets its input, so if the process ends
+    /// later, this job is to blame. Between two steps of a stepped job, another job that was given may be started; it
+    /// ends before the next step begins.
     Started {
         /// As in `Run`.
         job: u64,
         /// As in `Run`.
         attempt: u32,
     },
-    /// The task returned; the payload is its output.
+    /// The task returned. The payload is its output.
     Finished {
         /// As in `Run`.
         job: u64,
@@ -85,7 +87,7 @@ pub enum FromWorker<'a> {
         /// What it used.
         usage: Usage,
     },
-    /// The task failed, the worker did not. No payload.
+    /// The task failed, and the worker goes on. No payload.
     Failed {
         /// As in `Run`.
         job: u64,
@@ -93,7 +95,7 @@ pub enum FromWorker<'a> {
         attempt: u32,
         /// Nanoseconds that the task took.
         run_ns: u64,
-        /// In which way it failed.
+        /// How it failed.
         kind: FailureKind,
         /// Why, for people; at most [`crate::limits::MESSAGE_MAX`] bytes.
         #[serde(borrow)]
@@ -101,12 +103,12 @@ pub enum FromWorker<'a> {
         /// What it used.
         usage: Usage,
     },
-    /// The job was cancelled before it started and will not be. Sent when it would have been its turn.
+    /// The job was cancelled before it started, and will not run. Sent when its turn came.
     Skipped {
         /// As in `Cancel`.
         job: u64,
     },
-    /// How far the job is; said by tasks that promised to, and by others that like to. No payload.
+    /// How far the job is. Tasks that promised a time send it at least that often; others may send it. No payload.
     Progress {
         /// As in `Run`.
         job: u64,
@@ -117,14 +119,14 @@ pub enum FromWorker<'a> {
         /// Units of work in all; 0 if that is not known.
         total: u64,
     },
-    /// The payload, at most [`crate::limits::CHECKPOINT_MAX`] bytes, is all that is needed to go on from here.
+    /// The payload, at most [`crate::limits::CHECKPOINT_MAX`] bytes, is a state from which another attempt can go on.
     Checkpoint {
         /// As in `Run`.
         job: u64,
         /// As in `Run`.
         attempt: u32,
     },
-    /// The answer to `Yield`: the attempt is over, and the payload is a checkpoint from which another one goes on.
+    /// The answer to `Yield`: this attempt is over, and another one goes on from the payload, which is a checkpoint.
     Yielded {
         /// As in `Run`.
         job: u64,
@@ -137,16 +139,16 @@ pub enum FromWorker<'a> {
     },
 }
 
-/// What a client may ask to see; the answer is a JSON document as in `--json` of the verb of that name.
+/// What a client can ask to see. The answer is the JSON document that the verb of that name prints with `--json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum View {
     /// The supervisor as a whole.
     Status,
-    /// One entry a slot.
+    /// One entry for each slot.
     Workers,
     /// Recent jobs, the newest first.
     Jobs,
-    /// The tasks on offer.
+    /// The tasks that can be submitted.
     Tasks,
     /// The dead letters, the newest first.
     Dead,
@@ -155,37 +157,37 @@ pub enum View {
 /// What can be done with a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeadDeed {
-    /// Show everything that is known of it.
+    /// Show all attempts.
     Show,
-    /// Submit it again as a new job, and forget the letter.
+    /// Submit it again as a new job, and delete the dead letter.
     Retry,
-    /// Forget it.
+    /// Delete it.
     Drop,
 }
 
-/// A name under which a client submits a job at most once.
+/// A name for a job by which it is recognized when it is submitted again. A second submission gives the same job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
     /// The name: 1 to [`crate::limits::LABEL_MAX`] bytes.
     pub key: String,
-    /// Of the input, made by the client: the same key with another digest is a conflict.
+    /// A digest of the input, made by the client. The same key with another digest is a conflict.
     pub digest: u128,
 }
 
-/// How a job wants to be treated. Times are milliseconds.
+/// How a job is to be treated. Times are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitOptions {
-    /// Longest run of one attempt; the supervisor's default if absent.
+    /// Longest run of one attempt; by default as the supervisor is configured.
     pub timeout_ms: Option<u64>,
-    /// Longest time from acceptance to the result, queueing included.
+    /// Longest time from acceptance to the result, waiting in the queue included; by default there is no limit.
     pub deadline_ms: Option<u64>,
-    /// Most attempts; the supervisor's default if absent.
+    /// Most attempts, 1 to 100; by default 1, or as the supervisor is configured if the task is idempotent.
     pub attempts: Option<u32>,
-    /// The lane that the task must be in, if the client minds.
+    /// The lane that the task must be in; by default any.
     pub lane: Option<Lane>,
-    /// -10 to 10, 0 if nothing is said; a larger one is sooner.
+    /// -10 to 10. Jobs with a higher priority start sooner.
     pub priority: i8,
-    /// Submitting the same again gives the same job.
+    /// Submitting again under the same key gives the same job.
     pub idempotency: Option<IdempotencyKey>,
 }
 
@@ -200,12 +202,13 @@ pub enum ToSupervisor<'a> {
         major: u16,
         /// [`VERSION_MINOR`].
         minor: u16,
-        /// Who asks, for tables and fairness: at most [`crate::limits::LABEL_MAX`] bytes, may be empty.
+        /// The client's name, for tables and fair shares: at most [`crate::limits::LABEL_MAX`] bytes. If it is empty,
+        /// the process is a client of its own.
         client: &'a str,
     },
     /// A job; the payload is its input. Answered `Accepted` or `Rejected`, then `Finished` unless detached.
     Submit {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
         /// The task to run.
         task: &'a str,
@@ -216,83 +219,84 @@ pub enum ToSupervisor<'a> {
         /// How it wants to be treated.
         options: SubmitOptions,
     },
-    /// Send `Finished` when the job has ended (at once if it has).
+    /// Send `Finished` when the job has ended, at once if it has ended already.
     Wait {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
         /// The job's public id.
         job: &'a str,
     },
-    /// Send `Finished` if the job has ended, `Rejected` with `unavailable` if it has not.
+    /// Send `Finished` if the job has ended, or `Rejected` with `unavailable` if it has not.
     Result {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
         /// The job's public id.
         job: &'a str,
     },
-    /// End the job. Answered with `Answer` saying what became of it.
+    /// Cancel the job. Answered with an `Answer` that says what became of it.
     Cancel {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
         /// The job's public id.
         job: &'a str,
     },
-    /// Show something; answered with `Answer`. Of a list these are only the rows that fit into one page; `Page` shows
-    /// the others.
+    /// Show a view. Answered with `Answer`. If the view is a list, only the rows that fit into one page are sent; `Page`
+    /// gets the others.
     Show {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
-        /// What.
+        /// Which view.
         view: View,
     },
-    /// Take no more jobs, finish those there are, however long they take, then end. Answered with `Answer` when the jobs
-    /// are done.
+    /// Accept no more jobs, finish those that were accepted, however long they take, then end. Answered with `Answer` when
+    /// they are done.
     Drain {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
     },
-    /// End now: what is queued or running is cancelled. Answered with `Answer` when that is done.
+    /// Cancel all queued and running jobs, then end. Answered with `Answer` when that is done.
     Stop {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
     },
-    /// Why is the job waiting, retried or dead? Answered with `Answer`.
+    /// Say why the job waits, was retried or is dead. Answered with `Answer`.
     Explain {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
         /// The job's public id.
         job: &'a str,
     },
-    /// Do something with a dead letter. Answered with `Answer`.
+    /// Show, retry or delete a dead letter. Answered with `Answer`.
     Dead {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
-        /// What.
+        /// What to do.
         deed: DeadDeed,
         /// The job's public id.
         job: &'a str,
     },
-    /// Read the configuration again and replace the workers one by one. Answered with `Answer` when that is done or
-    /// was taken back.
+    /// Read the configuration again and replace the workers one by one. Answered with `Answer` when that is done, or was
+    /// undone because the new version failed.
     Reload {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
     },
-    /// Show the next rows of a view that is a list. Answered with `Answer`: `{"rows": [...], "next": "..."}`, as many
-    /// rows as fit into a page; without `next` it was the last one. Since version 2.1.
+    /// Show the next rows of a view that is a list. Answered with an `Answer` of the form
+    /// `{"rows": [...], "next": "..."}` with as many rows as fit into a page. The last page has no `next`. Since version
+    /// 2.1.
     Page {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
         /// Which list.
         view: View,
-        /// The `next` of the page before; empty for the first one.
+        /// The `next` of the page before; empty for the first page.
         after: &'a str,
         /// Most rows.
         limit: u32,
     },
-    /// As `Drain`, but what is not done after this time is cancelled. Since minor version 1.
+    /// As `Drain`, but jobs that have not ended after this time are cancelled. Since version 2.1.
     DrainWithin {
-        /// The client's number for it.
+        /// The client's number for the request.
         ticket: u64,
         /// The time, in milliseconds.
         limit_ms: u64,
@@ -315,34 +319,34 @@ pub enum ToClient<'a> {
     },
     /// The job is in the queue.
     Accepted {
-        /// As asked.
+        /// The number of the request.
         ticket: u64,
         /// The job's public id.
         #[serde(borrow)]
         job: Cow<'a, str>,
     },
-    /// The request is refused and had no effect.
+    /// The request is rejected. It had no effect.
     Rejected {
-        /// As asked.
+        /// The number of the request.
         ticket: u64,
         /// Why, for programs.
         code: OutcomeCode,
         /// Why, for people.
         #[serde(borrow)]
         message: Cow<'a, str>,
-        /// When it may be worth trying again, in milliseconds from now.
+        /// After how many milliseconds it may be worth trying again.
         retry_after_ms: Option<u64>,
     },
     /// A job has ended; the payload is its output.
     Finished {
-        /// As asked.
+        /// The number of the request.
         ticket: u64,
-        /// How.
+        /// How it ended.
         report: Report,
     },
-    /// What was asked for; the payload is a JSON document.
+    /// The answer to a request. The payload is a JSON document.
     Answer {
-        /// As asked.
+        /// The number of the request.
         ticket: u64,
     },
     /// The last message before the supervisor closes the connection.

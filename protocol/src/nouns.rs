@@ -1,10 +1,10 @@
-//! The nouns that both sides of a wire use: what a payload is, what a task promises, how a job ended.
+//! The types that messages consist of: what a payload is, what a task promises, how a job ended.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What the bytes of a payload are. The supervisor carries this label; it never looks at the bytes.
+/// What the bytes of a payload are. The supervisor passes this on and never looks at the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ContentType {
     /// Bytes of no stated kind.
@@ -30,7 +30,7 @@ impl ContentType {
     }
 }
 
-/// Where the jobs of a task run. A worker says it of each task, and a client can ask for it.
+/// Where the jobs of a task run. A worker states it for each task, and a client can require it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {
@@ -43,21 +43,22 @@ pub enum Lane {
     Io,
 }
 
-/// What a worker says of one task when it introduces itself.
+/// What a worker says of one task in its hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOffer<'a> {
     /// The name that jobs ask for: 1 to [`crate::limits::TASK_NAME_MAX`] bytes, see [`is_task_name`].
     #[serde(borrow)]
     pub name: Cow<'a, str>,
-    /// Running it twice is as good as once, so a job whose worker died may be tried again.
+    /// Running it twice has the same effect as running it once, so a job whose worker ended may be tried again.
     pub idempotent: bool,
     /// Where it runs.
     pub lane: Lane,
-    /// It works in steps, and its worker looks for other jobs between two of them.
+    /// It works in steps, and its worker may run another job between two of them.
     pub stepped: bool,
-    /// It gives checkpoints, and goes on from one.
+    /// It gives checkpoints, and can go on from one.
     pub checkpoints: bool,
-    /// It says how far it is at least so often, in milliseconds, or it hangs; 0 if it promises nothing.
+    /// The longest time between two reports of its progress, in milliseconds: if it is exceeded, the task hangs. 0 if it
+    /// promises nothing.
     pub progress_ms: u32,
 }
 
@@ -79,38 +80,38 @@ impl TaskOffer<'_> {
 
 /// Whether `name` can name a task: 1 to 64 ASCII letters, digits, `.`, `_` or `-`, the first a letter.
 ///
-/// Names appear in tables, logs and paths of URLs, so nothing that needs escaping is let in.
+/// Names appear in tables, logs and paths of URLs, so no character is allowed that would need escaping.
 pub fn is_task_name(name: &str) -> bool {
     name.len() <= crate::limits::TASK_NAME_MAX
         && name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// What an attempt used of the machine, as its worker measured it. A worker that cannot tell says 0.
+/// The CPU time and memory that an attempt used, as its worker measured them; 0 if the worker cannot tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time in user mode, in microseconds.
     pub cpu_user_us: u64,
     /// CPU time in the kernel, in microseconds.
     pub cpu_system_us: u64,
-    /// The most memory that its process has had resident so far, in bytes. Some kernels count what the process was
-    /// before it became this program.
+    /// The peak resident memory of its process so far, in bytes. Some kernels include what the process used before it
+    /// became this program.
     pub peak_rss_bytes: u64,
 }
 
-/// How a task itself, not its process, failed.
+/// How a task failed, while its process lives on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
-    /// The task returned an error: the input was not what it wants, or it could not do it.
+    /// The task returned an error.
     AppError,
-    /// The task panicked. The worker survived and says so.
+    /// The task panicked, and the worker caught it.
     Panic,
 }
 
 macro_rules! outcome_codes {
     ($($(#[$doc:meta])* $variant:ident = $word:literal),+ $(,)?) => {
-        /// The one word that says how a job ended or why it was refused. The words are the same in JSON, on the
-        /// command line and in every table; on the wire the position in this list travels, so new ones go last.
+        /// How a job ended, or why it was rejected. Each has one word, which is the same in JSON, on the command line and
+        /// in every table. On the wire it is its position in this list, so new ones go last.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum OutcomeCode { $($(#[$doc])* $variant),+ }
 
@@ -142,42 +143,42 @@ outcome_codes! {
     WorkerProtocol = "worker_protocol",
     /// The worker was stopped by its own confinement. Not produced, for the same reason as [`OutcomeCode::WorkerOom`].
     Confinement = "confinement",
-    /// The run time or the deadline was used up.
+    /// The time limit of the run, or the deadline of the job, has passed.
     Timeout = "timeout",
-    /// Somebody cancelled it.
+    /// Somebody cancelled the job, or nobody waits for it any more.
     Cancelled = "cancelled",
-    /// Every attempt that it was allowed ended its worker.
+    /// Each of two or more allowed attempts ended its worker.
     Poison = "poison",
-    /// Nobody knows whether the job was done, and it must not run twice: the connection to the supervisor was lost, or the
-    /// worker was killed because of another job.
+    /// Nobody knows whether the job was done, and it must not run twice: the connection to the supervisor was lost, its
+    /// worker was killed because of another job, or it may have begun when its worker broke the protocol.
     Indeterminate = "indeterminate",
     /// An I/O job failed. Only the command line uses it, for an input that it cannot read, until tasks run on threads of the
     /// supervisor ([`Lane::Io`]).
     IoError = "io_error",
     /// An I/O job panicked. Not produced before tasks run on threads of the supervisor ([`Lane::Io`]).
     IoPanic = "io_panic",
-    /// Refused: the queue is full.
+    /// Rejected: the queue or the memory is full.
     Overloaded = "overloaded",
-    /// Refused: this client has too much queued.
+    /// Rejected: the client has used up its share.
     Quota = "quota",
-    /// Refused: the payload is over the limit.
+    /// Rejected: the payload is over the limit.
     TooLarge = "too_large",
-    /// Refused: the request makes no sense.
+    /// Rejected: the request makes no sense.
     BadRequest = "bad_request",
-    /// Refused: no valid credentials. Not produced before there is an HTTP interface: whoever may open the local socket is
+    /// Rejected: no valid credentials. Not produced before there is an HTTP interface: whoever may open the local socket is
     /// trusted.
     Unauthenticated = "unauthenticated",
-    /// Refused: not allowed. Not produced before there is an HTTP interface.
+    /// Rejected: not allowed. Not produced before there is an HTTP interface.
     Forbidden = "forbidden",
-    /// Refused: the idempotency key was used with another input.
+    /// Rejected: the idempotency key was used with another input.
     Conflict = "conflict",
-    /// Refused: no worker can be had, or the supervisor is draining.
+    /// Rejected: no worker can be had, or the supervisor is draining.
     Unavailable = "unavailable",
     /// There was no room to keep something: the output of a job, or the input of a dead letter.
     StorageFull = "storage_full",
-    /// Refused: this form of input is not supported. Not produced before inputs can be streams.
+    /// Rejected: this form of input is not supported. Not produced before inputs can be streams.
     Unsupported = "unsupported",
-    /// Refused: no worker offers a task of this name.
+    /// Rejected: no worker offers a task of this name.
     UnknownTask = "unknown_task",
     /// There is no job of this id (an answer to a question, never the outcome of a job).
     NoSuchJob = "no_such_job",
@@ -206,7 +207,7 @@ impl fmt::Display for OutcomeCode {
     }
 }
 
-/// Where the time of a job went, and where it ran. Times are microseconds.
+/// Where the time of a job went, and where it ran. Times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     /// From acceptance until the last attempt started.
@@ -234,13 +235,13 @@ pub struct Receipt {
 pub struct ErrorDetail {
     /// The cause. For an outcome of `poison` it is what ended the last attempt.
     pub code: OutcomeCode,
-    /// One line for people.
+    /// The reason for people, in one line.
     pub message: String,
-    /// The signal that ended the worker.
+    /// The signal that ended the worker, if one did.
     pub signal: Option<i32>,
-    /// The exit code that the worker ended with.
+    /// The exit code of the worker, if it exited.
     pub exit_code: Option<i32>,
-    /// Of a refusal: when it may be worth trying again, in milliseconds from then.
+    /// For a rejected job: after how many milliseconds it may be worth trying again.
     pub retry_after_ms: Option<u64>,
 }
 
@@ -251,10 +252,10 @@ impl ErrorDetail {
     }
 }
 
-/// Everything about a job that has ended, but its output.
+/// Everything about a job that has ended, except its output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The job's public id (a ULID); empty where the job was refused.
+    /// The job's public id (a ULID); empty if the job was rejected.
     pub job: String,
     /// The task that it asked for.
     pub task: String,
@@ -262,15 +263,15 @@ pub struct Report {
     pub outcome: OutcomeCode,
     /// What went wrong, unless `outcome` is `ok`.
     pub error: Option<ErrorDetail>,
-    /// How often it was started.
+    /// How many attempts were started.
     pub attempts: u32,
-    /// Times and place.
+    /// Its times, and where it ran.
     pub receipt: Receipt,
     /// What the output is.
     pub content: ContentType,
 }
 
-/// The longest start of `text` that has at most `max` bytes and ends at a character boundary.
+/// The longest prefix of `text` that has at most `max` bytes and ends at a character boundary.
 pub fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

@@ -1,8 +1,9 @@
-//! Bytes on their way out, without doing any I/O: messages are appended as they come up, and whoever owns the
-//! descriptor writes [`Outbox::front`] once a turn and says with [`Outbox::written`] how far it got.
+//! Messages that wait to be written, without doing any I/O. The owner of the descriptor appends messages with
+//! [`Outbox::push`], writes [`Outbox::front`] once per turn of the loop, and reports with [`Outbox::written`] how many bytes
+//! were written.
 //!
-//! Small payloads are copied behind their header so that many frames leave in one write. Large ones are shared, not
-//! copied: a job of 50 MB that is tried three times exists once.
+//! A small payload is copied behind its header, so that many frames leave in one write. A large one is shared: the input of
+//! a job that is tried three times is in memory once.
 
 use crate::codec::{self, EncodeError};
 use crate::limits::{COPIED_MAX, INLINE_PAYLOAD_MAX, PREFIX_BYTES};
@@ -38,7 +39,7 @@ impl Chunk {
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty outbox.
     pub fn new() -> Outbox {
         Outbox::default()
     }
@@ -46,7 +47,7 @@ impl Outbox {
     /// Appends a frame.
     ///
     /// # Errors
-    /// [`EncodeError`] if the message cannot travel; nothing was appended.
+    /// [`EncodeError`] if the message is longer than the wire allows. Then nothing is appended.
     pub fn push<M: Serialize>(&mut self, message: &M, payload: &Bytes) -> Result<(), EncodeError> {
         let tail = self.tail();
         let before = tail.len();
@@ -66,15 +67,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// The bytes to write next; empty when all is written.
+    /// The bytes to write next; empty if everything is written.
     pub fn front(&self) -> &[u8] {
         self.chunks.front().map_or(&[], |chunk| &chunk.as_slice()[self.written..])
     }
 
-    /// Says that the first `count` bytes of [`Outbox::front`] were written.
+    /// Reports that the first `count` bytes of [`Outbox::front`] were written.
     ///
     /// # Panics
-    /// If `count` is more than there was.
+    /// If `count` is larger than the length of [`Outbox::front`].
     pub fn written(&mut self, count: usize) {
         assert!(count <= self.front().len(), "more bytes written than there were");
         self.written += count;
@@ -84,23 +85,23 @@ impl Outbox {
         }
     }
 
-    /// Bytes not written yet.
+    /// Number of bytes that are not written yet.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Bytes that are in memory because of what is not written yet: a payload counts in full until its last byte is
-    /// written.
+    /// Number of bytes that are in memory because of what is not written yet. A payload counts in full until its last byte
+    /// is written.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether all is written.
+    /// Whether everything is written.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Drops all messages of which nothing is written yet: the one that is under way, if there is one, stays.
+    /// Drops all messages of which nothing is written yet. A message that is partly written stays.
     pub fn cut(&mut self) {
         let (kept, has_payload) = match self.chunks.front() {
             None => (0, false),
@@ -145,8 +146,8 @@ impl Outbox {
     }
 }
 
-/// The end of the frame in whose middle the byte at `written` is, and whether its payload is a chunk of its own; 0 if a
-/// frame begins there.
+/// Where the frame ends that is partly written when `written` bytes are, and whether its payload is a chunk of its own. 0
+/// if a frame begins at `written`.
 fn frame_at(frames: &[u8], written: usize) -> (usize, bool) {
     let mut start = 0;
     while start < written {
@@ -228,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_left_after_a_cut_is_the_rest_of_one_frame(
+        fn after_a_cut_only_the_rest_of_a_partly_written_frame_is_left(
             payloads in proptest::collection::vec(prop_oneof![0usize..200, 32_700usize..40_000], 1..10),
             written in 0usize..200_000,
         ) {

@@ -84,7 +84,7 @@ impl Watched {
 
 /// A connection that can be written to.
 pub(crate) trait Writable {
-    /// Writes unsent bytes, at most [`FLUSH_MAX`](crate::wire::FLUSH_MAX).
+    /// Writes unsent bytes, at most [`FLUSH_MAX`](crate::limits::FLUSH_MAX).
     fn write_once(&mut self) -> io::Result<Flushed>;
     /// Whether unsent bytes are left.
     fn has_unsent(&self) -> bool;

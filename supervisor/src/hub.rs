@@ -3,11 +3,11 @@
 //! nothing itself.
 //!
 //! ```text
-//!   worker socket readable ---> links: messages --.                           .--> Spawn:  an order to the launcher
+//!   worker socket readable ---> links: messages --.                           .--> Spawn:  a request to the launcher
 //!   worker process ended   ---> links: exit ------|                           |--> Run:    into the worker's outbox
 //!   launcher has a process ---> Launched ---------|                           |
 //!   a deadline passed      ---> Tick -------------|---> inbox ---> core ------|--> Kill:   a signal
-//!   submit, cancel, drain  -----------------------'                           '--> Finish: the listeners are called
+//!   submit, cancel, drain  -----------------------'                           '--> Finish: the subscribers are called
 //!
 //!   at the end of the turn (an immediate): every outbox that is not empty is written once, the timer is set
 //! ```
@@ -18,16 +18,17 @@
 //! |---|---|---|
 //! | `processes` | the living worker processes, and what is being sent to each | `processes.rs` |
 //! | `launches` | processes that are being started, and the programs that they run | `launches.rs` |
-//! | `records` | what the core does not know of jobs: bytes, listeners, reports, dead letters | `records.rs` |
-//! | `watch` | when the periodic checks are due: stalls, memory, sweeps | `watch.rs` |
+//! | `records` | what the core does not know of jobs: bytes, subscribers, reports, dead letters | `records.rs` |
+//! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
 //! | `time` | the core's time, without the gaps in which this process did not run | `gaps.rs` |
 //! | `start_failures` | which failed starts the log has reported | `notices.rs` |
 //!
-//! The event loop calls listeners, the hub never does. So a listener may do anything, such as submit more jobs.
+//! The event loop calls subscribers, the hub never does. So a subscriber may do anything, such as submit more jobs.
 
 mod ask;
 mod callbacks;
+mod check_schedule;
 mod config;
 mod dead;
 mod ending;
@@ -37,15 +38,14 @@ mod gaps;
 mod holding;
 mod launches;
 mod links;
+mod live_jobs;
 mod notices;
-mod orders;
 mod pages;
 mod processes;
 mod records;
 mod stalls;
 mod strays;
 mod view;
-mod watch;
 
 use crate::end_of_turn::EndOfTurn;
 use crate::job::Job;
@@ -53,8 +53,10 @@ use crate::log::Log;
 use crate::workers::Program;
 use bytes::Bytes;
 use callbacks::Callbacks;
+use check_schedule::CheckSchedule;
 use gaps::CoreClock;
 use launches::{Launches, Start};
+use live_jobs::LiveJob;
 use notices::StartFailures;
 use offload_core::Core;
 use offload_core::action::{Accepted, Action, Actions, Kill};
@@ -64,19 +66,17 @@ use offload_core::ids::{JobId, Version, WorkerId};
 use offload_event_loop::{Context, LoopHandle};
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
-use orders::Order;
 use processes::WorkerProcesses;
 use records::Records;
 use rustix::process::Signal;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
-use watch::Watch;
 
 pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
-pub(crate) use holding::Undelivered;
-pub(crate) use orders::Listener;
+pub(crate) use holding::OutputCharge;
+pub(crate) use live_jobs::Subscriber;
 
 /// A shared reference to the hub.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -86,7 +86,7 @@ pub(crate) struct Hub {
     me: Weak<RefCell<Hub>>,
     handle: LoopHandle,
     core: Core,
-    inbox: VecDeque<Incoming>,
+    inbox: VecDeque<PendingEvent>,
     /// Empty between events. It is kept so that its memory is used again.
     actions: Actions,
     turn: EndOfTurn,
@@ -95,7 +95,7 @@ pub(crate) struct Hub {
     processes: WorkerProcesses,
     launches: Launches,
     records: Records,
-    watch: Watch,
+    checks: CheckSchedule,
     callbacks: Callbacks,
     start_failures: StartFailures,
 }
@@ -110,15 +110,15 @@ pub(crate) type OnNoWorker = Box<dyn FnOnce(String, &mut Context)>;
 pub(crate) type Then = Box<dyn FnOnce(&mut Context)>;
 
 /// A job that was refused.
-pub(crate) struct Refused {
+pub(crate) struct RefusedJob {
     /// Why the job was refused.
     pub(crate) error: ErrorDetail,
-    /// The listener that was to be called when the job ends.
-    pub(crate) listener: Option<Listener>,
+    /// The subscriber that was to be called when the job ends.
+    pub(crate) subscriber: Option<Subscriber>,
 }
 
 /// An event on its way to the core, with the output or the checkpoint that it announces.
-struct Incoming {
+struct PendingEvent {
     event: Event,
     payload: Payload,
 }
@@ -130,14 +130,14 @@ struct Payload {
     bytes: Bytes,
 }
 
-impl From<Event> for Incoming {
-    fn from(event: Event) -> Incoming {
-        Incoming { event, payload: Payload::default() }
+impl From<Event> for PendingEvent {
+    fn from(event: Event) -> PendingEvent {
+        PendingEvent { event, payload: Payload::default() }
     }
 }
 
 impl Hub {
-    /// Starts the hub and orders the workers.
+    /// Starts the hub and requests the workers.
     ///
     /// # Errors
     /// [`StartError::Config`] and [`StartError::Loop`].
@@ -162,13 +162,13 @@ impl Hub {
                 processes: WorkerProcesses::default(),
                 launches: Launches::new(launcher, programs, affinity),
                 records: Records::new(),
-                watch: Watch::new(sweep),
+                checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
                 start_failures: StartFailures::default(),
             })
         });
-        hub.borrow_mut().listen_to_the_launcher()?;
-        hub.borrow_mut().tell(Event::Tick);
+        hub.borrow_mut().watch_launcher()?;
+        hub.borrow_mut().handle_event(Event::Tick);
         hub.borrow_mut().watch_for_stops();
         Ok(hub)
     }
@@ -180,43 +180,43 @@ impl Hub {
         }
     }
 
-    /// Submits a job. If the job is accepted, the listener is called when it ends.
+    /// Submits a job. If the job is accepted, the subscriber is called when it ends.
     ///
     /// # Errors
-    /// Why the job is refused, and the listener.
+    /// Why the job is refused, and the subscriber.
     pub(crate) fn submit(
         &mut self,
         job: Job,
         keep_output: bool,
-        listener: Option<Listener>,
-    ) -> Result<Accepted, Refused> {
+        subscriber: Option<Subscriber>,
+    ) -> Result<Accepted, RefusedJob> {
         let request = job.to_request(keep_output);
         // Events that came earlier are handled earlier: they may make room.
-        self.work_off_inbox();
+        self.drain_inbox();
         let mut actions = std::mem::take(&mut self.actions);
         let verdict = self.core.submit(self.time.advance(), &request, &mut actions);
         let result = match verdict {
-            Ok(accepted) if accepted.is_known => Ok((accepted, listener)),
+            Ok(accepted) if accepted.is_known => Ok((accepted, subscriber)),
             Ok(accepted) => {
-                let order = Order::new(job, &request.client, listener, self.handle.hold());
-                self.records.open(accepted.job, order);
+                let live_job = LiveJob::new(job, &request.client, subscriber, self.handle.hold());
+                self.records.open(accepted.job, live_job);
                 Ok((accepted, None))
             }
-            Err(error) => Err(Refused { error, listener }),
+            Err(error) => Err(RefusedJob { error, subscriber }),
         };
         self.perform_all(actions, Payload::default());
-        self.work_off_inbox();
-        let (accepted, listener) = result?;
-        match listener.map_or(Ok(()), |listener| self.listen(accepted.job, listener)) {
+        self.drain_inbox();
+        let (accepted, subscriber) = result?;
+        match subscriber.map_or(Ok(()), |subscriber| self.subscribe(accepted.job, subscriber)) {
             Ok(()) => Ok(accepted),
-            Err(listener) => {
+            Err(subscriber) => {
                 let error = self.why_not_told(accepted.job);
-                Err(Refused { error, listener: Some(listener) })
+                Err(RefusedJob { error, subscriber: Some(subscriber) })
             }
         }
     }
 
-    /// Why a listener cannot be told how the job of a known key ends or ended.
+    /// Why a subscriber cannot be told how the job of a known key ends or ended.
     fn why_not_told(&self, job: JobId) -> ErrorDetail {
         match self.records.finished().record(job) {
             Some(record) => ErrorDetail::new(OutcomeCode::StorageFull, record.why_no_output()),
@@ -226,12 +226,12 @@ impl Hub {
 
     /// Counts a job that was refused before it reached the hub.
     pub(crate) fn refused(&mut self) {
-        self.tell(Event::Refused);
+        self.handle_event(Event::Refused);
     }
 
-    /// Cancels a job. Its listeners are called.
+    /// Cancels a job. Its subscribers are called.
     pub(crate) fn cancel(&mut self, job: JobId) {
-        self.tell(Event::Cancel { job });
+        self.handle_event(Event::Cancel { job });
     }
 
     /// Calls `then` once a worker is ready. If one is ready already, `then` is called soon.
@@ -252,7 +252,7 @@ impl Hub {
     pub(crate) fn reload(&mut self, programs: Vec<Program>, then: OnReloaded) {
         let version = self.launches.add_version(programs);
         self.callbacks.on_reloaded(version, then);
-        self.tell(Event::Reload { version });
+        self.handle_event(Event::Reload { version });
     }
 
     fn reloaded(&mut self, version: Version, rolled_back: Option<String>) {
@@ -265,30 +265,30 @@ impl Hub {
 
     /// Applies other limits and times.
     pub(crate) fn configure(&mut self, config: CoreConfig) {
-        self.tell(Event::Configure(Box::new(config)));
+        self.handle_event(Event::Configure(Box::new(config)));
     }
 
     /// Passes an event to the core, and all events that follow from it.
-    fn tell(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         self.inbox.push_back(event.into());
-        self.work_off_inbox();
+        self.drain_inbox();
     }
 
-    fn work_off_inbox(&mut self) {
-        self.release_delivered();
-        while let Some(Incoming { event, payload }) = self.inbox.pop_front() {
+    fn drain_inbox(&mut self) {
+        self.release_ended_charges();
+        while let Some(PendingEvent { event, payload }) = self.inbox.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
             let event = self.reject_if_unsent(event);
             self.core.handle(self.time.advance(), event, &mut actions);
             self.perform_all(actions, payload);
         }
         let told = self.callbacks.take_room(self.core.ledger().releases());
-        self.call(told);
-        self.at_the_end_of_the_turn();
+        self.call_soon(told);
+        self.schedule_end_of_turn();
     }
 
     /// Has the event loop call these callbacks.
-    fn call(&self, all: Vec<Then>) {
+    fn call_soon(&self, all: Vec<Then>) {
         all.into_iter().for_each(|then| self.handle.set_pending(then));
     }
 
@@ -315,22 +315,22 @@ impl Hub {
             Action::Release { job, why } => self.end_promise(job, why),
             Action::ForgetLetter { job } => drop(self.records.dead_mut().forget(job)),
             Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
-            Action::Log(notice) => self.note(&notice),
+            Action::Log(notice) => self.log_notice(&notice),
             Action::Over => {
                 self.launches.give_up_all();
-                let told = self.callbacks.take_over();
-                self.call(told);
+                let told = self.callbacks.take_ended();
+                self.call_soon(told);
             }
         }
     }
 
     fn run(&mut self, worker: WorkerId, job: JobId, attempt: u32, resume: bool) {
-        let Some(order) = self.records.live(job) else { return };
-        if let Some(state) = order.checkpoint.as_ref().filter(|_| resume) {
+        let Some(live_job) = self.records.live(job) else { return };
+        if let Some(state) = live_job.checkpoint.as_ref().filter(|_| resume) {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
-        let message = ToWorker::Run { job: job.0, attempt, task: &order.task, content: order.content };
-        self.processes.send(worker, &message, &order.input);
+        let message = ToWorker::Run { job: job.0, attempt, task: &live_job.task, content: live_job.content };
+        self.processes.send(worker, &message, &live_job.input);
     }
 
     fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>) {
@@ -345,7 +345,7 @@ impl Hub {
             Kill::Term => Signal::TERM,
             Kill::Kill => Signal::KILL,
         };
-        let Some((unsent, signalled)) = self.processes.condemn(worker, signal) else { return };
+        let Some((unsent, signalled)) = self.processes.terminate(worker, signal) else { return };
         if let Err(error) = signalled {
             let pid = self.processes.pid(worker).unwrap_or(0);
             self.log.error(format_args!("cannot signal worker process {pid}: {error}"));
@@ -356,16 +356,16 @@ impl Hub {
     }
 
     /// Has outboxes written and the timer set once at the end of this turn, however often this is called.
-    fn at_the_end_of_the_turn(&mut self) {
-        self.watch_for_stalls();
+    fn schedule_end_of_turn(&mut self) {
+        self.schedule_checks();
         let me = self.me.clone();
         self.turn.ask(&self.handle, move || Hub::with(&me, Hub::end_turn));
     }
 
     fn end_turn(&mut self) {
         self.turn.begin();
-        if self.records.has_delivered() {
-            self.work_off_inbox();
+        if self.records.has_ended_charges() {
+            self.drain_inbox();
         }
         self.flush_processes();
         self.set_timer();

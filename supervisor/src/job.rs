@@ -59,7 +59,8 @@ impl Job {
     }
 
     /// Sets the maximum number of attempts, 1 to 100. More than one states that the job is idempotent. The default is
-    /// one attempt, or the pool's number for tasks that are idempotent.
+    /// one attempt, or [`CoreConfig::max_attempts`](offload_core::config::CoreConfig::max_attempts) if the task is
+    /// idempotent.
     pub fn attempts(mut self, attempts: u32) -> Job {
         self.options.attempts = Some(attempts);
         self

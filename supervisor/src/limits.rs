@@ -1,5 +1,6 @@
-//! Every bound of this crate in one table. The compiler checks them against each other. The bounds of the core are in
-//! [`offload_core::limits`], those of the protocol in [`offload_protocol::limits`].
+//! Every bound of this crate in one table: sizes, numbers and time limits. The compiler checks them against each other.
+//! The bounds of the core are in [`offload_core::limits`], those of the protocol in [`offload_protocol::limits`].
+//! Intervals at which something is checked, and what formats prescribe, stay where they are used.
 
 use offload_core::limits::{DEAD_BYTES_MAX, KEPT_BYTES_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT};
 use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, READ_CHUNK};
@@ -14,14 +15,15 @@ pub const LAUNCH_HANGS_AFTER: Duration = Duration::from_secs(1);
 pub const GENERATIONS_KEPT: usize = 8;
 
 /// Maximum number of ended jobs that are remembered for `jobs` and `explain` although nothing is promised for them
-/// (any more). The jobs of the client whose jobs take most bytes are forgotten first.
+/// (any more). When there are more, or their reports take more than [`HISTORY_BYTES_MAX`], the client whose reports
+/// take most bytes loses its oldest job.
 pub const HISTORY_JOBS_MAX: usize = 10_000;
 
-/// Maximum size of the reports of these jobs, in bytes (16 MiB).
+/// Maximum size of the reports of these jobs, in bytes (16 MiB). Outputs are not included.
 pub const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum number of listeners of one job. Each connection counts once, however often it waits.
-pub const LISTENERS_MAX: usize = 2048;
+/// Maximum number of subscribers of one job. Each connection counts once, however often it waits.
+pub const SUBSCRIBERS_MAX: usize = 2048;
 
 /// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
 pub const SOCKET_PATH_MAX: usize = 107;
@@ -31,7 +33,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 pub const REQUESTS_PER_CALL_MAX: usize = 16;
 
 /// Most connections of other users that one call of [`Listener::accept`](crate::front::Listener::accept) turns away.
-pub(crate) const STRANGERS_PER_CALL_MAX: usize = 64;
+pub(crate) const OTHER_USERS_PER_CALL_MAX: usize = 64;
 
 /// Most lines that wait in a [printer](crate::printer).
 pub(crate) const PRINTER_LINES_MAX: usize = 1024;
@@ -39,8 +41,23 @@ pub(crate) const PRINTER_LINES_MAX: usize = 1024;
 /// Most bytes that wait in a printer or are being written by it (1 MiB).
 pub(crate) const PRINTER_BYTES_MAX: usize = 1 << 20;
 
+/// How long dropping a printer waits until its last lines are written.
+pub(crate) const PRINTER_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Longest line of a worker's output once it is escaped, in bytes.
 pub const WORKER_LINE_MAX: usize = 1024;
+
+/// Maximum number of bytes that are read from a worker's output in one call.
+pub const CAPTURE_CHUNK: usize = 16 << 10;
+
+/// Maximum number of lines of one worker that are passed on in one second, of both output streams together.
+pub const WORKER_LINES_PER_SECOND: usize = 100;
+
+/// Number of bytes after which a worker's output is not read for the rest of a second, of both streams together.
+pub const WORKER_BYTES_PER_SECOND: usize = 256 << 10;
+
+/// Number of last lines that are kept for the report of a worker's end.
+pub const TAIL_LINES: usize = 10;
 
 /// How often one call of [`Sweeper::sweep`](crate::workers::sweep::Sweeper::sweep) looks at all children.
 pub const SWEEP_ROUNDS_MAX: usize = 8;
@@ -58,6 +75,24 @@ pub(crate) const STRAYS_ROUNDS_MAX: usize = 8;
 /// How many of them are killed in one round; each takes a descriptor until it is gone.
 pub(crate) const STRAYS_KILLS_MAX: usize = 128;
 
+/// The longest wait for the end of all processes that were killed in one of these rounds.
+pub(crate) const KILLED_STRAYS_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long dropping a worker process waits for its end after SIGKILL.
+pub(crate) const KILLED_WORKER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The longest time for the last sweep of stray processes, when the supervisor ends.
+pub(crate) const LAST_SWEEP_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long dropping a launcher waits for the threads that start workers, and then again for the one that ends them.
+pub(crate) const LAST_ORDERS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The longest time for the last answers to clients, when the supervisor ends.
+pub(crate) const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maximum number of process ids of ended workers that are remembered.
+pub(crate) const PAST_PIDS_MAX: usize = 1024;
+
 /// How much is read of the environment of a process, in bytes.
 pub(crate) const ENVIRONMENT_READ_MAX: u64 = 256 * 1024;
 
@@ -71,7 +106,8 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// answered on them, jobs are not accepted.
 pub const CONTROL_CONNECTIONS: usize = 16;
 
-/// Maximum number of these control connections for one process.
+/// A process gets another control connection only while it has fewer connections than this, of both kinds together, and
+/// fewer than there are control connections left.
 pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
 
 /// When no more connections than this are left (or a quarter of all, if that is fewer), a process gets one more only
@@ -80,6 +116,32 @@ pub const LAST_CONNECTIONS: usize = 64;
 
 /// Requests that are handled in one turn of the event loop, of all clients together.
 pub const REQUESTS_PER_TURN: usize = 64;
+
+/// When this time is used up, no further client is read in this turn of the event loop. The same limit applies to
+/// writing.
+pub(crate) const TIME_PER_TURN: Duration = Duration::from_millis(1);
+
+/// Maximum number of bytes that one flush writes to one worker or client (1 MiB), so that a large payload does not hold
+/// up the event loop.
+pub const FLUSH_MAX: usize = 1 << 20;
+
+/// Maximum number of clients that are accepted in one turn of the event loop.
+pub(crate) const ACCEPTS_PER_TURN: usize = 16;
+
+/// Maximum number of jobs that closed connections leave in one turn of the event loop. Each of these jobs may have to be
+/// cancelled.
+pub(crate) const LEAVES_PER_TURN: usize = 64;
+
+/// Maximum number of workers whose memory is measured at one check. One measurement takes some ten microseconds.
+pub(crate) const MEASURED_AT_A_TIME: usize = 32;
+
+/// Maximum number of reads from the socket of a worker that has ended: together they take more than the kernel buffers
+/// for one socket.
+pub(crate) const LAST_READS: usize = 16;
+
+/// Maximum number of reads of change reports for the directory of the socket in one call. One read has room for more
+/// than a hundred reports.
+pub(crate) const CHANGE_READS_MAX: usize = 16;
 
 /// A client that asks for nothing and waits for nothing is disconnected after this long.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -136,6 +198,28 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// given although it has no other job.
 pub const WORKER_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A check or a timer that is this late was not delayed by work: this process did not run.
+pub(crate) const LATE_MIN: Duration = Duration::from_millis(100);
+
+/// A delay of this length counts as a gap of its own, even right after another one. It is taken out of the core's time,
+/// so no time limit and no receipt includes it.
+pub(crate) const GAP_MIN: Duration = Duration::from_secs(1);
+
+/// The longest time that the others get to catch up after one gap, and after all gaps shorter than [`GAP_MIN`] together.
+pub(crate) const CATCH_UP_MAX: Duration = Duration::from_secs(1);
+
+/// The longest time by which all gaps together put off one limit of the core, in the core's time.
+pub(crate) const CATCH_UP_IN_ALL: Duration = Duration::from_secs(5);
+
+/// The longest single wait of the core's timer while jobs or starts are under way, so that a gap is measured in full.
+pub(crate) const WAIT_PART: Duration = Duration::from_millis(250);
+
+/// The last part of each time limit of a client. A client is disconnected only if this process ran during all of it.
+pub(crate) const LAST_CHANCE: Duration = Duration::from_secs(1);
+
+/// Maximum number of gaps in a row that excuse a client.
+pub(crate) const EXCUSES_MAX: u32 = 5;
+
 /// A client for which more than [`CONNECTION_BACKLOG_MAX`] bytes are held must take at least this many bytes (1 MiB)
 /// in each [`STALL_TIMEOUT`](offload_core::limits::STALL_TIMEOUT), or it is disconnected.
 pub const OUTPUT_TAKEN_MIN: usize = 1 << 20;
@@ -161,6 +245,13 @@ pub const LOG_LINES_AT_ONCE: u32 = 20;
 
 /// Lines of one kind per second after that.
 pub const LOG_LINES_PER_SECOND: u32 = 1;
+
+/// Minimum time between two lines about failed starts of one program.
+pub(crate) const START_FAILED_EVERY: Duration = Duration::from_secs(1);
+
+/// Maximum number of different lines from failed starts that are remembered for each program, so that none is logged
+/// twice.
+pub(crate) const FAILED_START_LINES_MAX: usize = 64;
 
 /// Number of lines that all workers together may print into the log without a pause.
 pub const OUTPUT_LINES_AT_ONCE: u32 = 1000;
@@ -195,8 +286,8 @@ pub const MEMORY_OF_A_WORKER: u64 = 2 << 20;
 /// Maximum memory for one connection beside payloads, in bytes (256 KiB): a buffer in each direction, and an answer.
 pub const MEMORY_OF_A_CONNECTION: u64 = 256 << 10;
 
-/// Maximum memory for one remembered job beside payloads, in bytes (16 KiB). Most of it is the last lines of the
-/// workers that ended while they had the job.
+/// Maximum memory for one job that has not ended or is a dead letter, beside payloads, in bytes (16 KiB). Most of it is
+/// the last lines of the workers that ended while they had the job.
 pub const MEMORY_OF_A_JOB: u64 = 16 << 10;
 
 /// Maximum memory for one wait, from the request until its answer is written, in bytes (1 KiB).
@@ -208,10 +299,11 @@ pub const MEMORY_OF_A_WAIT: u64 = 1 << 10;
 ///   ([`offload_core::ledger`]);
 /// - `max_kept_bytes`: results and keys that are kept;
 /// - `max_dead_bytes`: dead letters with their inputs;
-/// - 3 x `workers` x `max_payload`: for each worker, one output that arrives when one of these three limits has been
-///   reached, and one input of a job that was cancelled on its way to the worker;
+/// - 3 x `workers` x `max_payload`: for each worker, one output that arrives when `max_bytes` has been reached, one output
+///   that is kept when `max_kept_bytes` has been reached, and one input of a job that was cancelled on its way to the
+///   worker (`max_dead_bytes` is never exceeded);
 /// - [`MEMORY_OF_A_WORKER`] for each worker, [`MEMORY_OF_A_CONNECTION`] for each connection, [`MEMORY_OF_A_JOB`] for
-///   each job that is queued, running or remembered;
+///   each job that is queued, in flight or a dead letter;
 /// - [`MEMORY_OF_A_WAIT`] for each wait for a job of another client: [`WAITS_MAX`] of them, and [`WAITS_IN_ANY_CASE`]
 ///   for each connection;
 /// - [`HISTORY_BYTES_MAX`]: reports of ended jobs;
@@ -269,3 +361,9 @@ const _: () =
     assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= PROCESS_ANSWERS_MAX, "one connection is within it");
 const _: () = assert!(LAST_CONNECTIONS + CONTROL_CONNECTIONS < CONNECTIONS_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= HISTORY_JOBS_MAX);
+const _: () = assert!(SUBSCRIBERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS, "each may wait for any job");
+const _: () =
+    assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
+const _: () = assert!(CAPTURE_CHUNK <= WORKER_BYTES_PER_SECOND);
+const _: () =
+    assert!(LATE_MIN.as_nanos() < GAP_MIN.as_nanos() && CATCH_UP_MAX.as_nanos() < CATCH_UP_IN_ALL.as_nanos());

@@ -12,7 +12,7 @@ mod rate;
 use crate::limits::LOG_LINE_MAX;
 use crate::printer::Printer;
 use offload_protocol::nouns::cut;
-pub(crate) use rate::Kind;
+pub(crate) use rate::LineKind;
 use rate::{Rates, Verdict};
 use std::cell::RefCell;
 use std::fmt;
@@ -98,7 +98,7 @@ impl LineMaker {
     }
 
     /// The line that is to be written, or None if it is not logged at this level or exceeds the limit of its kind.
-    fn line(&mut self, kind: Kind, weight: Weight, text: fmt::Arguments<'_>) -> Option<String> {
+    fn line(&mut self, kind: LineKind, weight: Weight, text: fmt::Arguments<'_>) -> Option<String> {
         if weight.said_from > self.level {
             return None;
         }
@@ -116,11 +116,11 @@ impl LineMaker {
     /// Lines that report how many lines were left out.
     fn owed(&mut self, is_end: bool) -> Vec<String> {
         let owed = self.rates.settle(self.since.elapsed(), is_end).into_iter();
-        let line = |(kind, left_out): (Kind, u64)| {
+        let line = |(kind, left_out): (LineKind, u64)| {
             let text = match kind {
-                Kind::Output => format!("{left_out} lines that workers printed are left out"),
-                Kind::Named(name) => format!("{name}: {left_out} more like this"),
-                Kind::Place(place) => format!("{left_out} more lines are left out, said at {place}"),
+                LineKind::Output => format!("{left_out} lines that workers printed are left out"),
+                LineKind::Named(name) => format!("{name}: {left_out} more like this"),
+                LineKind::Place(place) => format!("{left_out} more lines are left out, said at {place}"),
             };
             self.format.line(Level::Normal.word(), &text)
         };
@@ -151,38 +151,38 @@ impl Log {
     /// Logs something that needs attention.
     #[track_caller]
     pub fn error(&self, line: fmt::Arguments<'_>) {
-        self.say(Kind::Place(Location::caller()), Level::Quiet, line);
+        self.say(LineKind::Place(Location::caller()), Level::Quiet, line);
     }
 
     /// Logs something that went wrong.
     #[track_caller]
     pub fn warn(&self, line: fmt::Arguments<'_>) {
-        self.say(Kind::Place(Location::caller()), Level::Normal, line);
+        self.say(LineKind::Place(Location::caller()), Level::Normal, line);
     }
 
     /// Logs an ordinary event that is shown at the normal level.
     #[track_caller]
     pub fn tell(&self, line: fmt::Arguments<'_>) {
-        self.speak(Kind::Place(Location::caller()), Weight::NEWS, line);
+        self.speak(LineKind::Place(Location::caller()), Weight::NEWS, line);
     }
 
     /// Logs an ordinary event.
     #[track_caller]
     pub fn info(&self, line: fmt::Arguments<'_>) {
-        self.say(Kind::Place(Location::caller()), Level::Verbose, line);
+        self.say(LineKind::Place(Location::caller()), Level::Verbose, line);
     }
 
     /// Logs a line of this kind. `level` is the lowest level at which it is shown.
-    pub(crate) fn say(&self, kind: Kind, level: Level, line: fmt::Arguments<'_>) {
+    pub(crate) fn say(&self, kind: LineKind, level: Level, line: fmt::Arguments<'_>) {
         self.speak(kind, level.into(), line);
     }
 
     /// Like [`Log::tell`], for a line of this kind.
-    pub(crate) fn tell_kind(&self, kind: Kind, line: fmt::Arguments<'_>) {
+    pub(crate) fn tell_kind(&self, kind: LineKind, line: fmt::Arguments<'_>) {
         self.speak(kind, Weight::NEWS, line);
     }
 
-    fn speak(&self, kind: Kind, weight: Weight, line: fmt::Arguments<'_>) {
+    fn speak(&self, kind: LineKind, weight: Weight, line: fmt::Arguments<'_>) {
         let line = self.line_maker.borrow_mut().line(kind, weight, line);
         line.into_iter().for_each(|line| self.printer.print(line));
     }
@@ -190,12 +190,12 @@ impl Log {
     /// Returns a function by which another thread can log warnings while the log exists.
     #[track_caller]
     pub(crate) fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
-        let kind = Kind::Place(Location::caller());
+        let kind = LineKind::Place(Location::caller());
         let (level, format) = {
             let line_maker = self.line_maker.borrow();
             (line_maker.level, line_maker.format)
         };
-        let (mut line_maker, lines) = (LineMaker::new(level, format), self.printer.lines());
+        let (mut line_maker, lines) = (LineMaker::new(level, format), self.printer.handle());
         move |line| {
             let line = line_maker.line(kind, Level::Normal.into(), line);
             // If there is no room, the line is lost.
@@ -204,7 +204,7 @@ impl Log {
     }
 
     /// Counts lines of this kind that the caller has left out already.
-    pub(crate) fn leave_out(&self, kind: Kind, lines: usize) {
+    pub(crate) fn leave_out(&self, kind: LineKind, lines: usize) {
         self.line_maker.borrow_mut().rates.leave_out(kind, lines as u64);
     }
 
@@ -291,10 +291,10 @@ mod tests {
     #[test]
     fn what_was_left_out_is_told_with_the_next_line_of_its_kind() {
         let mut line_maker = LineMaker::new(Level::Normal, LogFormat::Text);
-        let mut say = || line_maker.line(Kind::Named("x"), Level::Normal.into(), format_args!("line"));
+        let mut say = || line_maker.line(LineKind::Named("x"), Level::Normal.into(), format_args!("line"));
         let written = (0..1000).filter(|_| say().is_some()).count() as u64;
         line_maker.since -= Duration::from_secs(5);
-        let line = line_maker.line(Kind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
+        let line = line_maker.line(LineKind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
         assert!(line.ends_with(&format!("line (and {} more like this)", 1000 - written)), "{line}");
         assert!(!line_maker.rates.owe());
     }

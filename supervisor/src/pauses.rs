@@ -13,13 +13,8 @@
 //! gives all of them one more chance (`server/patience.rs`). Both bound how much they excuse in a row, so that limits
 //! apply also on a machine that is always late.
 
+use crate::limits::{GAP_MIN, LATE_MIN};
 use std::time::Duration;
-
-/// A timer that is this late was not delayed by work: this process did not run.
-pub(crate) const LATE_MIN: Duration = Duration::from_millis(100);
-
-/// A pause of this length is a long one.
-pub(crate) const GAP_MIN: Duration = Duration::from_secs(1);
 
 /// What the lateness of a timer says of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The pool of worker processes for programs that embed this library.
 
-use crate::hub::{Hub, HubRef, Listener, PoolConfig, StartError, Undelivered};
+use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber};
 use crate::job::{Finished, Job};
 use crate::log::Log;
 use crate::views::{IoPoolView, Status, WorkerView};
@@ -40,7 +40,7 @@ impl ComputePool {
     /// or with the reason why the job was refused.
     #[track_caller]
     pub fn submit(&self, job: Job, done: impl FnOnce(Finished, &mut Context) + 'static) {
-        self.start_job(job, Listener::new(done));
+        self.start_job(job, Subscriber::new(done));
     }
 
     /// Submits a job and awaits its end. Dropping the future cancels the job.
@@ -48,28 +48,29 @@ impl ComputePool {
     pub fn call(&self, job: Job) -> Call {
         let state = Rc::new(RefCell::new(CallState::default()));
         let caller = Rc::clone(&state);
-        let listener = Listener::new(move |finished, _cx| {
+        let subscriber = Subscriber::new(move |finished, _cx| {
             let mut state = caller.borrow_mut();
             state.finished = Some(finished);
             let waker = state.waker.take();
             drop(state);
             waker.into_iter().for_each(Waker::wake);
         });
-        let job = self.start_job(job, listener);
+        let job = self.start_job(job, subscriber);
         Call { pool: self.clone(), job, state }
     }
 
-    fn start_job(&self, job: Job, listener: Listener) -> Option<offload_core::ids::JobId> {
+    fn start_job(&self, job: Job, subscriber: Subscriber) -> Option<offload_core::ids::JobId> {
         let task = job.task.clone();
-        let submitted = self.hub.borrow_mut().submit(job, false, Some(listener));
+        let submitted = self.hub.borrow_mut().submit(job, false, Some(subscriber));
         match submitted {
             Ok(submitted) if submitted.is_known => None,
             Ok(submitted) => Some(submitted.job),
             Err(refused) => {
                 let finished = Hub::refusal(&task, refused.error);
-                if let Some(listener) = refused.listener {
-                    let held = Undelivered::nothing();
-                    self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
+                if let Some(subscriber) = refused.subscriber {
+                    let held = OutputCharge::none();
+                    self.handle
+                        .set_pending_at(subscriber.site(), move |cx| subscriber.call(finished, held, cx));
                 }
                 None
             }

@@ -6,7 +6,7 @@
 //!      '-- no room: the line is counted, and the number reported when there is room again
 //! ```
 
-use crate::limits::{PRINTER_BYTES_MAX, PRINTER_LINES_MAX};
+use crate::limits::{PRINTER_BYTES_MAX, PRINTER_CLOSE_TIMEOUT, PRINTER_LINES_MAX};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr, write};
 use std::collections::VecDeque;
@@ -14,27 +14,24 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-/// How long dropping a printer waits for its last lines to be written.
-const LAST_LINES_MAX: Duration = Duration::from_millis(500);
+use std::time::Instant;
 
 /// Makes the line that reports how many lines were lost.
 type TellLost = Box<dyn Fn(u64) -> String + Send>;
 
 /// A writer of lines with a thread. See the module's documentation.
 pub struct Printer {
-    queue: Arc<Queue>,
+    queue: Arc<PrinterQueue>,
 }
 
 /// A handle for printing from another place or thread, while the [`Printer`] exists.
 #[derive(Clone)]
-pub struct Lines {
-    queue: Arc<Queue>,
+pub struct PrinterHandle {
+    queue: Arc<PrinterQueue>,
 }
 
-struct Queue {
-    state: Mutex<State>,
+struct PrinterQueue {
+    state: Mutex<PrinterState>,
     /// Notified when the thread has something to do.
     filled: Condvar,
     /// Notified when the thread has written everything.
@@ -42,7 +39,7 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct PrinterState {
     lines: VecDeque<String>,
     /// Bytes of these lines and of those that are being written.
     bytes: usize,
@@ -65,7 +62,7 @@ impl Printer {
     /// Starts the thread. The descriptor is duplicated, so that a thread that is stuck in a write holds no lock of the
     /// standard library.
     fn start(name: &str, stream: impl AsFd, tell_lost: Option<TellLost>) -> Printer {
-        let queue = Arc::new(Queue::new());
+        let queue = Arc::new(PrinterQueue::new());
         let of_thread = Arc::clone(&queue);
         let stream = stream.as_fd().try_clone_to_owned();
         let thread = stream.and_then(|stream| {
@@ -83,12 +80,12 @@ impl Printer {
     }
 
     /// A handle for printing from another place or thread.
-    pub fn lines(&self) -> Lines {
-        Lines { queue: Arc::clone(&self.queue) }
+    pub fn handle(&self) -> PrinterHandle {
+        PrinterHandle { queue: Arc::clone(&self.queue) }
     }
 }
 
-impl Lines {
+impl PrinterHandle {
     /// Queues a line to be written soon. Returns false if there is no room, or the printer is gone.
     pub fn print(&self, line: String) -> bool {
         self.queue.push(line)
@@ -104,7 +101,7 @@ impl fmt::Debug for Printer {
 impl Drop for Printer {
     /// Gives the thread a moment to write the last lines. A reader that has stopped is not waited for.
     fn drop(&mut self) {
-        let deadline = Instant::now() + LAST_LINES_MAX;
+        let deadline = Instant::now() + PRINTER_CLOSE_TIMEOUT;
         let mut state = self.queue.state();
         state.is_closed = true;
         self.queue.filled.notify_one();
@@ -118,13 +115,17 @@ impl Drop for Printer {
     }
 }
 
-impl Queue {
-    fn new() -> Queue {
-        Queue { state: Mutex::new(State::default()), filled: Condvar::new(), emptied: Condvar::new() }
+impl PrinterQueue {
+    fn new() -> PrinterQueue {
+        PrinterQueue {
+            state: Mutex::new(PrinterState::default()),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
+        }
     }
 
     /// Locks the state. The lock is held briefly, and never during a write.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PrinterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -220,7 +221,7 @@ mod tests {
     fn a_reader_that_has_stopped_stops_nobody_and_is_told_later_what_it_missed() {
         let (printer, mut reader) = printer();
         let line = "x".repeat(64 << 10);
-        let lines = printer.lines();
+        let lines = printer.handle();
         let mut printed = 0;
         while lines.print(line.clone()) {
             printed += 1;

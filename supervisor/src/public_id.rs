@@ -36,19 +36,19 @@ impl PublicIds {
 
     /// The job with this public id. None if it cannot be an id of this supervisor. There need not be such a job.
     pub(crate) fn find(self, name: &str) -> Option<JobId> {
-        match self.look_at(name) {
+        match self.classify(name) {
             Named::Job(job) => Some(job),
-            Named::ElsewhereOrBefore | Named::NoId => None,
+            Named::OfOtherSupervisor | Named::NotAnId => None,
         }
     }
 
     /// What can be told from a public id alone.
-    pub(crate) fn look_at(self, name: &str) -> Named {
-        let Ok(ulid) = Ulid::from_string(name) else { return Named::NoId };
+    pub(crate) fn classify(self, name: &str) -> Named {
+        let Ok(ulid) = Ulid::from_string(name) else { return Named::NotAnId };
         let number = ulid.0 as u64;
         match (ulid.0 >> 64) == u128::from(self.prefix) && number > 0 {
             true => Named::Job(JobId(number)),
-            false => Named::ElsewhereOrBefore,
+            false => Named::OfOtherSupervisor,
         }
     }
 }
@@ -59,9 +59,9 @@ pub(crate) enum Named {
     /// The id of a job of this supervisor, whether or not there is such a job.
     Job(JobId),
     /// An id from another supervisor, or from this one before it was restarted.
-    ElsewhereOrBefore,
+    OfOtherSupervisor,
     /// Not an id.
-    NoId,
+    NotAnId,
 }
 
 #[cfg(test)]

@@ -13,16 +13,16 @@
 //! | `accept.rs`, `processes.rs` | which clients are accepted |
 //! | `clients.rs`, `client.rs` | turn requests into calls of the service, and replies into messages |
 //! | `turns.rs` | which client is read and answered next |
-//! | `holdings.rs`, `pace.rs` | memory held for a client; how fast it must read and write |
+//! | `back_pressure.rs`, `pace.rs` | memory held for a client; how fast it must read and write |
 //! | `patience.rs` | when a silent client is disconnected |
 //! | `address.rs` | what happens if the socket's file is removed |
 
 mod accept;
 mod address;
+mod back_pressure;
 mod client;
 mod clients;
 mod error;
-mod holdings;
 mod pace;
 mod patience;
 mod processes;
@@ -31,15 +31,16 @@ mod turns;
 use crate::end_of_turn::EndOfTurn;
 use crate::front::Listener;
 use crate::service::{
-    FixedSetting, Generations, Ground, LastAnswers, OnReply, PoolConfig, Reload, ServerEnd, Service,
+    FixedSetting, Generations, LastAnswers, OnReply, PoolConfig, Prerequisites, Reload, ServerEnd, Service,
     ServiceConfig,
 };
 use crate::signals::EndingSignals;
-use client::Client;
-use holdings::RoomLine;
+use address::AddressWatch;
+use back_pressure::RoomQueue;
+use client::ConnectedClient;
 use offload_event_loop::{Context, HandleId, Interest, LoopError, LoopHandle};
 use patience::Patience;
-use processes::Processes;
+use processes::ClientProcesses;
 use signal_hook::consts::SIGHUP;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use turns::Line;
+use turns::TurnQueue;
 
 pub use error::ServerStartError;
 
@@ -97,26 +98,25 @@ struct Front {
     handle: LoopHandle,
     listener: Option<(Listener, HandleId)>,
     signals: Option<HandleId>,
-    /// Reports changes in the directory of the socket.
-    address_watcher: Option<HandleId>,
-    will_look_at_address: bool,
+    address_watch: AddressWatch,
     /// The service calls this with answers that were not available at once.
     on_reply: OnReply,
-    clients: BTreeMap<u64, Client>,
-    processes: Processes,
+    clients: BTreeMap<u64, ConnectedClient>,
+    processes: ClientProcesses,
     /// Clients with unsent bytes, or that need other attention at the end of the turn.
-    to_serve: Line,
+    serve_queue: TurnQueue,
     /// Clients whose requests can be read, or whose next long answer can be made.
-    line: Line,
+    turn_queue: TurnQueue,
     patience: Patience,
     turn: EndOfTurn,
     /// Number of the newest accepted payload. Payloads are numbered, so that it is known which of two was accepted
     /// first.
     last_payload: u64,
     /// Clients that wait for free memory.
-    room_line: RoomLine,
-    /// A timer is set that checks in a second whether clients keep up.
-    looks_at_paces: bool,
+    room_queue: RoomQueue,
+    /// A timer is set that checks in a second whether clients keep up. One timer serves all clients, so no state of a
+    /// single client says this.
+    is_pace_check_scheduled: bool,
     /// Set after jobs and workers are gone, until the last answers are written.
     last_answers: Option<LastAnswers>,
 }
@@ -133,19 +133,19 @@ impl Server {
     ) -> Result<Server, ServerStartError> {
         let ServerConfig { pool, socket, io_threads, reload, fixed, fail_fast } = config;
         let workers = pool.core.workers;
-        let ground = Ground::prepare(ServiceConfig { pool, io_threads, reload, fixed })?;
+        let prerequisites = Prerequisites::prepare(ServiceConfig { pool, io_threads, reload, fixed })?;
         let mut listener = Listener::bind(&socket)?;
-        ground.take_over(&mut listener);
-        let service = Service::start_on(ground, cx)?;
+        prerequisites.take_over(&mut listener);
+        let service = Service::start_with(prerequisites, cx)?;
         let ready = Ready { socket, workers, pid: std::process::id() };
         service.when_ready(move |cx| on_ready(&ready, cx));
         let front = Front::new(service.clone(), cx.handle());
         front.borrow_mut().listen(listener)?;
         front.borrow_mut().watch_signals()?;
-        front.borrow().warn_of_little_room();
+        front.borrow().warn_of_few_places();
         front.borrow_mut().watch_address();
         let me = Rc::downgrade(&front);
-        service.on_end(move |last_answers| Front::with(&me, |front| front.part(last_answers)));
+        service.on_end(move |last_answers| Front::with(&me, |front| front.begin_closing(last_answers)));
         if fail_fast {
             service.stop_if_no_worker_starts();
         }
@@ -200,20 +200,19 @@ impl Front {
                 handle,
                 listener: None,
                 signals: None,
-                address_watcher: None,
-                will_look_at_address: false,
+                address_watch: AddressWatch::Off,
                 on_reply: Rc::new(move |ticket, reply| {
                     Front::with(&front, |front| front.reply(ticket.session, ticket.number, reply));
                 }),
                 clients: BTreeMap::new(),
-                processes: Processes::default(),
-                to_serve: Line::default(),
-                line: Line::default(),
+                processes: ClientProcesses::default(),
+                serve_queue: TurnQueue::default(),
+                turn_queue: TurnQueue::default(),
                 patience: Patience::default(),
                 turn: EndOfTurn::default(),
                 last_payload: 0,
-                room_line: RoomLine::default(),
-                looks_at_paces: false,
+                room_queue: RoomQueue::default(),
+                is_pace_check_scheduled: false,
                 last_answers: None,
             })
         })
@@ -258,17 +257,17 @@ impl Front {
 
     /// Jobs and workers are gone. No more clients are accepted; each client is closed when its last answers are
     /// written.
-    fn part(&mut self, last_answers: LastAnswers) {
+    fn begin_closing(&mut self, last_answers: LastAnswers) {
         self.last_answers = Some(last_answers);
         self.unwatch_address();
         self.stop_listening();
-        self.clients.values_mut().for_each(Client::close_after_flush);
+        self.clients.values_mut().for_each(ConnectedClient::close_after_flush);
         let all: Vec<u64> = self.clients.keys().copied().collect();
         all.into_iter().for_each(|client| self.mark(client));
-        self.let_go_if_all_are_gone();
+        self.finish_closing();
     }
 
-    fn let_go_if_all_are_gone(&mut self) {
+    fn finish_closing(&mut self) {
         if self.clients.is_empty() && self.last_answers.is_some() {
             self.unwatch();
             self.last_answers = None;

@@ -55,7 +55,7 @@
 //! All fronts of a process share one service. Whichever of them starts it does so once, and gives the others a clone:
 //!
 //! - [`Service::start`]; or, if the front has a place that outlives the process, such as a socket with a lock file:
-//!   [`Ground::prepare`], then it takes the place, then [`Ground::take_over`] and [`Service::start_on`]. In this order a
+//!   [`Prerequisites::prepare`], then it takes the place, then [`Prerequisites::take_over`] and [`Service::start_with`]. In this order a
 //!   supervisor that cannot serve takes no place from another one, and nothing is killed by a supervisor that does not own
 //!   the place.
 //! - [`Service::stop_if_no_worker_starts`], if the program is to end rather than to try again.
@@ -66,19 +66,18 @@
 
 mod account;
 mod descriptors;
-mod ending;
 mod error;
-mod ground;
+mod prerequisites;
 mod reload;
 mod reply;
 mod session;
+mod shutdown;
 mod stage;
 mod waits;
 
 use crate::hub::{Hub, HubRef};
 use crate::views::{IoPoolView, Page, Row};
 use descriptors::Descriptors;
-use ending::Ending;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
@@ -87,6 +86,7 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use reload::Reloads;
 use rustix::process::geteuid;
 use session::Sessions;
+use shutdown::Shutdown;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
@@ -96,12 +96,12 @@ pub use crate::log::Log;
 pub use crate::peer::{Peer, is_client_name};
 pub use account::Account;
 pub use descriptors::Connections;
-pub use ending::{LastAnswers, ServerEnd};
 pub use error::ServiceStartError;
-pub use ground::{Generations, Ground};
+pub use prerequisites::{Generations, Prerequisites};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
 pub use reply::{Collection, Document, Reply, Report};
 pub use session::{OnReply, Session, Submission, Ticket};
+pub use shutdown::{LastAnswers, ServerEnd};
 pub use stage::Stage;
 
 /// The service. See the module's documentation. Cheap to clone. The event loop runs until the service has drained or
@@ -120,7 +120,7 @@ struct Inner {
     io_pool: Rc<IoPool>,
     handle: LoopHandle,
     descriptors: Descriptors,
-    ending: RefCell<Ending>,
+    shutdown: RefCell<Shutdown>,
     reloads: RefCell<Reloads>,
     sessions: RefCell<Sessions>,
 }
@@ -153,15 +153,15 @@ impl Service {
     /// # Errors
     /// A [`ServiceStartError`]. Nothing is left behind.
     pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, ServiceStartError> {
-        Service::start_on(Ground::prepare(config)?, cx)
+        Service::start_with(Prerequisites::prepare(config)?, cx)
     }
 
-    /// Starts the workers, for a front that does something between [`Ground::prepare`] and this.
+    /// Starts the workers, for a front that does something between [`Prerequisites::prepare`] and this.
     ///
     /// # Errors
     /// The same as for [`Service::start`], except [`ServiceStartError::Descriptors`].
-    pub fn start_on(ground: Ground, cx: &mut Context) -> Result<Service, ServiceStartError> {
-        let Ground { config, descriptors, generation, log } = ground;
+    pub fn start_with(prerequisites: Prerequisites, cx: &mut Context) -> Result<Service, ServiceStartError> {
+        let Prerequisites { config, descriptors, generation, log } = prerequisites;
         let handle = cx.handle();
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
         let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(ServiceStartError::Threads)?);
@@ -178,7 +178,7 @@ impl Service {
             hub,
             log,
             io_pool,
-            ending: RefCell::new(Ending::new(handle.hold())),
+            shutdown: RefCell::new(Shutdown::new(handle.hold())),
             handle,
             descriptors,
             reloads: RefCell::new(reloads),

@@ -61,7 +61,7 @@ pub struct ProgramView {
     pub failed_starts: u32,
     /// Why the last start failed, if the program is degraded.
     pub reason: Option<String>,
-    /// Whether jobs of the program are refused until a start succeeds.
+    /// Whether jobs of the program are refused until a worker says hello.
     pub refuses: bool,
 }
 

@@ -6,6 +6,7 @@
 //!   push ---> outbox ---> flush: at most FLUSH_MAX ---> socket ---> read: at most READ_CHUNK ---> decoder ---> frames
 //! ```
 
+use crate::limits::FLUSH_MAX;
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::frame::FrameDecoder;
@@ -35,9 +36,6 @@ pub(crate) enum Arrived {
     /// The other end sends no more.
     End,
 }
-
-/// Maximum number of bytes that one flush writes (1 MiB), so that a large payload does not hold up the event loop.
-pub const FLUSH_MAX: usize = 1 << 20;
 
 /// The result of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What the seeds have seen: which event came in which state, which answers were given, which outcomes there were. A
-//! simulator that never reaches a state proves nothing about it, so what is reachable is listed in `reachable.txt`.
+//! What the seeds have reached: which event came in which state, which answers were given, which outcomes there were. A
+//! simulator that never reaches a state proves nothing about it. So `reachable.txt` lists what has to be reached.
 
 use offload_core::action::{Action, Notice, Released};
 use offload_core::event::Event;

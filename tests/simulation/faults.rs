@@ -1,10 +1,10 @@
-//! What can go wrong, and how often in one run: each class of faults is on or off, with a chance of its own.
+//! What can go wrong, and how often in one run. Each kind of fault is on or off, and has a probability of its own.
 
 use crate::choices::{Choices, Tape};
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $fault:ident),+ $(,)?) => {
-        /// One way in which the world can be against us.
+        /// One kind of fault. In the descriptions, "it" is a worker process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Fault { $($(#[$doc])* $fault),+ }
 
@@ -17,9 +17,9 @@ macro_rules! faults {
 faults! {
     /// The process cannot be started.
     SpawnFails,
-    /// ... and will never be.
+    /// The process cannot be started, and trying again is pointless.
     SpawnFailsForEver,
-    /// It takes long to start it, or to find out that it cannot be started.
+    /// Starting it, or finding out that it cannot be started, takes long.
     SpawnSlow,
     /// It starts and says nothing.
     BootSilent,
@@ -27,23 +27,23 @@ faults! {
     BootSlow,
     /// It ends before it has said hello.
     BootCrash,
-    /// ... with the code that says that starting it again is pointless.
+    /// It ends before it has said hello, with the code that says that starting it again is pointless.
     BootGivesUp,
-    /// It is another program, or another version.
+    /// It is another program, or speaks another version of the protocol.
     BootUnfit,
-    /// It offers something that has no proper name.
+    /// It offers a task with an invalid name.
     BootBadName,
-    /// It offers less than its predecessors.
+    /// It offers fewer tasks than its predecessors.
     BootOffersLess,
-    /// It promises the opposite of what others promise of a task: that it may, or may not, be run twice.
+    /// It promises the opposite of what others promise for a task: that it may, or may not, be run twice.
     BootPromisesOther,
-    /// It ends while it has nothing to do.
+    /// It ends while it is idle.
     CrashIdle,
     /// It ends when it gets a job.
     CrashBeforeStart,
     /// It ends while it runs a job.
     CrashRunning,
-    /// It ends right after a reply.
+    /// It ends right after an answer.
     CrashAfterReply,
     /// SIGKILL from outside, at any moment.
     KilledFromOutside,
@@ -53,49 +53,49 @@ faults! {
     Hang,
     /// A job takes longer than it may.
     SlowRun,
-    /// It does not end of SIGTERM.
+    /// SIGTERM does not end it.
     IgnoresTerm,
-    /// It is dead and nobody is told for long.
+    /// It is dead, and that is reported late.
     ExitLate,
-    /// Something else holds its channel, which does not end with it.
+    /// Another process holds its channel too, so the channel does not end with it.
     ChannelHeld,
-    /// It closes its channel and lives on.
+    /// It closes its channel and goes on running.
     ClosesChannel,
     /// Its channel is slow.
     SlowChannel,
-    /// It sends what is no message.
+    /// It sends bytes that are no message.
     Garbage,
-    /// It says that it started, or ended, a job that is not its own.
+    /// It says that it started or ended a job that was not given to it.
     WrongJob,
     /// It names the wrong attempt.
     WrongAttempt,
     /// It says twice that it started.
     StartsTwice,
-    /// It says twice that it is done.
+    /// It answers twice.
     EndsTwice,
-    /// It does a job and does not say before that it starts it.
+    /// It does a job without saying before that it starts it.
     StartUnsaid,
-    /// It says that it started the next job before it can know of it.
+    /// It says that it started the next job before that job can have arrived.
     Guesses,
     /// The shell cannot write to it for a while.
     WriteBlocked,
-    /// It throws a job away that is still wanted.
+    /// It skips a job that was not cancelled.
     SkipsUnasked,
     /// It says hello again.
     HelloTwice,
-    /// It is heard of after its end.
+    /// An event about it comes after its exit was reported.
     Ghost,
     /// It is stopped, by SIGSTOP for example.
     Stops,
-    /// ... and nobody lets it go on.
+    /// It is stopped, and never continued.
     StaysStopped,
-    /// It tells its progress and gives a checkpoint. (No fault, but not all do it.)
+    /// It reports progress and gives a checkpoint. (This is no fault, but not all workers do it.)
     SaysMore,
-    /// It does not say any more how far its job is, as it promised.
+    /// It stops reporting the progress that it promised to report.
     GoesQuiet,
-    /// It is asked to give its job back, and does not.
+    /// It is asked to give its job back, and does not do so.
     IgnoresYield,
-    /// It gives its job back, and nobody has asked for it.
+    /// It gives its job back without being asked.
     YieldsUnasked,
     /// The task returns an error.
     AppError,
@@ -103,7 +103,8 @@ faults! {
     Panic,
     /// The shell is late with its tick.
     LateTick,
-    /// The shell itself is stopped, for any time: what comes meanwhile is told when it goes on, and then the tick.
+    /// The shell itself is stopped for some time. When it continues, it tells the core what came meanwhile, and then the
+    /// tick.
     ShellStops,
 }
 
@@ -114,7 +115,7 @@ pub(crate) struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A plan for one run. One in eight has no faults at all, so that the rest is seen at its full speed.
+    /// Chooses the faults of one run. One run in eight has none, so that everything else is tested at full speed.
     pub(crate) fn swarm(choices: &mut Choices, tape: &mut Tape) -> FaultPlan {
         let share = choices.pick(tape, &[0, 60, 60, 150, 150, 300, 300, 500]);
         let mut draw = |_| match choices.chance(tape, share) {
@@ -124,13 +125,14 @@ impl FaultPlan {
         FaultPlan { per_mille: Fault::ALL.iter().map(&mut draw).collect() }
     }
 
-    /// The same, but each process starts as it should.
+    /// The same, but without faults at the start of processes.
     pub(crate) fn with_good_starts(mut self) -> FaultPlan {
         self.per_mille[..=Fault::BootOffersLess as usize].fill(0);
         self
     }
 
-    /// For a run in which jobs do wrong: in half of the cases nothing else goes wrong, in the others all but starts.
+    /// For a run in which jobs end their workers: in half of the cases there are no other faults, in the other half all but
+    /// those at the start of processes.
     pub(crate) fn of_others(choices: &mut Choices, tape: &mut Tape) -> FaultPlan {
         match choices.chance(tape, 500) {
             true => FaultPlan::swarm(choices, tape).with_good_starts(),
@@ -138,7 +140,7 @@ impl FaultPlan {
         }
     }
 
-    /// Whether nothing can go wrong but by the jobs themselves.
+    /// Whether there are no faults except those that jobs cause.
     pub(crate) fn is_none(&self) -> bool {
         self.per_mille.iter().all(|chance| *chance == 0)
     }
@@ -148,7 +150,7 @@ impl FaultPlan {
         FaultPlan { per_mille: vec![0; Fault::ALL.len()] }
     }
 
-    /// Whether it happens now.
+    /// Decides at random whether this fault happens now.
     pub(crate) fn strikes(&self, fault: Fault, choices: &mut Choices, tape: &mut Tape) -> bool {
         choices.chance(tape, self.per_mille[fault as usize])
     }

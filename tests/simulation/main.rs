@@ -1,4 +1,4 @@
-//! The pure core of the supervisor in a world that is made of chance: no process, no clock, no I/O.
+//! Runs the core of the supervisor in random simulated worlds, without processes, clock or I/O.
 //!
 //! ```text
 //!   seed ---> knobs (CoreConfig) --------------------------.
@@ -7,22 +7,22 @@
 //!                                          v               ^                             |
 //!                                    fake processes -------'<--- Spawn, Run, Kill -------+ actions
 //!                                          |                                             v
-//!                                          '---- what they really did --------------> oracle: O1 ... O18
+//!                                          '---- what they really did --------------> oracle: O1 ... O19
 //! ```
 //!
-//! A run has three parts: wishes come and faults strike; then no fault strikes any more, and within 60 virtual seconds
-//! each job must have ended and each worker be there; then it is drained, and nothing may be left.
+//! A run has three parts. First, wishes come and faults strike. Then no more faults strike, and within 60 virtual seconds
+//! each job must have ended and each worker must be ready. At last the core is drained, and nothing may be left.
 //!
 //! - `OFFLOAD_SIM_SEEDS=20000 cargo test --release -p simulation many_seeds` runs more seeds;
 //! - `OFFLOAD_SIM_SEED=7 cargo test -p simulation one_seed -- --nocapture` runs one and prints each event;
 //! - `OFFLOAD_SIM_DEEPER=1 cargo test --release -p simulation exhaustive` searches one event deeper;
 //! - `cargo run -p simulation look 1000` runs one seed after the other until one breaks a rule;
-//! - `cargo run -p simulation story 7` prints the events of one that does, made short;
+//! - `cargo run -p simulation story 7` prints the events of a seed that breaks a rule, shortened;
 //! - `cargo run -p simulation digest 1000` prints a digest of all that so many seeds did: it is the same before and after
 //!   a change that was not meant to change any decision.
 //!
-//! New events and actions have one place each: what fake workers say in `process`, what clients and operators want in
-//! `script`, what the shell does in `world` (`apply`), what it means in `oracle` (`take_note`, `judge`), and the names in
+//! To add an event or an action: what fake workers send is in `process`, what clients and operators request in `script`,
+//! what the shell does in `world` (`apply`), how it is checked in `oracle` (`take_note`, `judge`), and its name in
 //! `coverage`.
 //!
 //! A seed that fails is made smaller and printed as a list of events (`shrink`). The same seed gives the same run for

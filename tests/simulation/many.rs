@@ -1,4 +1,4 @@
-//! Runs many seeds, on as many threads as there are processors, and asks whether they have seen enough.
+//! Runs many seeds, on as many threads as there are processors, and checks that they have reached enough.
 
 use crate::coverage::Coverage;
 use crate::oracle::Failure;

@@ -1,4 +1,4 @@
-//! A worker process that does not exist: it gets messages and signals, works, talks, misbehaves and dies.
+//! A fake worker process: it gets messages and signals, runs jobs, answers, misbehaves and dies.
 //!
 //! ```text
 //!              Boot               next job                  RunEnds
@@ -6,11 +6,11 @@
 //!      |                   |  ^                  |
 //!      | (silent)          |  '--- (stuck) ---.  | (hangs: no RunEnds is on the agenda)
 //!      v                   '------------------'  v
-//!   die(), from everywhere ---> Dead: what it had said is still on its way ---> Bury ---> Exited is told
+//!   die(), in any state ---> Dead: what it had sent is still on its way ---> Bury ---> Exited is reported
 //! ```
 //!
-//! Messages of one process arrive in the order in which they were sent, in both directions, and all of them before its
-//! exit is told: that is what the shell guarantees (`supervisor/crew.rs`). Nothing else is guaranteed.
+//! The messages of one process arrive in the order in which they were sent, in both directions, and all of them arrive before
+//! its exit is reported. The shell guarantees this (`supervisor/src/hub/links.rs`), and nothing else.
 
 use crate::faults::Fault;
 use crate::running::Run;
@@ -29,18 +29,18 @@ const MS: Duration = Duration::from_millis(1);
 /// An event on its way to the core, and whether an honest worker would have caused it.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
-    /// What the core is told.
+    /// The event for the core.
     pub(crate) event: Event,
-    /// Whether no rule was broken by it.
+    /// Whether it breaks no rule.
     pub(crate) is_honest: bool,
 }
 
-/// A job as a worker gets it.
+/// A job that was given to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given {
-    /// Which.
+    /// The job.
     pub(crate) job: JobId,
-    /// The attempt that this will be.
+    /// The number of the attempt.
     pub(crate) attempt: u32,
     /// Index of its task in [`TASKS`].
     pub(crate) task: usize,
@@ -53,15 +53,15 @@ pub(crate) struct Given {
 pub(crate) enum ToFake {
     /// A job.
     Run(Given),
-    /// A job is not wanted any more.
+    /// A job was cancelled.
     Cancel(JobId),
-    /// A job is to be given back, if that can be done.
+    /// A job is to be given back, if possible.
     Yield(JobId),
-    /// End when nothing is to do.
+    /// End when no job is left.
     Drain,
 }
 
-/// What a process does when its time has come.
+/// What happens to a process at a moment that is on the agenda.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     /// It says hello.
@@ -70,28 +70,28 @@ pub(crate) enum Act {
     Write,
     /// The next message of the supervisor arrives.
     Arrive,
-    /// The run of this number, or a step of it, is at its end.
+    /// The run of this number, or a step of it, ends.
     RunEnds(u64),
     /// A signal arrives.
     Signal(Kill),
-    /// It is let go on after a stop.
+    /// It continues after it was stopped.
     Continue,
-    /// Something that would not happen if all were well.
+    /// A fault strikes.
     Misfortune(Misfortune),
 }
 
-/// Faults that strike after a while.
+/// Faults that strike some time after they were chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Misfortune {
     /// It dies, whatever it does.
     Dies(Exit),
     /// It dies, if it has nothing to do.
     DiesIdle,
-    /// It dies, if the run of this number is still under way.
+    /// It dies, if the run of this number has not ended.
     DiesRunning(u64),
     /// It closes its channel.
     ClosesChannel,
-    /// It sends nonsense.
+    /// It sends bytes that are no message.
     SendsGarbage,
     /// It is stopped, by SIGSTOP for example.
     Stops,
@@ -100,7 +100,7 @@ pub(crate) enum Misfortune {
 /// What a version of a program is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// As good as any other.
+    /// It works.
     Works,
     /// It cannot be started.
     DoesNotStart,
@@ -128,29 +128,29 @@ pub(crate) struct FakeProcess {
     offers: &'static [usize],
     pub(crate) tape: crate::choices::Tape,
     pub(crate) stage: Stage,
-    /// The stepped run that goes on when the present one has ended.
+    /// The suspended stepped run, which goes on when the present one has ended.
     pub(crate) suspended: Option<Run>,
-    /// So many of its jobs fail before the first one does not.
+    /// How many of its next jobs fail.
     pub(crate) failing: u32,
     ignores_term: bool,
-    /// What the shell has not written.
+    /// Messages that the shell has not written yet.
     pub(crate) unwritten: VecDeque<ToFake>,
     last_write: Mono,
     arriving: VecDeque<ToFake>,
     last_arrival: Mono,
     pub(crate) jobs: VecDeque<Given>,
-    /// Tasks of which it promises the opposite of what others do.
+    /// Tasks for which it promises the opposite of what other workers promise.
     contrary: BTreeSet<usize>,
     pub(crate) withdrawn: BTreeSet<JobId>,
     is_told_to_drain: bool,
     has_closed_channel: bool,
-    /// What it said and the core has not heard.
+    /// What it sent and the core has not been told yet.
     pub(crate) outbox: VecDeque<Said>,
     last_delivery: Mono,
-    /// The shell does not read its channel any more.
+    /// The shell no longer reads its channel.
     pub(crate) is_unheard: bool,
     pub(crate) runs: u64,
-    /// It has said what no honest worker says.
+    /// It has sent something that no honest worker sends.
     pub(crate) has_lied: bool,
     is_stopped: bool,
     /// SIGTERM came while it was stopped.
@@ -196,7 +196,7 @@ impl FakeProcess {
         process
     }
 
-    /// Its program is not what it should be.
+    /// Puts on the agenda what is wrong with this version of its program.
     pub(crate) fn suffer_from(&mut self, build: Build, out: &mut Outside) {
         let dies = Act::Misfortune(Misfortune::Dies(Exit::Code(1)));
         match build {
@@ -251,7 +251,7 @@ impl FakeProcess {
         }
     }
 
-    /// Its time has come.
+    /// Something on the agenda happens to it.
     pub(crate) fn act(&mut self, act: Act, out: &mut Outside) {
         match (self.stage, act) {
             (Stage::Dead(_), _) => {}
@@ -471,7 +471,7 @@ impl FakeProcess {
         }
     }
 
-    /// No fault strikes any more, and what was struck recovers.
+    /// No more faults strike, and those that lasted end.
     pub(crate) fn calm_down(&mut self, out: &mut Outside) {
         self.is_calm = true;
         self.failing = 0;

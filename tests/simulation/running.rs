@@ -1,10 +1,11 @@
-//! How a fake worker runs a job: at one stretch, or in steps, with others between them.
+//! How a fake worker runs a job: in one go, or in steps with other jobs between them.
 //!
 //! ```text
-//!   Run ---> steps ---- the last one is done ----------------------------------> answered
-//!              ^  '---- it is wanted back, and gives checkpoints --------------> given back
-//!              |  '---- another job has come, and this one is not in between --> suspended
-//!              '------------------------ that one has ended ---------------------------'
+//!   Run ---> steps ---- the last step is done ---------------------------------------> answered
+//!              ^  '---- the core asked for it back, and it gives checkpoints --------> given back
+//!              |  '---- another job has come, and this one itself runs not between --> suspended
+//!              |        the steps of another                                               |
+//!              '------------------------ the other job has ended --------------------------'
 //! ```
 
 use crate::faults::Fault;
@@ -19,21 +20,21 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// One attempt that is under way.
+/// One attempt that has started and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) job: JobId,
     attempt: u32,
     task: usize,
     began: Mono,
-    /// Steps that are left; 0 if it is done at one stretch.
+    /// Number of steps that are left; 0 if the job is done in one go.
     pub(crate) steps: u64,
     step: Duration,
-    /// Since when another one runs.
+    /// Since when another job runs between its steps.
     suspended_at: Option<Mono>,
     stood_still: Duration,
     is_wanted_back: bool,
-    /// It does not say any more how far it is.
+    /// It has stopped reporting its progress.
     is_quiet: bool,
     is_hanging: bool,
 }
@@ -52,7 +53,7 @@ impl FakeProcess {
         }
         let started = Event::Started { worker, job, attempt };
         if self.strikes(Fault::WrongJob, out) {
-            // What is begun without a word, and without an answer, is begun unseen: it is not counted.
+            // A job that is begun without Started and ends without an answer is begun unseen, and not counted.
             let job = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
             self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
         } else {
@@ -70,7 +71,7 @@ impl FakeProcess {
             self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
             self.give_checkpoint(run, out);
         }
-        // One that may have been asked meanwhile tells no lie.
+        // If it may have been asked meanwhile, giving the job back is no lie.
         if !TASKS[task].checkpoints && self.strikes(Fault::YieldsUnasked, out) {
             self.say(false, Event::Yielded { worker, job, attempt, run: MS, bytes: 1 }, out);
         }
@@ -86,7 +87,7 @@ impl FakeProcess {
         let slow = if self.strikes(Fault::SlowRun, out) { 40 } else { 1 };
         let micros = u64::try_from(fake.run.as_micros()).unwrap_or(u64::MAX);
         let time = match fake.is_stepped {
-            // Long enough for others to come.
+            // Long enough for other jobs to come.
             true => Duration::from_micros(out.choices.range(&mut self.tape, 1, micros)),
             false => Duration::from_micros(1) + self.delay(fake.run, out),
         };
@@ -120,7 +121,7 @@ impl FakeProcess {
         }
     }
 
-    /// What is running is at its end, or at the end of a step.
+    /// The running job has ended, or one of its steps has.
     pub(crate) fn end_stretch(&mut self, out: &mut Outside) {
         let Stage::Running(mut run) = self.stage else { return };
         if run.steps <= 1 {
@@ -182,7 +183,7 @@ impl FakeProcess {
         self.all_runs().for_each(|run| run.is_wanted_back |= run.job == wanted);
     }
 
-    /// None hangs any more.
+    /// From now on no run hangs.
     pub(crate) fn calm_runs(&mut self) {
         self.all_runs().for_each(|run| (run.is_hanging, run.is_quiet) = (false, false));
     }
@@ -246,7 +247,8 @@ impl FakeProcess {
         }
         if self.strikes(Fault::Guesses, out) {
             let next = JobId(job.0 + out.choices.range(&mut self.tape, 1, 3));
-            // If it knows of it by then, this is no attempt of it all the same: a good guess could not be told from the truth.
+            // Even if it knows of the job by then, this does not count as an attempt: a lucky guess could not be told from
+            // the truth.
             self.say(false, Event::Started { worker, job: next, attempt: u32::MAX }, out);
         }
         match self.strikes(Fault::CrashAfterReply, out) {

@@ -49,7 +49,7 @@ const OUTPUT_MAX: u64 = 20_000;
 /// The clients, by their accounts. One of them has no name.
 const CLIENTS: [&str; 4] = ["", "ann", "bob", "connection 1"];
 
-/// Who takes nothing at all is disconnected after this long.
+/// A client that takes nothing at all is disconnected after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// One thing that comes from outside.
@@ -59,15 +59,15 @@ pub(crate) enum Wish {
     Submit(JobRequest),
     /// The end of the job that this wish of the script was for.
     CancelOf(usize),
-    /// Somebody waits for the job of this wish.
+    /// A client waits for the job of this wish.
     AwaitOf(usize),
-    /// Nobody waits any more for the job of this wish: its client is gone.
+    /// The last client that waited for the job of this wish is gone.
     AbandonOf(usize),
-    /// Somebody is given the output of the job of this wish.
+    /// A client collects the output of the job of this wish.
     CollectOf(usize),
-    /// Somebody drops the dead letter of the job of this wish.
+    /// A client drops the dead letter of the job of this wish.
     DropLetterOf(usize),
-    /// The end of a job of which nobody has heard.
+    /// A cancellation of a job that does not exist.
     CancelUnknown,
     /// The shell refuses a job.
     Refuse,
@@ -77,7 +77,7 @@ pub(crate) enum Wish {
     Measure(u64),
     /// Another version of the programs.
     Reload(Version),
-    /// A tick that nobody needs.
+    /// A tick that the core did not ask for.
     Tick,
     /// Part of an input comes in for a client, or goes.
     Arrival { client: &'static str, bytes: u64, is_over: bool },

@@ -1,4 +1,5 @@
-//! The world: a clock that jumps, an agenda of things that will happen, the fake processes, and the core in the midst.
+//! The simulated world around the core: a clock that jumps from event to event, an agenda of what will happen, and the fake
+//! processes. It also does what the shell would do.
 
 use crate::choices::{Choice, Choices, Tape, mix};
 use crate::coverage::Coverage;
@@ -25,10 +26,10 @@ mod stops;
 mod trace;
 mod wishes;
 
-/// When all faults are over, everything has to be well again after so long.
+/// After the last fault, everything has to work again within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Most events of one moment. Nothing that happens in no time may go on for ever.
+/// Most events at one moment. Otherwise a loop of events that take no time would go on for ever.
 const EVENTS_OF_A_MOMENT_MAX: u32 = 5000;
 
 /// A short while.
@@ -40,21 +41,21 @@ const EVENTS_MAX: u64 = 200_000;
 /// Something on the agenda.
 #[derive(Clone, Debug)]
 pub(crate) enum Thing {
-    /// The wish of this number comes in.
+    /// The request of the wish of this number arrives.
     Wish(usize),
-    /// A process does something.
+    /// Something happens to a process.
     Act(WorkerId, Act),
     /// The next message of a process reaches the core.
     Deliver(WorkerId),
-    /// A process that has ended is collected.
+    /// A process that has ended is reaped.
     Bury(WorkerId),
     /// A process has started, or could not be.
     Arrive(WorkerId),
     /// The core is told of a process that is gone.
     Haunt(Event),
-    /// A client has taken an output, or is disconnected: the shell lets the bytes go.
+    /// A client has taken an output, or is disconnected: the shell releases the bytes.
     Taken(Arc<str>, u64),
-    /// What comes in for a client is there, or given up.
+    /// An input of a client has arrived completely, or is given up.
     ArrivalEnds(Arc<str>, u64),
 }
 
@@ -84,27 +85,27 @@ impl Ord for Entry {
     }
 }
 
-/// What processes may touch of the world.
+/// The part of the world that processes use.
 pub(crate) struct Outside {
     /// The time.
     pub(crate) now: Mono,
-    /// Chance.
+    /// The random choices.
     pub(crate) choices: Choices,
-    /// Bad luck.
+    /// Which faults happen, and how often.
     pub(crate) plan: FaultPlan,
-    /// Who keeps the other books.
+    /// The oracle.
     pub(crate) oracle: Oracle,
-    /// Outputs are not longer.
+    /// The longest output, in bytes.
     pub(crate) output_max: u64,
     agenda: BinaryHeap<Reverse<Entry>>,
     scheduled: u64,
     seed: u64,
-    /// A rule that was broken outside of the core's reach, found out at the next event.
+    /// A rule that was broken by something other than an event. It is reported at the next event.
     complaint: Option<Failure>,
 }
 
 impl Outside {
-    /// Puts something on the agenda. What falls on the same moment happens in an order of chance.
+    /// Puts something on the agenda. Things at the same moment happen in random order.
     pub(crate) fn schedule(&mut self, at: Mono, thing: Thing) {
         self.scheduled += 1;
         let tie = mix(self.seed ^ self.scheduled);
@@ -128,7 +129,7 @@ impl Outside {
 pub(crate) struct Plan {
     /// The seed of everything.
     pub(crate) seed: u64,
-    /// Choices that are made in the harmless way.
+    /// Choices that are replaced by the harmless ones.
     pub(crate) harmless: BTreeSet<Choice>,
     /// Wishes that are left out.
     pub(crate) left_out: BTreeSet<usize>,
@@ -138,31 +139,31 @@ pub(crate) struct Plan {
     pub(crate) with_digest: bool,
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    /// What was wrong, if anything was.
+    /// The rule that was broken, if one was.
     pub(crate) failure: Option<Failure>,
-    /// Events told.
+    /// Number of events that the core was told.
     pub(crate) events: u64,
     /// Virtual time.
     pub(crate) time: Mono,
-    /// Of all events and all actions.
+    /// A digest of all events and actions.
     pub(crate) digest: u64,
-    /// Of the core at the end, if digests are taken.
+    /// A digest of the core at the end, if digests are taken.
     pub(crate) core_digest: u64,
-    /// What was seen.
+    /// Which states, answers and outcomes were seen.
     pub(crate) coverage: Coverage,
     /// One line for each event.
     pub(crate) trace: Vec<String>,
-    /// The choices that were made and not harmless.
+    /// The choices that were not harmless.
     pub(crate) bold: Vec<Choice>,
     /// How many wishes the script has.
     pub(crate) wishes: usize,
 }
 
 impl Verdict {
-    /// Nothing is known but why it went wrong.
+    /// A result of which only the broken rule is known.
     pub(crate) fn of_panic(failure: Failure) -> Verdict {
         Verdict { failure: Some(failure), ..Verdict::default() }
     }
@@ -184,7 +185,7 @@ pub(crate) struct World {
     soon: VecDeque<Said>,
     /// When the core wants a tick and when it gets it.
     wake: Option<(Mono, Mono)>,
-    /// The shell is stopped, or was, until then.
+    /// Until when the shell is stopped, or was.
     stopped_until: Mono,
     tape: Tape,
     moment: (Mono, u32),
@@ -194,7 +195,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Lets a world live from its beginning to its end.
+    /// Runs a world from the beginning to the end.
     pub(crate) fn run(plan: Plan) -> Verdict {
         let mut world = World::new(plan);
         world.verdict.failure = world.live().err();
@@ -220,7 +221,7 @@ impl World {
         if script.contention.is_some() && !script.guilt.is_empty() {
             oracle.bob_is_guilty();
         }
-        // The first ones show that the program works: without them, it may be the program that does wrong.
+        // The first jobs show that the program works. Without them, the program might be at fault.
         let is_whole = plan.left_out.range(..FIRST_GOOD).next().is_none();
         if script.is_mixed && faults.is_none() && is_whole {
             oracle.watch_innocents(script.innocents());
@@ -307,13 +308,13 @@ impl World {
         }
     }
 
-    /// Lets things happen until that time, or until it is enough.
+    /// Runs until that time, or until `is_enough` returns true.
     fn go_on_until(&mut self, end: Mono, is_enough: impl Fn(&World) -> bool) -> Result<(), Failure> {
         while !is_enough(self) && self.step(end)? {}
         Ok(())
     }
 
-    /// One thing. False if nothing happens until `end`; then it is `end`.
+    /// Lets one thing happen. Returns false if nothing happens until `end`; then the time is `end`.
     fn step(&mut self, end: Mono) -> Result<bool, Failure> {
         let tick_at = self.tick_at().map(|at| at.max(self.stopped_until));
         let next = self.out.agenda.peek().map(|Reverse(entry)| entry.at);
@@ -323,7 +324,7 @@ impl World {
             return Ok(false);
         };
         self.out.now = self.out.now.max(at);
-        // What came while the shell was stopped is told before the tick.
+        // The core is told what came while the shell was stopped before it gets the tick.
         let is_tick =
             tick_at.is_some_and(|tick| tick <= at) && !(at == self.stopped_until && next == Some(at));
         if is_tick {
@@ -383,7 +384,7 @@ impl World {
         self.tell(event, said.is_honest)
     }
 
-    /// What the process had said is handed over, then its exit is told.
+    /// Delivers what the process had sent, then reports its exit.
     fn bury(&mut self, worker: WorkerId) -> Result<(), Failure> {
         let Some(exit) = self.processes.get(&worker).and_then(FakeProcess::exit) else { return Ok(()) };
         while self.processes.get(&worker).is_some_and(|dead| !dead.outbox.is_empty() && !dead.is_unheard) {
@@ -397,7 +398,7 @@ impl World {
         self.tell(Event::Exited { worker, exit, last_lines: Vec::new(), usage: None }, true)
     }
 
-    /// Tells the core that something happened, and what follows in the same breath.
+    /// Tells the core of an event, and of what follows at once.
     fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
         self.soon.push_back(Said { event, is_honest });
         self.tell_what_follows()
@@ -441,7 +442,7 @@ impl World {
         Ok(())
     }
 
-    /// What the shell would do.
+    /// Executes an action as the shell would.
     fn apply(&mut self, action: &Action) {
         match *action {
             Action::Spawn { worker, program, version, .. } => self.spawn(worker, program, version),

@@ -1,4 +1,4 @@
-//! The socket and its lock are files, and files get lost.
+//! What happens when the socket or its lock file is removed, renamed or replaced.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ fn a_directory_that_is_removed_or_moved_is_there_again() {
 }
 
 #[test]
-fn who_lost_the_socket_to_another_supervisor_ends_and_says_so() {
+fn a_supervisor_that_lost_its_socket_to_another_one_ends_and_says_so() {
     let mut daemon = start();
     // The rival is there before the loss is noticed: this one stands still meanwhile.
     daemon.signal(rustix::process::Signal::STOP);

@@ -1,4 +1,4 @@
-//! Whatever is wrong is said: what, why, and what to type next.
+//! Errors in commands, inputs and configurations: the message says what is wrong, why, and what to type next.
 
 use offload_supervisor::protocol::limits::PAYLOAD_MAX_DEFAULT;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! `offload bench compare`: partitioning against offloading, as a table and as a document.
+//! `offload bench compare`: partitioning against offloading, as a table and as a JSON document.
 
 use tests::harness::run_offload;
 

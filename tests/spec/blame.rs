@@ -1,5 +1,5 @@
-//! Whose fault it is: jobs that end their workers, run out of time or are cancelled, in the same windows as good ones.
-//! The good ones all end well, and who is blamed has run.
+//! Blame: jobs that end their workers, exceed their time limit or are cancelled share windows with good jobs. All good jobs
+//! end `ok`, and only jobs that ran are blamed.
 
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};

@@ -1,4 +1,4 @@
-//! Somebody stops reading what the supervisor writes (Ctrl-S, a full pipe): that stops nobody but the lines.
+//! Somebody stops reading what the supervisor writes (Ctrl-S, a full pipe). This delays the lines and nothing else.
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};

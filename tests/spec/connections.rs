@@ -1,5 +1,5 @@
-//! Clients beside each other, and beside a supervisor that was stopped: who asks much, who asks nothing, who is half
-//! gone and who is one too many keeps nobody else from his answers, and the supervisor from its workers.
+//! Connections of clients: those that send much, nothing or half a message, those beyond the limit, and those of a supervisor
+//! that was stopped. None of them keeps other clients from their answers or the supervisor from its workers.
 
 use bytes::Bytes;
 use offload_protocol::codec;

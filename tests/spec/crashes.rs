@@ -1,4 +1,4 @@
-//! Workers die in every way there is. The job gets its outcome, the others their results, the slot its next worker.
+//! Workers die in many ways. The job gets its outcome, other jobs get their results, and the slot gets another worker.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

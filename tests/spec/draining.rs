@@ -1,4 +1,4 @@
-//! The orderly end: it waits as long as the jobs take, and says what it has cut short.
+//! `offload drain`: it waits as long as the jobs take, and reports the jobs that it cancelled.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

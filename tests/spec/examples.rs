@@ -1,4 +1,4 @@
-//! The examples do what their first lines say, and stay small.
+//! The examples do what their first lines say, and are small.
 
 use std::process::Command;
 use tests::harness::{Daemon, program, run, workspace};

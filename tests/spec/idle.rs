@@ -1,4 +1,4 @@
-//! A supervisor with nothing to do.
+//! An idle supervisor: how often it wakes.
 
 use std::time::{Duration, Instant};
 use tests::harness::{Daemon, until};
@@ -22,7 +22,7 @@ fn total(sleeps: &[(String, u64)]) -> u64 {
 }
 
 #[test]
-fn it_is_woken_at_most_twice_a_second_also_with_fifty_idle_clients() {
+fn an_idle_supervisor_wakes_at_most_twice_a_second_also_with_fifty_idle_clients() {
     const WINDOW: Duration = Duration::from_secs(5);
     for clients in [0, 50] {
         let daemon = Daemon::start(&["--workers", "2"]);

@@ -1,4 +1,4 @@
-//! Many jobs, many clients, and workers that are killed all the time: nothing is lost, nothing is doubled.
+//! Many jobs, many clients, and workers that are killed all the time: no job is lost or answered twice.
 
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};

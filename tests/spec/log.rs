@@ -1,4 +1,4 @@
-//! What the supervisor says: every line has a time and a level, and a loop of crashes is told in few of them.
+//! The log: every line has a time and a level, and a crash loop is reported in few lines.
 
 use rustix::process::Signal;
 use serde_json::Value;

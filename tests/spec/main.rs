@@ -1,6 +1,6 @@
-//! What offload promises, one topic a file. Read the names of the tests from top to bottom: they are the promise.
+//! What offload promises, one topic in each file. The names of the tests state the promises.
 //!
-//! `core` drives the decisions by hand; everything else drives the real binary.
+//! The tests in `core` give events to the core directly; all others run the real binary.
 
 mod core;
 

@@ -1,4 +1,4 @@
-//! `offload map`: one job a line, answers in the order of the lines.
+//! `offload map`: one job for each line, results in the order of the lines.
 
 use rustix::process::Signal;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! A program that can never start: it is said at once, in every place where somebody looks.
+//! A program that can never start: this is reported at once, in every place where somebody may look.
 
 use serde_json::Value;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ fn hopeless() -> Vec<(String, &'static str)> {
 }
 
 #[test]
-fn it_is_degraded_with_the_reason_from_its_first_failed_start_on() {
+fn a_supervisor_is_degraded_with_the_reason_from_its_first_failed_start_on() {
     for (worker, reason) in hopeless() {
         // No start after the first one: nothing is said only because it has failed often.
         let arguments = ["--workers", "1", "--worker", &worker, "--backoff-min", "1h", "--backoff-max", "1h"];

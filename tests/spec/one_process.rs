@@ -1,4 +1,4 @@
-//! One process with many connections: it is one client, has one turn, and locks nobody out.
+//! One process with many connections: it counts as one client, has one turn, and does not lock others out.
 
 use super::connections::{Raw, frame, hello, raise_own_limit, run_jobs, show, submit};
 use bytes::Bytes;

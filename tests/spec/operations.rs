@@ -1,4 +1,4 @@
-//! What whoever runs a supervisor can do: ask why, retry the dead, reload, and trust that workers are renewed.
+//! What an operator can do: `explain`, `dead retry`, `reload`; and how workers are replaced.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -245,7 +245,7 @@ fn escaping_worker(folder: &Path) -> String {
 }
 
 #[test]
-fn what_escaped_from_a_supervisor_that_was_killed_ends_with_the_start_of_the_next() {
+fn processes_that_a_killed_supervisor_left_behind_are_ended_by_the_next_one() {
     let folder = tests::harness::private_folder();
     let mut daemon = Daemon::start(&["--workers", "1", "--worker", &escaping_worker(folder.path())]);
     let escaped = daemon.submit(&["reverse"])["output"].as_u64().expect("a process id") as u32;

@@ -1,4 +1,4 @@
-//! Results reach whoever asked for them, or it is said that they did not: no verb loses one and exits with 0.
+//! No result is lost silently: if a result could not be written, the verb says so and does not exit with 0.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -138,7 +138,7 @@ fn every_verb_of_the_help_is_in_the_table() {
 }
 
 #[test]
-fn what_nobody_would_get_is_not_even_run() {
+fn a_job_whose_result_could_not_be_written_is_not_even_run() {
     let daemon = Daemon::start(&["--workers", "1"]);
     std::fs::write(daemon.folder().join("list"), "a\nb\n").unwrap();
     for sink in [Sink::Closed, Sink::NobodyReads] {

@@ -1,4 +1,4 @@
-//! Large inputs and outputs: right to the byte, and nobody waits because of them.
+//! Large inputs and outputs: they arrive unchanged, and do not delay other clients.
 
 use sha2::{Digest, Sha256};
 use std::process::{Command, Stdio};
@@ -48,7 +48,7 @@ fn a_text_of_50_megabytes_is_counted() {
 }
 
 #[test]
-fn what_gzip_makes_the_systems_gunzip_reads() {
+fn the_systems_gunzip_reads_the_output_of_the_task_gzip() {
     let text = "all work and no play makes jack a dull boy\n".repeat(10_000);
     let folder = private_folder();
     let file = folder.path().join("text");

@@ -1,5 +1,5 @@
-//! Processes: what a worker leaves behind, what it cannot see, which signals it heeds, and a program that cannot be
-//! loaded because its file system does not answer.
+//! Worker processes: processes that they leave behind, what they cannot see, how they react to signals, and a program that
+//! cannot be loaded because its file system does not answer.
 
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::{ComputePool, EventLoop, Job, Level, PoolConfig, Program};
@@ -348,7 +348,7 @@ fn a_program_on_a_dead_file_system_stops_neither_the_restarts_of_others_nor_sigt
 }
 
 #[test]
-fn what_cannot_be_executed_is_named_with_the_reason_and_never_given_to_a_shell() {
+fn a_worker_program_that_cannot_be_executed_is_named_with_the_reason_and_never_given_to_a_shell() {
     let folder = private_folder();
     let other = if cfg!(target_arch = "aarch64") { (62_u8, "x86-64") } else { (183, "AArch64") };
     let mut foreign = b"\x7fELF\x02\x01\x01".to_vec();

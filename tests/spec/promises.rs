@@ -1,4 +1,4 @@
-//! What is remembered of a job after its end, and for how long: the real binary beside greedy clients.
+//! What is kept of a job after its end, and for how long, while other clients have as much kept as they can.
 
 use bytes::Bytes;
 use offload_protocol::messages::ToSupervisor;
@@ -54,7 +54,7 @@ fn a_key_belongs_to_the_client_that_used_it_and_without_a_name_to_whoever_has_no
 }
 
 #[test]
-fn who_uses_a_key_again_after_its_time_is_told_of_the_job_before() {
+fn a_key_that_is_used_after_its_time_gives_a_new_job_and_the_old_result_is_said_to_be_forgotten() {
     let daemon = Daemon::start(&["--workers", "1", "--keep-keys", "1ms", "--keep-results", "1ms"]);
     let first = pay(&daemon, &[], "bill");
     let second = until("the end of the key's time", || {

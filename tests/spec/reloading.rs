@@ -1,4 +1,4 @@
-//! `offload reload` and SIGHUP: the same thing, once at a time, and honest about what it did not do.
+//! `offload reload` and SIGHUP: both do the same, one reload at a time, and report which settings had no effect.
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;

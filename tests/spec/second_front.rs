@@ -1,4 +1,5 @@
-//! Another front beside the one for the local socket, made of nothing but the service: that takes no file but its own.
+//! A front of another kind (a protocol of text lines) beside the one for the local socket. It uses only the service, which
+//! shows that a new front needs no change in other files.
 //!
 //! ```text
 //!   submit TASK LENGTH     NUMBER send, and the client sends so many bytes; or NUMBER failed CODE for want of room

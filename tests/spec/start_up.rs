@@ -1,4 +1,4 @@
-//! Workers that do not start: tried again ever more slowly, and nobody is left hanging.
+//! Workers that do not start: starts are tried again with growing pauses, and no client waits for ever.
 
 use std::time::{Duration, Instant};
 use tests::harness::{Daemon, command, program, run, run_offload, until};
@@ -27,7 +27,7 @@ fn a_worker_that_dies_at_start_up_again_and_again_makes_jobs_unavailable_with_wh
 }
 
 #[test]
-fn it_is_started_ever_more_slowly() {
+fn a_worker_that_does_not_start_is_tried_again_with_growing_pauses() {
     let folder = tests::harness::private_folder();
     let count = folder.path().join("starts");
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! `offload submit` and its sisters: one job to a running supervisor.
+//! `offload submit`, `wait`, `result` and `cancel`: one job for a running supervisor.
 
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -99,7 +99,7 @@ fn the_tables_tell_which_job_a_worker_is_on() {
 }
 
 #[test]
-fn who_submits_and_how_often_it_may_run_can_be_said() {
+fn submit_takes_a_client_name_and_a_number_of_attempts() {
     let daemon = Daemon::start(&["--workers", "1", "--allow-faults"]);
     let failed = daemon.submit(&["--attempts", "1", "--client", "me", "fault", r#"{"act":"kill"}"#]);
     assert_eq!((&failed["outcome"], &failed["attempts"]), (&json!("worker_crashed"), &json!(1)));

@@ -1,4 +1,4 @@
-//! Ctrl-C in the middle of things, and a pool that goes before its jobs.
+//! Ctrl-C while jobs run, and a pool that is dropped before its jobs have ended.
 
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::{ComputePool, EventLoop, Job, Level, PoolConfig, Program};
@@ -140,7 +140,7 @@ fn workers_of_a_run_that_is_killed_end_too() {
 }
 
 #[test]
-fn who_awaits_a_job_of_a_pool_that_is_dropped_is_told_so() {
+fn jobs_of_a_dropped_pool_are_reported_as_cancelled() {
     let mut event_loop = EventLoop::new().unwrap();
     let words = vec![offload().to_str().unwrap().to_owned(), "worker".to_owned()];
     let mut config = PoolConfig { log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };

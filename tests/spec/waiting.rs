@@ -1,4 +1,4 @@
-//! Who waits for jobs, and what becomes of them when nobody does any more.
+//! Clients that wait for jobs, and what happens to a job when no client waits for it any more.
 
 use bytes::Bytes;
 use offload_protocol::messages::{DeadDeed, ToClient, ToSupervisor};

@@ -1,39 +1,37 @@
-//! Confinement tier 0: what a worker process gives up before it serves. It needs no privilege and no help, and is the
-//! same for a program of this SDK and for `offload worker-exec`, which does it on behalf of programs that know nothing
-//! of it.
+//! Confinement tier 0: what a worker process gives up before it serves. It needs no privileges. Programs of this SDK do it
+//! themselves; for other programs `offload worker-exec` does the same before it starts them.
 //!
 //! | step | asked for | if it fails |
 //! |---|---|---|
-//! | end with the parent | SIGKILL at its death; the maker of the socket is still the parent | does not serve |
+//! | end with the parent | SIGKILL when the parent dies; the process that made the socket must still be the parent | does not serve |
 //! | no new privileges | no set-user-id program gives any | does not serve |
 //! | core files | none (limit 0) | does not serve |
 //! | open files | at most 128, or as `OFFLOAD_LIMIT_NOFILE` says | does not serve |
 //! | stack of the main thread | at most 8 MiB, or as `OFFLOAD_LIMIT_STACK` says | does not serve |
 //! | size of a file | only if `OFFLOAD_LIMIT_FSIZE` says so | does not serve |
 //! | address space | only if `OFFLOAD_MAX_MEMORY` says so | does not serve |
-//! | descriptors | those above 2 that came through exec are closed | serves |
+//! | descriptors | inherited ones above 2 are closed | serves |
 //! | file mode mask | 077 | cannot fail |
 //! | niceness | 5 more than the parent's | serves |
 //! | scheduler | SCHED_BATCH: not preferred when it wakes up | serves |
 //! | OOM killer | +900: the worker goes before the supervisor | serves |
 //! | affinity | only if `OFFLOAD_CORE` says so | serves |
-//! | signals | none is ignored or blocked because the supervisor, or who started it, does | serves |
-//! | mark | what `OFFLOAD_MARK` says becomes the limit of file locks, which nothing uses | serves |
-//! | not dumpable | nobody of the same user reads its memory; lost by exec | serves |
+//! | signals | none is ignored or blocked only because the supervisor inherited that | serves |
+//! | mark | the number in `OFFLOAD_MARK` becomes the limit of file locks, which has no effect otherwise | serves |
+//! | not dumpable | other processes of the same user cannot read its memory; lost by exec | serves |
 //!
-//! What is a must either is the point of it all, or lowers a limit, which the kernel never refuses: a system that does
-//! refuse it is not one that this program understands. The rest makes a good neighbour. Limits are only ever lowered
-//! and everything may be done twice, by the shim and then by the program: the second time changes nothing.
+//! A worker does not serve if a step fails that is essential, or that only lowers a limit, because the kernel never refuses
+//! that. The other steps only make a worker a better neighbour. Limits are only lowered. The steps may be done twice, by
+//! `worker-exec` and then by the program: the second time changes nothing.
 //!
-//! The size of a file is not limited unless somebody says so. A limit for each file bounds no disk, as files can be
-//! many, and its SIGXFSZ in the middle of honest work is hard to understand.
+//! The size of a file is not limited by default. A limit for each file does not bound the use of the disk, as there can be
+//! many files, and a SIGXFSZ in the middle of a job is hard to understand.
 //!
-//! The mark is how the supervisor knows what a worker has left behind. Limits are passed on by fork and exec, whatever
-//! becomes of the environment; everybody may read them; and this one has had no effect since Linux 2.4.25. It is left
-//! alone if it is not unlimited: then it is the mark of a supervisor around this one, or somebody needs it.
+//! By the mark the supervisor recognizes the processes that a worker left behind. Limits are inherited by fork and exec,
+//! even if the environment is changed; every process can read them; and this one has had no effect since Linux 2.4.25. If
+//! it is not unlimited, it is left as it is: then it is the mark of an outer supervisor, or somebody set it on purpose.
 //!
-//! The priority of input and output follows the niceness where none is set (ioprio_set(2)): 5 makes it the fifth of the
-//! best-effort levels.
+//! The I/O priority follows the niceness unless it is set (ioprio_set(2)): 5 makes it the fifth of the best-effort levels.
 
 use crate::limits::{OPEN_FILES_DEFAULT, OPEN_FILES_LOWEST, STACK_DEFAULT, STACK_LOWEST};
 use crate::sys;
@@ -313,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_done() {
+    fn limits_out_of_bounds_are_moved_to_the_nearest_bound() {
         assert_eq!(limits(&[(OPEN_FILES_VARIABLE, "0")]).open_files, OPEN_FILES_LOWEST);
         assert_eq!(limits(&[(OPEN_FILES_VARIABLE, "1000000")]).open_files, OPEN_FILES_HIGHEST);
         assert_eq!(limits(&[(STACK_VARIABLE, "1")]).stack, STACK_LOWEST);

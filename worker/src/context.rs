@@ -1,4 +1,4 @@
-//! What a running task may ask about its job.
+//! What a running task can ask about its job, and how it reports progress.
 
 use crate::link::Link;
 use crate::progress::Progress;
@@ -8,7 +8,7 @@ use offload_protocol::messages::FromWorker;
 use std::io;
 use std::time::Instant;
 
-/// An attempt at a job, from Started to its answer.
+/// One attempt, from Started to its answer.
 pub(crate) struct Attempt {
     pub(crate) job: u64,
     /// Counted from 1.
@@ -17,7 +17,7 @@ pub(crate) struct Attempt {
     pub(crate) progress: Progress,
 }
 
-/// The job that a task is running for.
+/// The job that a task runs for.
 pub struct TaskContext<'a> {
     attempt: &'a mut Attempt,
     link: &'a mut Link,
@@ -38,11 +38,11 @@ impl<'a> TaskContext<'a> {
         self.attempt.number
     }
 
-    /// Says how far the job is: `done` units of work of `total`, which is 0 as long as that is not known.
+    /// Reports progress: `done` units of work of `total` (0 if not known).
     ///
-    /// Call it as often as you like, it costs a look at the clock. A message is sent at most every 100 ms, or every half
-    /// of what [`Task::progress_every`](crate::Task::progress_every) promised if that is less; what is said in between
-    /// is forgotten. Stepped tasks have [`Stepped::progress`](crate::Stepped::progress) instead.
+    /// It may be called often: it only reads the clock. A message is sent at most every 100 ms, or twice in the time that
+    /// [`Task::progress_every`](crate::Task::progress_every) promised if that is shorter. Reports in between are dropped.
+    /// Stepped tasks have [`Stepped::progress`](crate::Stepped::progress) instead.
     pub fn progress(&mut self, done: u64, total: u64) {
         if self.attempt.progress.is_news(done, total, Instant::now()) {
             let Attempt { job, number, .. } = *self.attempt;
@@ -51,11 +51,11 @@ impl<'a> TaskContext<'a> {
         }
     }
 
-    /// Whether nobody wants the answer any more, because the job was cancelled or the supervisor is gone. A long
-    /// task may ask now and then and return early, with anything.
+    /// Whether nobody wants the output any more, because the job was cancelled or the supervisor is gone. A long task may
+    /// ask now and then, and return early with any result.
     ///
-    /// Costs one system call: ask every millisecond or so, not in the innermost loop. A task that never asks is
-    /// correct as well, since the supervisor can always end the process.
+    /// It takes one system call: ask about every millisecond, not in the innermost loop. A task need not ask, because the
+    /// supervisor can end the process.
     pub fn is_cancelled(&mut self) -> bool {
         self.link.look();
         self.link.is_running_cancelled()
@@ -64,7 +64,7 @@ impl<'a> TaskContext<'a> {
     /// For programs that test supervisors: sends `bytes` as they are, between two frames.
     ///
     /// # Errors
-    /// If the socket does not take them.
+    /// If they cannot be written to the socket.
     #[doc(hidden)]
     pub fn send_garbage(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.link.send_garbage(bytes)
@@ -73,7 +73,7 @@ impl<'a> TaskContext<'a> {
     /// For programs that test supervisors: ends the connection in both directions, while the process lives on.
     ///
     /// # Errors
-    /// If it is ended already.
+    /// If it has already ended.
     #[doc(hidden)]
     pub fn close_link(&mut self) -> io::Result<()> {
         self.link.close()

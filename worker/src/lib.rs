@@ -27,7 +27,8 @@
 //! ```
 //!
 //! Start it with `offload serve --worker ./my-worker`. A task that returns an error or panics fails its job; the
-//! worker goes on. A task that ends the process fails its job too, and the supervisor starts another worker.
+//! worker goes on. If a task ends the process, its job is retried if that is allowed, and fails otherwise; the supervisor
+//! starts another worker.
 //!
 //! A task that may take long is better written as small steps: see [`Stepped`]. Its worker then runs short jobs between the
 //! steps. The supervisor can show how far the job is, give its worker to another job, and go on in another worker after a

@@ -4,29 +4,34 @@
 use offload_protocol::limits::{OPEN_FILES_HIGHEST, PAYLOAD_MAX_DEFAULT};
 use std::time::Duration;
 
-/// With so many jobs waiting, a worker that looks for jobs between two steps looks no further; what comes stays in the
-/// socket.
+/// Most jobs that a worker takes in while it looks for jobs between two steps. Further jobs stay in the socket.
 pub const LOOK_AHEAD_JOBS_MAX: usize = 1024;
 
-/// With so many bytes of inputs and checkpoints waiting, it looks no further either.
+/// Once this many bytes of inputs and checkpoints wait, it takes in no further jobs either.
 pub const LOOK_AHEAD_BYTES_MAX: usize = PAYLOAD_MAX_DEFAULT;
 
-/// How many jobs a worker may have begun: a stepped job, and one that runs between two of its steps. More would make a job wait for others that came after it.
+/// How many jobs a worker may have begun: a stepped job, and one that runs between two of its steps. With more, a job would
+/// wait for jobs that came after it.
 pub const RUNNING_MAX: usize = 2;
 
-/// The shortest promise of [`Task::progress_every`](crate::Task::progress_every): it leaves room for some steps between two messages.
+/// The shortest time that [`Task::progress_every`](crate::Task::progress_every) accepts. It leaves time for some steps between
+/// two reports.
 pub const PROMISE_MIN: Duration = Duration::from_millis(10);
 
-/// How many files a worker may have open unless it is configured.
+/// The most steps of a stepped job between two looks at the clock. The next thousands may cost more than those before.
+pub const STEPS_AT_ONCE_MAX: u32 = 4096;
+
+/// How many files a worker may have open unless configured otherwise.
 pub const OPEN_FILES_DEFAULT: u64 = 128;
 
-/// With fewer than this even the loader of a dynamic program fails.
+/// The lowest limit of open files: with fewer, even the dynamic loader fails.
 pub const OPEN_FILES_LOWEST: u64 = 16;
 
-/// Bytes that the stack of a worker's main thread may have unless it is configured: what Linux gives by itself.
+/// Longest stack of a worker's main thread unless configured otherwise, in bytes (8 MiB, the default of Linux).
 pub const STACK_DEFAULT: u64 = 8 << 20;
 
-/// With less than this many programs end before they have begun, as arguments and environment are on the stack too.
+/// The lowest limit of the stack, in bytes: with less, many programs cannot start, because arguments and environment are on
+/// the stack too.
 pub const STACK_LOWEST: u64 = 1 << 20;
 
 const _: () = assert!(OPEN_FILES_LOWEST <= OPEN_FILES_DEFAULT && OPEN_FILES_DEFAULT <= OPEN_FILES_HIGHEST);

@@ -1,9 +1,9 @@
 //! The socket to the supervisor: jobs in, answers out.
 //!
-//! Two questions are asked of it. [`Link::next_job`] sends what has piled up and waits for a job. [`Link::look`]
-//! takes what has come without waiting, so that a Cancel is seen between two jobs and, if the task asks, during one.
-//! A stepped task is asked for: after a look, [`Link::job_between`] has what can be run before its next step.
-//! Waiting has no deadline here: a worker without jobs has nothing to miss, and it dies with its supervisor.
+//! [`Link::next_job`] sends what is waiting to be sent, and waits for a job. [`Link::look`] takes what has arrived, without
+//! waiting, so that a Cancel is seen between two jobs and, if the task asks for it, during a job. For a stepped task the
+//! session looks between steps; then [`Link::job_between`] returns the job that can run before the next step. Waiting has
+//! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor.
 
 use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX};
 use crate::task::Input;
@@ -25,13 +25,13 @@ use std::os::unix::net::UnixStream;
 /// Why a session ended early: the supervisor broke the protocol, or the socket failed.
 #[derive(Debug)]
 pub enum SessionError {
-    /// What came is not a stream of frames.
+    /// The bytes that arrived are no valid frame.
     Frame(FrameError),
-    /// What came in a frame is no message to a worker.
+    /// A frame has no valid message for a worker.
     Decode(DecodeError),
     /// A job for a task that this worker does not offer.
     UnknownTask(String),
-    /// The socket failed in another way than by ending.
+    /// The socket failed.
     Io(io::Error),
 }
 
@@ -51,10 +51,10 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-/// Why there will be no next job.
+/// Why there is no next job.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The usual end.
+    /// The supervisor is gone, or has no more jobs for this worker.
     SupervisorGone,
     Error(SessionError),
 }
@@ -87,7 +87,7 @@ pub(crate) struct Job {
     pub(crate) attempt: u32,
     pub(crate) task: String,
     pub(crate) input: Input,
-    /// Where an earlier attempt got to.
+    /// The checkpoint of an earlier attempt.
     pub(crate) checkpoint: Option<Bytes>,
 }
 
@@ -103,28 +103,28 @@ pub(crate) struct Link {
     decoder: FrameDecoder,
     outbox: Outbox,
     inbox: Inbox,
-    /// What went wrong while a task was looking: it is kept until the session asks for the next job.
+    /// An error that occurred while a task was looking. It is kept until the session asks for the next job.
     stop: Option<Stop>,
 }
 
 impl Link {
     pub(crate) fn new(stream: UnixStream) -> io::Result<Link> {
-        // The supervisor may have made both ends of the pair non-blocking; this end waits.
+        // The supervisor may have made both ends of the pair non-blocking. This end has to block.
         stream.set_nonblocking(false)?;
-        // How long an input may be is the supervisor's business.
+        // The supervisor has checked the lengths of inputs.
         let decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
         Ok(Link { stream, decoder, outbox: Outbox::new(), inbox: Inbox::default(), stop: None })
     }
 
-    /// Adds a message to what is sent next.
+    /// Adds a message to those that are sent next.
     ///
     /// # Panics
-    /// If it is too long for the wire: names, messages and outputs are bounded before they come here.
+    /// If it is too long for the wire. Names, messages and outputs are bounded before they get here.
     pub(crate) fn push(&mut self, message: &FromWorker<'_>, payload: &Bytes) {
         self.outbox.push(message, payload).expect("every message of a worker fits into a frame");
     }
 
-    /// Sends all there is, however long the supervisor takes to read it.
+    /// Sends everything. Blocks until the supervisor has read enough.
     pub(crate) fn flush(&mut self) -> Result<(), Stop> {
         while !self.outbox.is_empty() {
             match self.stream.write(self.outbox.front()) {
@@ -136,14 +136,14 @@ impl Link {
         Ok(())
     }
 
-    /// As [`Link::flush`], for a task: what goes wrong is dealt with when the task has returned.
+    /// As [`Link::flush`], for a task: an error is kept until the task has returned.
     pub(crate) fn try_flush(&mut self) {
         if let Err(stop) = self.flush() {
             self.stop.get_or_insert(stop);
         }
     }
 
-    /// The next job, or `None` when the supervisor wants no more of this worker.
+    /// The next job; `None` if the supervisor has no more for this worker.
     pub(crate) fn next_job(&mut self) -> Result<Option<Job>, Stop> {
         if !self.inbox.turns.is_empty() {
             self.look();
@@ -166,8 +166,8 @@ impl Link {
         }
     }
 
-    /// A job that has come while another one runs, to be run before that one's next step. `None` also if the running one
-    /// is itself in between.
+    /// A job that has arrived while another one runs, to be run before the next step of that one. `None` also if the
+    /// running job itself runs between the steps of another.
     pub(crate) fn job_between(&mut self) -> Result<Option<Job>, Stop> {
         if self.inbox.running.len() >= RUNNING_MAX {
             return Ok(None);
@@ -189,13 +189,13 @@ impl Link {
         self.inbox.running.pop();
     }
 
-    /// As [`Link::look`], between two steps: there is no task to be kept from what went wrong.
+    /// As [`Link::look`], between two steps: an error is returned at once, because no task is running.
     pub(crate) fn look_between(&mut self) -> Result<(), Stop> {
         self.look();
         self.stop.take().map_or(Ok(()), Err)
     }
 
-    /// Takes what has come, without waiting.
+    /// Takes what has arrived, without waiting.
     pub(crate) fn look(&mut self) {
         while self.stop.is_none() && self.inbox.has_room() {
             match self.receive(MsgFlags::MSG_DONTWAIT) {
@@ -206,13 +206,14 @@ impl Link {
         }
     }
 
-    /// Whether the job that is running was cancelled, or has nobody to answer to.
+    /// Whether the running job was cancelled, or the supervisor is gone.
     pub(crate) fn is_running_cancelled(&self) -> bool {
         let cancelled = self.inbox.running.last().is_some_and(|running| running.cancelled);
         cancelled || self.stop.is_some()
     }
 
-    /// Whether the job that is running is wanted back. Told once: a job that cannot be given back is not asked again.
+    /// Whether the supervisor has asked for the running job back. True only once: a job that cannot be given back is not
+    /// asked again.
     pub(crate) fn is_running_wanted_back(&mut self) -> bool {
         self.inbox.running.last_mut().is_some_and(|running| std::mem::take(&mut running.wanted_back))
     }
@@ -236,7 +237,7 @@ impl Link {
             while let Some(frame) = self.decoder.next()? {
                 self.inbox.take(frame)?;
             }
-            // A large payload is wanted as well: asking again says so, and it may be complete already.
+            // A large payload was announced. Asking again accepts it, and it may be complete already.
             if self.decoder.announced().is_none() {
                 return Ok(Received::Something);
             }
@@ -249,7 +250,7 @@ enum Received {
     Nothing,
 }
 
-/// What the supervisor has said and the session has not dealt with.
+/// What has arrived from the supervisor and was not handled yet.
 #[derive(Default)]
 struct Inbox {
     turns: VecDeque<Turn>,
@@ -257,15 +258,15 @@ struct Inbox {
     bytes: usize,
     /// A checkpoint and its job, whose Run comes next.
     resume: Option<(u64, Bytes)>,
-    /// At most [`RUNNING_MAX`]; all but the last one wait for it to end.
+    /// The jobs that have begun, at most [`RUNNING_MAX`]. All but the last one wait for the last one to end.
     running: Vec<Running>,
     draining: bool,
 }
 
-/// What is to be done with a job when its turn comes.
+/// What to do with a job when its turn comes.
 enum Turn {
     Run(Job),
-    /// It was cancelled. Its input is gone already.
+    /// It was cancelled, and its input is already dropped.
     Skip {
         id: u64,
     },
@@ -296,20 +297,20 @@ impl Inbox {
         Ok(())
     }
 
-    /// Whoever drains a worker would rather have a long job go on elsewhere than wait for it.
+    /// While a worker is drained, a long job had better go on elsewhere. So the drain also asks for the running job back.
     fn drain(&mut self) {
         self.draining = true;
         self.running.iter_mut().for_each(|running| running.wanted_back = true);
     }
 
-    /// A job that is not running has been answered already, or has not started and may as well be run here.
+    /// If the job is not running, it is answered already, or has not started and can run here: nothing is done.
     fn want_back(&mut self, id: u64) {
         if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
             running.wanted_back = true;
         }
     }
 
-    /// A job that is not here has been answered already: the two messages have met on their way.
+    /// If the job is not here, it is answered already: the answer and the Cancel crossed on their way.
     fn cancel(&mut self, id: u64) {
         if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
             running.cancelled = true;

@@ -1,5 +1,5 @@
-//! A panic of a task becomes a message that names its place. What unwinds does not know the place, only the panic
-//! hook does; so the hook notes it down for the thread that panics.
+//! Turns a panic of a task into a message that names its place. Only the panic hook knows the place. So the hook stores it
+//! for the thread that panics.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,8 +12,7 @@ thread_local! {
 
 /// Runs `task`; if it panics, returns `message at file:line`.
 ///
-/// Whatever `task` was changing may be half changed afterwards. That is the task's own state at most: the caller's
-/// part of what it can reach is never left halfway.
+/// State that `task` was changing may be left half changed. The caller makes sure that this is only the task's own state.
 pub(crate) fn caught<T>(task: impl FnOnce() -> T) -> Result<T, String> {
     note_places();
     PLACE.take();
@@ -26,7 +25,7 @@ pub(crate) fn caught<T>(task: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// The hook that was there still runs, so the usual report appears on standard error as well.
+/// The hook that was set before still runs, so the usual report appears on standard error as well.
 fn note_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_panic_is_passed_through() {
+    fn the_result_of_a_task_that_does_not_panic_is_passed_through() {
         assert_eq!(caught(|| 7), Ok(7));
     }
 }

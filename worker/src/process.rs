@@ -1,5 +1,5 @@
-//! What a worker process does to itself before it says Hello. A worker must never outlive its supervisor, its tasks
-//! must not be able to eat the protocol, and its crashes must not fill a disk.
+//! How a worker process prepares itself before it sends Hello. It must end with its supervisor, its tasks must not be able
+//! to read from or write to the protocol's socket by mistake, and its crashes must not fill a disk.
 
 use crate::confine::{self, ConfineError, Limits};
 use nix::unistd::dup2_stdin;
@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// Starting this program again the same way is pointless (`EX_USAGE` of sysexits.h); supervisors know this code.
+/// The exit code that tells the supervisor not to start this program again (`EX_USAGE` of sysexits.h).
 const EXIT_NOT_A_WORKER: u8 = 64;
-/// The supervisor broke the protocol, or the system refused something ordinary (`EX_SOFTWARE` of sysexits.h).
+/// The exit code if the supervisor broke the protocol, or a system call failed (`EX_SOFTWARE` of sysexits.h).
 pub(crate) const EXIT_BROKEN: u8 = 70;
 
 /// Why this process cannot serve.
@@ -49,8 +49,8 @@ impl From<ConfineError> for EnterError {
     }
 }
 
-/// Takes the supervisor's socket from descriptor 0 and confines this process. What was inherited goes first, so that
-/// the socket is descriptor 3 and the last one.
+/// Takes the supervisor's socket from descriptor 0 and confines this process. Inherited descriptors are closed first, so
+/// that the socket becomes descriptor 3, the highest one.
 pub(crate) fn enter() -> Result<UnixStream, EnterError> {
     confine::heed_signals();
     confine::close_inherited_descriptors();
@@ -61,7 +61,7 @@ pub(crate) fn enter() -> Result<UnixStream, EnterError> {
     Ok(stream)
 }
 
-/// The copy is not inherited by the programs that a task starts, and what is left on 0 is always empty.
+/// Programs that a task starts do not inherit the copy. Descriptor 0 becomes a file that is always empty.
 fn take_descriptor_zero() -> Result<UnixStream, EnterError> {
     let stdin = io::stdin();
     let stream = stdin.as_fd().try_clone_to_owned().map_err(cannot("copy descriptor 0"))?;
@@ -264,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_was_given_beside_the_protocol_is_closed() {
+    fn inherited_descriptors_other_than_the_protocols_are_closed() {
         let seen = seen_inside(Some(r#"exec 3</dev/null 7>/dev/null; exec "$@""#), |_| {});
         assert_eq!(seen["descriptors"], json!([0, 1, 2, 3]));
     }
 
     #[test]
-    fn what_a_shim_has_done_already_is_not_done_again_and_no_limit_is_raised() {
+    fn confining_twice_changes_nothing_and_raises_no_limit() {
         let script = r#"ulimit -n 64; echo 950 >/proc/$$/oom_score_adj; exec nice -n 5 "$@""#;
         let seen = seen_inside(Some(script), |_| {});
         assert_eq!(seen["open files"], json!([64, 64]));

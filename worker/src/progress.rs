@@ -1,12 +1,12 @@
-//! When a job says how far it is: often enough for people who watch and for what its task promised, seldom enough to
-//! cost nothing.
+//! When a job reports its progress: often enough for people who watch and for what its task promised, and seldom enough to
+//! cost almost nothing.
 
 use std::time::{Duration, Instant};
 
-/// Between two messages of a job, unless its task promised to say something more often. A shorter job says nothing.
+/// Time between two reports of a job, unless its task promised to report more often. A shorter job reports nothing.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// What one attempt has said, and when.
+/// What one attempt has reported, and when.
 #[derive(Debug)]
 pub(crate) struct Progress {
     every: Duration,
@@ -16,20 +16,20 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For a task that promised to say something at least every `promise`. Half of that leaves room for a step that
-    /// takes its time and for a machine that does.
+    /// For a task that promised a report at least every `promise`. It reports twice as often, so that a slow step or a slow
+    /// machine does not break the promise.
     pub(crate) fn new(promise: Option<Duration>, now: Instant) -> Progress {
         let every = promise.map_or(PROGRESS_EVERY, |promise| PROGRESS_EVERY.min(promise / 2));
         Progress { every, promised: promise.is_some(), said: (0, 0), said_at: now }
     }
 
-    /// Whether it may be said now.
+    /// Whether a report is due now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.said_at) >= self.every
     }
 
-    /// Whether `done` of `total` is to be said now, which is then taken as done. Without a promise there is nothing to
-    /// say unless something has changed.
+    /// Whether `done` of `total` is to be reported now. If so, it counts as reported. Without a promise, only changes are
+    /// reported.
     pub(crate) fn is_news(&mut self, done: u64, total: u64, now: Instant) -> bool {
         if !self.is_due(now) || (!self.promised && self.said == (done, total)) {
             return false;

@@ -1,13 +1,13 @@
-//! The life of a worker: one job after another, each told before it starts and answered when it has ended.
+//! The life of a worker: one job after another. Each job is announced before it starts, and answered when it has ended.
 //!
 //! ```text
-//!   greeting --- Hello is on its way ---> idle <------------------------------.
+//!   greeting --- Hello is written ------> idle <------------------------------.
 //!                                          |  |                               |
 //!            a job, as it comes or waiting |  | Drain and no job waiting,     | the answer waits for the next
 //!                                          |  | or the supervisor is gone     | flush: before the next job's
 //!                                          v  `---> ended                     | start, or before waiting
 //!                                       starting                              |
-//!                                          | Started is on its way            |
+//!                                          | Started is written               |
 //!                                          v                                  |
 //!                                       running --- returns, fails, panics ---|
 //!                                          | has only begun                   |
@@ -16,9 +16,9 @@
 //!                                                   is cancelled or given back
 //! ```
 //!
-//! Started leaves before the task sees its first byte, so whatever ends the process from then on is this job's doing
-//! and no other's. The write that carries it also carries the answer to the job before. What happens between two
-//! steps is drawn in `session/stepping.rs`: there a second job may go from starting to its answer.
+//! Started is written before the task gets its input. So if the process ends after that, this job is to blame and no other.
+//! The same write carries the answer to the job before. The picture of what happens between two steps is in
+//! `session/stepping.rs`: there a second job may go from starting to its answer.
 
 mod stepping;
 
@@ -50,8 +50,8 @@ enum Ended {
     GivenBack(Bytes),
 }
 
-/// Serves the supervisor at the other end of `stream` until it says Drain or is gone. Outputs of more than
-/// `output_max` bytes are answered with an error instead.
+/// Serves the supervisor at the other end of `stream` until it sends Drain or is gone. A job whose output has more than
+/// `output_max` bytes is answered with an error.
 pub(crate) fn serve(tasks: Vec<Task>, stream: UnixStream, output_max: usize) -> Result<(), SessionError> {
     let link = Link::new(stream).map_err(SessionError::Io)?;
     let mut session = Session { tasks, link, output_max: output_max.min(PAYLOAD_MAX_CEILING) };
@@ -81,7 +81,7 @@ impl Session {
         self.link.flush()
     }
 
-    /// From Started to the answer. Returns what the job has spent.
+    /// Runs a job, from Started to its answer. Returns the time and CPU time that it used.
     fn run_job(&mut self, job: Job) -> Result<Spent, Stop> {
         let Job { id, attempt: number, task, input, checkpoint } = job;
         let Some(index) = self.tasks.iter().position(|offered| offered.name() == task) else {
@@ -129,7 +129,7 @@ impl Session {
     }
 }
 
-/// An output that cannot be sent is a failure.
+/// Turns an output that cannot be sent into a failure.
 fn bounded(ended: Ended, output_max: usize) -> Ended {
     match ended {
         Ended::Returned(output) if output.bytes.len() > output_max => {

@@ -1,5 +1,5 @@
-//! Tasks that are done in steps: a state that knows how to go on. Between two steps a worker can do something for
-//! others, tell how far it has come, and put down all that is needed to go on elsewhere.
+//! Tasks that are done in steps: a state that knows how to take the next step. Between two steps a worker can run other
+//! jobs, report progress, and save a checkpoint from which another attempt can go on.
 
 use crate::panics;
 use crate::task::{Output, TaskError};
@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-/// Work in small steps. [`Task::stepped`](crate::Task::stepped) makes a task of it, and
-/// [`Task::checkpointed`](crate::Task::checkpointed) one that survives its worker.
+/// Work in small steps. [`Task::stepped`](crate::Task::stepped) makes a task of it.
+/// [`Task::checkpointed`](crate::Task::checkpointed) makes a task that can go on after its worker ended.
 ///
 /// ```
 /// use offload_worker::{Stepped, Task, TaskError, Worker};
@@ -62,18 +62,18 @@ use std::ops::ControlFlow;
 /// assert_eq!(sum, Ok(14));
 /// ```
 pub trait Stepped {
-    /// What comes out at the end; it is sent as JSON.
+    /// The result. It is sent as JSON.
     type Output: Serialize;
 
-    /// Does a little, and breaks with the result if that was the last of it; it is not asked again then.
+    /// Does one step. Returns `Break` with the result if it was the last step; it is not called again after that.
     ///
-    /// A step should take a millisecond at most, for as long as it lasts nobody else is served. It may be as small as
-    /// it likes: thousands of them are taken between two looks at the clock. They are counted in advance, though, by
-    /// what those before have cost, so steps of much the same cost are best.
+    /// A step should take at most a millisecond, because its worker does nothing else meanwhile. It may be very small:
+    /// thousands of steps are taken between two readings of the clock. Their number is chosen by how long the steps before
+    /// took, so it is best if all steps take about the same time.
     fn step(&mut self) -> ControlFlow<Result<Self::Output, TaskError>>;
 
-    /// How far it is: units of work done, and units in all, which is 0 as long as that is not known. It is asked
-    /// about ten times a second, see [`Task::progress_every`](crate::Task::progress_every).
+    /// The progress: units of work done, and units in all (0 if not known). It is called about ten times a second, see
+    /// [`Task::progress_every`](crate::Task::progress_every).
     fn progress(&self) -> (u64, u64) {
         (0, 0)
     }
@@ -81,17 +81,17 @@ pub trait Stepped {
 
 /// What a session sees of a [`Stepped`], whatever its type.
 pub(crate) trait Steps {
-    /// Takes `count` steps, or fewer if one of them is the last.
+    /// Takes `count` steps, or fewer if one of them is the last one.
     fn take(&mut self, count: u32) -> ControlFlow<Result<Output, TaskError>>;
 
     fn progress(&self) -> (u64, u64);
 
-    /// All that is needed to go on from here, at most [`CHECKPOINT_MAX`] bytes; `None` from a task that does not give
+    /// A state from which another attempt can go on, at most [`CHECKPOINT_MAX`] bytes; `None` if the task does not give
     /// checkpoints.
     fn checkpoint(&self) -> Option<Result<Bytes, TaskError>>;
 }
 
-/// How a state becomes bytes and comes back.
+/// How a state is encoded into bytes and decoded.
 pub(crate) struct Keeping<S> {
     pub(crate) encode: fn(&S) -> Result<Bytes, TaskError>,
     pub(crate) decode: fn(&[u8]) -> Result<S, TaskError>,
@@ -116,12 +116,12 @@ fn to_json<S: Serialize>(state: &S) -> Result<Bytes, TaskError> {
     Ok(bounded.0.into())
 }
 
-/// Bytes of another version of the program may be anything, and how a type of the author's decodes them too.
+/// Bytes that another version of the program wrote may be anything, and the author's decoding may panic.
 fn from_json<S: DeserializeOwned>(bytes: &[u8]) -> Result<S, TaskError> {
     panics::caught(|| serde_json::from_slice(bytes)).map_err(TaskError::new)?.map_err(TaskError::new)
 }
 
-/// Takes [`CHECKPOINT_MAX`] bytes, so that a state of a gigabyte is given up early.
+/// Accepts [`CHECKPOINT_MAX`] bytes and then fails, so that encoding a state of a gigabyte ends early.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -138,10 +138,10 @@ impl Write for Bounded {
     }
 }
 
-/// Bytes of a state that a processor may have registers for.
+/// A state of at most this many bytes may fit into the processor's registers.
 const SMALL: usize = 64;
 
-/// A state, and how it is kept if it can be.
+/// A state, and how it is saved, if it can be.
 pub(crate) struct InSteps<S> {
     /// `None` after a step has panicked.
     state: Option<S>,
@@ -153,8 +153,8 @@ impl<S: Stepped> InSteps<S> {
         InSteps { state: Some(state), keeping }
     }
 
-    /// Nobody else can see a local variable, so the compiler may keep it in registers from one step to the next, which
-    /// shows in steps of a nanosecond.
+    /// The compiler may keep a local variable in registers from one step to the next. That matters if a step takes a
+    /// nanosecond.
     fn take_in_registers(&mut self, count: u32) -> Option<ControlFlow<Result<S::Output, TaskError>>> {
         let mut state = self.state.take()?;
         let flow = take(&mut state, count);

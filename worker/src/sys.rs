@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signal_is_not_ignored() {
+    fn a_number_that_is_no_signal_is_not_ignored() {
         for number in [0, -1, 32, 1000, libc::SIGKILL] {
             assert!(!is_ignored(number), "{number}");
         }

@@ -1,4 +1,4 @@
-//! What the author of a task sees: the task itself, what goes in, what comes out, and how it says no.
+//! What the author of a task sees: the task itself, its input, its output and its errors.
 
 use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 type Run = dyn FnMut(Given, &mut TaskContext<'_>) -> Result<Ran, TaskError>;
 
-/// What a job brings along, and where an earlier attempt at it got to.
+/// The input of a job, and the checkpoint of an earlier attempt.
 pub(crate) struct Given {
     pub(crate) input: Input,
     pub(crate) checkpoint: Option<Bytes>,
@@ -21,23 +21,22 @@ pub(crate) struct Given {
     pub(crate) may_start_anew: bool,
 }
 
-/// What became of a task that was run: it is done, or it has only begun.
+/// The state of a task after its function was called: it is done, or its steps begin.
 pub(crate) enum Ran {
     Output(Output),
     Steps(Box<dyn Steps>),
 }
 
-/// How a task works, as its offer says.
+/// How a task works, as stated in its offer.
 #[derive(Clone, Copy)]
 enum Manner {
     AtOnce,
     Stepped { checkpoints: bool },
 }
 
-/// A function that jobs can ask for by its name, with what it promises.
+/// A function that jobs ask for by its name, with what it promises.
 ///
-/// Unless told otherwise a task is not idempotent, so a job whose worker died in the middle of it is reported as
-/// failed and never run again in silence.
+/// By default a task is not idempotent: a job whose worker ended while it ran is reported as failed and not run again.
 pub struct Task {
     name: String,
     idempotent: bool,
@@ -63,8 +62,8 @@ impl Task {
         Task { name, idempotent: false, lane: Lane::Cpu, manner, progress_ms: 0, run }
     }
 
-    /// A task from one JSON document to another. The input is read as JSON whatever its content type says; one that
-    /// does not fit `I` fails the job with the line and column of the misfit, and `run` is not called.
+    /// A task from one JSON document to another. The input is read as JSON whatever its content type says. If it does not
+    /// fit `I`, the job fails with an error that names the line and column, and `run` is not called.
     pub fn json<I, O, E, F>(name: impl Into<String>, mut run: F) -> Task
     where
         I: DeserializeOwned,
@@ -80,12 +79,12 @@ impl Task {
         })
     }
 
-    /// A task that is done in steps: `start` makes a state from the input, a JSON document as for [`Task::json`], and
-    /// the state is stepped until it breaks with the result.
+    /// A task that is done in steps. `start` makes a state from the input, which is a JSON document as for [`Task::json`].
+    /// Then [`Stepped::step`] is called until it returns `Break` with the result.
     ///
-    /// About every millisecond, and never more often than once a step, the worker looks around. It tells how far the
-    /// job is. If another job was given to it, that one is run to its end before the next step, so a short job need not
-    /// wait for a long one. A job that was cancelled takes no further step.
+    /// About every millisecond, but not more often than after each step, the worker looks at its socket. It reports the
+    /// progress. If another job has arrived, that job is run before the next step, so a short job need not wait for a long
+    /// one. If the job was cancelled, no further step is taken.
     pub fn stepped<I, S, E, F>(name: impl Into<String>, start: F) -> Task
     where
         I: DeserializeOwned,
@@ -96,14 +95,14 @@ impl Task {
         Task::in_steps(name.into(), start, None)
     }
 
-    /// A [`Task::stepped`] whose state is kept at the supervisor every 500 ms of run time, as JSON. If the worker dies
-    /// or is needed for something else, another attempt goes on from there instead of calling `start`.
+    /// A [`Task::stepped`] whose state is sent to the supervisor as JSON every 500 ms of run time. If the worker ends, or is
+    /// needed for another job, another attempt goes on from that state instead of calling `start`.
     ///
-    /// A state of more than [`offload_protocol::limits::CHECKPOINT_MAX`] bytes, or one that JSON cannot say, is not kept:
-    /// the job runs on where it is, and a line on standard error says why. One that does not fit `S` any more, because it
-    /// comes from another version of the program, is dropped, and the job starts from its input. A state that would fit
-    /// and mean something else must be made not to fit: rename a field. What can be computed anew need not be kept, see
-    /// `#[serde(try_from)]`.
+    /// A state of more than [`offload_protocol::limits::CHECKPOINT_MAX`] bytes, or one that JSON cannot represent, is not
+    /// saved: the job goes on, and a line on standard error says why. A state that does not fit `S`, because it comes from
+    /// another version of the program, is dropped, and the job starts from its input. If a new version gives a field
+    /// another meaning, rename the field, so that old states do not fit. Parts of the state that can be computed again need
+    /// not be saved, see `#[serde(try_from)]`.
     pub fn checkpointed<I, S, E, F>(name: impl Into<String>, start: F) -> Task
     where
         I: DeserializeOwned,
@@ -132,9 +131,9 @@ impl Task {
         Task::new(name, Manner::Stepped { checkpoints: keeping.is_some() }, Box::new(run))
     }
 
-    /// Promises to say how far it is at least so often, in whole milliseconds: the supervisor takes a job that breaks
-    /// the promise for one that hangs. For a stepped task the promise is kept as long as no step takes longer; any
-    /// other task has to call [`TaskContext::progress`].
+    /// Promises to report progress at least once in this time, in whole milliseconds. If a job does not, the supervisor takes
+    /// its worker for hanging and kills it. A stepped task keeps the promise as long as no step takes longer; any other
+    /// task has to call [`TaskContext::progress`].
     ///
     /// # Panics
     /// If `every` is less than 10 ms.
@@ -142,12 +141,12 @@ impl Task {
     pub fn progress_every(mut self, every: Duration) -> Task {
         let name = &self.name;
         assert!(every >= PROMISE_MIN, "task {name:?} promises progress every {every:?}, 10 ms is the least");
-        // Seven weeks are as good as longer.
+        // Longer times are cut to what 32 bits hold: seven weeks.
         self.progress_ms = u32::try_from(every.as_millis()).unwrap_or(u32::MAX);
         self
     }
 
-    /// Promises that running it twice is as good as running it once: a job whose worker died is tried again.
+    /// Promises that running it twice has the same effect as running it once: a job whose worker ended is tried again.
     #[must_use]
     pub fn idempotent(mut self) -> Task {
         self.idempotent = true;
@@ -161,7 +160,7 @@ impl Task {
         self
     }
 
-    /// The class of jobs that it belongs to; [`Lane::Cpu`] unless said.
+    /// Sets the lane that it belongs to; by default [`Lane::Cpu`].
     #[must_use]
     pub fn lane(mut self, lane: Lane) -> Task {
         self.lane = lane;
@@ -193,8 +192,7 @@ impl Task {
     }
 }
 
-/// A checkpoint that cannot be used costs the work since the start, not the job; but what must not be done twice is not
-/// begun again.
+/// If a checkpoint cannot be used, the job starts from its input. If that must not be done twice, the job fails instead.
 fn kept_state<S>(keeping: Keeping<S>, given: &Given, job: u64) -> Result<Option<S>, TaskError> {
     let Some(checkpoint) = &given.checkpoint else { return Ok(None) };
     match (keeping.decode)(checkpoint) {
@@ -209,7 +207,7 @@ fn kept_state<S>(keeping: Keeping<S>, given: &Given, job: u64) -> Result<Option<
     }
 }
 
-/// A line on standard error, which may be gone together with the supervisor; there is nobody else to tell.
+/// Prints a line on standard error. If that fails, because the supervisor is gone, there is nobody else to tell.
 pub(crate) fn complain(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "offload worker: {what}");
 }
@@ -220,13 +218,12 @@ impl fmt::Debug for Task {
     }
 }
 
-/// What a job brings along. It is handed over, not lent: large bytes can be kept or changed without a copy
-/// (`Vec::from(input.bytes)`).
+/// The input of a job. The task owns it, so large inputs can be kept or changed without a copy (`Vec::from(input.bytes)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// The payload, as the client sent it.
     pub bytes: Bytes,
-    /// What the client says that it is.
+    /// What the bytes are, according to the client.
     pub content: ContentType,
 }
 
@@ -234,7 +231,7 @@ impl Input {
     /// The bytes as text.
     ///
     /// # Errors
-    /// If they are not UTF-8; the message says where.
+    /// If they are not UTF-8. The message says where.
     pub fn text(&self) -> Result<&str, TaskError> {
         std::str::from_utf8(&self.bytes)
             .map_err(|error| TaskError::new(format_args!("the input is not UTF-8 text: {error}")))
@@ -243,14 +240,14 @@ impl Input {
     /// The bytes as a JSON document, whatever [`Input::content`] says.
     ///
     /// # Errors
-    /// If they are not JSON or do not fit `T`; the message says what and at which line and column.
+    /// If they are not JSON or do not fit `T`. The message says what is wrong, and at which line and column.
     pub fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, TaskError> {
         serde_json::from_slice(&self.bytes)
             .map_err(|error| TaskError::new(format_args!("the input is not what this task takes: {error}")))
     }
 }
 
-/// What a task answers.
+/// The output of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     /// The payload.
@@ -273,7 +270,7 @@ impl Output {
     /// `value` as a JSON document.
     ///
     /// # Errors
-    /// If JSON cannot say it, for example a map whose keys are not strings.
+    /// If JSON cannot represent it, for example a map whose keys are not strings.
     pub fn json(value: &impl Serialize) -> Result<Output, TaskError> {
         match serde_json::to_vec(value) {
             Ok(bytes) => Ok(Output { bytes: bytes.into(), content: ContentType::Json }),
@@ -282,17 +279,16 @@ impl Output {
     }
 }
 
-/// Why a task could not do what it was asked; the job ends with the outcome `app_error` and this message.
+/// Why a task failed. The job ends with the outcome `app_error` and this message.
 ///
-/// Every [`std::error::Error`] turns into one, so `?` works; anything that can be printed does by [`TaskError::new`].
+/// Every [`std::error::Error`] converts into it, so `?` works. [`TaskError::new`] takes anything that can be printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskError {
     message: String,
 }
 
 impl TaskError {
-    /// An error that says `message`. What is over [`offload_protocol::limits::MESSAGE_MAX`] bytes is cut off when it
-    /// is sent.
+    /// An error with this message. It is cut to [`offload_protocol::limits::MESSAGE_MAX`] bytes when it is sent.
     pub fn new(message: impl fmt::Display) -> TaskError {
         TaskError { message: message.to_string() }
     }

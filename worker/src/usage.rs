@@ -1,11 +1,11 @@
-//! What an attempt costs: time on the clock, CPU time, memory.
+//! Measures what an attempt uses: time, CPU time, memory.
 //!
-//! CPU time is that of the whole process, not of the thread that runs the task: a task that starts threads of its own
-//! has to pay for them, and apart from them a worker has no threads. What a thread left behind by an earlier job burns is
-//! put down to the job that runs meanwhile. Programs that a task starts are not counted.
+//! The CPU time is that of the whole process, so the threads that a task starts are included. A worker has no other threads.
+//! If a thread of an earlier job still runs, its CPU time is counted for the job that runs meanwhile. Programs that a task
+//! starts are not included.
 //!
-//! The peak of memory is `ru_maxrss`: of the process, not of the attempt. Linux counts in what the process was before
-//! it became this program, so a worker never shows less than its supervisor had when it started the worker.
+//! The peak of memory is `ru_maxrss`, which is that of the process, not of the attempt. Linux includes what the process used
+//! before it became this program. So a worker never shows less than its supervisor used when it started the worker.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -20,7 +20,7 @@ pub(crate) struct Meter {
     others: Spent,
 }
 
-/// What an attempt took.
+/// The time and CPU time that an attempt used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) run: Duration,
@@ -32,7 +32,7 @@ impl Meter {
         Meter { before: of_this_process(), started: Instant::now(), others: Spent::default() }
     }
 
-    /// Another job ran meanwhile: what it took is not this one's.
+    /// Another job ran meanwhile. What it used is not counted for this one.
     pub(crate) fn exclude(&mut self, other: Spent) {
         self.others.run += other.run;
         self.others.usage.cpu_user_us += other.usage.cpu_user_us;
@@ -60,7 +60,7 @@ impl Meter {
     }
 }
 
-/// Since the process began. A system that cannot tell leaves it at 0, which says just that.
+/// The usage since the process began; 0 if the system cannot tell.
 fn of_this_process() -> Usage {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Usage::default() };
     Usage {

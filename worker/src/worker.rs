@@ -1,4 +1,4 @@
-//! The builder: tasks by name, checked as they are registered.
+//! The builder of a worker: tasks by name. Each task is checked when it is registered.
 
 use crate::context::TaskContext;
 use crate::link::SessionError;
@@ -15,14 +15,14 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-/// A worker program in the making: register the tasks, then [`Worker::serve`].
+/// The builder of a worker program: register the tasks, then call [`Worker::serve`].
 #[derive(Debug, Default)]
 pub struct Worker {
     tasks: Vec<Task>,
 }
 
 impl Worker {
-    /// One that offers nothing yet.
+    /// A worker without tasks.
     pub fn new() -> Worker {
         Worker::default()
     }
@@ -72,8 +72,8 @@ impl Worker {
     /// Registers a task.
     ///
     /// # Panics
-    /// If its name is not one ([`is_task_name`]) or is taken, or if there are [`TASKS_OFFERED_MAX`] tasks already.
-    /// These are mistakes in the program, and the first start shows them.
+    /// If its name is invalid ([`is_task_name`]) or taken, or if there are [`TASKS_OFFERED_MAX`] tasks already. These are
+    /// mistakes in the program, and its first start shows them.
     #[must_use]
     pub fn with(mut self, task: Task) -> Worker {
         let name = task.name();
@@ -90,16 +90,16 @@ impl Worker {
         self
     }
 
-    /// Serves the supervisor that started this process until it says Drain or is gone, and returns what `main` is to
-    /// return: 0 when all went well, 64 when this process is no worker of a supervisor, 70 when the supervisor broke
-    /// the protocol or the system refused something ordinary. The reason is printed on standard error.
+    /// Serves the supervisor that started this process until it sends Drain or is gone. Returns the exit code for `main`:
+    /// 0 if all went well, 64 if this process was not started as a worker, 70 if the supervisor broke the protocol or a
+    /// system call failed. The reason is printed on standard error.
     ///
-    /// An output longer than `OFFLOAD_PAYLOAD_MAX` says (an environment variable, in bytes; [`PAYLOAD_MAX_DEFAULT`] if
-    /// it is not set) fails its job with the outcome `app_error`.
+    /// A job whose output is longer than the environment variable `OFFLOAD_PAYLOAD_MAX` allows ([`PAYLOAD_MAX_DEFAULT`]
+    /// bytes if it is not set) fails with the outcome `app_error`.
     ///
-    /// Descriptor 0 is taken away for the protocol: a task that reads standard input finds it empty. Other descriptors
-    /// that the program was given, and the C library's opened without close-on-exec, are closed above 2; the process
-    /// is confined as [`crate::confine`] says. Call it before you start threads: those are not confined.
+    /// Descriptor 0 is used for the protocol: a task that reads standard input finds it empty. Descriptors above 2 that the
+    /// process inherited, or that a library has opened without close-on-exec, are closed. The process is confined as
+    /// [`crate::confine`] says. Call this before you start threads, because existing threads are not confined.
     pub fn serve(self) -> ExitCode {
         let stream = match process::enter() {
             Ok(stream) => stream,
@@ -115,21 +115,21 @@ impl Worker {
     /// process.
     ///
     /// # Errors
-    /// [`SessionError`] if the other end breaks the protocol or the stream fails; the end of the stream is no error.
+    /// [`SessionError`] if the other end breaks the protocol or the stream fails. The end of the stream is no error.
     pub fn serve_on(self, stream: UnixStream) -> Result<(), SessionError> {
         session::serve(self.tasks, stream, PAYLOAD_MAX_DEFAULT)
     }
 }
 
-/// The longest output that is sent. A supervisor kills a worker that sends more than it takes, so a job with too
-/// much to say is better told here.
+/// The longest output that is sent, in bytes. A supervisor kills a worker that sends a longer one, so the job fails here
+/// instead.
 fn output_max() -> usize {
     let told = std::env::var(PAYLOAD_MAX_VARIABLE).ok();
     told.and_then(|bytes| bytes.parse().ok()).unwrap_or(PAYLOAD_MAX_DEFAULT)
 }
 
 fn complain(error: &dyn fmt::Display, exit_code: u8) -> ExitCode {
-    // Standard error may be gone together with the supervisor; there is nobody else to tell.
+    // If this fails, because the supervisor is gone, there is nobody else to tell.
     let _ = writeln!(std::io::stderr(), "{error}");
     ExitCode::from(exit_code)
 }

@@ -1,4 +1,4 @@
-//! A batch: many jobs of one task, with results in input order. This module only decides; [`super::conveyor`] does the
+//! A batch: many jobs of one task, with results in input order. This module only decides; [`super::batch_runner`] does the
 //! I/O that is decided here, and reports the results back.
 //!
 //! ```text
@@ -35,7 +35,7 @@ const PAUSES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::f
 
 /// The limits of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BatchLimits {
     /// Maximum inputs that were read from the source and whose results are not written yet.
     pub(crate) jobs: u64,
     /// Maximum bytes held for running jobs and results.
@@ -48,7 +48,7 @@ pub(crate) struct Limits {
 
 /// What to do next. The method in brackets reports that it is done.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum BatchStep {
     /// Take up to `most` inputs from the source ([`Batch::on_read`]).
     Read {
         /// Maximum number of inputs.
@@ -69,7 +69,7 @@ pub(crate) enum Step {
         payload: Payload,
     },
     /// Write results, in this order ([`Batch::on_written`]).
-    Write(Vec<Numbered>),
+    Write(Vec<NumberedResult>),
     /// Wait before more is submitted ([`Batch::on_resumed`]), unless a result comes first.
     Pause {
         /// Shortest length of the pause. The caller should add a random part, so that clients do not all retry
@@ -84,7 +84,7 @@ pub(crate) enum Step {
 
 /// A result and the number of its input, counted from 0.
 #[derive(Debug)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedResult {
     /// The number.
     pub(crate) index: u64,
     /// The result.
@@ -93,7 +93,7 @@ pub(crate) struct Numbered {
 
 /// What has been written so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct BatchTally {
     /// Results that were `ok`.
     pub(crate) ok: u64,
     /// All others.
@@ -106,7 +106,7 @@ pub(crate) struct Tally {
 
 /// How far a batch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct BatchProgress {
     /// Inputs read from the source so far: the number of known jobs.
     pub(crate) read: u64,
     /// Whether all inputs have been read.
@@ -121,8 +121,8 @@ pub(crate) struct Standing {
 #[derive(Debug)]
 pub(crate) struct Batch {
     task: String,
-    limits: Limits,
-    source: Source,
+    limits: BatchLimits,
+    source: SourceState,
     /// Inputs taken from the source so far: the number of the next.
     taken: u64,
     /// Inputs whose result was handed to `Write` so far: the number of the next.
@@ -140,7 +140,7 @@ pub(crate) struct Batch {
     writing: Option<u64>,
     /// The longest output so far. A running job counts with this many bytes, or with its input if that is longer.
     longest_output: u64,
-    pace: Pace,
+    backoff: Backoff,
     /// Pauses begun so far.
     pauses: u64,
     /// Pauses in a row, without a result in between.
@@ -153,21 +153,21 @@ pub(crate) struct Batch {
     calm: usize,
     /// Jobs that have ended, and how many of them were not `ok`.
     ended: (u64, u64),
-    tally: Tally,
+    tally: BatchTally,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum SourceState {
     Open,
     Reading,
-    Ended,
+    VerbResult,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Pace {
-    Going,
+enum Backoff {
+    Off,
     /// The supervisor had no room: its reason, and the time after which it may have room, if it named one.
-    ToPause {
+    Due {
         why: String,
         estimate: Option<Duration>,
     },
@@ -178,11 +178,11 @@ enum Pace {
 
 impl Batch {
     /// A batch of jobs that run `task`.
-    pub(crate) fn new(task: &str, limits: Limits) -> Batch {
+    pub(crate) fn new(task: &str, limits: BatchLimits) -> Batch {
         Batch {
             task: task.to_owned(),
             limits,
-            source: Source::Open,
+            source: SourceState::Open,
             taken: 0,
             written: 0,
             waiting: VecDeque::new(),
@@ -194,19 +194,19 @@ impl Batch {
             result_bytes: 0,
             writing: None,
             longest_output: 0,
-            pace: Pace::Going,
+            backoff: Backoff::Off,
             pauses: 0,
             pauses_in_a_row: 0,
             window: usize::MAX,
             quick_up_to: usize::MAX,
             calm: 0,
             ended: (0, 0),
-            tally: Tally::default(),
+            tally: BatchTally::default(),
         }
     }
 
     /// The next step that can be done now, if any. Steps that are nearest to the output come first.
-    pub(crate) fn next_step(&mut self) -> Option<Step> {
+    pub(crate) fn next_step(&mut self) -> Option<BatchStep> {
         if self.has_failed_too_often() {
             return None;
         }
@@ -219,10 +219,10 @@ impl Batch {
 
     /// Inputs have come from the source; `is_last` when there will be no more.
     pub(crate) fn on_read(&mut self, inputs: Vec<Input>, is_last: bool) {
-        if self.source == Source::Ended {
+        if self.source == SourceState::VerbResult {
             return;
         }
-        self.source = if is_last { Source::Ended } else { Source::Open };
+        self.source = if is_last { SourceState::VerbResult } else { SourceState::Open };
         for input in inputs {
             let index = self.taken;
             self.taken += 1;
@@ -248,7 +248,7 @@ impl Batch {
             return self.on_no_room(&finished.report);
         }
         // A job has ended, so the supervisor has room again.
-        self.pace = Pace::Going;
+        self.backoff = Backoff::Off;
         self.pauses_in_a_row = 0;
         self.widen();
         self.keep(index, finished);
@@ -262,9 +262,9 @@ impl Batch {
             self.quick_up_to = self.window;
         }
         self.calm = 0;
-        if self.pace == Pace::Going {
+        if self.backoff == Backoff::Off {
             let error = refusal.error.as_ref();
-            self.pace = Pace::ToPause {
+            self.backoff = Backoff::Due {
                 why: format!("{}: {}", refusal.outcome, error.map_or("", |error| &error.message)),
                 estimate: error.and_then(|error| error.retry_after_ms).map(Duration::from_millis),
             };
@@ -287,31 +287,31 @@ impl Batch {
 
     /// The pause of this number is over.
     pub(crate) fn on_resumed(&mut self, number: u64) {
-        if self.pace == (Pace::Pausing { number }) {
-            self.pace = Pace::Going;
+        if self.backoff == (Backoff::Pausing { number }) {
+            self.backoff = Backoff::Off;
         }
     }
 
     /// From now on no more inputs are read; the batch is complete without them.
     pub(crate) fn stop_reading(&mut self) {
-        self.source = Source::Ended;
+        self.source = SourceState::VerbResult;
     }
 
     /// Whether nothing is left to do.
     pub(crate) fn is_complete(&self) -> bool {
-        let all_written = self.source == Source::Ended && self.written == self.taken;
+        let all_written = self.source == SourceState::VerbResult && self.written == self.taken;
         self.writing.is_none() && (all_written || self.has_failed_too_often())
     }
 
     /// What has been written so far, the write under way included.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> BatchTally {
         self.tally
     }
 
     /// Takes the results that were not handed to `Write`, in input order. Called when the batch ends early.
-    pub(crate) fn take_results(&mut self) -> Vec<Numbered> {
+    pub(crate) fn take_results(&mut self) -> Vec<NumberedResult> {
         let results = std::mem::take(&mut self.results).into_iter();
-        results.map(|(index, finished)| Numbered { index, finished }).collect()
+        results.map(|(index, finished)| NumberedResult { index, finished }).collect()
     }
 
     /// Whether any job is running.
@@ -320,9 +320,9 @@ impl Batch {
     }
 
     /// How far the batch is.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn progress(&self) -> BatchProgress {
         let (ended, failed) = self.ended;
-        Standing { read: self.taken, is_all_read: self.source == Source::Ended, ended, failed }
+        BatchProgress { read: self.taken, is_all_read: self.source == SourceState::VerbResult, ended, failed }
     }
 
     /// Longest input of one job, in bytes.
@@ -350,7 +350,7 @@ impl Batch {
         self.results.insert(index, finished);
     }
 
-    fn next_write(&mut self) -> Option<Step> {
+    fn next_write(&mut self) -> Option<BatchStep> {
         if self.writing.is_some() || !self.results.contains_key(&self.written) {
             return None;
         }
@@ -359,11 +359,11 @@ impl Batch {
             && let Some(finished) = self.results.remove(&self.written)
         {
             self.count(&finished.report);
-            prefix.push(Numbered { index: self.written, finished });
+            prefix.push(NumberedResult { index: self.written, finished });
             self.written += 1;
         }
         self.writing = Some(prefix.iter().map(|numbered| numbered.finished.output.len() as u64).sum());
-        Some(Step::Write(prefix))
+        Some(BatchStep::Write(prefix))
     }
 
     fn count(&mut self, report: &Report) {
@@ -377,13 +377,14 @@ impl Batch {
         }
     }
 
-    fn next_pause(&mut self) -> Option<Step> {
-        if !matches!(self.pace, Pace::ToPause { .. }) {
+    fn next_pause(&mut self) -> Option<BatchStep> {
+        if !matches!(self.backoff, Backoff::Due { .. }) {
             return None;
         }
         let number = self.pauses;
         self.pauses += 1;
-        let Pace::ToPause { why, estimate } = std::mem::replace(&mut self.pace, Pace::Pausing { number })
+        let Backoff::Due { why, estimate } =
+            std::mem::replace(&mut self.backoff, Backoff::Pausing { number })
         else {
             return None;
         };
@@ -391,18 +392,18 @@ impl Batch {
         let doubled = shortest.saturating_mul(1 << self.pauses_in_a_row.min(10));
         let at_least = estimate.unwrap_or(doubled).clamp(shortest, longest);
         self.pauses_in_a_row = self.pauses_in_a_row.saturating_add(1);
-        Some(Step::Pause { at_least, number, why })
+        Some(BatchStep::Pause { at_least, number, why })
     }
 
-    fn next_submit(&mut self) -> Option<Step> {
+    fn next_submit(&mut self) -> Option<BatchStep> {
         let length = self.loaded.first_key_value()?.1.bytes.len() as u64;
-        if self.pace != Pace::Going || !self.has_room(length) {
+        if self.backoff != Backoff::Off || !self.has_room(length) {
             return None;
         }
         let (index, payload) = self.loaded.pop_first()?;
         self.running_bytes += length;
         self.running.insert(index, payload.clone());
-        Some(Step::Submit { index, payload })
+        Some(BatchStep::Submit { index, payload })
     }
 
     /// A single running job may be of any size: the supervisor decides whether to accept it.
@@ -415,22 +416,22 @@ impl Batch {
         self.running.is_empty() || held <= self.limits.bytes
     }
 
-    fn next_load(&mut self) -> Option<Step> {
+    fn next_load(&mut self) -> Option<BatchStep> {
         if self.loading + self.loaded.len() >= LOADS_MAX {
             return None;
         }
         let (index, input) = self.waiting.pop_front()?;
         self.loading += 1;
-        Some(Step::Load { index, input })
+        Some(BatchStep::Load { index, input })
     }
 
-    fn next_read(&mut self) -> Option<Step> {
+    fn next_read(&mut self) -> Option<BatchStep> {
         let most = self.limits.jobs.saturating_sub(self.taken - self.written);
-        if self.source != Source::Open || most == 0 {
+        if self.source != SourceState::Open || most == 0 {
             return None;
         }
-        self.source = Source::Reading;
-        Some(Step::Read { most })
+        self.source = SourceState::Reading;
+        Some(BatchStep::Read { most })
     }
 }
 

@@ -21,27 +21,22 @@ mod report;
 mod strategy;
 mod workload;
 
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::Globals;
 use super::output::{print, print_line, say};
 use crate::configuration::Settings;
 use crate::configuration::arguments::{KeyFlags, NumberOfWorkers};
 use crate::configuration::units::{parse_duration, show_duration};
+use crate::limits::{BENCH_TIME_MAX, BENCH_TIME_MIN};
 use clap::{Args, Subcommand, ValueEnum};
 use jobs::Exercise;
 use offload_supervisor::{PoolConfig, Program};
-use report::{Report, Row};
+use report::{BenchReport, Row};
 use std::io::{IsTerminal, stderr};
 use std::rc::Rc;
 use std::time::Duration;
 use strategy::{Setup, Strategy, measure};
 use workload::{Documents, Numbers, Workload};
-
-/// Shortest measurement of one strategy: time for ten probes.
-const SECONDS_MIN: Duration = Duration::from_millis(10);
-
-/// Longest measurement of one strategy. It limits the number of probes that wait while the loop is blocked.
-const SECONDS_MAX: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,8 +61,8 @@ enum Verb {
 #[command(after_help = EXAMPLES)]
 struct Compare {
     /// What a job computes
-    #[arg(long, value_enum, default_value_t = Task::Average)]
-    task: Task,
+    #[arg(long, value_enum, default_value_t = BenchTask::Average)]
+    task: BenchTask,
 
     /// Size of a job: the N of average, the number of array elements of json [default: 1000000 for average, 20000 for
     /// json]
@@ -83,7 +78,7 @@ struct Compare {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Task {
+enum BenchTask {
     /// Add up the numbers 1 to N: a step is one addition
     Average,
     /// Measure a JSON document, an array of N elements: a step is one element
@@ -92,7 +87,7 @@ enum Task {
 
 impl Bench {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         match self.verb {
             Verb::Compare(compare) => compare.run(globals),
         }
@@ -100,11 +95,13 @@ impl Bench {
 }
 
 impl Compare {
-    fn run(self, globals: &Globals) -> Ended {
+    fn run(self, globals: &Globals) -> VerbResult {
         let settings = globals.settings(self.workers.layer())?;
         let report = match self.task {
-            Task::Average => self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals),
-            Task::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
+            BenchTask::Average => {
+                self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals)
+            }
+            BenchTask::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
         }?;
         match globals.json {
             true => print_line(report.json())?,
@@ -118,7 +115,7 @@ impl Compare {
         workload: W,
         settings: &Settings,
         globals: &Globals,
-    ) -> Result<Report, Failure> {
+    ) -> Result<BenchReport, Failure> {
         let size = workload.size();
         let setup = Setup { window: self.seconds, pool: pool_config(&workload, settings, globals) };
         let exercise = Rc::new(Exercise::new(workload)?);
@@ -130,7 +127,7 @@ impl Compare {
             strategies.push(row);
         }
         let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.core.workers);
-        Ok(Report { task: W::TASK, size, seconds, workers, strategies })
+        Ok(BenchReport { task: W::TASK, size, seconds, workers, strategies })
     }
 
     /// Says what happens next, because nothing else is printed until all is measured, which may take minutes.
@@ -166,9 +163,11 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
         Err(_) => parse_duration(text)?,
     };
-    match (SECONDS_MIN..=SECONDS_MAX).contains(&duration) {
+    match (BENCH_TIME_MIN..=BENCH_TIME_MAX).contains(&duration) {
         true => Ok(duration),
-        false => Err(format!("it must be {} to {}", show_duration(SECONDS_MIN), show_duration(SECONDS_MAX))),
+        false => {
+            Err(format!("it must be {} to {}", show_duration(BENCH_TIME_MIN), show_duration(BENCH_TIME_MAX)))
+        }
     }
 }
 

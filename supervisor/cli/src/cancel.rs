@@ -1,8 +1,8 @@
 //! `offload cancel`: cancels a job that waits or runs.
 
-use super::failure::{Ended, OK};
+use super::failure::{OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
-use super::output::print_of;
+use super::output::print_done;
 use crate::limits::CANCEL_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -17,21 +17,21 @@ pub(crate) struct Cancel {
 
 impl Cancel {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let request = ToSupervisor::Cancel { ticket: 1, job: &self.job };
         let document = globals.connect(NAMELESS)?.ask(&request, Some(CANCEL_TIMEOUT))?;
         let answer: Value = serde_json::from_slice(&document).unwrap_or_default();
-        let deed = format!("{}: {}", self.job, what_became_of_it(&answer));
+        let effect = format!("{}: {}", self.job, describe_cancellation(&answer));
         match globals.json {
-            true => print_of(&deed, &document)?,
-            false => print_of(&deed, &deed)?,
+            true => print_done(&effect, &document)?,
+            false => print_done(&effect, &effect)?,
         }
         Ok(OK)
     }
 }
 
 /// If the job had ended before, `state` in the answer says how.
-fn what_became_of_it(answer: &Value) -> String {
+fn describe_cancellation(answer: &Value) -> String {
     match (answer.get("cancelled"), answer.get("state").and_then(Value::as_str)) {
         (Some(Value::Bool(false)), Some(state)) => format!("had ended before: {state}"),
         _ => "cancelled".to_owned(),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Why nothing was received.
 #[derive(Debug)]
-pub(crate) enum Missing {
+pub(crate) enum ReceiveError {
     /// The time is up.
     Late,
     /// The number of a signal that ends the process, such as that of Ctrl-C.
@@ -23,14 +23,14 @@ pub(crate) enum Missing {
     Lost(String),
 }
 
-impl From<ClientError> for Missing {
-    fn from(error: ClientError) -> Missing {
-        Missing::Lost(error.to_string())
+impl From<ClientError> for ReceiveError {
+    fn from(error: ClientError) -> ReceiveError {
+        ReceiveError::Lost(error.to_string())
     }
 }
 
 /// See the module's documentation.
-pub(crate) struct Client {
+pub(crate) struct RequestClient {
     client: client::Client,
     socket: PathBuf,
     /// None if signals end the process as usual.
@@ -58,10 +58,10 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
     })
 }
 
-impl Client {
+impl RequestClient {
     /// Connects to the supervisor at `socket` as `name`, and exchanges greetings.
-    pub(crate) fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
-        Ok(Client { client: connect(socket, name)?, socket: socket.to_owned(), signals: None })
+    pub(crate) fn connect(socket: &Path, name: &str) -> Result<RequestClient, Failure> {
+        Ok(RequestClient { client: connect(socket, name)?, socket: socket.to_owned(), signals: None })
     }
 
     /// The longest payload that the supervisor takes, in bytes.
@@ -69,20 +69,20 @@ impl Client {
         self.client.payload_max() as u64
     }
 
-    /// From now on, a signal such as Ctrl-C does not end the process; [`Client::receive`] reports it.
+    /// From now on, a signal such as Ctrl-C does not end the process; [`RequestClient::receive`] reports it.
     pub(crate) fn catch_signals(&mut self) -> Result<(), Failure> {
         let signals = EndingSignals::catch();
         self.signals = Some(signals.map_err(|error| Failure::internal("cannot catch signals", error))?);
         Ok(())
     }
 
-    /// Queues a request, which is sent while [`Client::receive`] waits.
+    /// Queues a request, which is sent while [`RequestClient::receive`] waits.
     pub(crate) fn send(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), Failure> {
         self.client.queue(request, payload).map_err(|error| Failure::Usage(error.to_string()))
     }
 
     /// Waits for the next answer, at most `timeout`. With `None` there is no limit here, because the job has its own.
-    pub(crate) fn receive(&mut self, timeout: Option<Duration>) -> Result<Answer, Missing> {
+    pub(crate) fn receive(&mut self, timeout: Option<Duration>) -> Result<Answer, ReceiveError> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             if let Some(answer) = self.client.receive_until(Instant::now())? {
@@ -129,12 +129,12 @@ impl Client {
                 Err(Failure::Outcome { code, message: message.into_owned(), retry_after_ms })
             }
             Ok(answer) => Ok(answer),
-            Err(Missing::Interrupted(signal)) => Err(Failure::Interrupted(signal)),
-            Err(Missing::Late) => {
+            Err(ReceiveError::Interrupted(signal)) => Err(Failure::Interrupted(signal)),
+            Err(ReceiveError::Late) => {
                 let message = self.no_answer("it is busy, or stopped");
                 Err(Failure::outcome(OutcomeCode::Overloaded, message))
             }
-            Err(Missing::Lost(reason)) => Err(Failure::NoSupervisor(self.no_answer(&reason))),
+            Err(ReceiveError::Lost(reason)) => Err(Failure::NoSupervisor(self.no_answer(&reason))),
         }
     }
 
@@ -143,9 +143,9 @@ impl Client {
     }
 
     /// Until the socket is readable, or writable if there is something to write.
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Missing> {
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
         let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-            Some(Duration::ZERO) => return Err(Missing::Late),
+            Some(Duration::ZERO) => return Err(ReceiveError::Late),
             Some(left) => Timespec::try_from(left).ok(),
             None => None,
         };
@@ -154,10 +154,10 @@ impl Client {
         watched.extend(self.signals.iter().map(|signals| PollFd::new(signals, PollFlags::IN)));
         match poll(&mut watched, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Missing::Lost(format!("waiting failed: {error}"))),
+            Err(error) => return Err(ReceiveError::Lost(format!("waiting failed: {error}"))),
         }
         let signals = self.signals.iter_mut().flat_map(EndingSignals::pending);
-        signals.take(1).map(Missing::Interrupted).map(Err).next().unwrap_or(Ok(()))
+        signals.take(1).map(ReceiveError::Interrupted).map(Err).next().unwrap_or(Ok(()))
     }
 }
 
@@ -171,8 +171,8 @@ mod tests {
     const SHOW: ToSupervisor<'static> = ToSupervisor::Show { ticket: 1, view: View::Status };
     const PLENTY: Option<Duration> = Some(Duration::from_secs(10));
 
-    fn client_of(supervisor: &FakeSupervisor) -> Client {
-        Client::connect(&supervisor.socket(), "test").unwrap()
+    fn client_of(supervisor: &FakeSupervisor) -> RequestClient {
+        RequestClient::connect(&supervisor.socket(), "test").unwrap()
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
     fn silence_is_not_waited_out() {
         let supervisor = FakeSupervisor::start(|_, _| ControlFlow::Continue(()));
         let mut client = client_of(&supervisor);
-        assert!(matches!(client.receive(Some(Duration::from_millis(10))), Err(Missing::Late)));
+        assert!(matches!(client.receive(Some(Duration::from_millis(10))), Err(ReceiveError::Late)));
         let failure = client.ask(&SHOW, Some(Duration::from_millis(10))).unwrap_err();
         assert_eq!(failure.exit_code(), 4, "somebody is there");
     }
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn where_nobody_is_the_way_to_start_somebody_is_told() {
-        let failure = Client::connect(Path::new("/nonexistent/socket"), "test").err().unwrap();
+        let failure = RequestClient::connect(Path::new("/nonexistent/socket"), "test").err().unwrap();
         assert_eq!(failure.exit_code(), 3);
         let expected = "no supervisor at /nonexistent/socket; start one with: offload serve --socket /nonexistent/socket";
         assert_eq!(failure.message().unwrap(), expected);

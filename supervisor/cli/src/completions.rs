@@ -1,6 +1,6 @@
 //! `offload completions`: prints the script with which a shell completes our command line.
 
-use super::failure::{Ended, OK};
+use super::failure::{OK, VerbResult};
 use super::{CommandLine, output};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -14,7 +14,7 @@ pub(crate) struct Completions {
 
 impl Completions {
     /// Runs the verb.
-    pub(crate) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> VerbResult {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut CommandLine::command(), "offload", &mut script);
         output::print(&script)?;

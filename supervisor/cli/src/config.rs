@@ -1,6 +1,6 @@
 //! `offload config`: checks a file, shows the settings in effect, and prints the reference of all settings.
 
-use super::failure::{Ended, OK};
+use super::failure::{OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::output::print;
 use super::table::Table;
@@ -38,7 +38,7 @@ enum Verb {
 
 impl Config {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         match self.verb {
             Verb::Check { file } => {
                 let settings = Settings::resolve(&[read_file(&file)?], None)?;

@@ -7,8 +7,8 @@
 //!     `--- connection lost ---> lost: `done` gets `indeterminate` for jobs in flight, `unavailable` for later ones
 //! ```
 
+use super::batch_runner::{JobDone, Target};
 use super::client::connect;
-use super::conveyor::{JobDone, Target};
 use super::failure::Failure;
 use super::input::Payload;
 use super::render::{refused, rejected};
@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 /// See the module's documentation.
-pub(crate) struct Daemon {
+pub(crate) struct SupervisorTarget {
     handle: LoopHandle,
     task: String,
     options: SubmitOptions,
@@ -39,7 +39,7 @@ pub(crate) struct Daemon {
     lost: RefCell<Option<String>>,
 }
 
-impl Daemon {
+impl SupervisorTarget {
     /// Connects and watches the connection. It blocks until the greeting has arrived: the loop does not run yet.
     pub(crate) fn connect(
         socket: &Path,
@@ -47,12 +47,12 @@ impl Daemon {
         handle: &LoopHandle,
         task: &str,
         options: SubmitOptions,
-    ) -> Result<Rc<Daemon>, Failure> {
+    ) -> Result<Rc<SupervisorTarget>, Failure> {
         let client = connect(socket, name)?;
         let no_watch =
             |error: &dyn std::fmt::Display| Failure::internal("cannot watch the connection", error);
         let source = client.as_fd().try_clone_to_owned().map_err(|error| no_watch(&error))?;
-        let daemon = Rc::new(Daemon {
+        let daemon = Rc::new(SupervisorTarget {
             handle: handle.clone(),
             task: task.to_owned(),
             options,
@@ -155,7 +155,7 @@ impl Daemon {
     }
 }
 
-impl Target for Daemon {
+impl Target for SupervisorTarget {
     fn submit(&self, payload: Payload, done: JobDone) {
         match self.try_submit(&payload, done) {
             Ok(()) => self.set_interest(),
@@ -194,15 +194,16 @@ mod tests {
     use offload_protocol::nouns::ContentType;
     use std::ops::ControlFlow;
 
-    type Ended = Rc<RefCell<Vec<(&'static str, OutcomeCode, Bytes)>>>;
+    type VerbResult = Rc<RefCell<Vec<(&'static str, OutcomeCode, Bytes)>>>;
 
-    fn connect_to(supervisor: &FakeSupervisor, event_loop: &EventLoop) -> Rc<Daemon> {
+    fn connect_to(supervisor: &FakeSupervisor, event_loop: &EventLoop) -> Rc<SupervisorTarget> {
         let options = SubmitOptions::default();
-        Daemon::connect(&supervisor.socket(), "test", &event_loop.handle(), "echo", options).unwrap()
+        SupervisorTarget::connect(&supervisor.socket(), "test", &event_loop.handle(), "echo", options)
+            .unwrap()
     }
 
     /// Submits; when as many have ended as `last` says, the daemon is shut down, so that the loop ends.
-    fn submit(daemon: &Rc<Daemon>, input: &'static str, ended: &Ended, last: usize) {
+    fn submit(daemon: &Rc<SupervisorTarget>, input: &'static str, ended: &VerbResult, last: usize) {
         let (ended, closing) = (Rc::clone(ended), Rc::clone(daemon));
         let payload = Payload { bytes: Bytes::from_static(input.as_bytes()), content: ContentType::Text };
         let done = move |finished: Finished, _: &mut Context| {
@@ -230,7 +231,7 @@ mod tests {
         });
         let mut event_loop = EventLoop::new().unwrap();
         let daemon = connect_to(&supervisor, &event_loop);
-        let ended = Ended::default();
+        let ended = VerbResult::default();
         for input in ["1", "2", "3"] {
             submit(&daemon, input, &ended, 3);
         }
@@ -245,7 +246,7 @@ mod tests {
         let supervisor = FakeSupervisor::start(|_, _| ControlFlow::Break(()));
         let mut event_loop = EventLoop::new().unwrap();
         let daemon = connect_to(&supervisor, &event_loop);
-        let ended = Ended::default();
+        let ended = VerbResult::default();
         submit(&daemon, "in flight", &ended, 2);
         assert!(daemon.is_lost().is_none());
         let (late, its_end) = (Rc::clone(&daemon), Rc::clone(&ended));
@@ -271,7 +272,7 @@ mod tests {
         let mut event_loop = EventLoop::new().unwrap();
         let daemon = connect_to(&supervisor, &event_loop);
         assert_eq!(daemon.payload_max(), PAYLOAD_MAX);
-        let ended = Ended::default();
+        let ended = VerbResult::default();
         submit(&daemon, "x".repeat(1001).leak(), &ended, 1);
         assert!(ended.borrow().is_empty(), "the answer must not come from within the call");
         event_loop.run().unwrap();

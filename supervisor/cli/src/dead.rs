@@ -2,9 +2,9 @@
 //! allowed attempt.
 
 use super::attempts;
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::Globals;
-use super::output::done_unseen;
+use super::output::failure_after;
 use super::show::{show_answer, show_list};
 use super::table::Table;
 use super::text;
@@ -20,11 +20,11 @@ Examples:
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
 
 A dead letter has the input of its job, so the job can be retried once the program is fixed. It is kept for three days
-(`keep_dead_letters`), or until it is retried or deleted; jobs of other clients never displace it. There is room for 1,000
-dead letters with 64 MiB in all. One client may have as many as it leaves free: half of all, if it is the only one. If there
-is no room, no dead letter is made, and the outcome of the job says so.";
+unless `keep_dead_letters` says otherwise, or until it is retried or deleted; other jobs never displace it. There is room for
+1,000 dead letters with 64 MiB in all. One client may have as many as it leaves free: half of all, if it is the only one. If
+there is room only for a dead letter without the input, or for none, the error of the job says so.";
 
-/// List, show, retry or drop dead letters: jobs that were retried and crashed their worker in every attempt
+/// List, show, retry or drop dead letters: jobs that crashed their worker in each of several attempts
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Dead {
@@ -64,7 +64,7 @@ impl Dead {
     }
 
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let request = |deed, job| ToSupervisor::Dead { ticket: 1, deed, job };
         match &self.verb {
             Verb::List { limit } => {
@@ -73,10 +73,10 @@ impl Dead {
             }
             Verb::Show { job } => show_answer(globals, &request(DeadDeed::Show, job), forensics),
             Verb::Retry { job } => show_answer(globals, &request(DeadDeed::Retry, job), new_id)
-                .map_err(|failure| done_unseen(failure, RETRIED)),
+                .map_err(|failure| failure_after(failure, RETRIED)),
             Verb::Drop { job } => {
                 show_answer(globals, &request(DeadDeed::Drop, job), |_: &Value| format!("{job}: dropped\n"))
-                    .map_err(|failure| done_unseen(failure, "the dead letter is dropped"))
+                    .map_err(|failure| failure_after(failure, "the dead letter is dropped"))
             }
         }
     }

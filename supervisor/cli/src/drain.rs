@@ -1,8 +1,8 @@
 //! `offload drain`: shuts a supervisor down gracefully.
 
-use super::failure::{Ended, OK};
+use super::failure::{OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
-use super::output::{print_of, say};
+use super::output::{print_done, say};
 use super::text;
 use crate::configuration::units::parse_duration;
 use crate::limits::{END_TIMEOUT, NO_LIMIT};
@@ -29,7 +29,7 @@ pub(crate) struct Drain {
 
 impl Drain {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let mut client = globals.connect(NAMELESS)?;
         let request = match self.timeout {
             None => ToSupervisor::Drain { ticket: 1 },
@@ -50,7 +50,7 @@ impl Drain {
             ));
         }
         match globals.json {
-            true => print_of("the supervisor is drained", &document)?,
+            true => print_done("the supervisor is drained", &document)?,
             false if cancelled > 0 => {
                 say(&format!("drained, but {} not done in time and cancelled", were(cancelled)));
             }

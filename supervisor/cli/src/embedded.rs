@@ -1,7 +1,7 @@
 //! Runs the jobs of a batch in a pool of workers that belongs to this process. `run` always does this, and `map` unless
 //! a socket is named.
 
-use super::conveyor::{Done, JobDone, Target, Work, convey};
+use super::batch_runner::{BatchResult, BatchWork, JobDone, Target, run_batch};
 use super::failure::Failure;
 use super::flags::BUILTIN;
 use super::input::Payload;
@@ -19,14 +19,14 @@ use std::time::Duration;
 /// What became of a batch, and what it took.
 pub(crate) struct Summary {
     /// The batch.
-    pub(crate) done: Done,
+    pub(crate) done: BatchResult,
     /// The workers, if they belonged to this process.
-    pub(crate) workers: Option<Workers>,
+    pub(crate) workers: Option<UsedWorkers>,
 }
 
 /// The workers that were used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Workers {
+pub(crate) struct UsedWorkers {
     /// How many.
     pub(crate) count: usize,
     /// The CPU time of them all; zero if it was too short to be measured.
@@ -34,17 +34,17 @@ pub(crate) struct Workers {
 }
 
 /// Does the work with a pool that lives as long as it takes.
-pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: Work) -> Result<Summary, Failure> {
+pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: BatchWork) -> Result<Summary, Failure> {
     let mut event_loop = new_event_loop()?;
     let task = work.task.clone();
     let runs_own_programs = config.programs.iter().any(|program| program.name() != BUILTIN);
     let mut used = None;
-    let done = convey(&mut event_loop, work, |event_loop| {
+    let done = run_batch(&mut event_loop, work, |event_loop| {
         let pool = ComputePool::start(config, event_loop).map_err(not_started)?;
         let pool = used.insert(pool).clone();
-        Ok(Rc::new(Embedded { pool, runs_own_programs, task, options }))
+        Ok(Rc::new(PoolTarget { pool, runs_own_programs, task, options }))
     })?;
-    let workers = used.map(|pool| Workers { count: pool.worker_count(), cpu_time: pool.cpu_time() });
+    let workers = used.map(|pool| UsedWorkers { count: pool.worker_count(), cpu_time: pool.cpu_time() });
     Ok(Summary { done, workers })
 }
 
@@ -70,7 +70,7 @@ impl Summary {
     /// Only measured figures are printed. The speed-up compares with the same tasks one after another, without
     /// overhead.
     fn line(&self) -> String {
-        let Done { tally, took, .. } = self.done;
+        let BatchResult { tally, took, .. } = self.done;
         let all = tally.ok + tally.failed;
         let seconds = took.as_secs_f64();
         let mut line = match tally.failed {
@@ -79,7 +79,7 @@ impl Summary {
                 format!("{} of {} ok, {failed} failed, in {seconds:.3} s", tally.ok, text::count(all, "job"))
             }
         };
-        if let Some(Workers { count, cpu_time }) = self.workers {
+        if let Some(UsedWorkers { count, cpu_time }) = self.workers {
             let _ = write!(line, " on {}", text::count(count as u64, "worker"));
             if !cpu_time.is_zero() && !took.is_zero() {
                 let one_after_another = Duration::from_micros(tally.run_us).as_secs_f64();
@@ -110,7 +110,7 @@ fn explained(mut finished: Finished, is_own: bool) -> Finished {
     finished
 }
 
-struct Embedded {
+struct PoolTarget {
     pool: ComputePool,
     /// Whether any program is not the built-in one.
     runs_own_programs: bool,
@@ -118,7 +118,7 @@ struct Embedded {
     options: SubmitOptions,
 }
 
-impl Target for Embedded {
+impl Target for PoolTarget {
     fn submit(&self, payload: Payload, done: JobDone) {
         let job =
             Job::new(&self.task).input(payload.bytes).content(payload.content).options(self.options.clone());
@@ -133,19 +133,19 @@ impl Target for Embedded {
 
 #[cfg(test)]
 mod tests {
-    use super::super::batch::Tally;
+    use super::super::batch::BatchTally;
     use super::*;
 
-    fn line(ok: u64, failed: u64, workers: Option<Workers>) -> String {
-        let tally = Tally { ok, failed, first_failure: None, run_us: 20_400 };
-        let done = Done { tally, took: Duration::from_millis(12) };
+    fn line(ok: u64, failed: u64, workers: Option<UsedWorkers>) -> String {
+        let tally = BatchTally { ok, failed, first_failure: None, run_us: 20_400 };
+        let done = BatchResult { tally, took: Duration::from_millis(12) };
         Summary { done, workers }.line()
     }
 
     #[test]
     fn the_summary_tells_what_was_measured_and_no_more() {
-        let busy = Workers { count: 2, cpu_time: Duration::from_millis(20) };
-        let idle = Workers { count: 1, cpu_time: Duration::ZERO };
+        let busy = UsedWorkers { count: 2, cpu_time: Duration::from_millis(20) };
+        let idle = UsedWorkers { count: 1, cpu_time: Duration::ZERO };
         assert_eq!(line(3, 0, Some(busy)), "3 jobs ok in 0.012 s on 2 workers, CPU 0.020 s, speed-up 1.7");
         assert_eq!(line(1, 0, Some(idle)), "1 job ok in 0.012 s on 1 worker");
         assert_eq!(line(2, 1, None), "2 of 3 jobs ok, 1 failed, in 0.012 s");

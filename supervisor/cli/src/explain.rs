@@ -1,7 +1,7 @@
 //! `offload explain`: says why a job waits, is retried, or died.
 
 use super::attempts;
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::Globals;
 use super::show::show_answer;
 use super::text;
@@ -26,7 +26,7 @@ pub(crate) struct Explain {
 
 impl Explain {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         show_answer(globals, &ToSupervisor::Explain { ticket: 1, job: &self.job }, render)
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 /// The result of a verb: an exit code, or a failure with a message and an exit code.
-pub(crate) type Ended = Result<ExitCode, Failure>;
+pub(crate) type VerbResult = Result<ExitCode, Failure>;
 
 /// The exit code for success.
 pub(crate) const OK: ExitCode = ExitCode::SUCCESS;

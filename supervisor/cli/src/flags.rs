@@ -1,7 +1,7 @@
 //! Flags that several verbs share. A setting that the environment or the configuration file can also set has no default
 //! here: [`crate::configuration`] merges the sources and applies the default.
 
-use super::client::Client;
+use super::client::RequestClient;
 use super::embedded::become_sweeper;
 use super::failure::Failure;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
@@ -22,9 +22,6 @@ use std::time::Duration;
 /// The client name of a process that was given none: empty. The supervisor tells clients without a name apart by their
 /// processes, so each process has its own turn and quota.
 pub(crate) const NAMELESS: &str = "";
-
-/// Maximum jobs of one batch that are in flight, or have ended and wait for an earlier job to end.
-pub(crate) const WINDOW: u64 = 1024;
 
 /// Flags of every verb.
 #[derive(Args, Clone, Debug)]
@@ -71,8 +68,8 @@ impl Globals {
     }
 
     /// A connection to the supervisor.
-    pub(crate) fn connect(&self, client: &str) -> Result<Client, Failure> {
-        Client::connect(self.settings(Layer::new(Origin::Flag))?.socket()?, client)
+    pub(crate) fn connect(&self, client: &str) -> Result<RequestClient, Failure> {
+        RequestClient::connect(self.settings(Layer::new(Origin::Flag))?.socket()?, client)
     }
 }
 
@@ -161,7 +158,7 @@ pub(crate) struct JobFlags {
     deadline: Option<Duration>,
 
     /// Maximum attempts, the first one included; a job is retried only if its worker dies. N > 1 allows retries of a
-    /// task that is not idempotent [default: the supervisor's, 3, if the task is idempotent, else 1]
+    /// task that is not idempotent [default: 1, or the supervisor's max_attempts (3) if the task is idempotent]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: Option<u32>,
 

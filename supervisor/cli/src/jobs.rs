@@ -1,6 +1,6 @@
 //! `offload jobs`: lists recent jobs.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::Globals;
 use super::show::show_list;
 use super::table::{Table, cell};
@@ -20,7 +20,7 @@ pub(crate) struct Jobs {
 
 impl Jobs {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         show_list(globals, View::Jobs, self.limit, |job: &JobView| job.job.clone(), render)
     }
 }

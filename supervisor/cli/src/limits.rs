@@ -1,5 +1,7 @@
-//! Every bound of this program in one table: how long a command waits for the supervisor, and how much it reads and keeps.
+//! Every bound of this program in one table: how long a command waits for the supervisor, how much it reads and keeps, and
+//! what its settings accept.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// How long a supervisor may take to answer what it can answer at once.
@@ -29,6 +31,27 @@ pub(crate) const FILE_NAMES_MAX: usize = 100;
 /// Most lines that wait to be written to standard error during a batch; more are dropped, because their reader has stopped.
 pub(crate) const PROGRESS_LINES_MAX: usize = 64;
 
+/// How long closing the progress bar waits until its last lines are written.
+pub(crate) const PROGRESS_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Most jobs of one batch that are in flight, or have ended and wait for an earlier job to end.
+pub(crate) const BATCH_JOBS_MAX: u64 = 1024;
+
+/// Most bytes of inputs and outputs that a batch holds while a supervisor runs its jobs (64 MiB). A batch with workers of
+/// its own has the limit of their pool.
+pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 20;
+
+/// Threads that read inputs and write results. One may wait for standard input and one for standard output; the others
+/// read files.
+pub(crate) const BATCH_IO_THREADS: usize = 6;
+
+/// The deadline of these reads and writes, which have none in fact: a person at a keyboard or a reader of the output may
+/// take any time. Ctrl-C ends the wait.
+pub(crate) const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Result lines are collected up to this many bytes before they are written (256 KiB).
+pub(crate) const WRITTEN_AT_ONCE_BYTES: usize = 256 << 10;
+
 /// Longest configuration file that is read, in bytes.
 pub(crate) const CONFIGURATION_FILE_MAX: u64 = 1 << 20;
 
@@ -37,3 +60,28 @@ pub(crate) const CONFIGURED_JOBS_MAX: u64 = 10_000_000;
 
 /// The largest value of the setting for threads that do blocking work.
 pub(crate) const IO_THREADS_MAX: u64 = 64;
+
+/// How many of these threads there are unless configured otherwise.
+pub(crate) const IO_THREADS_DEFAULT: usize = 4;
+
+/// The bounds of the settings that say how long a worker may take to start, or seem to hang, in milliseconds.
+pub(crate) const WORKER_PATIENCE_MS: RangeInclusive<u64> = 10..=3_600_000;
+
+/// Shortest measurement of one strategy by `bench`: time for ten probes.
+pub(crate) const BENCH_TIME_MIN: Duration = Duration::from_millis(10);
+
+/// Longest measurement of one strategy. It limits the number of probes that wait while the loop is blocked.
+pub(crate) const BENCH_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// Most elements of the array that a job of `bench` measures: well within the longest input that a pool accepts by
+/// default.
+pub(crate) const BENCH_ELEMENTS_MAX: u64 = 500_000;
+
+/// How long `bench` waits until all workers are ready.
+pub(crate) const BENCH_READY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a job of `bench` may run on the loop before it yields, where it is partitioned by time.
+pub(crate) const BENCH_STEP_BUDGET: Duration = Duration::from_millis(1);
+
+/// Longest delay of a probe that is recorded, in microseconds: one hour. Longer ones count as this.
+pub(crate) const PROBE_WAIT_MAX_US: u64 = 3_600_000_000;

@@ -13,13 +13,14 @@
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
 //!
-//! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a [`conveyor`]
-//! does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the results.
+//! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a
+//! [`batch_runner`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the
+//! results.
 
 mod attempts;
 mod batch;
+mod batch_runner;
 mod client;
-mod conveyor;
 mod daemon;
 mod embedded;
 mod failure;
@@ -64,7 +65,7 @@ mod worker_exec;
 mod workers;
 
 use clap::{Parser, Subcommand};
-use failure::{Ended, Failure, OK};
+use failure::{Failure, OK, VerbResult};
 use flags::Globals;
 use offload_supervisor::workers::hide_this_process;
 use std::ffi::OsString;
@@ -78,9 +79,9 @@ Examples:
   offload status                         show the status of the supervisor
   offload explain JOB                    say why a job waits, or how it ended
 
-Exit codes: 0 ok, 1 the task returned an error, 2 usage, 3 no supervisor, 4 rejected, 5 no such job,
+Exit codes: 0 ok, 1 the task failed, 2 usage, 3 no supervisor, 4 rejected or unavailable, 5 no such job,
 70 internal error, 74 the output could not be written, 75 another supervisor owns the socket,
-124 timed out, 125 the worker crashed, 126 cancelled, 130 interrupted (the process ends by the signal).";
+124 timed out, 125 the worker crashed or the outcome is unknown, 126 cancelled, 130 interrupted (the process ends by the signal).";
 
 /// Runs CPU-heavy jobs on a bounded set of worker processes that are restarted when they crash.
 #[derive(Debug, Parser)]
@@ -130,7 +131,7 @@ fn main() -> ExitCode {
             }
             (run(verb, &globals), globals.json)
         }
-        Err(error) => (tell(&error), is_json_asked_for(std::env::args_os())),
+        Err(error) => (report_command_line(&error), is_json_asked_for(std::env::args_os())),
     };
     ended.unwrap_or_else(|failure| {
         if json && let Some(document) = failure.document() {
@@ -153,7 +154,7 @@ fn is_json_asked_for(words: impl Iterator<Item = OsString>) -> bool {
 }
 
 /// Prints what is wrong with the command line, or the help or version that was asked for.
-fn tell(error: &clap::Error) -> Ended {
+fn report_command_line(error: &clap::Error) -> VerbResult {
     if error.use_stderr() {
         let _ = error.print();
         return Err(Failure::CommandLine(error.to_string()));
@@ -189,7 +190,7 @@ impl Verb {
     }
 }
 
-fn run(verb: Verb, globals: &Globals) -> Ended {
+fn run(verb: Verb, globals: &Globals) -> VerbResult {
     if verb.is_for_its_output() {
         output::check_stdout()?;
     }

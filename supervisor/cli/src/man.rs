@@ -1,6 +1,6 @@
 //! `offload man`: prints manual pages, generated from the same definitions as `--help`.
 
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::{CommandLine, output};
 use clap::{Args, Command, CommandFactory};
 
@@ -13,7 +13,7 @@ pub(crate) struct Man {
 
 impl Man {
     /// Runs the verb.
-    pub(crate) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> VerbResult {
         let mut page = Vec::new();
         let written = clap_mangen::Man::new(find(self.verb.as_deref())?).render(&mut page);
         written.map_err(|error| Failure::internal("cannot write the page", error))?;

@@ -1,17 +1,18 @@
 //! `offload map`: runs one job per input line and prints JSON Lines in the same order. The list may be of any length.
 
-use super::batch::Limits;
-use super::conveyor::{Target, Work, convey};
-use super::daemon::Daemon;
+use super::batch::BatchLimits;
+use super::batch_runner::{BatchWork, Target, run_batch};
+use super::daemon::SupervisorTarget;
 use super::embedded::{Summary, new_event_loop, work};
-use super::failure::{Ended, Failure, OK};
-use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, WINDOW, parse_client_name};
+use super::failure::{Failure, OK, VerbResult};
+use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name};
 use super::input::stdin;
 use super::output::expect_a_reader;
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use super::sink::Sink;
-use super::source::{Line, Lines, Source};
+use super::source::{InputLines, InputSource, LineMeaning};
 use crate::configuration::Settings;
+use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use clap::Args;
 use offload_protocol::nouns::OutcomeCode;
 use std::fs::File;
@@ -32,9 +33,6 @@ Without --socket and OFFLOAD_SOCKET, map starts workers of its own. With one of 
 runs the jobs on its workers; while it has no room, map waits.
 Exit codes: 0 all jobs were ok, 1 some failed, 2 the list cannot be read, 74 the results could not
 be written, 125 the connection to the supervisor was lost.";
-
-/// Maximum bytes of inputs and outputs that this process holds while a supervisor runs the jobs.
-const DAEMON_BYTES: u64 = 64 << 20;
 
 /// Run one job for each line of FILE or standard input; print results as JSON Lines in input order
 #[derive(Args, Debug)]
@@ -69,7 +67,7 @@ pub(crate) struct Map {
 
 impl Map {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         expect_a_reader()?;
         let settings = globals.settings(self.pool.layer())?;
         match settings.socket_is_named() {
@@ -78,10 +76,10 @@ impl Map {
         }
     }
 
-    fn embedded(&self, settings: &Settings, globals: &Globals) -> Ended {
+    fn embedded(&self, settings: &Settings, globals: &Globals) -> VerbResult {
         let config = self.pool.embedded(settings, globals);
-        let limits = Limits {
-            jobs: WINDOW.min(config.core.max_jobs as u64),
+        let limits = BatchLimits {
+            jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             failures: self.max_failures,
@@ -90,7 +88,7 @@ impl Map {
         Ok(exit_code(&summary, globals))
     }
 
-    fn through_daemon(&self, settings: &Settings, globals: &Globals) -> Ended {
+    fn through_daemon(&self, settings: &Settings, globals: &Globals) -> VerbResult {
         if let Some(flag) = self.pool.first_given() {
             return Err(Failure::Usage(format!(
                 "{flag} says how workers are started, but the supervisor at {} has its own; leave out {flag}, or --socket \
@@ -101,14 +99,15 @@ impl Map {
         let mut event_loop = new_event_loop()?;
         let name = self.client.as_deref().unwrap_or(NAMELESS);
         let handle = event_loop.handle();
-        let daemon = Daemon::connect(settings.socket()?, name, &handle, &self.task, self.job.options())?;
-        let limits = Limits {
-            jobs: WINDOW,
-            bytes: DAEMON_BYTES,
+        let daemon =
+            SupervisorTarget::connect(settings.socket()?, name, &handle, &self.task, self.job.options())?;
+        let limits = BatchLimits {
+            jobs: BATCH_JOBS_MAX,
+            bytes: BATCH_BYTES_MAX,
             payload: daemon.payload_max(),
             failures: self.max_failures,
         };
-        let done = convey(&mut event_loop, self.work(limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
+        let done = run_batch(&mut event_loop, self.work(limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
         let code = exit_code(&Summary { done, workers: None }, globals);
         match daemon.is_lost() {
             None => Ok(code),
@@ -119,18 +118,18 @@ impl Map {
         }
     }
 
-    fn work(&self, limits: Limits, globals: &Globals) -> Result<Work, Failure> {
-        let line = if self.files { Line::Path } else { Line::Input };
+    fn work(&self, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
+        let line = if self.files { LineMeaning::Path } else { LineMeaning::Input };
         let lines = match self.file.as_os_str() == "-" {
-            true => Lines::new(
+            true => InputLines::new(
                 stdin().map_err(|error| unreadable("standard input", &error))?,
                 line,
                 limits.payload,
             ),
-            false => Lines::new(open(&self.file)?, line, limits.payload),
+            false => InputLines::new(open(&self.file)?, line, limits.payload),
         };
-        let (source, progress) = (Source::Lines(Box::new(lines)), Progress::new(globals.quiet));
-        Ok(Work { task: self.task.clone(), limits, source, sink: Sink::json_lines(), progress })
+        let (source, progress) = (InputSource::Lines(Box::new(lines)), ProgressDisplay::new(globals.quiet));
+        Ok(BatchWork { task: self.task.clone(), limits, source, sink: Sink::json_lines(), progress })
     }
 }
 

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A verb with an effect, such as `cancel`, has its effect first. If it cannot report it, it exits with 74
-//! ([`print_of`]).
+//! ([`print_done`]).
 
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::Globals;
 use super::output_file::{OutputFile, save};
 use super::{render, sys, text};
@@ -66,15 +66,15 @@ pub(crate) fn print_counted(bytes: &[u8]) -> Result<(), (usize, Failure)> {
 }
 
 /// Prints a line about an effect that the verb already had. If that fails, the failure names the effect.
-pub(crate) fn print_of(deed: &str, line: impl AsRef<[u8]>) -> Result<(), Failure> {
-    print_line(line).map_err(|failure| done_unseen(failure, deed))
+pub(crate) fn print_done(effect: &str, line: impl AsRef<[u8]>) -> Result<(), Failure> {
+    print_line(line).map_err(|failure| failure_after(failure, effect))
 }
 
 /// A failure to print, with the effect that could not be reported.
-pub(crate) fn done_unseen(failure: Failure, deed: &str) -> Failure {
+pub(crate) fn failure_after(failure: Failure, effect: &str) -> Failure {
     match failure {
-        Failure::Unwritten(why) => Failure::Unwritten(format!("{why}; {deed}")),
-        Failure::ReaderGone => Failure::Unwritten(format!("nobody reads standard output any more; {deed}")),
+        Failure::Unwritten(why) => Failure::Unwritten(format!("{why}; {effect}")),
+        Failure::ReaderGone => Failure::Unwritten(format!("nobody reads standard output any more; {effect}")),
         other => other,
     }
 }
@@ -165,7 +165,7 @@ pub(crate) struct Destination {
 impl Destination {
     /// Delivers one finished job to the user. With `--json`, a failed job is printed as a document like any other, and
     /// its exit code is returned. Otherwise it becomes a [`Failure`], which is printed on standard error.
-    pub(crate) fn deliver(self, finished: &Finished) -> Ended {
+    pub(crate) fn deliver(self, finished: &Finished) -> VerbResult {
         let report = &finished.report;
         if self.receipt {
             say(&render::receipt(report));

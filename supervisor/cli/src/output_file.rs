@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 pub(crate) struct OutputFile {
     /// As the user named it.
     path: PathBuf,
-    way: Way,
+    mode: WriteMode,
 }
 
 #[derive(Debug)]
-enum Way {
+enum WriteMode {
     /// Open whatever is at the path, and write to it.
     InPlace { file: File, is_regular: bool },
     /// Write a new file beside the path, then rename it to the path.
@@ -31,15 +31,15 @@ enum Way {
 impl OutputFile {
     /// Checks that a result could be written there now.
     pub(crate) fn open(path: &Path) -> Result<OutputFile, Failure> {
-        let way = find_way(path).map_err(|error| unwritten(path, &error))?;
-        Ok(OutputFile { path: path.to_owned(), way })
+        let mode = find_mode(path).map_err(|error| unwritten(path, &error))?;
+        Ok(OutputFile { path: path.to_owned(), mode })
     }
 
     /// Writes the whole result.
     pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
-        let written = match self.way {
-            Way::InPlace { file, is_regular } => write_in_place(file, is_regular, bytes),
-            Way::Replace { target, permissions } => replace(&target, permissions, bytes),
+        let written = match self.mode {
+            WriteMode::InPlace { file, is_regular } => write_in_place(file, is_regular, bytes),
+            WriteMode::Replace { target, permissions } => replace(&target, permissions, bytes),
         };
         written.map_err(|error| unwritten(&self.path, &error))
     }
@@ -49,7 +49,7 @@ fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::Unwritten(format!("cannot write to {}: {error}", text::printable(&path.to_string_lossy())))
 }
 
-fn find_way(path: &Path) -> io::Result<Way> {
+fn find_mode(path: &Path) -> io::Result<WriteMode> {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(metadata) if metadata.is_file() => {
@@ -58,7 +58,7 @@ fn find_way(path: &Path) -> io::Result<Way> {
             let target = path.canonicalize()?;
             let permissions = Some(metadata.permissions());
             match probe(&target) {
-                Ok(()) => Ok(Way::Replace { target, permissions }),
+                Ok(()) => Ok(WriteMode::Replace { target, permissions }),
                 Err(_) => open_in_place(path, metadata.file_type()),
             }
         }
@@ -66,19 +66,19 @@ fn find_way(path: &Path) -> io::Result<Way> {
         // If a link leads nowhere, create its target instead of replacing the link.
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-            Ok(Way::InPlace { file, is_regular: true })
+            Ok(WriteMode::InPlace { file, is_regular: true })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             probe(path)?;
-            Ok(Way::Replace { target: path.to_owned(), permissions: None })
+            Ok(WriteMode::Replace { target: path.to_owned(), permissions: None })
         }
         Err(error) => Err(error),
     }
 }
 
-fn open_in_place(path: &Path, kind: FileType) -> io::Result<Way> {
+fn open_in_place(path: &Path, kind: FileType) -> io::Result<WriteMode> {
     let file = OpenOptions::new().write(true).open(path)?;
-    Ok(Way::InPlace { file, is_regular: kind.is_file() })
+    Ok(WriteMode::InPlace { file, is_regular: kind.is_file() })
 }
 
 /// Checks that a file can be created beside `target`: creates one and removes it. It is not kept, because it would be

@@ -1,8 +1,8 @@
 //! `offload reload`: makes the supervisor read its configuration again and replace its workers one by one.
 
-use super::failure::{Ended, OK};
+use super::failure::{OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
-use super::output::{print_of, say};
+use super::output::{print_done, say};
 use crate::limits::RELOAD_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -23,15 +23,15 @@ pub(crate) struct Reload {}
 
 impl Reload {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let request = ToSupervisor::Reload { ticket: 1 };
         let document = globals.connect(NAMELESS)?.ask(&request, Some(RELOAD_TIMEOUT))?;
         if globals.json {
-            print_of(RELOADED, &document)?;
+            print_done(RELOADED, &document)?;
             return Ok(OK);
         }
         ignored_in(&document).iter().for_each(|line| say(line));
-        print_of(RELOADED, RELOADED)?;
+        print_done(RELOADED, RELOADED)?;
         Ok(OK)
     }
 }

@@ -1,6 +1,6 @@
 //! `offload result`: prints the result of a detached job if it has ended, without waiting.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::{Globals, NAMELESS};
 use super::output::OutputFlags;
 use crate::limits::ANSWER_TIMEOUT;
@@ -19,7 +19,7 @@ pub(crate) struct Result {
 
 impl Result {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let destination = self.output.open(None, globals)?;
         let request = ToSupervisor::Result { ticket: 1, job: &self.job };
         let finished = globals.connect(NAMELESS)?.ask_for_a_job(&request, Some(ANSWER_TIMEOUT))?;

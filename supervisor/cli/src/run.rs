@@ -1,15 +1,16 @@
 //! `offload run`: runs jobs without a running supervisor. It starts its own workers and leaves nothing behind.
 
-use super::batch::Limits;
-use super::conveyor::{Done, Work};
+use super::batch::BatchLimits;
+use super::batch_runner::{BatchResult, BatchWork};
 use super::embedded::work;
-use super::failure::{Ended, Failure, OK};
-use super::flags::{Globals, JobFlags, PoolFlags, WINDOW};
+use super::failure::{Failure, OK, VerbResult};
+use super::flags::{Globals, JobFlags, PoolFlags};
 use super::input::Input;
 use super::output::{expect_a_reader, refuse_binary_on_a_terminal};
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use super::sink::Sink;
-use super::source::Source;
+use super::source::InputSource;
+use crate::limits::BATCH_JOBS_MAX;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -43,7 +44,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let inputs = if self.inputs.is_empty() { vec![Input::Literal(Vec::new())] } else { self.inputs };
         if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
             return Err(Failure::Usage("standard input (-) can be the input of one job only".to_owned()));
@@ -56,15 +57,15 @@ impl Run {
         core.workers = core.workers.min(inputs.len().max(config.programs.len()));
         // Of fewer workers, fewer can be kept for short work.
         core.short_slots = core.short_slots.map(|slots| slots.min(core.workers.saturating_sub(1)));
-        let limits = Limits {
-            jobs: WINDOW.min(config.core.max_jobs as u64),
+        let limits = BatchLimits {
+            jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             failures: None,
         };
         let sink = if globals.json { Sink::json_lines() } else { Sink::outputs(inputs.len() == 1) };
-        let source = Source::List(inputs.into_iter());
-        let batch = Work { task: self.task, limits, source, sink, progress: Progress::hidden() };
+        let source = InputSource::List(inputs.into_iter());
+        let batch = BatchWork { task: self.task, limits, source, sink, progress: ProgressDisplay::hidden() };
         let summary = work(config, self.job.options(), batch)?;
         if !globals.quiet {
             summary.say();
@@ -73,6 +74,6 @@ impl Run {
     }
 }
 
-fn exit_code(done: Done) -> ExitCode {
+fn exit_code(done: BatchResult) -> ExitCode {
     done.tally.first_failure.map_or(OK, |failure| Failure::code_of(failure).into())
 }

@@ -1,7 +1,7 @@
 //! `offload serve`: runs the supervisor in the foreground.
 
 use super::embedded::{become_sweeper, new_event_loop, not_started};
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::text;
 use crate::configuration::{Layer, Settings};
@@ -24,7 +24,7 @@ Examples:
   offload --config offload.toml serve        settings from a file; SIGHUP reads it again, like `offload reload`
   offload serve --fail-fast                  exit with code 4 if the first worker of a program cannot be started
 
-When the first worker can take jobs, the line `ready ...` is printed on standard output (with --json a document).
+When the first worker can take jobs, the line `ready: N workers, pid PID, socket PATH` is printed on standard output (with --json a document).
 SIGTERM and SIGINT give jobs --drain-timeout to finish; `offload drain` lets them take as long as they need. A second
 signal, or `offload stop`, ends the supervisor at once. If jobs are cancelled because the time is up, the exit code is 1
 and the last line of the log says how many.";
@@ -59,7 +59,7 @@ enum Format {
 
 impl Serve {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
         let settings = globals.settings(serve.layer())?;
@@ -73,7 +73,7 @@ impl Serve {
         };
         let is_json = globals.json;
         let stdout = Printer::to_stdout();
-        let lines = stdout.lines();
+        let lines = stdout.handle();
         let on_ready = move |ready: &Ready| {
             // If the reader of this line has stopped or left, the supervisor goes on all the same.
             let _ = lines.print(ready_line(ready, is_json));

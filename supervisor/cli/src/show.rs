@@ -1,7 +1,7 @@
 //! Shared by the verbs that ask the supervisor for a document. They print it unchanged (`--json`) or as text for
 //! people. A list arrives in pages and is printed as a whole.
 
-use super::failure::{Ended, Failure, OK};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line};
 use crate::limits::ANSWER_TIMEOUT;
@@ -16,7 +16,7 @@ pub(crate) fn show<T: DeserializeOwned>(
     globals: &Globals,
     view: View,
     render: impl FnOnce(&T) -> String,
-) -> Ended {
+) -> VerbResult {
     show_answer(globals, &ToSupervisor::Show { ticket: 1, view }, render)
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn show_answer<T: DeserializeOwned>(
     globals: &Globals,
     request: &ToSupervisor<'_>,
     render: impl FnOnce(&T) -> String,
-) -> Ended {
+) -> VerbResult {
     let document = globals.connect(NAMELESS)?.ask(request, Some(ANSWER_TIMEOUT))?;
     if globals.json {
         print_line(&document)?;
@@ -43,7 +43,7 @@ pub(crate) fn show_list<T: DeserializeOwned>(
     most: usize,
     name: impl Fn(&T) -> String,
     render: impl FnOnce(&Vec<T>) -> String,
-) -> Ended {
+) -> VerbResult {
     let mut client = globals.connect(NAMELESS)?;
     let mut list = List { rows: Vec::new(), documents: Vec::new(), seen: BTreeSet::new() };
     let mut after = Some(String::new());

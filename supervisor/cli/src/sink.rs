@@ -4,16 +4,14 @@
 //! When a write fails, the results that are not written yet are saved: JSON Lines in one file, outputs in one file each
 //! ([`Sink::save_what_is_left`]).
 
-use super::batch::Numbered;
+use super::batch::NumberedResult;
 use super::failure::Failure;
 use super::output::{print, print_counted, save_unprintable, say, spoils_a_terminal};
 use super::output_file::{save, save_as};
 use super::{render, text};
+use crate::limits::WRITTEN_AT_ONCE_BYTES;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
-
-/// Lines are collected up to this many bytes before they are written.
-const LINES_BYTES: usize = 256 << 10;
 
 /// See the module's documentation. It remembers its last message. If many jobs fail for the same reason, such as a
 /// program that cannot be started, the message is printed only once.
@@ -43,7 +41,7 @@ pub(crate) struct Unwritten {
     /// Why.
     pub(crate) failure: Failure,
     /// A part of the first one may have been written.
-    pub(crate) left: Vec<Numbered>,
+    pub(crate) left: Vec<NumberedResult>,
 }
 
 impl Sink {
@@ -62,7 +60,7 @@ impl Sink {
     }
 
     /// Writes all results; blocks as long as it takes.
-    pub(crate) fn write(&mut self, results: Vec<Numbered>) -> Result<(), Unwritten> {
+    pub(crate) fn write(&mut self, results: Vec<NumberedResult>) -> Result<(), Unwritten> {
         match self.form {
             Form::JsonLines => write_lines(results),
             Form::Outputs { is_only_one } => self.write_outputs(results, is_only_one),
@@ -87,7 +85,7 @@ impl Sink {
         Failure::Unwritten(format!("{}; what is not done is cancelled", lines.unwrap_or(why)))
     }
 
-    fn reader_gone(&self, left: &[Numbered]) -> Failure {
+    fn reader_gone(&self, left: &[NumberedResult]) -> Failure {
         let first = left.first().map_or(0, |first| first.index);
         let lost = match self.form {
             Form::JsonLines => format!(
@@ -98,8 +96,8 @@ impl Sink {
         Failure::Unwritten(format!("nobody reads standard output any more: {lost}"))
     }
 
-    fn save_output(&mut self, result: &Numbered, is_only_one: bool) {
-        let Numbered { index, finished } = result;
+    fn save_output(&mut self, result: &NumberedResult, is_only_one: bool) {
+        let NumberedResult { index, finished } = result;
         if finished.report.outcome != OutcomeCode::Ok {
             return self.say_failure(&name_of(*index, is_only_one), failure_line(finished));
         }
@@ -118,7 +116,7 @@ impl Sink {
         }
     }
 
-    fn write_outputs(&mut self, results: Vec<Numbered>, is_only_one: bool) -> Result<(), Unwritten> {
+    fn write_outputs(&mut self, results: Vec<NumberedResult>, is_only_one: bool) -> Result<(), Unwritten> {
         let mut results = results.into_iter();
         while let Some(result) = results.next() {
             if let Err(failure) = self.write_output(&result, is_only_one) {
@@ -128,8 +126,8 @@ impl Sink {
         Ok(())
     }
 
-    fn write_output(&mut self, result: &Numbered, is_only_one: bool) -> Result<(), Failure> {
-        let Numbered { index, finished } = result;
+    fn write_output(&mut self, result: &NumberedResult, is_only_one: bool) -> Result<(), Failure> {
+        let NumberedResult { index, finished } = result;
         let name = name_of(*index, is_only_one);
         if finished.report.outcome != OutcomeCode::Ok {
             self.say_failure(&name, failure_line(finished));
@@ -160,10 +158,10 @@ fn failure_line(finished: &Finished) -> String {
     format!("{}: {}", finished.report.outcome, render::message(&finished.report))
 }
 
-fn write_lines(mut results: Vec<Numbered>) -> Result<(), Unwritten> {
+fn write_lines(mut results: Vec<NumberedResult>) -> Result<(), Unwritten> {
     let mut written = 0;
     while written < results.len() {
-        let (lines, ends) = lines_of(&results[written..], LINES_BYTES);
+        let (lines, ends) = lines_of(&results[written..], WRITTEN_AT_ONCE_BYTES);
         if let Err((bytes, failure)) = print_counted(&lines) {
             // The line in which the write broke off is saved as a whole, although a part of it was written.
             written += ends.partition_point(|end| *end <= bytes);
@@ -175,9 +173,9 @@ fn write_lines(mut results: Vec<Numbered>) -> Result<(), Unwritten> {
 }
 
 /// The lines of the first results, up to about `bytes_max` bytes, and where each line ends.
-fn lines_of(results: &[Numbered], bytes_max: usize) -> (Vec<u8>, Vec<usize>) {
+fn lines_of(results: &[NumberedResult], bytes_max: usize) -> (Vec<u8>, Vec<usize>) {
     let (mut lines, mut ends) = (Vec::new(), Vec::new());
-    for Numbered { index, finished } in results {
+    for NumberedResult { index, finished } in results {
         if lines.len() >= bytes_max {
             break;
         }
@@ -189,7 +187,7 @@ fn lines_of(results: &[Numbered], bytes_max: usize) -> (Vec<u8>, Vec<usize>) {
 }
 
 /// Saves all of them in one file. Returns the message about it, or nothing if there are no results.
-fn save_lines(left: &[Numbered]) -> Option<String> {
+fn save_lines(left: &[NumberedResult]) -> Option<String> {
     let first = left.first()?;
     let (lines, _) = lines_of(left, usize::MAX);
     let results = format!("{}, from index {} on,", text::count(left.len() as u64, "result"), first.index);
@@ -205,8 +203,8 @@ mod tests {
     use super::super::render::refused;
     use super::*;
 
-    fn results(count: u64) -> Vec<Numbered> {
-        let result = |index| Numbered {
+    fn results(count: u64) -> Vec<NumberedResult> {
+        let result = |index| NumberedResult {
             index,
             finished: refused("echo", OutcomeCode::AppError, format!("failure {index}")),
         };

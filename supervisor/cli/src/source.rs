@@ -6,16 +6,16 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 
 /// See the module's documentation.
-pub(crate) enum Source {
+pub(crate) enum InputSource {
     /// All inputs are known from the start.
     List(std::vec::IntoIter<Input>),
     /// They are read on demand, on a thread, because reading may wait for a person at a keyboard.
-    Lines(Box<Lines>),
+    Lines(Box<InputLines>),
 }
 
 /// Some inputs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct TakenInputs {
     /// In order.
     pub(crate) inputs: Vec<Input>,
     /// There will be no more.
@@ -24,7 +24,7 @@ pub(crate) struct Taken {
 
 /// What a line stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum LineMeaning {
     /// The input itself.
     Input,
     /// The path of a regular file that holds the input.
@@ -32,20 +32,20 @@ pub(crate) enum Line {
 }
 
 /// The lines of a stream. A line ends with LF; the last one may lack it.
-pub(crate) struct Lines {
+pub(crate) struct InputLines {
     reader: BufReader<Box<dyn Read + Send>>,
-    line: Line,
+    line: LineMeaning,
     /// The start of a line whose end has not been read.
     begun: Vec<u8>,
     /// How much of a line is kept: enough to see that it is too long.
     kept_max: usize,
 }
 
-impl Lines {
+impl InputLines {
     /// The lines of `stream`, none of which should be longer than `line_max` bytes.
-    pub(crate) fn new(stream: impl Read + Send + 'static, line: Line, line_max: u64) -> Lines {
+    pub(crate) fn new(stream: impl Read + Send + 'static, line: LineMeaning, line_max: u64) -> InputLines {
         let kept_max = usize::try_from(line_max.saturating_add(1)).unwrap_or(usize::MAX);
-        Lines {
+        InputLines {
             reader: BufReader::with_capacity(64 << 10, Box::new(stream)),
             line,
             begun: Vec::new(),
@@ -54,8 +54,8 @@ impl Lines {
     }
 
     /// Waits for the next line, then takes all lines that are already there, up to `most`.
-    pub(crate) fn take(&mut self, most: u64) -> io::Result<Taken> {
-        let mut taken = Taken::default();
+    pub(crate) fn take(&mut self, most: u64) -> io::Result<TakenInputs> {
+        let mut taken = TakenInputs::default();
         while (taken.inputs.len() as u64) < most {
             let read = match self.reader.fill_buf() {
                 Ok(read) => read,
@@ -84,8 +84,8 @@ impl Lines {
     fn end_line(&mut self) -> Input {
         let line = std::mem::take(&mut self.begun);
         match self.line {
-            Line::Input => Input::Literal(line),
-            Line::Path => Input::Listed(OsString::from_vec(line).into()),
+            LineMeaning::Input => Input::Literal(line),
+            LineMeaning::Path => Input::Listed(OsString::from_vec(line).into()),
         }
     }
 }
@@ -106,12 +106,12 @@ mod tests {
         }
     }
 
-    fn lines(pieces: &[&str], line_max: u64) -> Lines {
+    fn lines(pieces: &[&str], line_max: u64) -> InputLines {
         let pieces: Vec<_> = pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect();
-        Lines::new(Pieces(pieces.into_iter()), Line::Input, line_max)
+        InputLines::new(Pieces(pieces.into_iter()), LineMeaning::Input, line_max)
     }
 
-    fn texts(taken: &Taken) -> Vec<String> {
+    fn texts(taken: &TakenInputs) -> Vec<String> {
         let text = |input: &Input| match input {
             Input::Literal(bytes) => String::from_utf8(bytes.clone()).unwrap(),
             other => format!("{other:?}"),
@@ -134,13 +134,16 @@ mod tests {
         let mut lines = lines(&["a\nb\nc\n"], 100);
         assert_eq!(texts(&lines.take(2).unwrap()), ["a", "b"]);
         assert_eq!(texts(&lines.take(2).unwrap()), ["c"]);
-        assert_eq!(lines.take(2).unwrap(), Taken { is_last: true, ..Taken::default() });
+        assert_eq!(lines.take(2).unwrap(), TakenInputs { is_last: true, ..TakenInputs::default() });
     }
 
     #[test]
     fn an_empty_line_is_an_empty_input_but_the_end_is_none() {
         assert_eq!(texts(&lines(&["\n\na\n"], 100).take(100).unwrap()), ["", "", "a"]);
-        assert_eq!(lines(&[], 100).take(100).unwrap(), Taken { is_last: true, ..Taken::default() });
+        assert_eq!(
+            lines(&[], 100).take(100).unwrap(),
+            TakenInputs { is_last: true, ..TakenInputs::default() }
+        );
     }
 
     #[test]
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_line_may_be_the_path_of_a_file() {
-        let mut lines = Lines::new(&b"a b.txt\n"[..], Line::Path, 100);
+        let mut lines = InputLines::new(&b"a b.txt\n"[..], LineMeaning::Path, 100);
         assert_eq!(lines.take(1).unwrap().inputs, [Input::Listed("a b.txt".into())]);
     }
 
@@ -169,7 +172,7 @@ mod tests {
                 pieces.push(piece.to_vec());
                 (rest, turn) = (after, turn + 1);
             }
-            let mut lines = Lines::new(Pieces(pieces.into_iter()), Line::Input, 100);
+            let mut lines = InputLines::new(Pieces(pieces.into_iter()), LineMeaning::Input, 100);
             let mut read = Vec::new();
             loop {
                 let taken = lines.take(most).unwrap();

@@ -1,6 +1,6 @@
 //! `offload status`: shows the state of the whole supervisor.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::Globals;
 use super::show::show;
 use super::text;
@@ -14,7 +14,7 @@ pub(crate) struct Status {}
 
 impl Status {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         show(globals, View::Status, render)
     }
 }

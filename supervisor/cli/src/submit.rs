@@ -8,8 +8,8 @@
 //!                            delivered                 v
 //! ```
 
-use super::client::{Client, Missing};
-use super::failure::{Ended, Failure, OK};
+use super::client::{ReceiveError, RequestClient};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, JobFlags, NAMELESS, parse_client_name};
 use super::input::{Input, Payload};
 use super::output::{OutputFlags, print_line, say};
@@ -50,7 +50,7 @@ pub(crate) struct Submit {
     #[command(flatten)]
     job: JobFlags,
 
-    /// Reject the job unless its task is in this lane: cpu (worker processes) or io (threads of the supervisor)
+    /// Reject the job unless its worker offers the task in this lane: cpu or io
     #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
     lane: Option<Lane>,
 
@@ -77,7 +77,7 @@ pub(crate) struct Submit {
 
 impl Submit {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let destination =
             self.output.open(Some(&self.task).filter(|_| !self.detach).map(|task| &**task), globals)?;
         let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
@@ -94,16 +94,18 @@ impl Submit {
         match self.follow(&mut client, &mut job) {
             Ok(Followed::Detached(id)) => self.print_id(&id, globals),
             Ok(Followed::Finished(finished)) => destination.deliver(&finished),
-            Err(Missing::Lost(reason)) => destination.deliver(&lost(&self.task, job.as_deref(), &reason)),
-            Err(Missing::Interrupted(signal)) => {
+            Err(ReceiveError::Lost(reason)) => {
+                destination.deliver(&lost(&self.task, job.as_deref(), &reason))
+            }
+            Err(ReceiveError::Interrupted(signal)) => {
                 cancel(&mut client, job);
                 Err(Failure::Interrupted(signal))
             }
-            Err(Missing::Late) => Err(Failure::Internal("a wait without a limit has ended".to_owned())),
+            Err(ReceiveError::Late) => Err(Failure::Internal("a wait without a limit has ended".to_owned())),
         }
     }
 
-    fn send(&self, client: &mut Client, payload: &Payload) -> Result<(), Failure> {
+    fn send(&self, client: &mut RequestClient, payload: &Payload) -> Result<(), Failure> {
         let submit = ToSupervisor::Submit {
             ticket: TICKET,
             task: &self.task,
@@ -125,7 +127,7 @@ impl Submit {
 
     /// Waits until the job has ended. Sets `job` as soon as the job has an id. There is no time limit here: the job has
     /// its own.
-    fn follow(&self, client: &mut Client, job: &mut Option<String>) -> Result<Followed, Missing> {
+    fn follow(&self, client: &mut RequestClient, job: &mut Option<String>) -> Result<Followed, ReceiveError> {
         loop {
             let (message, output) = client.receive(None)?;
             match message {
@@ -145,7 +147,7 @@ impl Submit {
         }
     }
 
-    fn print_id(&self, id: &str, globals: &Globals) -> Ended {
+    fn print_id(&self, id: &str, globals: &Globals) -> VerbResult {
         let line = if globals.json { serde_json::json!({ "job": id }).to_string() } else { id.to_owned() };
         let unprinted = |failure| match failure {
             Failure::Unwritten(why) => {
@@ -176,7 +178,7 @@ fn lost(task: &str, job: Option<&str>, reason: &str) -> Finished {
 
 /// Cancels the job and waits for the answer. If the id of the job is not known yet, waits for it first. Another Ctrl-C,
 /// or no answer in time, ends this.
-fn cancel(client: &mut Client, mut job: Option<String>) {
+fn cancel(client: &mut RequestClient, mut job: Option<String>) {
     let mut sent = false;
     loop {
         if let Some(job) = job.as_deref().filter(|_| !sent) {

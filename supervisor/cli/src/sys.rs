@@ -14,7 +14,7 @@ static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Checks the standard descriptors before Rust's runtime does. The runtime opens /dev/null for each closed one, so that
 /// no later file gets its number. After that, a closed descriptor looks like one that was sent to /dev/null on purpose.
-extern "C" fn look_before_main() {
+extern "C" fn check_descriptors_before_main() {
     STDIN_IS_CLOSED.store(fcntl_getfd(stdin()).is_err(), Ordering::Relaxed);
     STDOUT_IS_CLOSED.store(fcntl_getfd(stdout()).is_err(), Ordering::Relaxed);
 }
@@ -23,7 +23,7 @@ extern "C" fn look_before_main() {
 // This one uses nothing that the runtime sets up: it asks the kernel and stores two flags.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK_BEFORE_MAIN: extern "C" fn() = look_before_main;
+static CHECK_DESCRIPTORS_BEFORE_MAIN: extern "C" fn() = check_descriptors_before_main;
 
 /// Whether this process was started without standard input (`<&-`).
 pub(super) fn stdin_was_closed() -> bool {

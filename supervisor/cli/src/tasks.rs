@@ -1,6 +1,6 @@
 //! `offload tasks`: lists the tasks that can be submitted.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::Globals;
 use super::show::show;
 use super::table::Table;
@@ -14,7 +14,7 @@ pub(crate) struct Tasks {}
 
 impl Tasks {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         show(globals, View::Tasks, render)
     }
 }

@@ -1,6 +1,6 @@
 //! `offload wait`: waits for a detached job and prints its result. Ctrl-C ends the wait, not the job.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::{Globals, NAMELESS};
 use super::output::OutputFlags;
 use crate::limits::NO_LIMIT;
@@ -19,7 +19,7 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let destination = self.output.open(None, globals)?;
         let request = ToSupervisor::Wait { ticket: 1, job: &self.job };
         let finished = globals.connect(NAMELESS)?.ask_for_a_job(&request, NO_LIMIT)?;

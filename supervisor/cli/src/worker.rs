@@ -1,6 +1,6 @@
 //! `offload worker` (hidden): the built-in worker, which a supervisor starts from its own executable.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use clap::Args;
 
 /// Run as the built-in worker; started by a supervisor, never by hand
@@ -14,7 +14,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Speaks the protocol on descriptor 0 until it ends.
-    pub(crate) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> VerbResult {
         Ok(offload_worker::builtin::serve(self.allow_faults))
     }
 }

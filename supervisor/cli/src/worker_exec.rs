@@ -5,7 +5,7 @@
 //! processes of the same user can read its memory. Signals that the supervisor inherited as ignored or blocked are
 //! reset.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::output::say;
 use clap::Args;
 use offload_supervisor::workers::executable::{is_pointless, why_not_executed};
@@ -32,7 +32,7 @@ pub(crate) struct WorkerExec {
 
 impl WorkerExec {
     /// Executes the program. Returns only if that fails.
-    pub(crate) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> VerbResult {
         match self.become_worker() {
             Ok(never) => match never {},
             Err(Refusal { reason, is_pointless }) => {

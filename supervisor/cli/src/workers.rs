@@ -1,6 +1,6 @@
 //! `offload workers`: lists the slots with their workers and jobs.
 
-use super::failure::Ended;
+use super::failure::VerbResult;
 use super::flags::Globals;
 use super::show::show_list;
 use super::table::{Table, cell};
@@ -15,7 +15,7 @@ pub(crate) struct Workers {}
 
 impl Workers {
     /// Runs the verb.
-    pub(crate) fn run(self, globals: &Globals) -> Ended {
+    pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         show_list(globals, View::Workers, usize::MAX, |worker: &WorkerView| worker.slot.to_string(), render)
     }
 }

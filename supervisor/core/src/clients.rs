@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_not_saved_up() {
+    fn a_pause_earns_a_client_no_worker_time() {
         let mut clients = Clients::new(10);
         let busy = clients.enter("busy", 1);
         clients.charge(busy, 1_000_000);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ahead_of_the_others_stays_ahead_by_leaving_and_coming_back() {
+    fn a_client_that_leaves_and_comes_back_keeps_its_used_worker_time() {
         let mut clients = Clients::new(10);
         let greedy = clients.enter("greedy", 1);
         clients.charge(greedy, 5_000);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ahead_is_remembered_longer_than_who_is_not() {
+    fn a_client_that_used_more_worker_time_is_remembered_longer() {
         let mut clients = Clients::new(1);
         let team = clients.enter("team", 1);
         clients.charge(team, 5_000);

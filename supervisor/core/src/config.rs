@@ -26,8 +26,8 @@ pub struct CoreConfig {
     /// Weights of clients, by name; 1 for all others. A client with weight 2 gets twice the worker time. 1 to
     /// [`WEIGHT_MAX`].
     pub weights: BTreeMap<String, u32>,
-    /// How many clients without jobs are remembered, so that worker time which they used ahead of the others is not
-    /// forgotten.
+    /// Most clients without jobs that are remembered: how much worker time they used ahead of the others, and how long
+    /// their outputs were. The one that used least is forgotten first.
     pub max_resting: usize,
     /// How many slots of each program are reserved for short work; `None`: a quarter of them, and at least one if
     /// there are two.
@@ -92,7 +92,8 @@ pub struct CoreConfig {
     /// start. At least `backoff_min` is used: otherwise nothing would keep such a worker from being started again and
     /// again.
     pub window: Duration,
-    /// Longest time from a request to drain until the remaining jobs are cancelled.
+    /// How long jobs have to finish after a signal that ends the process, or in `ComputePool::drain`; then they are
+    /// cancelled.
     pub drain_timeout: Duration,
     /// Most short jobs given to one worker at a time; 1 gives each job only to an idle worker.
     pub window_max: usize,

@@ -25,10 +25,10 @@
 use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
-use super::probation::UNSTARTED_MAX;
 use super::queue::Rank;
 use super::registry::{Class, Promise};
 use super::waiting::{Line, Standing};
+use crate::limits::UNSTARTED_MAX;
 use offload_protocol::nouns::Lane;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_has_half_and_however_many_come_the_next_one_finds_room() {
+    fn one_client_alone_may_keep_half_and_however_many_come_the_next_one_finds_room() {
         let (mut all, mut most) = (0, Vec::new());
         for _ in 0..5 {
             let own = (0..).take_while(|own| share(*own, all + own, 1, 1024).is_ok()).count() as u64;

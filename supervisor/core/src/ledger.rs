@@ -185,8 +185,9 @@ impl Ledger {
         self.accounts.iter()
     }
 
-    /// Whether the limit is reached, and a considerable part of what is held is output that has to be read (more than
-    /// 1 / [`IDLE_SHARE`] of the limit).
+    /// Whether further outputs have to wait in the sockets of their workers: the limit is reached, and waiting will make
+    /// room. It will if a considerable part of what is held (more than 1 / [`IDLE_SHARE`] of the limit) is output that
+    /// clients have to read. Inputs alone are no reason to wait: they go away only when their jobs return.
     pub fn is_over(&self, limit: u64) -> bool {
         self.all.in_memory() >= limit && self.all.of(Holding::Outgoing) > limit / IDLE_SHARE
     }
@@ -219,6 +220,9 @@ impl Ledger {
     }
 
     /// Whether a job may start that is expected to return this many bytes, when its client's outputs are at `level`.
+    ///
+    /// The expected output counts twice, as an input does in [`Ledger::has_room`]: it adds to what the client holds, and it
+    /// takes away from what is free. So with it, the client holds less than the others find free.
     pub fn may_start(&self, limit: u64, level: Level, expected: u64) -> bool {
         let Level(Some(own)) = level else { return true };
         let free = limit.saturating_sub(self.all.total());
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_seen_that_there_is_more_room_for_one_although_there_is_less_for_all() {
+    fn releases_counts_room_that_became_free_for_one_client_even_if_less_is_free_for_all() {
         let mut ledger = Ledger::default();
         ledger.hold("me", Holding::Inputs, 10);
         let before = ledger.releases();
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_next_to_nothing_gets_a_small_input_in_when_all_is_taken_and_no_large_one() {
+    fn a_client_that_holds_almost_nothing_may_send_a_small_input_and_no_large_one_when_memory_is_full() {
         let (limit, small) = (64 << 20, little(64 << 20));
         let mut ledger = Ledger::default();
         ledger.hold("greedy", Holding::Outgoing, limit + 1);

@@ -32,8 +32,8 @@
 //! a lost worker, waiting jobs are dispatched to workers, and empty slots are filled. So the handler of an event need
 //! not think of all that may follow from it.
 //!
-//! What the core guarantees: each accepted job ends exactly once; a job whose task is not idempotent is started at most
-//! once; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
+//! What the core guarantees: each accepted job ends exactly once; a job is started at most once unless its task is
+//! idempotent or its submitter allowed several attempts; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
 //! spare, and a few that hang in the kernel; nothing that a worker sends can make the core panic.
 //!
 //! The time for an event grows with the logarithm of the number of jobs. An event that changes the workers or what they

@@ -1,5 +1,6 @@
-//! Every bound of the core in one table. The bounds are checked against each other when this crate is compiled. Those
-//! of the wire are in [`offload_protocol::limits`].
+//! Every bound of the core in one table, and the defaults of those that can be configured. They are checked against
+//! each other when this crate is compiled. The bounds of the wire are in [`offload_protocol::limits`]. Default times are
+//! in [`CoreConfig`](crate::config::CoreConfig); what a priority is worth is in [`queue`](crate::queue).
 
 use offload_protocol::limits::{CHECKPOINT_MAX, PAYLOAD_MAX_DEFAULT};
 use std::time::Duration;
@@ -60,11 +61,29 @@ pub const WEIGHT_MAX: u32 = 1000;
 /// The largest priority; the smallest is its negative.
 pub const PRIORITY_MAX: i8 = 10;
 
+/// Most task names that an error lists when the task that was asked for is unknown.
+pub const NAMES_TOLD: usize = 16;
+
 /// How many of the last jobs of a worker are remembered, to find out later what it died of.
 pub const RECENT_JOBS: usize = 8;
 
 /// How many processes may hang in the kernel after SIGKILL and still have their places filled again.
 pub const HANGING_MAX: usize = 2;
+
+/// How many workers in a row may end without being counted as failed starts, because the reason is probably outside the
+/// program: SIGKILL from outside, or a job that the worker had not started. A job that is done starts the count again.
+pub const DEATHS_EXCUSED: u32 = 20;
+
+/// Most clients of one program that are remembered because their jobs may be the reason of its failed starts. Further
+/// ones are not refused: nobody may be refused because of others.
+pub const SUSPECTS_MAX: usize = 64;
+
+/// A job is on probation after this many workers in a row, which had no other job, ended before they had started it.
+pub const UNSTARTED_MAX: u32 = 2;
+
+/// A job on probation is given up after this many of its tests have failed at the longest pause. With the default
+/// configuration it has been tried for more than a minute by then.
+pub const LATE_TESTS_MAX: u32 = 12;
 
 /// The run time that is assumed for a job if nothing is known of its task.
 pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
@@ -76,6 +95,15 @@ pub const KEPT_BYTES_MAX_DEFAULT: u64 = 128 << 20;
 /// What one promise costs in bytes, beside its output and its texts: its report, its key, and their entries in
 /// tables.
 pub const PROMISE_BYTES: u64 = 1 << 10;
+
+/// Jobs that are held back because too much is kept go on when one part in this many of the limit is free again.
+pub const ROOM_AGAIN: u64 = 8;
+
+/// Most jobs that are held back, or released again, in one event. The rest follows at once, in further events.
+pub const MOVED_MAX: usize = 64;
+
+/// Most ends of promises that are looked at to predict when there will be room.
+pub const ENDS_LOOKED_AT: usize = 64;
 
 /// How long the result of a detached job is kept after the job's end until somebody collects it, unless configured
 /// otherwise.
@@ -94,8 +122,8 @@ pub const LOST_ATTEMPTS_KEPT: usize = 8;
 /// How many of the last lost attempts keep all the lines that the process printed last. Earlier ones keep one line.
 pub const LAST_LINES_KEPT: usize = 3;
 
-/// How many clients without jobs are remembered, so that worker time which they used ahead of the others is not
-/// forgotten.
+/// Most clients without jobs that are remembered: how much worker time they used ahead of the others, and how long
+/// their outputs were. The one that used least is forgotten first.
 pub const RESTING_CLIENTS_MAX: usize = 1024;
 
 /// Most dead letters that are kept. One client may have as many as it leaves free, half if it is alone.

@@ -22,12 +22,11 @@ use super::action::LostAttempt;
 use super::ids::{JobId, Mono, Place, SlotIndex};
 use super::jobs::Job;
 use super::outcome::{self, human};
-use super::probation::{LATE_TESTS_MAX, UNSTARTED_MAX};
 use super::slots::{Cause, Load, Running, SlotState, Worker};
 use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use crate::exit::{Exit, ExitUsage};
-use crate::limits::{LAST_LINES_KEPT, LOST_ATTEMPTS_KEPT};
+use crate::limits::{LAST_LINES_KEPT, LATE_TESTS_MAX, LOST_ATTEMPTS_KEPT, UNSTARTED_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 //! behind them.
 //!
 //! That has an end, because clients, batches and a drain wait for these jobs. A job ends as unavailable, which blames
-//! nobody, after [`LATE_TESTS_MAX`] of its tests have failed at the longest pause; while draining, after one.
+//! nobody, after [`LATE_TESTS_MAX`](crate::limits::LATE_TESTS_MAX) of its tests have failed at the longest pause; while
+//! draining, after one.
 //!
 //! ```text
 //!            one is given to a worker              the worker ends before it has started it
@@ -18,14 +19,6 @@ use super::config::CoreConfig;
 use super::ids::{JobId, Mono};
 use super::restarts::backoff;
 use super::rng::Rng;
-
-/// After this many workers in a row that had no other job and ended before they had started it, a job is on
-/// probation.
-pub(super) const UNSTARTED_MAX: u32 = 2;
-
-/// A job is given up after this many tests have failed at the longest pause. With the default configuration it has
-/// been tried for more than a minute by then.
-pub(super) const LATE_TESTS_MAX: u32 = 12;
 
 /// The probation of one program's jobs.
 #[derive(Clone, Debug, Default)]
@@ -135,7 +128,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn it_stays_closed_ever_longer_until_a_job_is_started() {
+    fn the_gate_of_a_probation_stays_closed_ever_longer_until_a_job_is_started() {
         let (config, mut rng) = (CoreConfig::default(), Rng::new(1));
         let mut probation = Probation::default();
         let mut now = Mono::default();

@@ -38,17 +38,11 @@ use super::keys::{KeyName, Keys, Known};
 use super::ledger::Short;
 use super::turn::Turn;
 use super::{Core, Phase};
-use crate::limits::PROMISE_BYTES;
+use crate::limits::{ENDS_LOOKED_AT, PROMISE_BYTES, ROOM_AGAIN};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Held-back jobs go on when one part in this many of the limit is free again.
-const ROOM_AGAIN: u64 = 8;
-
-/// How many ends of promises are looked at, at most, to predict when there will be room.
-const ENDS_LOOKED_AT: usize = 64;
 
 /// All promises, with their keys and the jobs that they hold back.
 #[derive(Debug, Default)]

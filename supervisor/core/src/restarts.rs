@@ -23,7 +23,8 @@
 //! failures stay counted until a job is done. So one more failure opens it again.
 //!
 //! If every failure in a row is a worker that ended with jobs which it had not started, these jobs may be the reason.
-//! Then only the jobs of their clients are refused; a job of another client that is done closes the breaker.
+//! Then only the jobs of their clients are refused while the breaker is open. What closes it is the same: a hello lets
+//! these clients' jobs in again, and a job that a worker started since has done, whoever's it is, forgets the failures.
 //!
 //! SIGKILL from outside is not the program's fault, and is excused up to `DEATHS_EXCUSED` times in a row.
 //!
@@ -32,15 +33,10 @@
 use super::config::CoreConfig;
 use super::ids::{Mono, WorkerId};
 use super::rng::Rng;
+use crate::limits::{DEATHS_EXCUSED, SUSPECTS_MAX};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// At most this many clients are remembered whose jobs may be the reason of failures.
-const SUSPECTS_MAX: usize = 64;
-
-/// How many workers in a row may end for a reason outside the program before that counts as failing.
-const DEATHS_EXCUSED: u32 = 20;
 
 /// The circuit breaker of one program.
 #[derive(Clone, Debug, Default)]
@@ -351,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_after_so_many_failures_and_a_hello_closes_it_but_forgets_nothing() {
+    fn the_breaker_opens_after_max_restarts_failures_and_a_hello_closes_it_but_does_not_forget_them() {
         let config = CoreConfig::default();
         let mut restarts = Restarts::default();
         fail(&mut restarts, 4, &config);

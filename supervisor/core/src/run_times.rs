@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_ten_that_is_slow_is_not_seen_by_the_ninetieth_percentile_but_two_are() {
+    fn the_ninetieth_percentile_ignores_one_slow_run_in_ten_but_not_two() {
         let nine_fast = [10, 10, 10, 10, 10, 10, 10, 10, 10, 100_000];
         assert_eq!(of(&nine_fast).quantile(90), Some(Duration::from_micros(16)));
         let eight_fast = [10, 10, 10, 10, 10, 10, 10, 10, 100_000, 100_000];
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_become_slow_is_soon_known_to_be_slow() {
+    fn a_task_that_becomes_slower_is_soon_known_to_be_slow() {
         let mut times = of(&[10; 5000]);
         let runs = (1..).find(|_| {
             times.add(Duration::from_millis(100));

@@ -5,20 +5,15 @@ use super::clients::Account;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome;
-use super::probation::UNSTARTED_MAX;
 use super::registry::{Class, Promise};
 use super::slots::{Listed, Load, Role, Slot, SlotState};
 use super::turn::Turn;
 use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
-use crate::limits::{SHORT_MEMORY, SHORT_MEMORY_MAX};
+use crate::limits::{MOVED_MAX, SHORT_MEMORY, SHORT_MEMORY_MAX, UNSTARTED_MAX};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use offload_protocol::nouns::OutcomeCode;
 use std::time::Duration;
-
-/// At most this many jobs are held back, or released again, in one event (`promises.rs`). The rest follows at once,
-/// in further events.
-pub(super) const MOVED_MAX: usize = 64;
 
 impl Core {
     pub(super) fn settle(&mut self, turn: &mut Turn<'_>) {

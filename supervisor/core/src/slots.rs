@@ -16,8 +16,9 @@
 //!  A process may end by itself in any state: exited ---> Vacant.
 //! ```
 //!
-//! The spare is a slot that is never given a job. When it is `Idle`, it helps a slot that has lost its worker, still
-//! waits for one, or has one that is to be replaced and has no job: the two slots exchange their states. So the job
+//! The spare is a started worker that is given no jobs, ready to replace another. Its place is a slot with the role
+//! `Spare`, beside the slots for work. When it is `Idle` and a slot has lost its worker, still waits for one, or has one
+//! that is to be replaced and has no job, the two slots exchange their states. So the job
 //! queue goes on at once, and the new process starts in the spare's place. There are never more processes than slots
 //! and spare together (and a few that hang in the kernel), because each place holds at most one process and gives it
 //! up only when the process is reaped or hangs.

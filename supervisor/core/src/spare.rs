@@ -1,5 +1,5 @@
-//! The spare: a ready worker that is given no jobs. It takes the place of a worker that is lost, of one that is to be
-//! replaced, or of an idle one that does not offer a task which the spare offers.
+//! The spare: a started worker that is given no jobs (`slots.rs`). Once it is ready, it takes the place of a worker that
+//! is lost, of one that is to be replaced, or of an idle one that does not offer a task which the spare offers.
 
 use super::Core;
 use super::ids::{JobId, ProgramIndex, SlotIndex};

@@ -12,14 +12,11 @@ use super::registry::{Class, Promise};
 use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending, Phase};
-use crate::limits::{LAST_JOBS, PRIORITY_MAX};
+use crate::limits::{LAST_JOBS, NAMES_TOLD, PRIORITY_MAX};
 use offload_protocol::limits::{LABEL_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How many task names an error lists when the task that was asked for is unknown.
-const NAMES_TOLD: usize = 16;
 
 impl Core {
     pub(super) fn on_submit(

@@ -9,7 +9,7 @@ use std::panic::Location;
 use super::Context;
 use super::handles::HandleId;
 use super::immediates::ImmediateId;
-use super::slab::Key;
+use super::slab::SlabKey;
 use super::tasks::Tasks;
 use super::timers::TimerId;
 
@@ -35,7 +35,7 @@ impl Callback {
 pub(super) enum Microtask {
     Run(Callback),
     /// Poll the future in this slot.
-    Poll(Key),
+    Poll(SlabKey),
 }
 
 impl Microtask {

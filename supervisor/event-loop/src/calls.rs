@@ -8,7 +8,7 @@ use super::callback::{Callback, CallbackPanic, Current, Microtask, Phase, Site};
 use super::clock::{Nanos, nanos};
 use super::config::OnStarvation;
 use super::metrics::Starving;
-use super::slab::Key;
+use super::slab::SlabKey;
 
 /// How many ticks and microtasks share one reading of the clock.
 const MICROTASKS_PER_READING: usize = 32;
@@ -121,7 +121,7 @@ impl Context {
         let mut budget = self.starvation_budget();
         while self.handle.shared.has_microtasks() {
             self.drain_some();
-            if budget.is_spent(self, || self.who_starves()) {
+            if budget.is_spent(self, || self.starving_queue()) {
                 // The other queue goes on next time, or one would starve the other.
                 self.is_in_microtasks = !self.is_in_microtasks;
                 return;
@@ -130,7 +130,7 @@ impl Context {
         self.is_in_microtasks = false;
     }
 
-    fn who_starves(&self) -> Starving {
+    fn starving_queue(&self) -> Starving {
         if self.is_in_microtasks { Starving::Microtasks } else { Starving::Ticks }
     }
 
@@ -178,7 +178,7 @@ impl Context {
         (callback.run)(self);
     }
 
-    fn poll_task(&mut self, key: Key, first: &mut Option<Site>) {
+    fn poll_task(&mut self, key: SlabKey, first: &mut Option<Site>) {
         let taken = self.handle.shared.tasks.borrow_mut().take(key);
         let Some(mut task) = taken else { return };
         first.get_or_insert(task.site);

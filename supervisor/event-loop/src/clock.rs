@@ -13,11 +13,11 @@ pub(super) struct Clock {
     origin: Instant,
     /// The same moment as the kernel counts it.
     origin_nanos: Nanos,
-    source: Source,
+    source: TimeSource,
 }
 
 #[derive(Debug)]
-enum Source {
+enum TimeSource {
     Monotonic,
     /// Stands still except when the loop would sleep.
     Virtual(Cell<Nanos>),
@@ -25,18 +25,18 @@ enum Source {
 
 impl Clock {
     pub(super) fn monotonic() -> Clock {
-        Clock { origin: Instant::now(), origin_nanos: monotonic_nanos(), source: Source::Monotonic }
+        Clock { origin: Instant::now(), origin_nanos: monotonic_nanos(), source: TimeSource::Monotonic }
     }
 
     pub(super) fn virtual_time() -> Clock {
-        Clock { origin: Instant::now(), origin_nanos: 0, source: Source::Virtual(Cell::new(0)) }
+        Clock { origin: Instant::now(), origin_nanos: 0, source: TimeSource::Virtual(Cell::new(0)) }
     }
 
     #[inline]
     pub(super) fn read(&self) -> Nanos {
         match &self.source {
-            Source::Monotonic => monotonic_nanos() - self.origin_nanos,
-            Source::Virtual(now) => now.get(),
+            TimeSource::Monotonic => monotonic_nanos() - self.origin_nanos,
+            TimeSource::Virtual(now) => now.get(),
         }
     }
 
@@ -46,12 +46,12 @@ impl Clock {
     }
 
     pub(super) fn is_virtual(&self) -> bool {
-        matches!(self.source, Source::Virtual(_))
+        matches!(self.source, TimeSource::Virtual(_))
     }
 
     /// Lets virtual time pass. Real time passes by itself.
     pub(super) fn skip(&self, by: Nanos) {
-        if let Source::Virtual(now) = &self.source {
+        if let TimeSource::Virtual(now) = &self.source {
             now.set(now.get().saturating_add(by));
         }
     }

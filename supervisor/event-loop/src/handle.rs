@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::Context;
 use super::callback::{Callback, Microtask, Site};
 use super::error::LoopError;
-use super::handles::{HandleId, HookPhase, Kind};
+use super::handles::{HandleId, HandleKind, HookPhase};
 use super::immediates::ImmediateId;
 use super::metrics::{LoopMetrics, Metrics};
 use super::poller::{Interest, Poller, Readiness};
 use super::readiness::Ready;
 use super::remote::Remote;
 use super::signals::SignalPipe;
-use super::slab::Key;
+use super::slab::SlabKey;
 use super::state::Shared;
 use super::timers::{Catchup, Due, TimerId};
 
@@ -82,7 +82,7 @@ impl From<ImmediateId> for Referable {
 /// Keeps the loop alive while it exists, for as long as an answer is awaited from elsewhere.
 pub struct Hold {
     shared: Rc<Shared>,
-    key: Key,
+    key: SlabKey,
 }
 
 impl Clone for Hold {
@@ -239,7 +239,7 @@ impl LoopHandle {
         site: Site,
         callback: impl FnMut(&mut Context) + 'static,
     ) -> HandleId {
-        let kind = Kind::Hook { phase, resumed_in: None, callback: Some(Box::new(callback)) };
+        let kind = HandleKind::Hook { phase, resumed_in: None, callback: Some(Box::new(callback)) };
         let id = self.shared.handles.borrow_mut().insert(kind, site);
         self.shared.drop_if_gone();
         id
@@ -262,7 +262,7 @@ impl LoopHandle {
     ) -> Result<HandleId, LoopError> {
         let source: Rc<dyn AsFd> = Rc::new(source);
         let watched = Rc::clone(&source);
-        let kind = Kind::Watch { source, interest, callback: Some(Box::new(callback)) };
+        let kind = HandleKind::Watch { source, interest, callback: Some(Box::new(callback)) };
         self.insert_watched(kind, Location::caller(), |poller, key| match interest.is_none() {
             true => Ok(()),
             false => poller.add(watched.as_fd(), key.to_bits(), interest),
@@ -280,7 +280,7 @@ impl LoopHandle {
             self.shared.poller.change(source.as_fd(), id.0.to_bits(), current, interest)?;
         }
         self.shared.handles.borrow_mut().change(id.0, |handle| {
-            if let Kind::Watch { interest: current, .. } = &mut handle.kind {
+            if let HandleKind::Watch { interest: current, .. } = &mut handle.kind {
                 *current = interest;
             }
         });
@@ -292,7 +292,7 @@ impl LoopHandle {
         let handles = self.shared.handles.borrow();
         let handle = handles.get(id.0).ok_or(LoopError::AlreadyClosed)?;
         match &handle.kind {
-            Kind::Watch { source, interest, .. } => {
+            HandleKind::Watch { source, interest, .. } => {
                 Ok((Rc::clone(source), (!handle.is_paused).then_some(*interest)))
             }
             _ => Err(LoopError::NotAWatcher),
@@ -313,7 +313,7 @@ impl LoopHandle {
         let pipes: Rc<[_]> =
             signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<_, _>>()?;
         let watched = Rc::clone(&pipes);
-        let kind = Kind::Signals { pipes, callback: Some(Box::new(callback)) };
+        let kind = HandleKind::Signals { pipes, callback: Some(Box::new(callback)) };
         self.insert_watched(kind, Location::caller(), |poller, key| {
             watched.iter().try_for_each(|pipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ))
         })
@@ -321,9 +321,9 @@ impl LoopHandle {
 
     fn insert_watched(
         &self,
-        kind: Kind,
+        kind: HandleKind,
         site: Site,
-        register: impl FnOnce(&Poller, Key) -> Result<(), LoopError>,
+        register: impl FnOnce(&Poller, SlabKey) -> Result<(), LoopError>,
     ) -> Result<HandleId, LoopError> {
         if self.shared.is_gone.get() {
             return Err(LoopError::Gone);

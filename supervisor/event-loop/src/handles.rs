@@ -21,12 +21,12 @@ use super::error::LoopError;
 use super::poller::{Interest, Poller, Readiness};
 use super::readiness::{Waiter, Waiters};
 use super::signals::{SignalCallback, SignalPipe};
-use super::slab::{Key, Slab};
+use super::slab::{Slab, SlabKey};
 use super::sources::{Registered, Registration};
 
 /// Names a handle of one loop: a hook, a watcher or a signal handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HandleId(pub(super) Key);
+pub struct HandleId(pub(super) SlabKey);
 
 pub(super) type WatchCallback = Box<dyn FnMut(&mut Context, Readiness)>;
 
@@ -49,7 +49,7 @@ impl HookPhase {
 }
 
 /// What a handle does. A callback is `None` while it runs.
-pub(super) enum Kind {
+pub(super) enum HandleKind {
     Hook {
         phase: HookPhase,
         /// The run of its phase in which it was resumed. It waits for the next one, as a new hook does.
@@ -72,20 +72,20 @@ pub(super) enum Kind {
     Source(Registration),
 }
 
-impl Kind {
+impl HandleKind {
     pub(super) fn name(&self) -> AliveKind {
         match self {
-            Kind::Hook { .. } => AliveKind::Hook,
-            Kind::Watch { .. } => AliveKind::Watcher,
-            Kind::Signals { .. } => AliveKind::SignalHandler,
-            Kind::Waiters(_) => AliveKind::WaitingFuture,
-            Kind::Source(registration) => registration.kind,
+            HandleKind::Hook { .. } => AliveKind::Hook,
+            HandleKind::Watch { .. } => AliveKind::Watcher,
+            HandleKind::Signals { .. } => AliveKind::SignalHandler,
+            HandleKind::Waiters(_) => AliveKind::WaitingFuture,
+            HandleKind::Source(registration) => registration.kind,
         }
     }
 }
 
 pub(super) struct Handle {
-    pub(super) kind: Kind,
+    pub(super) kind: HandleKind,
     pub(super) referenced: bool,
     /// It keeps its callback and its name, and nothing calls it.
     pub(super) is_paused: bool,
@@ -93,25 +93,25 @@ pub(super) struct Handle {
 }
 
 /// What a handle has in the poller. The descriptor is asked for without a borrow, because that may be anybody's code.
-pub(super) enum Watched {
+pub(super) enum PollerEntry {
     Nothing,
     Source(Rc<dyn AsFd>, Interest),
     Signals(Rc<[SignalPipe]>),
 }
 
-impl Watched {
+impl PollerEntry {
     pub(super) fn end(&self, poller: &Poller) {
         match self {
-            Watched::Nothing => {}
-            Watched::Source(_, interest) if interest.is_none() => {}
-            Watched::Source(source, _) => poller.remove(source.as_fd()),
-            Watched::Signals(pipes) => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
+            PollerEntry::Nothing => {}
+            PollerEntry::Source(_, interest) if interest.is_none() => {}
+            PollerEntry::Source(source, _) => poller.remove(source.as_fd()),
+            PollerEntry::Signals(pipes) => pipes.iter().for_each(|pipe| poller.remove(pipe.as_fd())),
         }
     }
 
     /// Signals that came while nobody was to hear them.
     pub(super) fn forget_missed(&self) {
-        if let Watched::Signals(pipes) = self {
+        if let PollerEntry::Signals(pipes) = self {
             for pipe in pipes.iter() {
                 pipe.drain();
             }
@@ -120,12 +120,12 @@ impl Watched {
 
     /// # Errors
     /// What the poller says; nothing is watched then.
-    pub(super) fn begin(&self, poller: &Poller, key: Key) -> Result<(), LoopError> {
+    pub(super) fn begin(&self, poller: &Poller, key: SlabKey) -> Result<(), LoopError> {
         match self {
-            Watched::Nothing => Ok(()),
-            Watched::Source(_, interest) if interest.is_none() => Ok(()),
-            Watched::Source(source, interest) => poller.add(source.as_fd(), key.to_bits(), *interest),
-            Watched::Signals(pipes) => {
+            PollerEntry::Nothing => Ok(()),
+            PollerEntry::Source(_, interest) if interest.is_none() => Ok(()),
+            PollerEntry::Source(source, interest) => poller.add(source.as_fd(), key.to_bits(), *interest),
+            PollerEntry::Signals(pipes) => {
                 let add = |pipe: &SignalPipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ);
                 pipes.iter().try_for_each(add).inspect_err(|_| self.end(poller))
             }
@@ -142,12 +142,12 @@ impl Handle {
     }
 
     /// What the handle has in the poller unless it is paused.
-    pub(super) fn watched(&self) -> Watched {
+    pub(super) fn watched(&self) -> PollerEntry {
         match &self.kind {
-            Kind::Watch { interest, source, .. } => Watched::Source(Rc::clone(source), *interest),
-            Kind::Signals { pipes, .. } => Watched::Signals(Rc::clone(pipes)),
+            HandleKind::Watch { interest, source, .. } => PollerEntry::Source(Rc::clone(source), *interest),
+            HandleKind::Signals { pipes, .. } => PollerEntry::Signals(Rc::clone(pipes)),
             // Only its futures, or the source, have the descriptor, and they leave by forget().
-            Kind::Hook { .. } | Kind::Waiters(_) | Kind::Source(_) => Watched::Nothing,
+            HandleKind::Hook { .. } | HandleKind::Waiters(_) | HandleKind::Source(_) => PollerEntry::Nothing,
         }
     }
 
@@ -155,15 +155,15 @@ impl Handle {
     pub(super) fn is_active(&self) -> bool {
         match &self.kind {
             _ if self.is_paused => false,
-            Kind::Watch { interest, .. } => !interest.is_none(),
-            Kind::Source(registration) => registration.is_active(),
-            Kind::Hook { .. } | Kind::Signals { .. } | Kind::Waiters(_) => true,
+            HandleKind::Watch { interest, .. } => !interest.is_none(),
+            HandleKind::Source(registration) => registration.is_active(),
+            HandleKind::Hook { .. } | HandleKind::Signals { .. } | HandleKind::Waiters(_) => true,
         }
     }
 
     fn keeps_alive(&self) -> bool {
         match &self.kind {
-            Kind::Source(registration) => registration.keeps_alive(self.referenced),
+            HandleKind::Source(registration) => registration.keeps_alive(self.referenced),
             _ => self.referenced && self.is_active(),
         }
     }
@@ -173,11 +173,11 @@ pub(super) struct Handles {
     slab: Slab<Handle>,
     alive: usize,
     /// The hooks of each phase that are not paused.
-    hooks: [Vec<Key>; 3],
+    hooks: [Vec<SlabKey>; 3],
     /// How often the hooks of each phase have run.
     hook_runs: [u64; 3],
     /// The handle behind which the futures wait that wait for this descriptor.
-    pub(super) waiting: HashMap<RawFd, Key>,
+    pub(super) waiting: HashMap<RawFd, SlabKey>,
 }
 
 impl Handles {
@@ -196,11 +196,11 @@ impl Handles {
         self.alive
     }
 
-    pub(super) fn insert(&mut self, kind: Kind, site: Site) -> HandleId {
+    pub(super) fn insert(&mut self, kind: HandleKind, site: Site) -> HandleId {
         let handle = Handle { kind, referenced: true, is_paused: false, site };
         self.alive += usize::from(handle.keeps_alive());
         let hook = match &handle.kind {
-            Kind::Hook { phase, .. } => Some(*phase),
+            HandleKind::Hook { phase, .. } => Some(*phase),
             _ => None,
         };
         let key = self.slab.insert(handle);
@@ -212,10 +212,10 @@ impl Handles {
 
     /// Takes the handle out. The caller unwatches and drops it when no borrow is held: both may run anything.
     #[must_use]
-    pub(super) fn remove(&mut self, key: Key) -> Option<Handle> {
+    pub(super) fn remove(&mut self, key: SlabKey) -> Option<Handle> {
         let handle = self.slab.remove(key)?;
         self.alive -= usize::from(handle.keeps_alive());
-        if let Kind::Hook { phase, .. } = &handle.kind {
+        if let HandleKind::Hook { phase, .. } = &handle.kind {
             self.hooks[*phase as usize].retain(|&hook| hook != key);
         }
         Some(handle)
@@ -223,21 +223,21 @@ impl Handles {
 
     /// Takes out the place of futures that wait no more, or of a source that has left the poller.
     #[must_use]
-    pub(super) fn forget(&mut self, key: Key) -> Option<Handle> {
+    pub(super) fn forget(&mut self, key: SlabKey) -> Option<Handle> {
         let handle = self.slab.remove(key)?;
         self.alive -= usize::from(handle.keeps_alive());
-        if let Kind::Waiters(waiters) = &handle.kind {
+        if let HandleKind::Waiters(waiters) = &handle.kind {
             self.waiting.remove(&waiters.descriptor());
         }
         Some(handle)
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&Handle> {
+    pub(super) fn get(&self, key: SlabKey) -> Option<&Handle> {
         self.slab.get(key)
     }
 
     /// Changes a handle and keeps the count of those alive.
-    pub(super) fn change<R>(&mut self, key: Key, change: impl FnOnce(&mut Handle) -> R) -> Option<R> {
+    pub(super) fn change<R>(&mut self, key: SlabKey, change: impl FnOnce(&mut Handle) -> R) -> Option<R> {
         let handle = self.slab.get_mut(key)?;
         let before = usize::from(handle.keeps_alive());
         let result = change(handle);
@@ -251,13 +251,13 @@ impl Handles {
 
     /// Nothing calls the handle from here on. What it had in the poller is returned, to be ended without a borrow; `None`
     /// if it is paused already.
-    pub(super) fn pause(&mut self, key: Key) -> Result<Option<Watched>, LoopError> {
+    pub(super) fn pause(&mut self, key: SlabKey) -> Result<Option<PollerEntry>, LoopError> {
         let handle = self.slab.get(key).ok_or(LoopError::AlreadyClosed)?;
         if handle.is_paused {
             return Ok(None);
         }
         let watched = handle.watched();
-        if let Kind::Hook { phase, .. } = handle.kind {
+        if let HandleKind::Hook { phase, .. } = handle.kind {
             self.hooks[phase as usize].retain(|&hook| hook != key);
         }
         self.change(key, |handle| handle.is_paused = true);
@@ -265,12 +265,12 @@ impl Handles {
     }
 
     /// Undoes a pause, after what the handle watches is in the poller again.
-    pub(super) fn resume(&mut self, key: Key) {
+    pub(super) fn resume(&mut self, key: SlabKey) {
         let hook_runs = self.hook_runs;
         let resumed = self.change(key, |handle| {
             let was_paused = std::mem::replace(&mut handle.is_paused, false);
             match &mut handle.kind {
-                Kind::Hook { phase, resumed_in, .. } if was_paused => {
+                HandleKind::Hook { phase, resumed_in, .. } if was_paused => {
                     *resumed_in = Some(hook_runs[*phase as usize]);
                     Some(*phase)
                 }
@@ -283,7 +283,7 @@ impl Handles {
     }
 
     /// The hooks of this phase in the order of their start. Its next run begins.
-    pub(super) fn list_hooks(&mut self, phase: HookPhase, into: &mut Vec<Key>) {
+    pub(super) fn list_hooks(&mut self, phase: HookPhase, into: &mut Vec<SlabKey>) {
         self.hook_runs[phase as usize] += 1;
         into.extend_from_slice(&self.hooks[phase as usize]);
     }
@@ -296,9 +296,9 @@ impl Handles {
     }
 
     /// Nothing if the hook was closed or paused since the hooks were listed.
-    pub(super) fn take_hook(&mut self, key: Key) -> Option<(Site, Repeated)> {
+    pub(super) fn take_hook(&mut self, key: SlabKey) -> Option<(Site, Repeated)> {
         let handle = self.slab.get_mut(key)?;
-        let Kind::Hook { phase, resumed_in, callback } = &mut handle.kind else { return None };
+        let HandleKind::Hook { phase, resumed_in, callback } = &mut handle.kind else { return None };
         if handle.is_paused || *resumed_in == Some(self.hook_runs[*phase as usize]) {
             return None;
         }
@@ -306,44 +306,48 @@ impl Handles {
     }
 
     /// Gives a callback back to its handle after it ran. Returns it if the handle was closed meanwhile.
-    pub(super) fn restore_hook(&mut self, key: Key, hook: Repeated) -> Option<Repeated> {
+    pub(super) fn restore_hook(&mut self, key: SlabKey, hook: Repeated) -> Option<Repeated> {
         match self.slab.get_mut(key) {
-            Some(Handle { kind: Kind::Hook { callback, .. }, .. }) => callback.replace(hook),
+            Some(Handle { kind: HandleKind::Hook { callback, .. }, .. }) => callback.replace(hook),
             _ => Some(hook),
         }
     }
 
     /// What an event on this handle leads to; nothing if the handle was closed before.
-    pub(super) fn take_for_event(&mut self, key: Key, readiness: Readiness) -> Option<(Site, Called)> {
+    pub(super) fn take_for_event(&mut self, key: SlabKey, readiness: Readiness) -> Option<(Site, Called)> {
         let handle = self.slab.get_mut(key).filter(|handle| !handle.is_paused)?;
         let called = match &mut handle.kind {
             // The interest may have changed since the kernel reported the event.
-            Kind::Watch { interest, callback, .. } => {
+            HandleKind::Watch { interest, callback, .. } => {
                 let readiness = readiness.within(*interest)?;
                 Called::Watch(callback.take()?, readiness)
             }
             // Each pipe has an event of its own, so one signal an event is enough.
-            Kind::Signals { callback, pipes } => {
+            HandleKind::Signals { callback, pipes } => {
                 let signal = pipes.iter().find(|pipe| pipe.drain())?.signal();
                 Called::Signal(callback.take()?, signal)
             }
-            Kind::Waiters(waiters) => Called::Wake(waiters.fire(readiness)),
-            Kind::Source(registration) => Called::Source(registration.source()?),
-            Kind::Hook { .. } => return None,
+            HandleKind::Waiters(waiters) => Called::Wake(waiters.fire(readiness)),
+            HandleKind::Source(registration) => Called::Source(registration.source()?),
+            HandleKind::Hook { .. } => return None,
         };
         Some((handle.site, called))
     }
 
-    pub(super) fn restore_watch(&mut self, key: Key, watch: WatchCallback) -> Option<WatchCallback> {
+    pub(super) fn restore_watch(&mut self, key: SlabKey, watch: WatchCallback) -> Option<WatchCallback> {
         match self.slab.get_mut(key) {
-            Some(Handle { kind: Kind::Watch { callback, .. }, .. }) => callback.replace(watch),
+            Some(Handle { kind: HandleKind::Watch { callback, .. }, .. }) => callback.replace(watch),
             _ => Some(watch),
         }
     }
 
-    pub(super) fn restore_signals(&mut self, key: Key, signals: SignalCallback) -> Option<SignalCallback> {
+    pub(super) fn restore_signals(
+        &mut self,
+        key: SlabKey,
+        signals: SignalCallback,
+    ) -> Option<SignalCallback> {
         match self.slab.get_mut(key) {
-            Some(Handle { kind: Kind::Signals { callback, .. }, .. }) => callback.replace(signals),
+            Some(Handle { kind: HandleKind::Signals { callback, .. }, .. }) => callback.replace(signals),
             _ => Some(signals),
         }
     }

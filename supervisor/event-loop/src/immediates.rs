@@ -8,7 +8,7 @@ use super::callback::Callback;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ImmediateId(u64);
 
-struct Waiting {
+struct WaitingImmediate {
     callback: Callback,
     referenced: bool,
 }
@@ -16,7 +16,7 @@ struct Waiting {
 /// Immediates are numbered in the order of their start, so a number is also a place in the queue. One that was
 /// cleared leaves a gap until its turn has come.
 pub(super) struct Immediates {
-    queue: VecDeque<Option<Waiting>>,
+    queue: VecDeque<Option<WaitingImmediate>>,
     first: u64,
     referenced: usize,
 }
@@ -33,7 +33,7 @@ impl Immediates {
 
     pub(super) fn push(&mut self, callback: Callback) -> ImmediateId {
         let id = ImmediateId(self.end());
-        self.queue.push_back(Some(Waiting { callback, referenced: true }));
+        self.queue.push_back(Some(WaitingImmediate { callback, referenced: true }));
         self.referenced += 1;
         id
     }
@@ -57,12 +57,12 @@ impl Immediates {
         self.queue.get(place)?.as_ref().map(|waiting| waiting.referenced)
     }
 
-    fn place_of(&mut self, id: ImmediateId) -> Option<&mut Option<Waiting>> {
+    fn place_of(&mut self, id: ImmediateId) -> Option<&mut Option<WaitingImmediate>> {
         let place = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
         self.queue.get_mut(place)
     }
 
-    fn count_out(&mut self, waiting: Waiting) -> Callback {
+    fn count_out(&mut self, waiting: WaitingImmediate) -> Callback {
         self.referenced -= usize::from(waiting.referenced);
         waiting.callback
     }

@@ -45,7 +45,7 @@
 //! | `limits.rs` | every bound of this crate |
 //! | `handle.rs`, `pausing.rs`, `inspect.rs` | registering, pausing and listing timers and handles |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | the tables of timers, immediates and handles |
-//! | `tasks.rs`, `futures.rs`, `readiness.rs` | futures |
+//! | `tasks.rs`, `futures.rs`, `one_shot.rs`, `readiness.rs` | futures |
 //! | `remote.rs`, `mailbox.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | how busy the loop is, which callback blocks it, why it does not end |
 //! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
@@ -72,6 +72,7 @@ pub mod io_pool;
 mod limits;
 mod mailbox;
 mod metrics;
+mod one_shot;
 mod partition;
 mod pausing;
 mod phases;
@@ -131,8 +132,8 @@ pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};
 pub(crate) use callback::message_of as panic_message;
 
 use clock::Nanos;
+use limits::EVENTS_PER_CALL;
 use metrics::PhaseTimes;
-use poller::EVENTS_PER_CALL;
 use state::Shared;
 
 /// An event loop. It dereferences to [`Context`], so its owner can do whatever a callback can do.
@@ -229,7 +230,7 @@ pub struct Context {
 
 /// Memory that is used again and again.
 struct Buffers {
-    hooks: Vec<slab::Key>,
+    hooks: Vec<slab::SlabKey>,
     /// Empty between two polls. Its capacity is how many events one call to the kernel can bring.
     events: Vec<epoll::Event>,
     /// What was read last from any source.
@@ -289,7 +290,7 @@ impl Context {
             return Err(LoopError::NestedRun);
         }
         shared.pulse.go_on();
-        let result = catch_unwind(AssertUnwindSafe(|| self.go_around(mode)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.iterate(mode)));
         self.current = self.entry;
         shared.is_running.set(false);
         shared.pulse.rest();
@@ -304,7 +305,7 @@ impl Context {
         }
     }
 
-    fn go_around(&mut self, mode: RunMode) -> Result<(), LoopError> {
+    fn iterate(&mut self, mode: RunMode) -> Result<(), LoopError> {
         self.start_measuring();
         self.drain();
         if mode == RunMode::Default && self.is_alive() && !self.is_stopping() {
@@ -323,14 +324,14 @@ impl Context {
             }
         }
         if !self.is_alive() {
-            self.hear_late_rings();
+            self.silence_late_rings();
         }
         Ok(())
     }
 
     /// A wake-up may arrive after its post was fetched. In a loop that has ended nothing would take it, and
     /// [`backend_fd`](EventLoop::backend_fd) would stay readable for no reason.
-    fn hear_late_rings(&self) {
+    fn silence_late_rings(&self) {
         let remote = &self.handle.shared.remote;
         if remote.may_be_rung() {
             remote.silence();

@@ -7,6 +7,13 @@ use std::time::Duration;
 /// other sources had theirs.
 pub(crate) const TURNS_PER_EVENT: u32 = 32;
 
+/// How many events the kernel hands over in one call. Those that are left come with the next call.
+pub(crate) const EVENTS_PER_CALL: usize = 1_024;
+
+/// How many rounds of dropping callbacks the end of a loop takes. Callbacks that are dropped may register new ones, which
+/// are dropped in the next round. What is left after the last round is leaked.
+pub(crate) const CLEARING_ROUNDS: usize = 1_000;
+
 /// The most bytes that one read takes: 64 KiB. A datagram is never longer.
 pub(crate) const INCOMING_BYTES: usize = 64 * 1_024;
 const _: () = assert!(INCOMING_BYTES > u16::MAX as usize, "the longest datagram fits into one read");

@@ -17,7 +17,7 @@ use super::poller::Readiness;
 use super::readiness::Waiter;
 use super::remote::Post;
 use super::requests::WaitingRequest;
-use super::slab::Key;
+use super::slab::SlabKey;
 use super::state::{Shared, WAKE_TOKEN};
 use super::timers::{DueCall, DueTimer};
 
@@ -74,7 +74,7 @@ impl Context {
         self.buffers.hooks = hooks;
     }
 
-    fn run_hook(&mut self, phase: HookPhase, key: Key) {
+    fn run_hook(&mut self, phase: HookPhase, key: SlabKey) {
         let taken = self.handle.shared.handles.borrow_mut().take_hook(key);
         // A hook before it in the list may have closed it.
         let Some((site, hook)) = taken else { return };
@@ -247,7 +247,7 @@ impl Context {
         match event.data.u64() {
             // What it was rung for was taken when this phase began, or is when the next one does.
             WAKE_TOKEN => self.handle.shared.remote.silence(),
-            token => self.run_ready(Key::from_bits(token), event.flags),
+            token => self.run_ready(SlabKey::from_bits(token), event.flags),
         }
         true
     }
@@ -288,7 +288,7 @@ impl Context {
         }
     }
 
-    fn run_ready(&mut self, key: Key, flags: epoll::EventFlags) {
+    fn run_ready(&mut self, key: SlabKey, flags: epoll::EventFlags) {
         let readiness = Readiness(flags);
         let taken = self.handle.shared.handles.borrow_mut().take_for_event(key, readiness);
         // A callback before it in the batch may have closed it.

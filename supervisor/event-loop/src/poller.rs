@@ -11,9 +11,6 @@ use rustix::io::Errno;
 use super::clock::Nanos;
 use super::error::LoopError;
 
-/// How many events the kernel hands over at a time.
-pub(super) const EVENTS_PER_CALL: usize = 1_024;
-
 /// The loop may wait longer, but not in one go: a day.
 const TIMEOUT_MAX: Nanos = 86_400 * 1_000_000_000;
 

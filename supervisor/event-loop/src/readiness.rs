@@ -19,9 +19,9 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use super::LoopHandle;
 use super::callback::Site;
 use super::error::LoopError;
-use super::handles::{Handles, Kind};
+use super::handles::{HandleKind, Handles};
 use super::poller::{Interest, Readiness};
-use super::slab::Key;
+use super::slab::SlabKey;
 
 /// What one future waits for, seen from the poller.
 pub(super) struct Waiter {
@@ -106,7 +106,7 @@ impl<S: AsFd> Ready<S> {
             })?,
             None => {
                 let waiters = Waiters { descriptor: source.as_raw_fd(), waiting: vec![Rc::clone(&waiter)] };
-                let key = handles.insert(Kind::Waiters(waiters), self.site).0;
+                let key = handles.insert(HandleKind::Waiters(waiters), self.site).0;
                 if let Err(error) = shared.poller.add(source, key.to_bits(), self.interest.once()) {
                     drop(handles.forget(key));
                     return Err(error);
@@ -125,7 +125,7 @@ impl<S: AsFd> Ready<S> {
         let mut handles = shared.handles.borrow_mut();
         let Some(&key) = handles.waiting.get(&source.as_raw_fd()) else { return };
         let is_empty = handles.change(key, |handle| match &mut handle.kind {
-            Kind::Waiters(waiters) => {
+            HandleKind::Waiters(waiters) => {
                 waiters.waiting.retain(|other| !Rc::ptr_eq(other, &waiter));
                 waiters.waiting.is_empty()
             }
@@ -143,12 +143,12 @@ impl<S: AsFd> Ready<S> {
 /// Adds a future to those that wait already and arms the place for all of them.
 fn join(
     handles: &mut Handles,
-    key: Key,
+    key: SlabKey,
     waiter: &Rc<Waiter>,
     arm: impl FnOnce(Interest) -> Result<(), LoopError>,
 ) -> Result<(), LoopError> {
     let armed = handles.change(key, |handle| {
-        let Kind::Waiters(waiters) = &mut handle.kind else { return Ok(()) };
+        let HandleKind::Waiters(waiters) = &mut handle.kind else { return Ok(()) };
         if !waiters.waiting.iter().any(|other| Rc::ptr_eq(other, waiter)) {
             waiters.waiting.push(Rc::clone(waiter));
         }

@@ -10,7 +10,7 @@ use super::Context;
 use super::callback::Site;
 use super::error::{LoopError, LoopGone};
 use super::mailbox::{Mailbox, Ring, WakeFlag};
-use super::slab::Key;
+use super::slab::SlabKey;
 use super::sync::EventCounter;
 use super::tasks::Tasks;
 use super::wakeup::Wakeup;
@@ -21,15 +21,15 @@ pub(super) enum Post {
         run: Box<dyn FnOnce(&mut Context) + Send>,
     },
     /// A future of the loop was woken.
-    Wake(Key),
+    Wake(SlabKey),
     /// The answer to a request.
     Answer {
-        request: Key,
+        request: SlabKey,
         value: Box<dyn Any + Send>,
     },
     /// A request whose other end was dropped without an answer.
     Abandon {
-        request: Key,
+        request: SlabKey,
     },
 }
 
@@ -44,7 +44,7 @@ impl Post {
     }
 }
 
-struct Shared {
+struct RemoteShared {
     loop_number: u64,
     posts: Mailbox<Post>,
     stopping: AtomicBool,
@@ -54,12 +54,12 @@ struct Shared {
 /// A handle to the loop for any thread: posts callbacks and stops it.
 #[derive(Clone)]
 pub struct Remote {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
 }
 
 impl Remote {
     pub(super) fn new(loop_number: u64) -> Result<Remote, LoopError> {
-        let shared = Shared {
+        let shared = RemoteShared {
             loop_number,
             posts: Mailbox::new(),
             stopping: AtomicBool::new(false),

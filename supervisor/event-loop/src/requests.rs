@@ -14,21 +14,21 @@ use std::time::Instant;
 use super::callback::Site;
 use super::error::LoopGone;
 use super::remote::{Post, Remote};
-use super::slab::{Key, Slab};
+use super::slab::{Slab, SlabKey};
 use super::{Context, LoopHandle};
 
-type Answer = Box<dyn FnOnce(&mut Context, Box<dyn Any + Send>)>;
+type AnswerCallback = Box<dyn FnOnce(&mut Context, Box<dyn Any + Send>)>;
 
 pub(super) struct WaitingRequest {
     pub(super) site: Site,
-    pub(super) answer: Answer,
+    pub(super) answer: AnswerCallback,
 }
 
 pub(super) type Requests = Slab<WaitingRequest>;
 
 /// Names a request of one loop, for [`LoopHandle::withdraw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId(Key);
+pub struct RequestId(SlabKey);
 
 /// The other end of a request, for the thread that has the answer. Dropping it ends the request without an answer.
 pub struct Request<T> {

@@ -5,38 +5,38 @@
 
 /// Names one value in a [`Slab`]. It is never valid again after the value was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct SlabKey {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-impl Key {
+impl SlabKey {
     /// The key in one word, as the kernel carries it for us.
     pub(super) fn to_bits(self) -> u64 {
         (u64::from(self.generation) << 32) | u64::from(self.index)
     }
 
-    pub(super) fn from_bits(bits: u64) -> Key {
+    pub(super) fn from_bits(bits: u64) -> SlabKey {
         let [a, b, c, d, e, f, g, h] = bits.to_le_bytes();
-        Key { index: u32::from_le_bytes([a, b, c, d]), generation: u32::from_le_bytes([e, f, g, h]) }
+        SlabKey { index: u32::from_le_bytes([a, b, c, d]), generation: u32::from_le_bytes([e, f, g, h]) }
     }
 }
 
 #[derive(Debug)]
-enum Slot<T> {
+enum Content<T> {
     Vacant { next_free: Option<u32> },
     Occupied(T),
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct SlabEntry<T> {
     generation: u32,
-    slot: Slot<T>,
+    content: Content<T>,
 }
 
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<SlabEntry<T>>,
     first_free: Option<u32>,
     len: usize,
 }
@@ -52,43 +52,47 @@ impl<T> Slab<T> {
 
     /// # Panics
     /// If 2^32 values are held at once.
-    pub(super) fn insert(&mut self, value: T) -> Key {
+    pub(super) fn insert(&mut self, value: T) -> SlabKey {
         self.insert_with(|_| value)
     }
 
     /// Inserts a value that knows its own key.
-    pub(super) fn insert_with(&mut self, value: impl FnOnce(Key) -> T) -> Key {
+    pub(super) fn insert_with(&mut self, value: impl FnOnce(SlabKey) -> T) -> SlabKey {
         self.len += 1;
         let Some(index) = self.first_free else { return self.grow(value) };
         let entry = &mut self.entries[index as usize];
-        let Slot::Vacant { next_free } = entry.slot else {
+        let Content::Vacant { next_free } = entry.content else {
             unreachable!("the free list holds only vacant slots")
         };
         self.first_free = next_free;
-        let key = Key { index, generation: entry.generation };
-        entry.slot = Slot::Occupied(value(key));
+        let key = SlabKey { index, generation: entry.generation };
+        entry.content = Content::Occupied(value(key));
         key
     }
 
-    fn grow(&mut self, value: impl FnOnce(Key) -> T) -> Key {
+    fn grow(&mut self, value: impl FnOnce(SlabKey) -> T) -> SlabKey {
         let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 values are held at once");
-        let key = Key { index, generation: 0 };
-        self.entries.push(Entry { generation: 0, slot: Slot::Occupied(value(key)) });
+        let key = SlabKey { index, generation: 0 };
+        self.entries.push(SlabEntry { generation: 0, content: Content::Occupied(value(key)) });
         key
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&T> {
+    pub(super) fn get(&self, key: SlabKey) -> Option<&T> {
         match self.entries.get(key.index as usize) {
-            Some(Entry { generation, slot: Slot::Occupied(value) }) if *generation == key.generation => {
+            Some(SlabEntry { generation, content: Content::Occupied(value) })
+                if *generation == key.generation =>
+            {
                 Some(value)
             }
             _ => None,
         }
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
         match self.entries.get_mut(key.index as usize) {
-            Some(Entry { generation, slot: Slot::Occupied(value) }) if *generation == key.generation => {
+            Some(SlabEntry { generation, content: Content::Occupied(value) })
+                if *generation == key.generation =>
+            {
                 Some(value)
             }
             _ => None,
@@ -96,38 +100,38 @@ impl<T> Slab<T> {
     }
 
     /// The key under which the slot at `index` is occupied now.
-    pub(super) fn key_at(&self, index: u32) -> Option<Key> {
+    pub(super) fn key_at(&self, index: u32) -> Option<SlabKey> {
         match self.entries.get(index as usize) {
-            Some(Entry { generation, slot: Slot::Occupied(_) }) => {
-                Some(Key { index, generation: *generation })
+            Some(SlabEntry { generation, content: Content::Occupied(_) }) => {
+                Some(SlabKey { index, generation: *generation })
             }
             _ => None,
         }
     }
 
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(super) fn remove(&mut self, key: SlabKey) -> Option<T> {
         self.get(key)?;
         let entry = &mut self.entries[key.index as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        let vacant = Slot::Vacant { next_free: self.first_free };
+        let vacant = Content::Vacant { next_free: self.first_free };
         self.first_free = Some(key.index);
         self.len -= 1;
-        match std::mem::replace(&mut entry.slot, vacant) {
-            Slot::Occupied(value) => Some(value),
-            Slot::Vacant { .. } => None,
+        match std::mem::replace(&mut entry.content, vacant) {
+            Content::Occupied(value) => Some(value),
+            Content::Vacant { .. } => None,
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().filter_map(|entry| match &entry.slot {
-            Slot::Occupied(value) => Some(value),
-            Slot::Vacant { .. } => None,
+        self.entries.iter().filter_map(|entry| match &entry.content {
+            Content::Occupied(value) => Some(value),
+            Content::Vacant { .. } => None,
         })
     }
 
     /// Takes every value out. Keys handed out before stay invalid.
     pub(super) fn take_all(&mut self) -> Vec<T> {
-        let keys: Vec<Key> =
+        let keys: Vec<SlabKey> =
             (0..self.entries.len()).filter_map(|index| self.key_at(u32::try_from(index).ok()?)).collect();
         keys.into_iter().filter_map(|key| self.remove(key)).collect()
     }
@@ -151,8 +155,8 @@ mod tests {
 
     #[test]
     fn a_key_survives_the_journey_through_one_word() {
-        let key = Key { index: 7, generation: 0xFFFF_0001 };
-        assert_eq!(Key::from_bits(key.to_bits()), key);
+        let key = SlabKey { index: 7, generation: 0xFFFF_0001 };
+        assert_eq!(SlabKey::from_bits(key.to_bits()), key);
     }
 
     #[test]

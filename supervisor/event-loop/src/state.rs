@@ -13,6 +13,7 @@ use super::config::Time;
 use super::error::LoopError;
 use super::handles::{Handles, HookPhase};
 use super::immediates::Immediates;
+use super::limits::CLEARING_ROUNDS;
 use super::metrics::Metrics;
 use super::poller::{Interest, Poller};
 use super::pulse::Pulse;
@@ -25,10 +26,6 @@ use super::timers::Timers;
 /// The token of the eventfd by which other threads wake the loop. No handle has it: it would be the last slot in
 /// its last generation.
 pub(super) const WAKE_TOKEN: u64 = u64::MAX;
-
-/// Dropping a loop drops callbacks, which may register new ones, which are dropped in a further round. After so many rounds
-/// the rest is leaked.
-const CLEARING_ROUNDS: usize = 1_000;
 
 pub(super) struct Shared {
     pub(super) clock: Clock,

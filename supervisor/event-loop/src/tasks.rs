@@ -20,7 +20,7 @@ use super::LoopHandle;
 use super::callback::{Microtask, Queue, Site};
 use super::mailbox::WakeFlag;
 use super::remote::{Post, Remote};
-use super::slab::{Key, Slab};
+use super::slab::{Slab, SlabKey};
 use super::state::Shared;
 
 type BoxedFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -46,7 +46,7 @@ impl Tasks {
         Tasks(Slab::new())
     }
 
-    pub(super) fn site(&self, key: Key) -> Option<Site> {
+    pub(super) fn site(&self, key: SlabKey) -> Option<Site> {
         self.0.get(key).map(|task| task.site)
     }
 
@@ -55,7 +55,7 @@ impl Tasks {
     }
 
     /// From here on the task may be woken again.
-    pub(super) fn take(&mut self, key: Key) -> Option<TakenTask> {
+    pub(super) fn take(&mut self, key: SlabKey) -> Option<TakenTask> {
         let task = self.0.get_mut(key)?;
         task.waking.queued.lower();
         let waker = Waker::from(Arc::clone(&task.waking));
@@ -63,7 +63,7 @@ impl Tasks {
     }
 
     /// Puts a future back that is not finished. Returns it if it was cancelled meanwhile.
-    pub(super) fn restore(&mut self, key: Key, future: BoxedFuture) -> Option<BoxedFuture> {
+    pub(super) fn restore(&mut self, key: SlabKey, future: BoxedFuture) -> Option<BoxedFuture> {
         match self.0.get_mut(key) {
             Some(task) => task.future.replace(future),
             None => Some(future),
@@ -72,7 +72,7 @@ impl Tasks {
 
     /// Dropping what is returned may run anything, so no borrow may be held then.
     #[must_use]
-    pub(super) fn remove(&mut self, key: Key) -> Option<Leftover> {
+    pub(super) fn remove(&mut self, key: SlabKey) -> Option<Leftover> {
         self.0.remove(key).map(|task| Leftover { _future: task.future })
     }
 
@@ -119,7 +119,7 @@ impl Leftovers {
 
 /// What wakes one task, from any thread. A task that is queued already is not queued again.
 struct Waking {
-    key: Key,
+    key: SlabKey,
     queued: WakeFlag,
     remote: Remote,
 }
@@ -233,7 +233,7 @@ impl<T> Drop for Finisher<T> {
 /// The result of a spawned future, which is a future itself. Dropping it lets the task run on alone.
 pub struct JoinHandle<T> {
     event_loop: LoopHandle,
-    key: Key,
+    key: SlabKey,
     join: Rc<Join<T>>,
     cancels_on_drop: bool,
 }
@@ -314,7 +314,7 @@ impl LoopHandle {
         JoinHandle { event_loop: self.clone(), key, join, cancels_on_drop: false }
     }
 
-    fn insert_task(&self, future: BoxedFuture, site: Site) -> Key {
+    fn insert_task(&self, future: BoxedFuture, site: Site) -> SlabKey {
         let shared = &self.shared;
         let key = shared.tasks.borrow_mut().0.insert_with(|key| {
             let waking = Arc::new(Waking { key, queued: WakeFlag::new(true), remote: shared.remote.clone() });

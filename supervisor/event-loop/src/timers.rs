@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::callback::{Repeated, Site};
 use super::clock::{Nanos, nanos};
-use super::slab::Key;
+use super::slab::SlabKey;
 use super::wheel::Wheel;
 use super::{Context, LoopHandle};
 
@@ -26,7 +26,7 @@ const SLACK_BITS: u32 = 8;
 
 /// Names a timer of one loop, for [`clear`](super::LoopHandle::clear), `ref_` and `unref`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TimerId(pub(super) Key);
+pub struct TimerId(pub(super) SlabKey);
 
 /// What an interval does about the time that its callback, or another one, has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Due {
 
 pub(super) type OnceTimer = Box<dyn FnOnce(&mut Context)>;
 
-enum Action {
+enum TimerAction {
     Once(OnceTimer),
     Every(Box<Interval>),
     /// The interval is out, because its callback runs.
@@ -75,7 +75,7 @@ pub(super) struct Interval {
 }
 
 struct Timer {
-    action: Action,
+    action: TimerAction,
     site: Site,
     referenced: bool,
 }
@@ -98,7 +98,7 @@ pub(super) enum DueCall {
 /// The callback of a removed timer. Dropping it may run anything, so no borrow may be held then.
 #[must_use]
 pub(super) struct Removed {
-    _action: Action,
+    _action: TimerAction,
 }
 
 pub(super) struct Timers {
@@ -119,7 +119,7 @@ impl Timers {
     }
 
     pub(super) fn start_once(&mut self, due: Due, site: Site, callback: OnceTimer) -> TimerId {
-        self.start(due, site, Action::Once(callback))
+        self.start(due, site, TimerAction::Once(callback))
     }
 
     pub(super) fn start_every(
@@ -130,10 +130,10 @@ impl Timers {
         callback: Repeated,
     ) -> TimerId {
         let interval = Interval { due: due.at, period: due.delay.max(TICK), catchup, callback };
-        self.start(due, site, Action::Every(Box::new(interval)))
+        self.start(due, site, TimerAction::Every(Box::new(interval)))
     }
 
-    fn start(&mut self, due: Due, site: Site, action: Action) -> TimerId {
+    fn start(&mut self, due: Due, site: Site, action: TimerAction) -> TimerId {
         self.referenced += 1;
         let timer = Timer { action, site, referenced: true };
         let slack = self.slack_of(due.delay);
@@ -171,9 +171,9 @@ impl Timers {
     pub(super) fn due(&self, id: TimerId) -> Option<Nanos> {
         let (timer, tick) = self.wheel.get(id.0)?;
         match &timer.action {
-            Action::Every(interval) => Some(interval.due),
-            Action::Once(_) => Some(tick.saturating_mul(TICK)),
-            Action::Running { .. } => None,
+            TimerAction::Every(interval) => Some(interval.due),
+            TimerAction::Once(_) => Some(tick.saturating_mul(TICK)),
+            TimerAction::Running { .. } => None,
         }
     }
 
@@ -182,9 +182,9 @@ impl Timers {
         let period = if period.is_zero() { 0 } else { nanos(period).max(TICK) };
         let Some(timer) = self.wheel.get_mut(id.0) else { return false };
         match &mut timer.action {
-            Action::Every(interval) => interval.period = period,
-            Action::Once(_) => return false,
-            Action::Running { next_period } => *next_period = Some(period),
+            TimerAction::Every(interval) => interval.period = period,
+            TimerAction::Once(_) => return false,
+            TimerAction::Running { next_period } => *next_period = Some(period),
         }
         true
     }
@@ -205,12 +205,12 @@ impl Timers {
         let (key, tick) = self.wheel.fetch_due()?;
         let timer = self.wheel.get_mut(key)?;
         let (id, site, referenced) = (TimerId(key), timer.site, timer.referenced);
-        match std::mem::replace(&mut timer.action, Action::Running { next_period: None }) {
-            Action::Running { .. } => None,
-            Action::Every(interval) => {
+        match std::mem::replace(&mut timer.action, TimerAction::Running { next_period: None }) {
+            TimerAction::Running { .. } => None,
+            TimerAction::Every(interval) => {
                 Some(DueTimer { id, site, due: interval.due, call: DueCall::Every(interval) })
             }
-            Action::Once(callback) => {
+            TimerAction::Once(callback) => {
                 self.wheel.remove(key);
                 self.referenced -= usize::from(referenced);
                 Some(DueTimer { id, site, due: tick.saturating_mul(TICK), call: DueCall::Once(callback) })
@@ -235,11 +235,11 @@ impl Timers {
         }
         let Some(timer) = self.wheel.get_mut(id.0) else { return Some(interval) };
         interval.due = interval.next_beat(begun, now);
-        if let Action::Running { next_period: Some(next_period) } = timer.action {
+        if let TimerAction::Running { next_period: Some(next_period) } = timer.action {
             interval.period = next_period;
         }
         let tick = tick_at_or_after(interval.due);
-        timer.action = Action::Every(interval);
+        timer.action = TimerAction::Every(interval);
         self.wheel.restart(id.0, tick, slack);
         None
     }
@@ -282,7 +282,7 @@ impl Interval {
 
 impl Timer {
     fn is_armed(&self) -> bool {
-        !matches!(self.action, Action::Running { .. })
+        !matches!(self.action, TimerAction::Running { .. })
     }
 }
 

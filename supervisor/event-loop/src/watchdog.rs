@@ -55,12 +55,12 @@ impl fmt::Display for Blocked {
 
 /// Watches over a loop while it exists; made by [`LoopHandle::watchdog`].
 pub struct Watchdog {
-    leash: Arc<Leash>,
+    shared: Arc<WatchdogShared>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// What a watchdog and its thread share.
-struct Leash {
+struct WatchdogShared {
     alarm: Arc<Alarm>,
     is_over: AtomicBool,
 }
@@ -78,25 +78,26 @@ impl LoopHandle {
         threshold: Duration,
         report: impl FnMut(&Blocked) + Send + 'static,
     ) -> io::Result<Watchdog> {
-        let leash = Arc::new(Leash { alarm: Arc::new(Alarm::new()?), is_over: AtomicBool::new(false) });
+        let shared =
+            Arc::new(WatchdogShared { alarm: Arc::new(Alarm::new()?), is_over: AtomicBool::new(false) });
         let pulse = Arc::clone(&self.shared.pulse);
         let interval = (threshold / LOOKS).max(Duration::from_millis(1));
-        let watch = Watch { pulse: Arc::clone(&pulse), leash: Arc::clone(&leash), interval, report };
+        let watch = Watch { pulse: Arc::clone(&pulse), shared: Arc::clone(&shared), interval, report };
         let thread = thread::Builder::new()
             .name("offload-watchdog".to_owned())
             .spawn(move || watch.until_it_is_over())?;
-        pulse.add_watcher(&leash.alarm, interval);
+        pulse.add_watcher(&shared.alarm, interval);
         // The thread may have fallen asleep before it was known whom to ring for.
-        leash.alarm.set(interval);
-        Ok(Watchdog { leash, thread: Some(thread) })
+        shared.alarm.set(interval);
+        Ok(Watchdog { shared, thread: Some(thread) })
     }
 }
 
 impl Drop for Watchdog {
     /// Waits for a report that is being made, if one is.
     fn drop(&mut self) {
-        self.leash.is_over.store(true, Ordering::Release);
-        self.leash.alarm.set(Duration::ZERO);
+        self.shared.is_over.store(true, Ordering::Release);
+        self.shared.alarm.set(Duration::ZERO);
         let thread = self.thread.take();
         // A report may drop its own watchdog.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
@@ -108,7 +109,7 @@ impl Drop for Watchdog {
 
 struct Watch<Report> {
     pulse: Arc<Pulse>,
-    leash: Arc<Leash>,
+    shared: Arc<WatchdogShared>,
     interval: Duration,
     report: Report,
 }
@@ -131,12 +132,12 @@ impl<Report: FnMut(&Blocked)> Watch<Report> {
     /// or the end, at most makes this an interval longer.
     fn sleep(&self) -> bool {
         if !self.pulse.may_be_left() {
-            self.leash.alarm.set(self.interval);
+            self.shared.alarm.set(self.interval);
         }
-        if !self.leash.is_over.load(Ordering::Acquire) {
-            self.leash.alarm.wait();
+        if !self.shared.is_over.load(Ordering::Acquire) {
+            self.shared.alarm.wait();
         }
-        !self.leash.is_over.load(Ordering::Acquire)
+        !self.shared.is_over.load(Ordering::Acquire)
     }
 
     fn report(&mut self, site: Site, phase: Phase) {
@@ -148,6 +149,6 @@ impl<Report: FnMut(&Blocked)> Watch<Report> {
 impl<Report> Drop for Watch<Report> {
     /// Also when the report has panicked.
     fn drop(&mut self) {
-        self.pulse.remove_watcher(&self.leash.alarm);
+        self.pulse.remove_watcher(&self.shared.alarm);
     }
 }

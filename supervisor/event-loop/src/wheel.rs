@@ -28,7 +28,7 @@
 use std::collections::VecDeque;
 use std::hint::black_box;
 
-use super::slab::{Key, Slab};
+use super::slab::{Slab, SlabKey};
 
 const LEVELS: usize = 7;
 const DIGIT_BITS: u32 = 7;
@@ -50,21 +50,21 @@ const SPARE_ENTRIES: usize = 64 * 1_024;
 /// How many due timers are brought near at a time.
 const FETCHED_AHEAD: usize = 32;
 
-struct Timer<T> {
+struct WheelTimer<T> {
     due: u64,
     value: T,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct ListEntry {
     /// Both in one word: arrays of millions of entries are read from end to end.
     due_and_slack: u64,
-    key: Key,
+    key: SlabKey,
 }
 
-impl Entry {
-    fn new(due: u64, slack: u64, key: Key) -> Entry {
-        Entry { due_and_slack: due | slack.min(SLACK_MAX) << SLACK_SHIFT, key }
+impl ListEntry {
+    fn new(due: u64, slack: u64, key: SlabKey) -> ListEntry {
+        ListEntry { due_and_slack: due | slack.min(SLACK_MAX) << SLACK_SHIFT, key }
     }
 
     fn due(self) -> u64 {
@@ -76,9 +76,9 @@ impl Entry {
     }
 }
 
-struct List {
+struct TimerList {
     /// In the order of start.
-    entries: Vec<Entry>,
+    entries: Vec<ListEntry>,
     /// How many of the entries name a timer.
     living: usize,
     /// The latest tick at which the loop must wake for this list. After a timer was stopped it may be too early, never too
@@ -86,10 +86,10 @@ struct List {
     wake_by: u64,
 }
 
-impl List {
-    const EMPTY: List = List { entries: Vec::new(), living: 0, wake_by: u64::MAX };
+impl TimerList {
+    const EMPTY: TimerList = TimerList { entries: Vec::new(), living: 0, wake_by: u64::MAX };
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: ListEntry) {
         self.entries.push(entry);
         self.living += 1;
         self.wake_by = self.wake_by.min(entry.wake_by());
@@ -98,17 +98,17 @@ impl List {
 
 pub(super) struct Wheel<T> {
     now: u64,
-    timers: Slab<Timer<T>>,
-    lists: Box<[List]>,
+    timers: Slab<WheelTimer<T>>,
+    lists: Box<[TimerList]>,
     /// The memory of emptied lists, for those that fill up next: at most one array a list. Giving it back to the
     /// allocator and asking for it again costs more than the timers do.
-    spare: Vec<Vec<Entry>>,
+    spare: Vec<Vec<ListEntry>>,
     /// For how many entries there is room in the spare arrays.
     spare_entries: usize,
     /// One bit for each list of a level that is not empty.
     occupied: [u128; LEVELS],
     /// The timers that are due and were not fetched yet, stopped ones among them.
-    due: VecDeque<Key>,
+    due: VecDeque<SlabKey>,
     living_due: usize,
     /// How many more timers may be fetched before the next ones are brought near.
     near: usize,
@@ -119,7 +119,7 @@ impl<T> Wheel<T> {
         Wheel {
             now: 0,
             timers: Slab::new(),
-            lists: (0..LEVELS * LISTS_PER_LEVEL).map(|_| List::EMPTY).collect(),
+            lists: (0..LEVELS * LISTS_PER_LEVEL).map(|_| TimerList::EMPTY).collect(),
             spare: Vec::new(),
             spare_entries: 0,
             occupied: [0; LEVELS],
@@ -134,37 +134,37 @@ impl<T> Wheel<T> {
     ///
     /// # Panics
     /// If 2^32 timers exist at once.
-    pub(super) fn start(&mut self, due: u64, slack: u64, value: T) -> Key {
+    pub(super) fn start(&mut self, due: u64, slack: u64, value: T) -> SlabKey {
         let due = self.ahead(due);
-        let key = self.timers.insert(Timer { due, value });
-        self.append(Entry::new(due, slack, key));
+        let key = self.timers.insert(WheelTimer { due, value });
+        self.append(ListEntry::new(due, slack, key));
         key
     }
 
     /// Starts a timer again that was fetched. It is the last of those due in the same tick.
-    pub(super) fn restart(&mut self, key: Key, due: u64, slack: u64) {
+    pub(super) fn restart(&mut self, key: SlabKey, due: u64, slack: u64) {
         let due = self.ahead(due);
         if let Some(timer) = self.timers.get_mut(key).filter(|timer| timer.due == FETCHED) {
             timer.due = due;
-            self.append(Entry::new(due, slack, key));
+            self.append(ListEntry::new(due, slack, key));
         }
     }
 
     /// Stops a timer, also one that was fetched, and forgets it.
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        let Timer { due, value } = self.timers.remove(key)?;
+    pub(super) fn remove(&mut self, key: SlabKey) -> Option<T> {
+        let WheelTimer { due, value } = self.timers.remove(key)?;
         if due != FETCHED {
             self.count_out(due);
         }
         Some(value)
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
         self.timers.get_mut(key).map(|timer| &mut timer.value)
     }
 
     /// The value and its due tick, which means nothing while it is fetched.
-    pub(super) fn get(&self, key: Key) -> Option<(&T, u64)> {
+    pub(super) fn get(&self, key: SlabKey) -> Option<(&T, u64)> {
         self.timers.get(key).map(|timer| (&timer.value, timer.due))
     }
 
@@ -174,7 +174,7 @@ impl<T> Wheel<T> {
 
     /// Takes every value out.
     pub(super) fn take_all(&mut self) -> Vec<T> {
-        self.lists.fill_with(|| List::EMPTY);
+        self.lists.fill_with(|| TimerList::EMPTY);
         self.spare = Vec::new();
         self.spare_entries = 0;
         self.occupied = [0; LEVELS];
@@ -198,7 +198,7 @@ impl<T> Wheel<T> {
 
     /// The next of the timers that [`Wheel::advance`] found due, in (due, start) order. It keeps its place until
     /// it is removed or restarted. With it comes the tick in which it was due.
-    pub(super) fn fetch_due(&mut self) -> Option<(Key, u64)> {
+    pub(super) fn fetch_due(&mut self) -> Option<(SlabKey, u64)> {
         loop {
             self.bring_near();
             let key = self.due.pop_front()?;
@@ -286,7 +286,7 @@ impl<T> Wheel<T> {
         Some(level as usize * LISTS_PER_LEVEL + digit)
     }
 
-    fn append(&mut self, entry: Entry) {
+    fn append(&mut self, entry: ListEntry) {
         match self.list_for(entry.due()) {
             Some(place) => {
                 self.occupied[place / LISTS_PER_LEVEL] |= 1 << (place % LISTS_PER_LEVEL);
@@ -306,7 +306,7 @@ impl<T> Wheel<T> {
 
     fn empty_into_lower_levels(&mut self, level: usize, list: usize) {
         let list = level * LISTS_PER_LEVEL + list;
-        let List { entries, living, .. } = self.empty(list);
+        let TimerList { entries, living, .. } = self.empty(list);
         // Timers that were stopped would be counted as living where they go.
         let all_live = living == entries.len();
         for &entry in &entries {
@@ -317,13 +317,13 @@ impl<T> Wheel<T> {
         self.keep(entries);
     }
 
-    fn empty(&mut self, list: usize) -> List {
+    fn empty(&mut self, list: usize) -> TimerList {
         self.occupied[list / LISTS_PER_LEVEL] &= !(1 << (list % LISTS_PER_LEVEL));
-        std::mem::replace(&mut self.lists[list], List::EMPTY)
+        std::mem::replace(&mut self.lists[list], TimerList::EMPTY)
     }
 
     /// Keeps the memory of an emptied list, as long as that is not much more than what the timers need now.
-    fn keep(&mut self, mut entries: Vec<Entry>) {
+    fn keep(&mut self, mut entries: Vec<ListEntry>) {
         let kept = self.spare_entries + entries.capacity();
         if kept <= SPARE_ENTRIES + 4 * self.timers.len() {
             entries.clear();
@@ -341,7 +341,7 @@ impl<T> Wheel<T> {
         let list = &mut self.lists[place];
         list.living -= 1;
         if list.living == 0 {
-            let List { entries, .. } = self.empty(place);
+            let TimerList { entries, .. } = self.empty(place);
             self.keep(entries);
         } else if list.entries.len() > DEAD_PER_LIVING * list.living + DEAD_MIN {
             list.entries.retain(|entry| self.timers.get(entry.key).is_some());

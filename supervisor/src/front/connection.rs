@@ -17,7 +17,7 @@
 //! the payload is announced, and its bytes are skipped as they arrive. If there may soon be room, the payload stays in
 //! the socket until then.
 
-use super::greeting::{client_named_in, what_speaks_like};
+use super::greeting::{client_name_in, identify_protocol};
 use super::peer::process_of;
 use super::request::{Request, ticket_of};
 use crate::limits::REQUESTS_PER_CALL_MAX;
@@ -113,7 +113,7 @@ pub struct Connection {
     payload_max: usize,
     coming: Option<Coming>,
     waits_for_room: bool,
-    state: State,
+    state: ConnectionState,
 }
 
 /// A large payload that is being received.
@@ -124,7 +124,7 @@ struct Coming {
 }
 
 #[derive(Debug)]
-enum State {
+enum ConnectionState {
     Greeting,
     Open {
         client: String,
@@ -145,7 +145,7 @@ impl Connection {
             payload_max,
             coming: None,
             waits_for_room: false,
-            state: State::Greeting,
+            state: ConnectionState::Greeting,
         }
     }
 
@@ -163,14 +163,14 @@ impl Connection {
     /// characters. Empty before the client's hello, and if the client has no name.
     pub fn client(&self) -> &str {
         match &self.state {
-            State::Open { client } | State::Closing { client } => client,
-            State::Greeting => "",
+            ConnectionState::Open { client } | ConnectionState::Closing { client } => client,
+            ConnectionState::Greeting => "",
         }
     }
 
     /// Whether the client has sent a valid hello, or the connection is closing.
     pub fn is_greeted(&self) -> bool {
-        !matches!(self.state, State::Greeting)
+        !matches!(self.state, ConnectionState::Greeting)
     }
 
     /// Whether a frame has arrived in part. A client that stops now is stuck or gone.
@@ -219,7 +219,7 @@ impl Connection {
 
     /// Whether the connection is closed and nothing is left to be written, so that it can be dropped.
     pub fn is_finished(&self) -> bool {
-        matches!(self.state, State::Closing { .. }) && self.wire.unsent() == 0
+        matches!(self.state, ConnectionState::Closing { .. }) && self.wire.unsent() == 0
     }
 
     /// Reads once, at most [`READ_CHUNK`](offload_protocol::limits::READ_CHUNK) bytes, and passes at most
@@ -237,7 +237,7 @@ impl Connection {
         room: &mut FindRoom<'_>,
         sink: &mut dyn FnMut(Request),
     ) -> Result<Received, ConnectionError> {
-        if matches!(self.state, State::Closing { .. }) {
+        if matches!(self.state, ConnectionState::Closing { .. }) {
             return Ok(Received::Ended);
         }
         let result = self.read_and_hand_over(room, sink);
@@ -253,8 +253,8 @@ impl Connection {
     /// [`EncodeError`] if the message is longer than the protocol allows. Nothing was queued.
     pub fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         match self.state {
-            State::Closing { .. } => Ok(()),
-            State::Greeting | State::Open { .. } => self.wire.push(message, payload),
+            ConnectionState::Closing { .. } => Ok(()),
+            ConnectionState::Greeting | ConnectionState::Open { .. } => self.wire.push(message, payload),
         }
     }
 
@@ -273,7 +273,7 @@ impl Connection {
 
     /// Stops reading. The connection is finished when all unsent bytes are written.
     pub fn close_after_flush(&mut self) {
-        self.state = State::Closing { client: self.client().to_owned() };
+        self.state = ConnectionState::Closing { client: self.client().to_owned() };
     }
 
     /// For a client that does not take its answers: drops the unsent messages, except the rest of the one that is
@@ -329,7 +329,7 @@ impl Connection {
         room: &mut FindRoom<'_>,
         sink: &mut dyn FnMut(Request),
     ) -> Result<bool, ConnectionError> {
-        if matches!(self.state, State::Greeting) && !self.greet()? {
+        if matches!(self.state, ConnectionState::Greeting) && !self.greet()? {
             return Ok(true);
         }
         while *left > 0 {
@@ -344,7 +344,7 @@ impl Connection {
     fn next_request(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
         loop {
             // Asking the decoder for the next frame accepts the announced payload, so it is decided on first.
-            if let Some(refused) = self.look_at_announced(room)? {
+            if let Some(refused) = self.decide_on_announced(room)? {
                 return Ok(Some(refused));
             }
             if self.waits_for_room {
@@ -362,7 +362,7 @@ impl Connection {
     }
 
     /// Decides on an announced payload, if there is one. Returns the request if it is refused.
-    fn look_at_announced(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
+    fn decide_on_announced(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
         let Some(announced) = self.wire.decoder().announced() else { return Ok(None) };
         let length = announced.payload_length;
         let ticket = ticket_of(&announced).map_err(violation)?;
@@ -385,8 +385,8 @@ impl Connection {
 
     /// Answers the client's hello once it is complete. Returns whether it was complete.
     fn greet(&mut self) -> Result<bool, ConnectionError> {
-        if let Some(frame) = self.wire.decoder().next().map_err(|error| what_speaks_like(&error))? {
-            let client = client_named_in(&frame)?;
+        if let Some(frame) = self.wire.decoder().next().map_err(|error| identify_protocol(&error))? {
+            let client = client_name_in(&frame)?;
             self.welcome(client);
             return Ok(true);
         }
@@ -397,7 +397,7 @@ impl Connection {
     }
 
     fn welcome(&mut self, client: String) {
-        self.state = State::Open { client };
+        self.state = ConnectionState::Open { client };
         let welcome = ToClient::Welcome {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,

@@ -14,7 +14,7 @@ const METHODS: [&[u8; 4]; 9] =
 
 /// Which protocol the peer speaks, given that its first eight bytes are no valid prefix of a frame. The first four of
 /// them were read as a length.
-pub(super) fn what_speaks_like(error: &FrameError) -> ConnectionError {
+pub(super) fn identify_protocol(error: &FrameError) -> ConnectionError {
     match error {
         FrameError::HeaderLength { length }
             if METHODS.iter().any(|method| u32::from_le_bytes(**method) as usize == *length) =>
@@ -26,7 +26,7 @@ pub(super) fn what_speaks_like(error: &FrameError) -> ConnectionError {
 }
 
 /// The name that the client states in its hello.
-pub(super) fn client_named_in(frame: &Frame<'_>) -> Result<String, ConnectionError> {
+pub(super) fn client_name_in(frame: &Frame<'_>) -> Result<String, ConnectionError> {
     let Ok(ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor, client }) = codec::decode(&frame.header)
     else {
         return Err(ConnectionError::NotAClient);

@@ -10,10 +10,10 @@
 
 use super::connection::Connection;
 use super::directory::{PrivateDirectory, is_socket};
-use super::lock::{Asked, Lock};
+use super::lock::{Lock, LockAnswer};
 use super::peer::is_same_user;
-use super::standing::{self, Identity, Standing};
-use crate::limits::{SOCKET_PATH_MAX, STRANGERS_PER_CALL_MAX};
+use super::socket_state::{self, Identity, SocketState};
+use crate::limits::{OTHER_USERS_PER_CALL_MAX, SOCKET_PATH_MAX};
 use interprocess::local_socket::traits::Listener as _;
 use interprocess::local_socket::{GenericFilePath, ListenerNonblockingMode, ListenerOptions, ToFsName};
 use interprocess::os::unix::uds_local_socket as uds;
@@ -134,7 +134,7 @@ pub struct Listener {
     identity: Identity,
     /// Readable after a change in the directory.
     changes: Option<Rc<OwnedFd>>,
-    strangers: Cell<u64>,
+    other_users: Cell<u64>,
     directory: PrivateDirectory,
     /// The socket is ours while this lock is held. It is the last field, so that it is released last.
     lock: Lock,
@@ -150,7 +150,7 @@ impl Listener {
         let name = name_of(path)?;
         let directory = PrivateDirectory::open_or_create(parent_of(path))?;
         let lock = take_lock(&directory, &name, path)?;
-        refuse_to_replace_what_is_no_socket(&directory, &name, path)?;
+        refuse_other_file(&directory, &name, path)?;
         let (socket, identity) =
             open_socket(&directory, &lock, &name).map_err(|error| BindError::io("listen at", path, error))?;
         Ok(Listener {
@@ -158,8 +158,8 @@ impl Listener {
             name,
             socket: Rc::new(socket),
             identity,
-            changes: standing::watch_changes(&directory).map(Rc::new),
-            strangers: Cell::new(0),
+            changes: socket_state::watch_changes(&directory).map(Rc::new),
+            other_users: Cell::new(0),
             directory,
             lock,
         })
@@ -190,7 +190,7 @@ impl Listener {
         Rc::clone(&self.socket)
     }
 
-    /// A descriptor that is readable after changes in the directory; then call [`Listener::standing`]. None if the
+    /// A descriptor that is readable after changes in the directory; then call [`Listener::state`]. None if the
     /// kernel does not report changes.
     pub fn changes(&self) -> Option<Rc<OwnedFd>> {
         self.changes.clone()
@@ -198,17 +198,21 @@ impl Listener {
 
     /// Whether the directory has changed since the last call.
     pub fn has_changed(&self) -> bool {
-        self.changes.as_deref().is_some_and(standing::has_changed)
+        self.changes.as_deref().is_some_and(socket_state::has_changed)
     }
 
     /// Whether clients still find the socket, and no other supervisor can take it over.
-    pub fn standing(&self) -> Standing {
-        if !self.lock.identity().is_ok_and(|lock| standing::is_at(&standing::lock_path(&self.path), lock)) {
-            return Standing::LockLost;
+    pub fn state(&self) -> SocketState {
+        if !self
+            .lock
+            .identity()
+            .is_ok_and(|lock| socket_state::is_at(&socket_state::lock_path(&self.path), lock))
+        {
+            return SocketState::LockLost;
         }
-        match standing::is_at(&self.path, self.identity) {
-            true => Standing::Sound,
-            false => Standing::SocketLost,
+        match socket_state::is_at(&self.path, self.identity) {
+            true => SocketState::Sound,
+            false => SocketState::SocketLost,
         }
     }
 
@@ -218,7 +222,7 @@ impl Listener {
     /// # Errors
     /// The same as for [`Listener::bind`]. The old socket stays, but no client can find it.
     pub fn listen_again(&mut self) -> Result<(), BindError> {
-        refuse_to_replace_what_is_no_socket(&self.directory, &self.name, &self.path)?;
+        refuse_other_file(&self.directory, &self.name, &self.path)?;
         let (socket, identity) = open_socket(&self.directory, &self.lock, &self.name)
             .map_err(|error| BindError::io("listen at", &self.path, error))?;
         self.socket = Rc::new(socket);
@@ -227,8 +231,8 @@ impl Listener {
     }
 
     /// Number of peers that were turned away because they belong to another user.
-    pub fn strangers(&self) -> u64 {
-        self.strangers.get()
+    pub fn other_users(&self) -> u64 {
+        self.other_users.get()
     }
 
     /// Accepts the next connection, which accepts payloads of up to `payload_max` bytes. `None` if no more connections
@@ -240,7 +244,7 @@ impl Listener {
     /// # Errors
     /// See [`AcceptError`].
     pub fn accept(&self, payload_max: usize) -> Result<Option<Connection>, AcceptError> {
-        for _ in 0..STRANGERS_PER_CALL_MAX {
+        for _ in 0..OTHER_USERS_PER_CALL_MAX {
             let stream = match self.socket.accept() {
                 Ok(stream) => UnixStream::from(OwnedFd::from(stream)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -251,7 +255,7 @@ impl Listener {
             if is_same_user(&stream) {
                 return Ok(Some(Connection::new(stream, payload_max)));
             }
-            self.strangers.set(self.strangers.get().saturating_add(1));
+            self.other_users.set(self.other_users.get().saturating_add(1));
         }
         Ok(None)
     }
@@ -261,7 +265,7 @@ impl Drop for Listener {
     /// Removes the socket, unless another socket has been put in its place.
     fn drop(&mut self) {
         if let Ok(Some(stat)) = self.directory.look_up(&self.name)
-            && standing::identity_of(&stat) == self.identity
+            && socket_state::identity_of(&stat) == self.identity
         {
             // An error cannot be reported here. The next supervisor replaces what remains.
             let _ = self.directory.remove(&self.name);
@@ -294,9 +298,9 @@ fn parent_of(path: &Path) -> &Path {
 fn take_lock(directory: &PrivateDirectory, name: &Path, path: &Path) -> Result<Lock, BindError> {
     let mut lock_name = OsString::from(name);
     lock_name.push(".lock");
-    match Lock::ask(directory, Path::new(&lock_name)) {
-        Ok(Asked::Got(lock)) => Ok(lock),
-        Ok(Asked::Taken { pid }) => {
+    match Lock::try_take(directory, Path::new(&lock_name)) {
+        Ok(LockAnswer::Got(lock)) => Ok(lock),
+        Ok(LockAnswer::Taken { pid }) => {
             let listens = directory.look_up(name).is_ok_and(|stat| stat.is_some_and(|stat| is_socket(&stat)));
             Err(BindError::AlreadyRunning { socket: path.to_owned(), pid, listens })
         }
@@ -304,11 +308,7 @@ fn take_lock(directory: &PrivateDirectory, name: &Path, path: &Path) -> Result<L
     }
 }
 
-fn refuse_to_replace_what_is_no_socket(
-    directory: &PrivateDirectory,
-    name: &Path,
-    path: &Path,
-) -> Result<(), BindError> {
+fn refuse_other_file(directory: &PrivateDirectory, name: &Path, path: &Path) -> Result<(), BindError> {
     match directory.look_up(name) {
         Ok(Some(stat)) if !is_socket(&stat) => {
             Err(BindError::unsuitable(path, "there is a file of this name that is no socket"))
@@ -351,5 +351,5 @@ fn publish(directory: &PrivateDirectory, temporary: &Path, name: &Path) -> io::R
     directory.make_private(temporary)?;
     let stat = directory.look_up(temporary)?.ok_or(io::ErrorKind::NotFound)?;
     directory.rename(temporary, name)?;
-    Ok(standing::identity_of(&stat))
+    Ok(socket_state::identity_of(&stat))
 }

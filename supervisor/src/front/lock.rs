@@ -3,7 +3,7 @@
 //! The lock is a `flock` lock. It ends with its holder, however the holder dies, and programs that the holder starts
 //! do not inherit it, because the descriptor is closed on exec. The file itself is never removed. If it were, one
 //! supervisor could lock the removed file and another supervisor a new one, and both would own the socket. If somebody
-//! else removes the file, this supervisor [notices](super::standing).
+//! else removes the file, this supervisor [notices](super::socket_state).
 //!
 //! The file has lines of fixed lengths:
 //!
@@ -18,7 +18,7 @@
 //! Until then the old lines are where they were.
 
 use super::directory::PrivateDirectory;
-use super::standing::{Identity, identity_of};
+use super::socket_state::{Identity, identity_of};
 use crate::limits::GENERATIONS_KEPT;
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ pub(super) struct Lock {
 
 /// The answer to a request for the lock.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum LockAnswer {
     Got(Lock),
     /// Another process holds the lock. Its process id is missing if it has not written it yet.
     Taken {
@@ -54,16 +54,16 @@ pub(super) enum Asked {
 
 impl Lock {
     /// Requests the lock on the file `name`. If the lock is free, writes our process id into the file.
-    pub(super) fn ask(directory: &PrivateDirectory, name: &Path) -> io::Result<Asked> {
+    pub(super) fn try_take(directory: &PrivateDirectory, name: &Path) -> io::Result<LockAnswer> {
         let file = directory.open_file(name)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let generations = generations_in(&content_of(&file));
                 let lock = Lock { file, generations };
                 lock.write()?;
-                Ok(Asked::Got(lock))
+                Ok(LockAnswer::Got(lock))
             }
-            Err(Errno::WOULDBLOCK) => Ok(Asked::Taken { pid: pid_in(&file) }),
+            Err(Errno::WOULDBLOCK) => Ok(LockAnswer::Taken { pid: pid_in(&file) }),
             Err(error) => Err(error.into()),
         }
     }

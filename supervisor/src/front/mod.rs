@@ -7,7 +7,7 @@
 //! directory.rs    a directory that no other user can enter
 //! lock.rs         one supervisor for each socket
 //! listener.rs     bind and accept
-//! standing.rs     whether the socket and the lock are still ours
+//! socket_state.rs whether the socket and the lock are still ours
 //! connection.rs   one client: Greeting -> Open -> Closing
 //! greeting.rs     whether the peer is a client at all
 //! request.rs      the requests of clients
@@ -28,15 +28,15 @@ mod lock;
 mod pages;
 mod peer;
 mod request;
-mod standing;
+mod socket_state;
 #[cfg(test)]
 mod tests;
 
-pub use crate::limits::REQUESTS_PER_CALL_MAX;
+pub use crate::limits::{FLUSH_MAX, REQUESTS_PER_CALL_MAX};
 pub use crate::peer::{Peer, is_client_name};
-pub use crate::wire::{FLUSH_MAX, Flushed};
+pub use crate::wire::Flushed;
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
 pub use listener::{AcceptError, BindError, Listener};
 pub use pages::{RowWriter, to_json};
 pub use request::Request;
-pub use standing::{Standing, owner_of};
+pub use socket_state::{SocketState, owner_of};

@@ -70,16 +70,16 @@ fn frame(message: &ToSupervisor<'_>, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The other end of a connection, which may say anything.
-struct Peer {
+struct RawPeer {
     socket: UnixStream,
     decoder: FrameDecoder,
 }
 
-impl Peer {
-    fn new(socket: UnixStream) -> Peer {
+impl RawPeer {
+    fn new(socket: UnixStream) -> RawPeer {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();
-        Peer { socket, decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING) }
+        RawPeer { socket, decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING) }
     }
 
     /// Says `bytes`, of which the socket must have room for all.
@@ -114,7 +114,7 @@ impl Peer {
 /// A connection and its peer, and what has come out of it.
 struct Pair {
     connection: Connection,
-    peer: Peer,
+    peer: RawPeer,
     requests: Vec<Request>,
     /// How much room there is for large payloads.
     room: usize,
@@ -130,7 +130,14 @@ impl Pair {
         near.set_nonblocking(true).unwrap();
         let connection = Connection::new(near, payload_max);
         let (requests, asked) = (Vec::new(), Vec::new());
-        Pair { connection, peer: Peer::new(far), requests, room: usize::MAX, otherwise: Room::Refuse, asked }
+        Pair {
+            connection,
+            peer: RawPeer::new(far),
+            requests,
+            room: usize::MAX,
+            otherwise: Room::Refuse,
+            asked,
+        }
     }
 
     fn greeted(payload_max: usize) -> Pair {

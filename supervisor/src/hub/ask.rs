@@ -1,10 +1,10 @@
-//! Read access to the hub (names and states of jobs, the configuration), and listeners that join or leave a job.
+//! Read access to the hub (names and states of jobs, the configuration), and subscribers that join or leave a job.
 
 use super::Hub;
 use super::finished::Record;
-use super::holding::Undelivered;
-use super::orders::{self, Listener};
-use super::records::Listening;
+use super::holding::OutputCharge;
+use super::live_jobs::{self, Subscriber};
+use super::records::Subscription;
 use crate::job::Finished;
 use crate::public_id::Named;
 use offload_core::config::CoreConfig;
@@ -33,30 +33,30 @@ impl Hub {
         self.records.live(job).is_some()
     }
 
-    /// Adds a listener to a job. If the job has ended and its output is remembered, the listener is called soon. If
-    /// the listener's connection listens to the job already, the new listener is dropped, because the connection is
-    /// told once.
+    /// Adds a subscriber to a job. If the job has ended and its output is remembered, the subscriber is called soon. If
+    /// the subscriber's connection has subscribed to the job already, the new subscriber is dropped, because the
+    /// connection is told once.
     ///
     /// # Errors
-    /// The listener, if there is nothing to tell it, or the job has too many listeners.
-    pub(crate) fn listen(&mut self, job: JobId, listener: Listener) -> Result<(), Listener> {
-        match self.records.listen(job, listener) {
-            Listening::Waits => self.tell(Event::Awaited { job }),
-            Listening::WaitsAlready => {}
-            Listening::Ended(finished, listener) => {
-                let held = Undelivered::nothing();
-                self.handle.set_pending_at(listener.site(), move |cx| listener.call(*finished, held, cx));
+    /// The subscriber, if there is nothing to tell it, or the job has too many subscribers.
+    pub(crate) fn subscribe(&mut self, job: JobId, subscriber: Subscriber) -> Result<(), Subscriber> {
+        match self.records.subscribe(job, subscriber) {
+            Subscription::Added => self.handle_event(Event::Awaited { job }),
+            Subscription::AlreadyThere => {}
+            Subscription::JobEnded(finished, subscriber) => {
+                let held = OutputCharge::none();
+                self.handle.set_pending_at(subscriber.site(), move |cx| subscriber.call(*finished, held, cx));
             }
-            Listening::Nothing(listener) => return Err(listener),
+            Subscription::Refused(subscriber) => return Err(subscriber),
         }
         Ok(())
     }
 
-    /// A connection no longer waits for a job. This is the only place where a listener leaves. When the last one
+    /// A connection no longer waits for a job. This is the only place where a subscriber leaves. When the last one
     /// leaves, the core is told that the job is abandoned.
     pub(crate) fn leave(&mut self, job: JobId, connection: u64) {
         if self.records.leave(job, connection) {
-            self.tell(Event::Abandoned { job });
+            self.handle_event(Event::Abandoned { job });
         }
     }
 
@@ -78,7 +78,7 @@ impl Hub {
     /// A client that asked for the output of a job has received all of it.
     pub(crate) fn collected(&mut self, job: JobId) {
         if self.keeps_result_of(job) {
-            self.tell(Event::Collected { job });
+            self.handle_event(Event::Collected { job });
         }
     }
 
@@ -93,17 +93,17 @@ impl Hub {
         let config = self.core.config();
         let (results, keys) = (human(config.keep_results), human(config.keep_keys));
         let shown = cut(name, MESSAGE_MAX / 16).escape_debug();
-        match self.records.look_at(name) {
+        match self.records.classify(name) {
             Named::Job(job) if job <= self.core.jobs().last() => format!(
                 "there is no job '{shown}' any more: it has ended and is forgotten; the result of a detached job is \
                  kept for {results}, that of a job with an idempotency key for {keys}, other jobs while there is room"
             ),
             Named::Job(_) => format!("there is no job '{shown}' and never was"),
-            Named::ElsewhereOrBefore => format!(
+            Named::OfOtherSupervisor => format!(
                 "there is no job '{shown}' here: it was given its id by another supervisor, or by this one before it \
                  was started again; jobs and results do not outlive their supervisor"
             ),
-            Named::NoId => format!("there is no job '{shown}': this is not the id of a job"),
+            Named::NotAnId => format!("there is no job '{shown}': this is not the id of a job"),
         }
     }
 
@@ -114,7 +114,7 @@ impl Hub {
 
     /// Whether a worker has the privilege to look into any process, including this one.
     pub(crate) fn has_worker_that_can_trace(&self) -> bool {
-        self.processes.has_one_that_can_trace()
+        self.processes.any_can_trace()
     }
 
     /// The configuration of the core.
@@ -129,6 +129,6 @@ impl Hub {
 
     /// The report for a job that was refused.
     pub(crate) fn refusal(task: &str, error: ErrorDetail) -> Finished {
-        orders::refusal(task, error)
+        live_jobs::refusal(task, error)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(super) struct Callbacks {
     ready: Vec<Then>,
-    over: Vec<Then>,
+    ended: Vec<Then>,
     room: Vec<Then>,
     /// The ledger's count of releases when the callbacks that wait for room were last taken.
     releases_told: u64,
@@ -30,13 +30,13 @@ impl Callbacks {
     }
 
     /// Adds a callback for when no job and no worker is left.
-    pub(super) fn on_over(&mut self, then: Then) {
-        self.over.push(then);
+    pub(super) fn on_ended(&mut self, then: Then) {
+        self.ended.push(then);
     }
 
     /// No job and no worker is left: takes out the callbacks that wait for that.
-    pub(super) fn take_over(&mut self) -> Vec<Then> {
-        std::mem::take(&mut self.over)
+    pub(super) fn take_ended(&mut self) -> Vec<Then> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Adds a callback for when bytes are released.
@@ -92,10 +92,10 @@ mod tests {
         let mut callbacks = Callbacks::default();
         callbacks.on_ready(Box::new(|_| ()));
         callbacks.on_ready(Box::new(|_| ()));
-        callbacks.on_over(Box::new(|_| ()));
+        callbacks.on_ended(Box::new(|_| ()));
         callbacks.on_reloaded(1, Box::new(|_, _| ()));
         assert_eq!((callbacks.take_ready().len(), callbacks.take_ready().len()), (2, 0));
-        assert_eq!((callbacks.take_over().len(), callbacks.take_over().len()), (1, 0));
+        assert_eq!((callbacks.take_ended().len(), callbacks.take_ended().len()), (1, 0));
         assert!(callbacks.take_reloaded(2).is_none() && callbacks.take_reloaded(1).is_some());
         assert!(callbacks.take_reloaded(1).is_none());
     }

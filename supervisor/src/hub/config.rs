@@ -31,7 +31,9 @@ pub struct PoolConfig {
     pub core: CoreConfig,
     /// The programs that the workers run: slot `i` runs program `i` modulo their number. There is no default.
     pub programs: Vec<Program>,
-    /// Whether each worker is bound to one CPU core: that of slot i to the i-th core that this process may use.
+    /// Whether each worker is bound to one CPU core: of the n cores that this process may use, a worker that is started
+    /// in slot `i` is bound to core `i` modulo n. A spare has the number after the last slot, and keeps its core when it
+    /// takes the place of another worker.
     pub affinity: bool,
     /// Whether processes that workers left behind, and that are children of this process now, are killed: when a
     /// worker has ended those with its mark (see [`crate::workers::marks`]), and all of them when the pool ends. Only

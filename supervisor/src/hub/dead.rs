@@ -2,8 +2,8 @@
 //! input and the record of its attempts until a user deletes or retries it, or until its time is over. The core
 //! decides which ones are kept, and for how long (`core::letters`).
 
-use super::orders::{Order, micros};
-use super::{Hub, Refused};
+use super::live_jobs::{LiveJob, micros};
+use super::{Hub, RefusedJob};
 use crate::job::Job;
 use crate::limits::LISTED_LINE_MAX;
 use crate::peer::Peer;
@@ -55,7 +55,7 @@ impl Hub {
         &mut self,
         ended: &Ended,
         letter: LetterKept,
-        order: &Order,
+        live_job: &LiveJob,
         report: &Report,
     ) {
         let has_input = match letter {
@@ -66,13 +66,16 @@ impl Hub {
         let attempts = self.attempt_views(&ended.lost);
         let error =
             report.error.as_ref().map_or(String::new(), |error| format!("{}: {}", error.code, error.message));
-        let mut options = order.options.clone();
+        let mut options = live_job.options.clone();
         // A retry is a new job, so it does not reuse the idempotency key.
         options.idempotency = None;
-        let input = if has_input { order.input.clone() } else { Bytes::new() };
-        let job =
-            Job::new(&order.task).input(input).content(order.content).options(options).client(&order.client);
-        let (died_at, input_bytes) = (Instant::now(), order.input.len() as u64);
+        let input = if has_input { live_job.input.clone() } else { Bytes::new() };
+        let job = Job::new(&live_job.task)
+            .input(input)
+            .content(live_job.content)
+            .options(options)
+            .client(&live_job.client);
+        let (died_at, input_bytes) = (Instant::now(), live_job.input.len() as u64);
         let letter = Letter { job, has_input, input_bytes, died_at, error, attempts };
         self.records.dead_mut().letters.insert(ended.job, letter);
     }
@@ -93,7 +96,7 @@ impl Hub {
     /// Deletes a dead letter. Returns false if it does not exist.
     pub(crate) fn drop_dead_letter(&mut self, id: JobId) -> bool {
         let was_there = self.records.dead_mut().forget(id);
-        self.tell(Event::LetterDropped { job: id });
+        self.handle_event(Event::LetterDropped { job: id });
         was_there
     }
 
@@ -103,7 +106,7 @@ impl Hub {
         &mut self,
         id: JobId,
         (client, peer): (&str, Peer),
-    ) -> Option<Result<Accepted, Refused>> {
+    ) -> Option<Result<Accepted, RefusedJob>> {
         let letter = self.records.dead().get(id)?;
         if !letter.has_input {
             let message = format!(
@@ -111,7 +114,7 @@ impl Hub {
                 letter.input_bytes
             );
             let error = ErrorDetail::new(OutcomeCode::StorageFull, message);
-            return Some(Err(Refused { error, listener: None }));
+            return Some(Err(RefusedJob { error, subscriber: None }));
         }
         let job = Job { peer: Some(peer), ..letter.job.clone().client(client) };
         let submitted = self.submit(job, true, None);

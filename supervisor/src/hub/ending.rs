@@ -16,7 +16,7 @@ impl Hub {
 
     /// Limits the time of a drain that is under way.
     pub(crate) fn limit_drain(&mut self, limit: Duration) {
-        self.tell(Event::Drain { limit: Some(limit) });
+        self.handle_event(Event::Drain { limit: Some(limit) });
     }
 
     /// Number of jobs that were cancelled because they had not ended when the hub was drained or stopped.
@@ -46,10 +46,10 @@ impl Hub {
             return self.handle.set_pending(then);
         }
         let hold = self.handle.hold();
-        self.callbacks.on_over(Box::new(move |cx| {
+        self.callbacks.on_ended(Box::new(move |cx| {
             drop(hold);
             then(cx);
         }));
-        self.tell(event);
+        self.handle_event(event);
     }
 }

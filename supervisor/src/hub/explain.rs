@@ -2,7 +2,7 @@
 
 use super::Hub;
 use super::finished::Record;
-use super::orders::micros;
+use super::live_jobs::micros;
 use crate::views::ExplanationView;
 use offload_core::ids::JobId;
 use offload_core::jobs::JobState;

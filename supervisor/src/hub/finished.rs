@@ -47,12 +47,12 @@ pub(crate) struct Record {
     pub(super) lost: Vec<AttemptView>,
     /// Approximate size of the report.
     bytes: u64,
-    output: Output,
+    output: RememberedOutput,
 }
 
 /// What is remembered of the output of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Output {
+enum RememberedOutput {
     /// The whole output.
     Here(Bytes),
     /// The output went to the submitter. It was not to be kept.
@@ -67,7 +67,7 @@ enum Output {
 
 /// What is remembered of an ended job beside its report.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct EndedJobDetails {
     pub(super) client: String,
     /// Time from acceptance to the end.
     pub(super) age: Duration,
@@ -80,7 +80,7 @@ impl Record {
     /// How the job ended. None if the job returned an output that is no longer here.
     pub(crate) fn finished(&self) -> Option<Finished> {
         let output = match &self.output {
-            Output::Here(output) => output.clone(),
+            RememberedOutput::Here(output) => output.clone(),
             _ if self.report.error.is_some() => Bytes::new(),
             _ => return None,
         };
@@ -91,26 +91,28 @@ impl Record {
     pub(crate) fn why_no_output(&self) -> String {
         let bytes = self.report.receipt.output_bytes;
         let why = match self.output {
-            Output::Here(_) => "is here",
-            Output::Delivered => {
+            RememberedOutput::Here(_) => "is here",
+            RememberedOutput::Delivered => {
                 "went to whoever submitted it, and was not to be kept (`submit --detach` keeps it)"
             }
-            Output::NoRoom => "could not be kept: there was no room among the results that are kept",
-            Output::TimeIsOver => "was kept as long as results are kept, and is forgotten",
-            Output::Collected => "was collected before, and is forgotten",
+            RememberedOutput::NoRoom => {
+                "could not be kept: there was no room among the results that are kept"
+            }
+            RememberedOutput::TimeIsOver => "was kept as long as results are kept, and is forgotten",
+            RememberedOutput::Collected => "was collected before, and is forgotten",
         };
         format!("the job ended ok; its output of {bytes} bytes {why}")
     }
 }
 
 impl FinishedJobs {
-    pub(super) fn remember(&mut self, job: JobId, finished: &Finished, keep: Keep, ending: Ending) {
-        let Ending { client, age, lost, bytes } = ending;
+    pub(super) fn remember(&mut self, job: JobId, finished: &Finished, keep: Keep, details: EndedJobDetails) {
+        let EndedJobDetails { client, age, lost, bytes } = details;
         let client: Rc<str> = Rc::from(client);
         let output = match keep {
-            Keep::Promised => Output::Here(finished.output.clone()),
-            Keep::WithoutOutput => Output::NoRoom,
-            Keep::AsCourtesy => Output::Delivered,
+            Keep::Promised => RememberedOutput::Here(finished.output.clone()),
+            Keep::WithoutOutput => RememberedOutput::NoRoom,
+            Keep::AsCourtesy => RememberedOutput::Delivered,
         };
         let report = finished.report.clone();
         self.records.insert(job, Record { report, client: client.clone(), age, lost, bytes, output });
@@ -123,11 +125,11 @@ impl FinishedJobs {
     pub(super) fn release(&mut self, job: JobId, why: Released) {
         let Some(record) = self.records.get_mut(&job) else { return };
         match (&record.output, why) {
-            (Output::Here(output), Released::Collected) => {
+            (RememberedOutput::Here(output), Released::Collected) => {
                 self.collected_bytes += output.len() as u64;
                 self.collected.insert(job);
             }
-            (Output::Here(_), Released::TimeIsOver) => record.output = Output::TimeIsOver,
+            (RememberedOutput::Here(_), Released::TimeIsOver) => record.output = RememberedOutput::TimeIsOver,
             _ => {}
         }
         let (client, bytes) = (record.client.clone(), record.bytes);
@@ -155,7 +157,9 @@ impl FinishedJobs {
             return;
         }
         let Some(record) = self.records.get_mut(&job) else { return };
-        if let Output::Here(output) = std::mem::replace(&mut record.output, Output::Collected) {
+        if let RememberedOutput::Here(output) =
+            std::mem::replace(&mut record.output, RememberedOutput::Collected)
+        {
             self.collected_bytes -= output.len() as u64;
         }
     }
@@ -174,7 +178,7 @@ impl FinishedJobs {
 /// Jobs that are remembered as a courtesy: for each client in the order in which they were added.
 #[derive(Debug, Default)]
 struct History {
-    by_client: BTreeMap<Rc<str>, Line>,
+    by_client: BTreeMap<Rc<str>, ClientHistory>,
     /// The clients in the order of how many bytes their jobs take.
     by_bytes: BTreeSet<(u64, Rc<str>)>,
     count: usize,
@@ -182,18 +186,18 @@ struct History {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct ClientHistory {
     jobs: VecDeque<(JobId, u64)>,
     bytes: u64,
 }
 
 impl History {
     fn push(&mut self, job: JobId, client: Rc<str>, bytes: u64) {
-        let line = self.by_client.entry(client.clone()).or_default();
-        self.by_bytes.remove(&(line.bytes, client.clone()));
-        line.jobs.push_back((job, bytes));
-        line.bytes += bytes;
-        self.by_bytes.insert((line.bytes, client));
+        let history = self.by_client.entry(client.clone()).or_default();
+        self.by_bytes.remove(&(history.bytes, client.clone()));
+        history.jobs.push_back((job, bytes));
+        history.bytes += bytes;
+        self.by_bytes.insert((history.bytes, client));
         self.count += 1;
         self.bytes += bytes;
     }
@@ -205,14 +209,14 @@ impl History {
             return None;
         }
         let (_, client) = self.by_bytes.pop_last()?;
-        let line = self.by_client.get_mut(&client)?;
-        let (job, bytes) = line.jobs.pop_front()?;
-        line.bytes -= bytes;
+        let history = self.by_client.get_mut(&client)?;
+        let (job, bytes) = history.jobs.pop_front()?;
+        history.bytes -= bytes;
         self.count -= 1;
         self.bytes -= bytes;
-        match line.jobs.is_empty() {
+        match history.jobs.is_empty() {
             true => drop(self.by_client.remove(&client)),
-            false => drop(self.by_bytes.insert((line.bytes, client))),
+            false => drop(self.by_bytes.insert((history.bytes, client))),
         }
         Some(job)
     }
@@ -225,14 +229,15 @@ mod tests {
     use offload_protocol::nouns::OutcomeCode;
 
     fn with_output(length: usize) -> Finished {
-        let mut ok = super::super::orders::refusal("x", error(OutcomeCode::Ok, ""));
+        let mut ok = super::super::live_jobs::refusal("x", error(OutcomeCode::Ok, ""));
         ok.report.error = None;
         Finished { output: Bytes::from(vec![0; length]), ..ok }
     }
 
     fn remember(jobs: &mut FinishedJobs, job: u64, client: &str, keep: Keep) {
-        let ending = Ending { client: client.to_owned(), bytes: 1024, ..Ending::default() };
-        jobs.remember(JobId(job), &with_output(100), keep, ending);
+        let details =
+            EndedJobDetails { client: client.to_owned(), bytes: 1024, ..EndedJobDetails::default() };
+        jobs.remember(JobId(job), &with_output(100), keep, details);
     }
 
     fn has_output(jobs: &FinishedJobs, job: u64) -> Option<bool> {
@@ -287,8 +292,8 @@ mod tests {
     fn long_reports_count_by_their_length() {
         let mut jobs = FinishedJobs::default();
         for job in 1..=3 {
-            let ending = Ending { bytes: HISTORY_BYTES_MAX / 2, ..Ending::default() };
-            jobs.remember(JobId(job), &with_output(1), Keep::AsCourtesy, ending);
+            let details = EndedJobDetails { bytes: HISTORY_BYTES_MAX / 2, ..EndedJobDetails::default() };
+            jobs.remember(JobId(job), &with_output(1), Keep::AsCourtesy, details);
         }
         assert_eq!(jobs.records.len(), 2);
     }

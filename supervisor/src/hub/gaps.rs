@@ -24,29 +24,19 @@
 //! limit.
 
 use super::Hub;
-#[cfg(doc)]
-use crate::pauses::GAP_MIN;
+use crate::limits::{CATCH_UP_IN_ALL, CATCH_UP_MAX, WAIT_PART};
 use crate::pauses::Pause;
 use offload_core::event::Event;
 use offload_core::ids::Mono;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
-/// The longest time to catch up after one gap, and after all gaps shorter than [`GAP_MIN`] together.
-const CATCH_UP_MAX: Duration = Duration::from_secs(1);
-
-/// The longest time by which all gaps together put off one limit, in the core's time.
-const CATCH_UP_IN_ALL: Duration = Duration::from_secs(5);
-
-/// While jobs or starts are under way, a wait is cut into parts of this length.
-const WAIT_PART: Duration = Duration::from_millis(250);
-
 /// The core's time: the machine's time without the gaps.
 pub(super) struct CoreClock {
     started: Instant,
     /// The total time in which this process should have run but did not.
     gaps: Duration,
-    /// The ends of the time to catch up: after gaps shorter than [`GAP_MIN`], and after longer ones.
+    /// The ends of the time to catch up: after gaps shorter than [`GAP_MIN`](crate::limits::GAP_MIN), and after longer ones.
     after_short: Mono,
     after_long: Mono,
     /// When the hub's timer is due.
@@ -173,17 +163,17 @@ impl Hub {
             return self.set_timer();
         }
         self.read_all();
-        self.tell(Event::Tick);
+        self.handle_event(Event::Tick);
     }
 
     /// Passes everything that has arrived from workers and their processes to the core.
     fn read_all(&mut self) {
-        self.hear_the_launcher();
-        self.look_for_stops();
-        for (worker, has_ended) in self.processes.those_with_news() {
+        self.take_launcher_events();
+        self.report_stops();
+        for (worker, has_ended) in self.processes.readable_or_ended() {
             match has_ended {
                 true => self.on_process_end(worker),
-                false => self.read_what_is_there(worker),
+                false => self.read_all_from(worker),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Reports to the ledger in the core how much memory this process holds for each client.
 //!
 //! An output is charged to its client from the moment when its worker has sent it. The charge ends when the last
-//! receiver drops its [`Undelivered`]. A receiver that writes the output to a socket first charges the bytes to its
+//! receiver drops its [`OutputCharge`]. A receiver that writes the output to a socket first charges the bytes to its
 //! own account, with [`Hub::hold`].
 
 use super::{Hub, Then};
@@ -16,41 +16,43 @@ use std::sync::Arc;
 
 /// The charge for an output on its way to its receivers. When the last clone is dropped, the charge ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Undelivered(#[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<Charge>>);
+pub(crate) struct OutputCharge(
+    #[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<ChargedBytes>>,
+);
 
-impl Undelivered {
+impl OutputCharge {
     /// For an output that is charged to nobody.
-    pub(crate) fn nothing() -> Undelivered {
-        Undelivered(None)
+    pub(crate) fn none() -> OutputCharge {
+        OutputCharge(None)
     }
 }
 
 #[derive(Debug)]
-struct Charge {
+struct ChargedBytes {
     client: Arc<str>,
     bytes: u64,
-    delivered: Delivered,
+    ended_charges: EndedCharges,
 }
 
-impl Drop for Charge {
+impl Drop for ChargedBytes {
     /// The hub may be busy when this runs, so it only notes the bytes. The hub releases them later.
     fn drop(&mut self) {
-        *self.delivered.0.borrow_mut().entry(self.client.clone()).or_default() += self.bytes;
+        *self.ended_charges.0.borrow_mut().entry(self.client.clone()).or_default() += self.bytes;
     }
 }
 
 /// Bytes that are to be released, for each client.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Delivered(Rc<RefCell<BTreeMap<Arc<str>, u64>>>);
+pub(super) struct EndedCharges(Rc<RefCell<BTreeMap<Arc<str>, u64>>>);
 
-impl Delivered {
+impl EndedCharges {
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {
-        let on_its_way = || Rc::new(Charge { client: client.clone(), bytes, delivered: self.clone() });
-        Undelivered((bytes > 0).then(on_its_way))
+    pub(super) fn charge(&self, client: &Arc<str>, bytes: u64) -> OutputCharge {
+        let charged = || Rc::new(ChargedBytes { client: client.clone(), bytes, ended_charges: self.clone() });
+        OutputCharge((bytes > 0).then(charged))
     }
 
     pub(super) fn take(&self) -> BTreeMap<Arc<str>, u64> {
@@ -62,14 +64,14 @@ impl Hub {
     /// Charges bytes to a client from now on.
     pub(crate) fn hold(&mut self, client: &Arc<str>, what: Holding, bytes: u64) {
         if bytes > 0 {
-            self.tell(Event::Held { client: client.clone(), what, bytes });
+            self.handle_event(Event::Held { client: client.clone(), what, bytes });
         }
     }
 
     /// Releases bytes that were charged to a client.
     pub(crate) fn release(&mut self, client: &Arc<str>, what: Holding, bytes: u64) {
         if bytes > 0 {
-            self.tell(Event::Released { client: client.clone(), what, bytes });
+            self.handle_event(Event::Released { client: client.clone(), what, bytes });
         }
     }
 
@@ -124,12 +126,12 @@ impl Hub {
 
     fn read_again(&mut self, worker: WorkerId) {
         if self.processes.read_again(worker) {
-            self.at_the_end_of_the_turn();
+            self.schedule_end_of_turn();
         }
     }
 
-    pub(super) fn release_delivered(&mut self) {
-        for (client, bytes) in self.records.take_delivered() {
+    pub(super) fn release_ended_charges(&mut self) {
+        for (client, bytes) in self.records.take_ended_charges() {
             let event = Event::Released { client, what: Holding::Outgoing, bytes };
             self.inbox.push_back(event.into());
         }

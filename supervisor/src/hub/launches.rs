@@ -2,7 +2,7 @@
 //! because a start can hang on a file system that does not answer.
 //!
 //! ```text
-//!   ordered ---> arrived: a process, or why there is none ---> the core is told
+//!   requested ---> launched: a process, or why there is none ---> the core is told
 //!      |
 //!      '------> given up: the core is told at once that there is none; if a process still comes, the launcher kills it
 //! ```
@@ -10,7 +10,7 @@
 //! A start is given up when it takes longer than a worker may take to say hello.
 
 use super::Hub;
-use crate::workers::{Answer, Launcher, Process, Program, SpawnError, Wanted};
+use crate::workers::{LaunchGuard, Launcher, LauncherEvent, Process, Program, SpawnError};
 use offload_core::event::Event;
 use offload_core::ids::{ProgramIndex, SlotIndex, Version, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError};
@@ -23,7 +23,7 @@ use std::time::Instant;
 /// The starts that are under way. See the module's documentation.
 pub(super) struct Launches {
     launcher: Launcher,
-    /// Becomes readable when the launcher has an answer.
+    /// Becomes readable when the launcher has an event.
     bell: Option<HandleId>,
     under_way: BTreeMap<WorkerId, Launch>,
     programs: Programs,
@@ -40,8 +40,8 @@ struct Programs {
 
 struct Launch {
     slot: SlotIndex,
-    wanted: Wanted,
-    ordered_at: Instant,
+    guard: LaunchGuard,
+    requested_at: Instant,
     /// The name of the program.
     name: String,
 }
@@ -67,10 +67,10 @@ impl Launches {
         }
     }
 
-    /// Orders a process from the launcher.
-    fn order(&mut self, start: Start, payload_max: usize) -> Result<(), SpawnError> {
+    /// Requests a process from the launcher.
+    fn request(&mut self, start: Start, payload_max: usize) -> Result<(), SpawnError> {
         let Start { worker, program, version, slot } = start;
-        let lane = (program, version);
+        let program_version = (program, version);
         let program = self.programs.get(program, version);
         let core = slot.checked_rem(self.cores.len()).and_then(|index| self.cores.get(index));
         let program = match core {
@@ -78,23 +78,23 @@ impl Launches {
             None => program.clone(),
         };
         let name = program.name().to_owned();
-        let wanted = self.launcher.launch(worker.0, lane, program, payload_max)?;
-        self.under_way.insert(worker, Launch { slot, wanted, ordered_at: Instant::now(), name });
+        let guard = self.launcher.launch(worker.0, program_version, program, payload_max)?;
+        self.under_way.insert(worker, Launch { slot, guard, requested_at: Instant::now(), name });
         Ok(())
     }
 
-    /// The launcher has answered for this worker. Returns the slot that the process was ordered for. None if the start
-    /// has been given up.
-    fn arrive(&mut self, worker: WorkerId) -> Option<SlotIndex> {
+    /// The launch of this worker is over. Returns the slot that the process was requested for. None if the launch has
+    /// been given up.
+    fn complete(&mut self, worker: WorkerId) -> Option<SlotIndex> {
         self.under_way.remove(&worker).map(|launch| launch.slot)
     }
 
-    /// Gives up a start that the launcher has not answered yet. Returns the error for the core. None if no start of
-    /// this worker is under way.
+    /// Gives up a start that is not over yet. Returns the error for the core. None if no start of this worker is under
+    /// way.
     pub(super) fn give_up(&mut self, worker: WorkerId) -> Option<SpawnError> {
-        let Launch { wanted, ordered_at, name, .. } = self.under_way.remove(&worker)?;
-        self.launcher.give_up(worker.0, wanted);
-        let seconds = ordered_at.elapsed().as_secs();
+        let Launch { guard, requested_at, name, .. } = self.under_way.remove(&worker)?;
+        self.launcher.give_up(worker.0, guard);
+        let seconds = requested_at.elapsed().as_secs();
         let message =
             format!("cannot start `{name}`: not loaded after {seconds} s; does its file system answer?");
         Some(SpawnError { fatal: false, message })
@@ -135,10 +135,10 @@ impl Launches {
     }
 
     /// The processes that the launcher has started and that the hub has not taken. Called when the hub itself ends.
-    pub(super) fn arrivals(&mut self) -> Vec<Process> {
-        let processes = self.launcher.answers().into_iter().filter_map(|answer| match answer {
-            Answer::Launched { process, .. } => process.ok(),
-            Answer::Swept(_) => None,
+    pub(super) fn take_started_processes(&mut self) -> Vec<Process> {
+        let processes = self.launcher.take_events().into_iter().filter_map(|event| match event {
+            LauncherEvent::Launched { process, .. } => process.ok(),
+            LauncherEvent::Swept(_) => None,
         });
         processes.map(|process| *process).collect()
     }
@@ -160,8 +160,8 @@ impl Launches {
     }
 
     /// Kills a process that nobody needs.
-    pub(super) fn bury(&self, process: Box<Process>) {
-        self.launcher.bury(process);
+    pub(super) fn kill_and_reap(&self, process: Box<Process>) {
+        self.launcher.kill_and_reap(process);
     }
 
     pub(super) fn sweep(&self) {
@@ -206,45 +206,45 @@ impl Programs {
 impl Hub {
     /// Watches the bell of the launcher. The watcher is unreferenced, because a start that is under way must not keep
     /// the event loop alive: only jobs and explicit holds do.
-    pub(super) fn listen_to_the_launcher(&mut self) -> Result<(), LoopError> {
+    pub(super) fn watch_launcher(&mut self) -> Result<(), LoopError> {
         let me = self.me.clone();
         let bell = self.launches.bell();
         let watcher =
-            self.handle.watch(bell, Interest::READ, move |_, _| Hub::with(&me, Hub::hear_the_launcher))?;
+            self.handle.watch(bell, Interest::READ, move |_, _| Hub::with(&me, Hub::take_launcher_events))?;
         self.handle.unref(watcher);
         self.launches.bell = Some(watcher);
         Ok(())
     }
 
-    pub(super) fn hear_the_launcher(&mut self) {
-        for answer in self.launches.launcher.answers() {
-            match answer {
-                Answer::Launched { key, process } => self.launched(WorkerId(key), process),
-                Answer::Swept(swept) => self.swept(swept),
+    pub(super) fn take_launcher_events(&mut self) {
+        for event in self.launches.launcher.take_events() {
+            match event {
+                LauncherEvent::Launched { key, process } => self.launched(WorkerId(key), process),
+                LauncherEvent::Swept(swept) => self.swept(swept),
             }
         }
     }
 
     pub(super) fn spawn(&mut self, start: Start) {
         let payload_max = usize::try_from(self.core.config().max_payload).unwrap_or(usize::MAX);
-        if let Err(error) = self.launches.order(start, payload_max) {
+        if let Err(error) = self.launches.request(start, payload_max) {
             self.inbox.push_back(failed(start.worker, error).into());
         }
     }
 
     fn launched(&mut self, worker: WorkerId, process: Result<Box<Process>, SpawnError>) {
-        let Some(slot) = self.launches.arrive(worker) else {
-            process.into_iter().for_each(|process| self.launches.bury(process));
+        let Some(slot) = self.launches.complete(worker) else {
+            process.into_iter().for_each(|process| self.launches.kill_and_reap(process));
             return self.launches.forget(worker);
         };
-        match process.and_then(|process| self.enlist(worker, process)) {
+        match process.and_then(|process| self.add_process(worker, process)) {
             Ok(pid) => {
                 self.log.info(format_args!("slot {slot}: started worker process {pid}"));
-                self.tell(Event::Launched { worker });
+                self.handle_event(Event::Launched { worker });
             }
             Err(error) => {
                 self.launches.forget(worker);
-                self.tell(failed(worker, error));
+                self.handle_event(failed(worker, error));
             }
         }
     }

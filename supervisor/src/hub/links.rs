@@ -1,11 +1,12 @@
 //! Watches the living worker processes on the event loop: their sockets, their output and their ends become events for
 //! the core.
 
-use super::processes::{Dead, Heard, Watchers};
-use super::{Hub, Incoming, Payload};
+use super::processes::{EndedProcess, ReadResult, Watchers};
+use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
 use crate::limits::LAST_LINES_BYTES_MAX;
-use crate::workers::{Process, SpawnError, Stream, StreamState, escape_line};
+use crate::limits::LAST_READS;
+use crate::workers::{CaptureState, OutputStream, Process, SpawnError, escape_line};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
@@ -15,12 +16,9 @@ use offload_protocol::nouns::{ContentType, TaskOffer};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Number of reads that empty any socket: together they take more than the kernel buffers for one.
-const LAST_READS: usize = 16;
-
 impl Hub {
     /// Adds a new process and watches it. Returns its process id.
-    pub(super) fn enlist(&mut self, worker: WorkerId, process: Box<Process>) -> Result<u32, SpawnError> {
+    pub(super) fn add_process(&mut self, worker: WorkerId, process: Box<Process>) -> Result<u32, SpawnError> {
         let pid = process.pid();
         match self.watch_process(worker, &process) {
             Ok(watchers) => {
@@ -28,7 +26,7 @@ impl Hub {
                 Ok(pid)
             }
             Err(error) => {
-                self.launches.bury(process);
+                self.launches.kill_and_reap(process);
                 let message = format!("cannot watch a new worker process: {error}");
                 Err(SpawnError { fatal: false, message })
             }
@@ -37,13 +35,13 @@ impl Hub {
 
     /// Watches the socket, the pidfd and the two output streams of a process.
     fn watch_process(&self, worker: WorkerId, process: &Process) -> Result<Watchers, LoopError> {
-        let mut made = InTheMaking { handle: &self.handle, watchers: Vec::new() };
+        let mut made = NewWatchers { handle: &self.handle, watchers: Vec::new() };
         let link = made.add(self.watch(process.socket(), move |hub, ready| hub.on_link(worker, ready)))?;
         let pidfd = made.add(self.watch(process.pidfd(), move |hub, _| hub.on_process_end(worker)))?;
-        let stdout =
-            made.add(self.watch(process.stdout(), move |hub, _| hub.on_output(worker, Stream::Stdout)))?;
-        let stderr =
-            made.add(self.watch(process.stderr(), move |hub, _| hub.on_output(worker, Stream::Stderr)))?;
+        let stdout = made
+            .add(self.watch(process.stdout(), move |hub, _| hub.on_output(worker, OutputStream::Stdout)))?;
+        let stderr = made
+            .add(self.watch(process.stderr(), move |hub, _| hub.on_output(worker, OutputStream::Stderr)))?;
         made.watchers.clear();
         Ok(Watchers { link: Watched::for_input(link), pidfd, stdout, stderr })
     }
@@ -70,57 +68,57 @@ impl Hub {
         if readiness.is_readable() && !self.leave_unread(worker) {
             self.receive(worker);
         }
-        self.work_off_inbox();
+        self.drain_inbox();
     }
 
     /// Reads once. Returns true if there may be more to read.
     fn receive(&mut self, worker: WorkerId) -> bool {
         let inbox = &mut self.inbox;
-        let heard = self.processes.receive(worker, &self.handle, &mut |message, payload| {
-            inbox.push_back(incoming(worker, message, payload));
+        let read = self.processes.receive(worker, &self.handle, &mut |message, payload| {
+            inbox.push_back(event_from(worker, message, payload));
         });
-        if let Heard::Last(event) = heard {
+        if let ReadResult::Last(event) = read {
             self.inbox.push_back(event.into());
             return false;
         }
-        matches!(heard, Heard::Messages)
+        matches!(read, ReadResult::Messages)
     }
 
     /// Reads everything that this worker has sent and the kernel still holds, and passes it to the core.
-    pub(super) fn read_what_is_there(&mut self, worker: WorkerId) {
+    pub(super) fn read_all_from(&mut self, worker: WorkerId) {
         for _ in 0..LAST_READS {
             if !self.receive(worker) {
                 break;
             }
         }
-        self.work_off_inbox();
+        self.drain_inbox();
     }
 
     pub(super) fn on_process_end(&mut self, worker: WorkerId) {
-        self.read_what_is_there(worker);
-        for stream in [Stream::Stdout, Stream::Stderr] {
+        self.read_all_from(worker);
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let captured = self.processes.capture_rest(worker, stream);
             captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
         }
-        self.work_off_inbox();
-        self.bury(worker);
+        self.drain_inbox();
+        self.reap(worker);
     }
 
-    fn bury(&mut self, worker: WorkerId) {
-        let Some(Dead { exit, last_lines, usage }) = self.processes.reap(worker) else { return };
-        let last_lines = last_of(last_lines, LAST_LINES_BYTES_MAX);
-        self.tell(Event::Exited { worker, exit, last_lines, usage });
+    fn reap(&mut self, worker: WorkerId) {
+        let Some(EndedProcess { exit, last_lines, usage }) = self.processes.reap(worker) else { return };
+        let last_lines = last_lines_within(last_lines, LAST_LINES_BYTES_MAX);
+        self.handle_event(Event::Exited { worker, exit, last_lines, usage });
         self.processes.remove(worker, &self.handle);
         self.launches.forget(worker);
         self.sweep();
     }
 
-    fn on_output(&mut self, worker: WorkerId, stream: Stream) {
+    fn on_output(&mut self, worker: WorkerId, stream: OutputStream) {
         let Some((captured, watcher)) = self.processes.capture(worker, stream) else { return };
         match captured.state {
-            StreamState::Open | StreamState::Empty => {}
-            StreamState::Ended => rest(&self.handle, watcher),
-            StreamState::Throttled { until } => self.pause(watcher, until),
+            CaptureState::Open | CaptureState::Empty => {}
+            CaptureState::Ended => stop_reading(&self.handle, watcher),
+            CaptureState::Throttled { until } => self.pause(watcher, until),
         }
         self.log_output(worker, &captured);
     }
@@ -128,7 +126,7 @@ impl Hub {
     /// Stops reading a stream until `until`. A worker that prints without end fills its pipe and blocks; nobody else
     /// does.
     fn pause(&self, watcher: HandleId, until: Instant) {
-        rest(&self.handle, watcher);
+        stop_reading(&self.handle, watcher);
         let handle = self.handle.clone();
         let timer = self.handle.set_timeout(until.saturating_duration_since(Instant::now()), move |_| {
             // The watcher has been closed by now if the worker has ended.
@@ -143,14 +141,14 @@ impl Hub {
             self.flush(worker);
         }
         if !self.inbox.is_empty() {
-            self.work_off_inbox();
+            self.drain_inbox();
         }
     }
 
     fn flush(&mut self, worker: WorkerId) {
         match self.processes.flush(worker, &self.handle) {
             None | Some(Written::Watching) => {}
-            Some(Written::More) => self.at_the_end_of_the_turn(),
+            Some(Written::More) => self.schedule_end_of_turn(),
             Some(Written::Failed(message)) => {
                 self.inbox.push_back(Event::Violation { worker, message }.into());
             }
@@ -169,7 +167,7 @@ impl Hub {
         else {
             return event;
         };
-        match self.processes.has_not_seen(worker, job) {
+        match self.processes.is_unwritten(worker, job) {
             true => {
                 Event::Violation { worker, message: "it speaks of a job that was not sent to it".to_owned() }
             }
@@ -179,19 +177,19 @@ impl Hub {
 }
 
 /// Watchers of one process while they are being created: if one fails, all are closed.
-struct InTheMaking<'a> {
+struct NewWatchers<'a> {
     handle: &'a LoopHandle,
     watchers: Vec<HandleId>,
 }
 
-impl InTheMaking<'_> {
+impl NewWatchers<'_> {
     fn add(&mut self, watcher: Result<HandleId, LoopError>) -> Result<HandleId, LoopError> {
         self.watchers.extend(watcher.as_ref().ok());
         watcher
     }
 }
 
-impl Drop for InTheMaking<'_> {
+impl Drop for NewWatchers<'_> {
     fn drop(&mut self) {
         for watcher in self.watchers.drain(..) {
             // Closing fails only if the watcher is closed already.
@@ -201,24 +199,24 @@ impl Drop for InTheMaking<'_> {
 }
 
 impl Drop for Hub {
-    /// Kills all worker processes. Listeners that wait for a job are told.
+    /// Kills all worker processes. Subscribers that wait for a job are told.
     fn drop(&mut self) {
-        self.give_up_orders();
+        self.cancel_live_jobs();
         self.launches.give_up_all();
-        for watcher in [self.watch.take_child_signals(), self.launches.take_bell()].into_iter().flatten() {
+        for watcher in [self.checks.take_child_signals(), self.launches.take_bell()].into_iter().flatten() {
             let _ = self.handle.close(watcher, |_| ());
         }
-        let mut processes = self.launches.arrivals();
+        let mut processes = self.launches.take_started_processes();
         processes.extend(self.processes.take_all(&self.handle));
-        Process::bury_all(processes);
-        if self.watch.is_sweeping_ours_to_do() {
+        Process::kill_and_reap_all(processes);
+        if self.checks.may_sweep() {
             self.launches.sweep_at_the_end();
         }
     }
 }
 
 /// The last lines that together have at most `bytes_max` bytes. The very last line is kept in any case.
-fn last_of(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
+fn last_lines_within(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
     let mut bytes = 0;
     let fits = |line: &&String| {
         bytes += line.len();
@@ -228,12 +226,12 @@ fn last_of(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
     lines.split_off(lines.len().saturating_sub(kept))
 }
 
-fn rest(handle: &LoopHandle, watcher: HandleId) {
+fn stop_reading(handle: &LoopHandle, watcher: HandleId) {
     // Taking a descriptor out of the epoll set cannot fail, and a closed watcher needs no change.
     let _ = handle.set_interest(watcher, Interest::NONE);
 }
 
-fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incoming {
+fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> PendingEvent {
     let wants_payload = matches!(
         message,
         FromWorker::Finished { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. }
@@ -245,7 +243,7 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
     match message {
         FromWorker::Hello { magic, major, tasks, .. } => hello(worker, magic, major, tasks).into(),
         FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
-        FromWorker::Finished { job, attempt, run_ns, content, usage } => Incoming {
+        FromWorker::Finished { job, attempt, run_ns, content, usage } => PendingEvent {
             event: Event::Finished {
                 worker,
                 job: JobId(job),
@@ -269,11 +267,11 @@ fn incoming(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Incomi
         FromWorker::Progress { job, attempt, done, total } => {
             Event::Progress { worker, job: JobId(job), attempt, done, total }.into()
         }
-        FromWorker::Checkpoint { job, attempt } => Incoming {
+        FromWorker::Checkpoint { job, attempt } => PendingEvent {
             event: Event::Checkpoint { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
             payload: Payload { content: ContentType::Bytes, bytes: payload },
         },
-        FromWorker::Yielded { job, attempt, run_ns, .. } => Incoming {
+        FromWorker::Yielded { job, attempt, run_ns, .. } => PendingEvent {
             event: Event::Yielded {
                 worker,
                 job: JobId(job),

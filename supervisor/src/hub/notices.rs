@@ -5,7 +5,9 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
-use crate::log::{Kind, Level};
+use crate::limits::FAILED_START_LINES_MAX;
+use crate::limits::START_FAILED_EVERY;
+use crate::log::{Level, LineKind};
 use crate::workers::Captured;
 use offload_core::action::Notice;
 use offload_core::ids::{ProgramIndex, SlotIndex, WorkerId};
@@ -13,19 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::time::{Duration, Instant};
 
-/// Minimum time between two lines about failed starts of one program.
-const START_FAILED_EVERY: Duration = Duration::from_secs(1);
-
-/// At most this many different lines from failed starts are remembered for each program.
-const SAID_MAX: usize = 64;
-
 /// What the log was told about a series of failed starts of one program.
 #[derive(Default)]
 struct FailuresInARow {
     /// When the log was last told of a failed start, and whether that start was the last attempt.
     told: Option<(Instant, bool)>,
     /// Lines that these starts have printed.
-    said: BTreeSet<String>,
+    lines: BTreeSet<String>,
 }
 
 /// The series of failed starts of each program.
@@ -33,8 +29,8 @@ struct FailuresInARow {
 pub(super) struct StartFailures(BTreeMap<ProgramIndex, FailuresInARow>);
 
 impl StartFailures {
-    /// Whether the log should be told of this failed start. If so, it counts as told.
-    fn tell(&mut self, program: ProgramIndex, is_for_good: bool) -> bool {
+    /// Notes a failed start. Returns whether the log should be told of it.
+    fn note_start(&mut self, program: ProgramIndex, is_for_good: bool) -> bool {
         let now = Instant::now();
         let row = self.0.entry(program).or_default();
         let is_repeated = row.told.is_some_and(|(when, was_for_good)| {
@@ -46,12 +42,12 @@ impl StartFailures {
         !is_repeated
     }
 
-    /// Whether no start of this series has printed this line before.
-    fn say(&mut self, program: ProgramIndex, line: &str) -> bool {
-        let said = &mut self.0.entry(program).or_default().said;
-        let is_new = !said.contains(line);
-        if is_new && said.len() < SAID_MAX {
-            said.insert(line.to_owned());
+    /// Notes a line of a failed start. Returns whether no start of this series has printed it before.
+    fn note_line(&mut self, program: ProgramIndex, line: &str) -> bool {
+        let lines = &mut self.0.entry(program).or_default().lines;
+        let is_new = !lines.contains(line);
+        if is_new && lines.len() < FAILED_START_LINES_MAX {
+            lines.insert(line.to_owned());
         }
         is_new
     }
@@ -64,17 +60,17 @@ impl StartFailures {
 impl Hub {
     /// A worker has said hello. Looks at its confinement, and calls the callbacks that wait for a ready worker.
     pub(super) fn ready(&mut self, worker: WorkerId, slot: SlotIndex) {
-        self.processes.look_at_confinement(worker);
+        self.processes.read_confinement(worker);
         self.start_failures.end(self.core.slots()[slot].program);
         let told = self.callbacks.take_ready();
-        self.call(told);
-        let line = format!("slot {slot}: {} is ready", self.who(worker));
-        self.log.say(Kind::Named("workers ready"), Level::Verbose, format_args!("{line}"));
+        self.call_soon(told);
+        let line = format!("slot {slot}: {} is ready", self.worker_name(worker));
+        self.log.say(LineKind::Named("workers ready"), Level::Verbose, format_args!("{line}"));
     }
 
-    pub(super) fn note(&mut self, notice: &Notice) {
+    pub(super) fn log_notice(&mut self, notice: &Notice) {
         let line = self.describe(notice);
-        let kind = Kind::Named(kind_of(notice));
+        let kind = LineKind::Named(line_kind(notice));
         if let Notice::StartFailed { program, why, .. } | Notice::Degraded { program, why, .. } = notice
             && !self.core.has_had_worker(*program)
             && let Some(then) = self.callbacks.take_no_worker()
@@ -84,11 +80,11 @@ impl Hub {
         }
         let is_repeated = match notice {
             Notice::StartFailed { program, again_in, .. } => {
-                !self.start_failures.tell(*program, again_in.is_none())
+                !self.start_failures.note_start(*program, again_in.is_none())
             }
             Notice::Degraded { program, again_in, .. } => {
                 // This notice is always written, and the lines about the same failed start need not be.
-                self.start_failures.tell(*program, again_in.is_none());
+                self.start_failures.note_start(*program, again_in.is_none());
                 false
             }
             _ => false,
@@ -112,26 +108,26 @@ impl Hub {
         if captured.lines.is_empty() && captured.dropped == 0 {
             return;
         }
-        let tag = self.tag(worker);
+        let tag = self.line_prefix(worker);
         let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
         let starting = slot.filter(|slot| slot.is_starting()).map(|slot| slot.program);
         let is_in_a_row = starting.is_some_and(|program| self.core.failed_starts(program) > 0);
         for line in &captured.lines {
-            let is_new = starting.is_none_or(|program| self.start_failures.say(program, line));
+            let is_new = starting.is_none_or(|program| self.start_failures.note_line(program, line));
             self.log_line(is_in_a_row && !is_new, format_args!("{tag} {line}"));
         }
         // Lines that were dropped because the worker printed too fast are counted together with the lines that the log
         // itself leaves out.
-        self.log.leave_out(Kind::Output, captured.dropped);
+        self.log.leave_out(LineKind::Output, captured.dropped);
     }
 
     fn log_line(&self, is_repeated: bool, line: Arguments<'_>) {
         let level = if is_repeated { Level::Verbose } else { Level::Normal };
-        self.log.say(Kind::Output, level, line);
+        self.log.say(LineKind::Output, level, line);
     }
 
     /// A worker, as the log names it.
-    fn who(&self, worker: WorkerId) -> String {
+    fn worker_name(&self, worker: WorkerId) -> String {
         match self.processes.pid(worker) {
             Some(pid) => format!("worker process {pid}"),
             None if self.launches.is_launching(worker) => "a worker whose start has not come back".to_owned(),
@@ -139,7 +135,7 @@ impl Hub {
         }
     }
 
-    fn tag(&self, worker: WorkerId) -> String {
+    fn line_prefix(&self, worker: WorkerId) -> String {
         let pid = self.processes.pid(worker).unwrap_or(0);
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         match (self.core.home_of(worker), load.and_then(|load| load.running_job())) {
@@ -154,10 +150,10 @@ impl Hub {
         match notice {
             Notice::WorkerDied { worker, slot, how, job } => {
                 let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
-                format!("slot {slot}: {} ended with {how}{job}", self.who(*worker))
+                format!("slot {slot}: {} ended with {how}{job}", self.worker_name(*worker))
             }
             Notice::WorkerKilled { worker, slot, why } => {
-                format!("slot {slot}: {} is ended: {why}", self.who(*worker))
+                format!("slot {slot}: {} is ended: {why}", self.worker_name(*worker))
             }
             Notice::StartFailed { program, failures, why, again_in } => {
                 format!(
@@ -174,12 +170,12 @@ impl Hub {
                 )
             }
             Notice::WorkerRetires { worker, slot, why } => {
-                format!("slot {slot}: {} is replaced: {why}", self.who(*worker))
+                format!("slot {slot}: {} is replaced: {why}", self.worker_name(*worker))
             }
             Notice::WorkerHangs { worker, slot } => {
                 format!(
                     "slot {slot}: {} was killed and is not gone: it hangs in the kernel",
-                    self.who(*worker)
+                    self.worker_name(*worker)
                 )
             }
             Notice::TrialPassed { program } => {
@@ -219,7 +215,7 @@ fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
 }
 
 /// The kind of line that a notice is. All lines of one kind share one rate limit in the log.
-fn kind_of(notice: &Notice) -> &'static str {
+fn line_kind(notice: &Notice) -> &'static str {
     match notice {
         Notice::WorkerDied { .. } => "workers that ended",
         Notice::WorkerKilled { .. } => "workers that were ended",

@@ -1,7 +1,7 @@
 //! Pages of a list. A page has a limited number of rows and names its last row; the next page begins after that row.
 //! So no row is left out, however the list changes between two pages.
 //!
-//! Rows are made one by one. Each is given to the front, which writes it in its own format and says whether it still
+//! PageBuilder are made one by one. Each is given to the front, which writes it in its own format and says whether it still
 //! fits; no further row is made after one that does not. So at most one row exists here at a time, however long the
 //! list is.
 //!
@@ -24,9 +24,9 @@ const YOUNGEST: JobId = JobId(u64::MAX);
 const LIVE: &str = "live/";
 const ENDED: &str = "ended/";
 
-/// A row of a list. It names where a page ended.
+/// Names a row of a list, by which the next page begins where this one ended.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum RowName {
     Live(JobId),
     Ended(JobId),
     Dead(JobId),
@@ -35,26 +35,26 @@ enum Place {
 
 /// A page that is being made. `write` turns a row into what the front keeps of it, or returns None if the row does not
 /// fit.
-struct Rows<'a, R> {
+struct PageBuilder<'a, R> {
     write: &'a mut dyn FnMut(Row) -> Option<R>,
     written: Vec<R>,
     most: usize,
-    last: Option<Place>,
+    last: Option<RowName>,
     /// There was a row that did not fit.
     is_full: bool,
 }
 
-impl<R> Rows<'_, R> {
-    fn at_most(most: usize, write: &mut dyn FnMut(Row) -> Option<R>) -> Rows<'_, R> {
+impl<R> PageBuilder<'_, R> {
+    fn at_most(most: usize, write: &mut dyn FnMut(Row) -> Option<R>) -> PageBuilder<'_, R> {
         let most = most.clamp(1, PAGE_ROWS_MAX);
-        Rows { write, written: Vec::new(), most, last: None, is_full: false }
+        PageBuilder { write, written: Vec::new(), most, last: None, is_full: false }
     }
 
     /// Makes a row and adds it if it fits.
     ///
     /// # Panics
     /// If the front has no room for the first row. Every page has to make progress.
-    fn push(&mut self, place: Place, row: impl FnOnce() -> Row) {
+    fn push(&mut self, name: RowName, row: impl FnOnce() -> Row) {
         if self.written.len() >= self.most {
             self.is_full = true;
             return;
@@ -65,7 +65,7 @@ impl<R> Rows<'_, R> {
             return;
         };
         self.written.push(written);
-        self.last = Some(place);
+        self.last = Some(name);
     }
 }
 
@@ -83,19 +83,19 @@ impl Hub {
         most: usize,
         write: &mut dyn FnMut(Row) -> Option<R>,
     ) -> Option<Page<R>> {
-        let mut rows = Rows::at_most(most, write);
+        let mut rows = PageBuilder::at_most(most, write);
         match view {
-            View::Jobs => self.add_jobs(self.jobs_after(after)?, &mut rows),
-            View::Dead => self.add_dead(self.older_than(after)?, &mut rows),
-            View::Workers => self.add_workers(slot_after(after)?, &mut rows),
+            View::Jobs => self.add_jobs(self.last_shown_jobs(after)?, &mut rows),
+            View::Dead => self.add_dead(self.last_shown_letter(after)?, &mut rows),
+            View::Workers => self.add_workers(first_slot_after(after)?, &mut rows),
             View::Status | View::Tasks => return None,
         }
-        let next = rows.last.filter(|_| rows.is_full).map(|last| self.name_of(last));
+        let next = rows.last.filter(|_| rows.is_full).map(|last| self.row_name(last));
         Some(Page { rows: rows.written, next })
     }
 
     /// The oldest live job and the oldest ended job that were shown before.
-    fn jobs_after(&self, after: &str) -> Option<(JobId, JobId)> {
+    fn last_shown_jobs(&self, after: &str) -> Option<(JobId, JobId)> {
         match (after.strip_prefix(LIVE), after.strip_prefix(ENDED)) {
             (Some(live), _) => Some((self.find(live)?, YOUNGEST)),
             (_, Some(ended)) => Some((JobId(0), self.find(ended)?)),
@@ -103,55 +103,55 @@ impl Hub {
         }
     }
 
-    fn older_than(&self, after: &str) -> Option<JobId> {
+    fn last_shown_letter(&self, after: &str) -> Option<JobId> {
         if after.is_empty() { Some(YOUNGEST) } else { self.find(after) }
     }
 
-    fn add_jobs<R>(&self, (live, ended): (JobId, JobId), rows: &mut Rows<'_, R>) {
+    fn add_jobs<R>(&self, (live, ended): (JobId, JobId), rows: &mut PageBuilder<'_, R>) {
         for (id, job) in self.core.jobs().before(live) {
-            rows.push(Place::Live(id), || Row::Job(self.live_job(id, job)));
+            rows.push(RowName::Live(id), || Row::Job(self.live_job_view(id, job)));
             if rows.is_full {
                 return;
             }
         }
         for (id, record) in self.records.finished().before(ended) {
-            rows.push(Place::Ended(id), || Row::Job(Hub::ended_job(record)));
+            rows.push(RowName::Ended(id), || Row::Job(Hub::ended_job_view(record)));
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn add_dead<R>(&self, younger: JobId, rows: &mut Rows<'_, R>) {
+    fn add_dead<R>(&self, younger: JobId, rows: &mut PageBuilder<'_, R>) {
         for (id, letter) in self.dead_before(younger) {
-            rows.push(Place::Dead(id), || Row::Dead(letter));
+            rows.push(RowName::Dead(id), || Row::Dead(letter));
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn add_workers<R>(&self, first: SlotIndex, rows: &mut Rows<'_, R>) {
+    fn add_workers<R>(&self, first: SlotIndex, rows: &mut PageBuilder<'_, R>) {
         let slots = self.core.slots();
         for slot in (first..slots.len()).filter(|&slot| slots[slot].is_there()) {
-            rows.push(Place::Slot(slot), || Row::Worker(Box::new(self.worker_view(slot))));
+            rows.push(RowName::Slot(slot), || Row::Worker(Box::new(self.worker_view(slot))));
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn name_of(&self, place: Place) -> String {
-        match place {
-            Place::Live(job) => format!("{LIVE}{}", self.name(job)),
-            Place::Ended(job) => format!("{ENDED}{}", self.name(job)),
-            Place::Dead(job) => self.name(job),
-            Place::Slot(slot) => slot.to_string(),
+    fn row_name(&self, name: RowName) -> String {
+        match name {
+            RowName::Live(job) => format!("{LIVE}{}", self.name(job)),
+            RowName::Ended(job) => format!("{ENDED}{}", self.name(job)),
+            RowName::Dead(job) => self.name(job),
+            RowName::Slot(slot) => slot.to_string(),
         }
     }
 }
 
-fn slot_after(after: &str) -> Option<SlotIndex> {
+fn first_slot_after(after: &str) -> Option<SlotIndex> {
     if after.is_empty() { Some(0) } else { after.parse::<SlotIndex>().ok()?.checked_add(1) }
 }
 
@@ -171,9 +171,9 @@ mod tests {
             room_left = room_left.checked_sub(1)?;
             Some(worker.slot)
         };
-        let mut rows = Rows::at_most(most, &mut write);
+        let mut rows = PageBuilder::at_most(most, &mut write);
         for slot in 0..length {
-            rows.push(Place::Slot(slot), || {
+            rows.push(RowName::Slot(slot), || {
                 made.set(made.get() + 1);
                 Row::Worker(Box::new(WorkerView { slot, ..WorkerView::default() }))
             });

@@ -4,11 +4,12 @@
 //! ```text
 //!   send ---> outbox, marked ---> flush: once a turn ---> the kernel has it: from here on the worker may know of it
 //!                |
-//!                '--- condemned: the outbox is discarded; returns the jobs of which not one byte was written
+//!                '--- terminated: the outbox is discarded; returns the jobs of which not one byte was written
 //! ```
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
-use crate::workers::{Captured, Confinement, Flushed, Process, Received, StopState, Stream};
+use crate::limits::PAST_PIDS_MAX;
+use crate::workers::{Captured, Confinement, Flushed, OutputStream, Process, Received, StopState};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::exit::{Exit, ExitUsage};
@@ -21,16 +22,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// At most this many process ids of ended workers are remembered.
-const PAST_PIDS_MAX: usize = 1024;
-
 /// All living worker processes. See the module's documentation.
 #[derive(Default)]
 pub(super) struct WorkerProcesses {
-    living: BTreeMap<WorkerId, Living>,
+    living: BTreeMap<WorkerId, LivingProcess>,
     /// Workers with unsent bytes.
     to_flush: Vec<WorkerId>,
-    cpu_time_of_the_dead: Duration,
+    ended_cpu_time: Duration,
     past: PastPids,
 }
 
@@ -48,7 +46,7 @@ impl PastPids {
 }
 
 /// One living process.
-struct Living {
+struct LivingProcess {
     process: Process,
     watchers: Watchers,
     reading: Reading,
@@ -56,11 +54,12 @@ struct Living {
     /// When bytes last went in or out, while some are expected.
     progress_at: Instant,
     /// Number of checks in a row that found bytes expected and no progress.
-    silent_looks: u32,
+    silent_checks: u32,
     /// What the process had given up when it said hello.
     confinement: Option<Confinement>,
-    /// The process was sent a signal to end. Nothing is sent to it any more.
-    is_condemned: bool,
+    /// The process was sent a signal to end. Nothing is sent to it any more. Its messages are still read, so this is no
+    /// variant of `reading`.
+    is_terminated: bool,
     /// The jobs of which not one byte has been written to the process. Each has the count of written bytes at which it
     /// begins.
     unwritten: VecDeque<(JobId, u64)>,
@@ -86,7 +85,7 @@ pub(super) struct Watchers {
 }
 
 /// The result of reading once.
-pub(super) enum Heard {
+pub(super) enum ReadResult {
     /// Messages were read. There may be more.
     Messages,
     /// Nothing can be read now.
@@ -96,7 +95,7 @@ pub(super) enum Heard {
 }
 
 /// What is known of a process that has ended.
-pub(super) struct Dead {
+pub(super) struct EndedProcess {
     pub(super) exit: Exit,
     /// The last lines that the process printed.
     pub(super) last_lines: Vec<String>,
@@ -105,7 +104,7 @@ pub(super) struct Dead {
 
 impl WorkerProcesses {
     pub(super) fn add(&mut self, worker: WorkerId, process: Process, watchers: Watchers) {
-        self.living.insert(worker, Living::new(process, watchers));
+        self.living.insert(worker, LivingProcess::new(process, watchers));
     }
 
     /// The process id of a worker that is alive or has ended recently.
@@ -124,13 +123,13 @@ impl WorkerProcesses {
 
     /// CPU time of all workers, dead and living.
     pub(super) fn cpu_time(&self) -> Duration {
-        let of_the_living: Duration =
+        let living_cpu_time: Duration =
             self.living.values().filter_map(|living| living.process.cpu_time()).sum();
-        self.cpu_time_of_the_dead + of_the_living
+        self.ended_cpu_time + living_cpu_time
     }
 
     /// Asks the kernel what a worker gave up before its hello.
-    pub(super) fn look_at_confinement(&mut self, worker: WorkerId) {
+    pub(super) fn read_confinement(&mut self, worker: WorkerId) {
         if let Some(living) = self.living.get_mut(&worker) {
             living.confinement = living.process.confinement();
         }
@@ -141,18 +140,19 @@ impl WorkerProcesses {
     }
 
     /// Whether a worker has the privilege to look into any process. Known of workers that have said hello.
-    pub(super) fn has_one_that_can_trace(&self) -> bool {
+    pub(super) fn any_can_trace(&self) -> bool {
         self.living.values().any(|living| living.confinement.as_ref().is_some_and(|seen| seen.can_trace))
     }
 
     /// The workers that were stopped or continued since the last call.
     pub(super) fn stop_states(&self) -> Vec<(WorkerId, StopState)> {
-        let state = |(worker, living): (&WorkerId, &Living)| Some((*worker, living.process.stop_state()?));
+        let state =
+            |(worker, living): (&WorkerId, &LivingProcess)| Some((*worker, living.process.stop_state()?));
         self.living.iter().filter_map(state).collect()
     }
 
     /// The workers whose socket is readable or whose process has ended. The flag says that the process has ended.
-    pub(super) fn those_with_news(&self) -> Vec<(WorkerId, bool)> {
+    pub(super) fn readable_or_ended(&self) -> Vec<(WorkerId, bool)> {
         let watched: Vec<_> = self
             .living
             .iter()
@@ -178,7 +178,7 @@ impl WorkerProcesses {
 
 /// Sending messages to workers.
 impl WorkerProcesses {
-    /// Puts a message into the outbox of a worker, unless the worker is condemned.
+    /// Puts a message into the outbox of a worker, unless the worker is terminated.
     pub(super) fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>, payload: &Bytes) {
         let Some(living) = self.living.get_mut(&worker) else { return };
         living.send(message, payload);
@@ -211,20 +211,21 @@ impl WorkerProcesses {
         Some(written)
     }
 
-    /// Sends a signal, after which nothing else is sent. Returns the jobs of which the worker cannot know.
-    pub(super) fn condemn(
+    /// Sends a signal that ends the worker, after which nothing else is sent. Returns the jobs of which the worker cannot
+    /// know.
+    pub(super) fn terminate(
         &mut self,
         worker: WorkerId,
         signal: Signal,
     ) -> Option<(Vec<JobId>, io::Result<()>)> {
         let living = self.living.get_mut(&worker)?;
         let signalled = living.process.signal(signal);
-        Some((living.condemn(), signalled))
+        Some((living.terminate(), signalled))
     }
 
     /// Whether this job was put into the worker's outbox, but not one byte of it has been written.
-    pub(super) fn has_not_seen(&self, worker: WorkerId, job: JobId) -> bool {
-        self.living.get(&worker).is_some_and(|living| living.has_not_seen(job))
+    pub(super) fn is_unwritten(&self, worker: WorkerId, job: JobId) -> bool {
+        self.living.get(&worker).is_some_and(|living| living.is_unwritten(job))
     }
 }
 
@@ -236,24 +237,24 @@ impl WorkerProcesses {
         worker: WorkerId,
         handle: &LoopHandle,
         hear: &mut dyn FnMut(FromWorker<'_>, Bytes),
-    ) -> Heard {
-        let is_heard = |living: &&mut Living| living.reading != Reading::Over;
-        let Some(living) = self.living.get_mut(&worker).filter(is_heard) else {
-            return Heard::Nothing;
+    ) -> ReadResult {
+        let is_read = |living: &&mut LivingProcess| living.reading != Reading::Over;
+        let Some(living) = self.living.get_mut(&worker).filter(is_read) else {
+            return ReadResult::Nothing;
         };
         let last = match living.process.receive(hear) {
             Ok(Received::Messages) => {
                 living.progress_at = Instant::now();
-                return Heard::Messages;
+                return ReadResult::Messages;
             }
-            Ok(Received::WouldBlock) => return Heard::Nothing,
+            Ok(Received::WouldBlock) => return ReadResult::Nothing,
             Ok(Received::Closed) => Event::Closed { worker },
             Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
         living.reading = Reading::Over;
         // Taking a descriptor out of the epoll set cannot fail.
         let _ = living.watchers.link.look_for(handle, false, false);
-        Heard::Last(last)
+        ReadResult::Last(last)
     }
 
     /// Stops reading from this worker until [`WorkerProcesses::read_again`]. Returns false if it does not exist.
@@ -278,13 +279,13 @@ impl WorkerProcesses {
     }
 
     /// Reads what the worker has printed. Also returns the watcher of that stream.
-    pub(super) fn capture(&mut self, worker: WorkerId, stream: Stream) -> Option<(Captured, HandleId)> {
+    pub(super) fn capture(&mut self, worker: WorkerId, stream: OutputStream) -> Option<(Captured, HandleId)> {
         let living = self.living.get_mut(&worker)?;
         Some((living.process.capture(stream, Instant::now()), living.watchers.of(stream)))
     }
 
     /// Reads the rest of what the worker has printed. Called when its process has ended.
-    pub(super) fn capture_rest(&mut self, worker: WorkerId, stream: Stream) -> Option<Captured> {
+    pub(super) fn capture_rest(&mut self, worker: WorkerId, stream: OutputStream) -> Option<Captured> {
         Some(self.living.get_mut(&worker)?.process.capture_rest(stream, Instant::now()))
     }
 }
@@ -303,15 +304,15 @@ impl WorkerProcesses {
     }
 
     /// Counts one check, at which the workers in `silent` were silent.
-    pub(super) fn count_looks(&mut self, silent: &[WorkerId]) {
+    pub(super) fn count_checks(&mut self, silent: &[WorkerId]) {
         for (worker, living) in &mut self.living {
-            living.silent_looks = if silent.contains(worker) { living.silent_looks + 1 } else { 0 };
+            living.silent_checks = if silent.contains(worker) { living.silent_checks + 1 } else { 0 };
         }
     }
 
     /// Number of checks in a row at which the worker was silent.
-    pub(super) fn silent_looks(&self, worker: WorkerId) -> u32 {
-        self.living.get(&worker).map_or(0, |living| living.silent_looks)
+    pub(super) fn silent_checks(&self, worker: WorkerId) -> u32 {
+        self.living.get(&worker).map_or(0, |living| living.silent_checks)
     }
 }
 
@@ -319,12 +320,12 @@ impl WorkerProcesses {
 impl WorkerProcesses {
     /// Collects a process that has ended. None if it has not ended. The process id can be looked up until the process
     /// is [removed](Self::remove), because the report of its job needs the id.
-    pub(super) fn reap(&mut self, worker: WorkerId) -> Option<Dead> {
+    pub(super) fn reap(&mut self, worker: WorkerId) -> Option<EndedProcess> {
         let living = self.living.get_mut(&worker)?;
         // An error means that nobody can collect the process. It counts as gone.
         let exit = living.process.try_reap().unwrap_or(Some(Exit::Unknown))?;
-        self.cpu_time_of_the_dead += living.process.cpu_time().unwrap_or_default();
-        Some(Dead { exit, last_lines: living.process.last_lines(), usage: living.exit_usage() })
+        self.ended_cpu_time += living.process.cpu_time().unwrap_or_default();
+        Some(EndedProcess { exit, last_lines: living.process.last_lines(), usage: living.exit_usage() })
     }
 
     /// Forgets a process, except its id.
@@ -343,25 +344,25 @@ impl WorkerProcesses {
 }
 
 impl Watchers {
-    fn of(&self, stream: Stream) -> HandleId {
+    fn of(&self, stream: OutputStream) -> HandleId {
         match stream {
-            Stream::Stdout => self.stdout,
-            Stream::Stderr => self.stderr,
+            OutputStream::Stdout => self.stdout,
+            OutputStream::Stderr => self.stderr,
         }
     }
 }
 
-impl Living {
-    fn new(process: Process, watchers: Watchers) -> Living {
-        Living {
+impl LivingProcess {
+    fn new(process: Process, watchers: Watchers) -> LivingProcess {
+        LivingProcess {
             process,
             watchers,
             reading: Reading::Reads,
             is_marked: false,
             progress_at: Instant::now(),
-            silent_looks: 0,
+            silent_checks: 0,
             confinement: None,
-            is_condemned: false,
+            is_terminated: false,
             unwritten: VecDeque::new(),
         }
     }
@@ -371,7 +372,7 @@ impl Living {
             // Nothing was unsent before, so the time without progress begins now.
             self.progress_at = Instant::now();
         }
-        if self.is_condemned {
+        if self.is_terminated {
             return;
         }
         if let ToWorker::Run { job, .. } = message {
@@ -383,13 +384,13 @@ impl Living {
     }
 
     /// Discards what is not written. Returns the jobs of which not one byte was written.
-    fn condemn(&mut self) -> Vec<JobId> {
-        self.is_condemned = true;
+    fn terminate(&mut self) -> Vec<JobId> {
+        self.is_terminated = true;
         self.process.discard_unsent();
         self.unwritten.iter().map(|(job, _)| *job).collect()
     }
 
-    fn has_not_seen(&self, job: JobId) -> bool {
+    fn is_unwritten(&self, job: JobId) -> bool {
         self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
     }
 
@@ -417,7 +418,7 @@ impl Living {
     }
 }
 
-impl Writable for Living {
+impl Writable for LivingProcess {
     fn write_once(&mut self) -> io::Result<Flushed> {
         let before = self.process.unsent();
         let flushed = self.process.flush();
@@ -468,8 +469,8 @@ mod tests {
         let (mut processes, worker) = (WorkerProcesses::default(), WorkerId(1));
         processes.send(worker, &ToWorker::Drain, &Bytes::new());
         assert!(processes.take_marked().is_empty() && processes.flush(worker, &handle).is_none());
-        assert!(processes.condemn(worker, Signal::TERM).is_none() && processes.reap(worker).is_none());
+        assert!(processes.terminate(worker, Signal::TERM).is_none() && processes.reap(worker).is_none());
         assert!(!processes.leave_unread(worker) && !processes.read_again(worker));
-        assert!(matches!(processes.receive(worker, &handle, &mut |_, _| ()), Heard::Nothing));
+        assert!(matches!(processes.receive(worker, &handle, &mut |_, _| ()), ReadResult::Nothing));
     }
 }

@@ -1,19 +1,19 @@
-//! What the hub knows of jobs and the core does not: inputs and listeners of live jobs, reports and outputs of ended
+//! What the hub knows of jobs and the core does not: inputs and subscribers of live jobs, reports and outputs of ended
 //! jobs, dead letters, and outputs that are delivered but still charged.
 //!
 //! ```text
-//!   open: an order ---> the job lives ---> close ---> remembered (`finished.rs`)
-//!                          ^    |            |
-//!        checkpoints ------'    |            '------> a dead letter (`dead.rs`)
-//!        listeners join --------'-- and leave
+//!   open: a job is accepted ---> live (`live_jobs.rs`) ---> close ---> remembered (`finished.rs`)
+//!                                 ^    |                      |
+//!        checkpoints -------------'    |                      '------> a dead letter (`dead.rs`)
+//!        subscribers join -------------'-- and leave
 //! ```
 
 use super::dead::DeadLetters;
 use super::finished::{FinishedJobs, Record};
-use super::holding::{Delivered, Undelivered};
-use super::orders::{Listener, Order};
+use super::holding::{EndedCharges, OutputCharge};
+use super::live_jobs::{LiveJob, Subscriber};
 use crate::job::Finished;
-use crate::limits::LISTENERS_MAX;
+use crate::limits::SUBSCRIBERS_MAX;
 use crate::public_id::{Named, PublicIds};
 use bytes::Bytes;
 use offload_core::ids::JobId;
@@ -23,23 +23,23 @@ use std::sync::Arc;
 /// All records. See the module's documentation.
 pub(super) struct Records {
     ids: PublicIds,
-    live: BTreeMap<JobId, Order>,
+    live: BTreeMap<JobId, LiveJob>,
     finished: FinishedJobs,
     dead: DeadLetters,
     /// Outputs that were delivered or dropped, and are still charged to their clients.
-    delivered: Delivered,
+    ended_charges: EndedCharges,
 }
 
-/// The result of adding a listener to a job.
-pub(super) enum Listening {
-    /// The listener will be called.
-    Waits,
-    /// The connection of the listener will be told anyway, by an earlier listener.
-    WaitsAlready,
+/// The result of adding a subscriber to a job.
+pub(super) enum Subscription {
+    /// The subscriber will be called.
+    Added,
+    /// The connection of the subscriber will be told anyway, by an earlier subscriber.
+    AlreadyThere,
     /// The job has ended, with this report.
-    Ended(Box<Finished>, Listener),
-    /// The listener was not added: nothing is known of the job, its output is gone, or it has too many listeners.
-    Nothing(Listener),
+    JobEnded(Box<Finished>, Subscriber),
+    /// The subscriber was not added: nothing is known of the job, its output is gone, or it has too many subscribers.
+    Refused(Subscriber),
 }
 
 impl Records {
@@ -49,7 +49,7 @@ impl Records {
             live: BTreeMap::new(),
             finished: FinishedJobs::default(),
             dead: DeadLetters::default(),
-            delivered: Delivered::default(),
+            ended_charges: EndedCharges::default(),
         }
     }
 
@@ -65,27 +65,27 @@ impl Records {
     }
 
     /// What a public id can stand for.
-    pub(super) fn look_at(&self, name: &str) -> Named {
-        self.ids.look_at(name)
+    pub(super) fn classify(&self, name: &str) -> Named {
+        self.ids.classify(name)
     }
 
     /// A job was accepted.
-    pub(super) fn open(&mut self, job: JobId, order: Order) {
-        self.live.insert(job, order);
+    pub(super) fn open(&mut self, job: JobId, live_job: LiveJob) {
+        self.live.insert(job, live_job);
     }
 
-    /// A job has ended. Returns its order.
-    pub(super) fn close(&mut self, job: JobId) -> Option<Order> {
+    /// A job has ended. Returns what was known of it.
+    pub(super) fn close(&mut self, job: JobId) -> Option<LiveJob> {
         self.live.remove(&job)
     }
 
     /// Removes and returns all live jobs, because nobody will run them any more.
-    pub(super) fn close_all(&mut self) -> BTreeMap<JobId, Order> {
+    pub(super) fn close_all(&mut self) -> BTreeMap<JobId, LiveJob> {
         std::mem::take(&mut self.live)
     }
 
     /// A job that has not ended.
-    pub(super) fn live(&self, job: JobId) -> Option<&Order> {
+    pub(super) fn live(&self, job: JobId) -> Option<&LiveJob> {
         self.live.get(&job)
     }
 
@@ -96,41 +96,41 @@ impl Records {
 
     /// The account that a live job is charged to. Empty if the job is not live.
     pub(super) fn account_of(&self, job: JobId) -> String {
-        self.live.get(&job).map_or(String::new(), |order| order.account.to_string())
+        self.live.get(&job).map_or(String::new(), |live_job| live_job.account.to_string())
     }
 
     /// Stores the state from which the next attempt resumes.
     pub(super) fn keep_checkpoint(&mut self, job: JobId, state: Bytes) {
-        if let Some(order) = self.live.get_mut(&job) {
-            order.checkpoint = Some(state);
+        if let Some(live_job) = self.live.get_mut(&job) {
+            live_job.checkpoint = Some(state);
         }
     }
 
-    /// Adds a listener to a job.
-    pub(super) fn listen(&mut self, job: JobId, listener: Listener) -> Listening {
-        let Some(order) = self.live.get_mut(&job) else {
+    /// Adds a subscriber to a job.
+    pub(super) fn subscribe(&mut self, job: JobId, subscriber: Subscriber) -> Subscription {
+        let Some(live_job) = self.live.get_mut(&job) else {
             return match self.finished.record(job).and_then(Record::finished) {
-                Some(finished) => Listening::Ended(Box::new(finished), listener),
-                None => Listening::Nothing(listener),
+                Some(finished) => Subscription::JobEnded(Box::new(finished), subscriber),
+                None => Subscription::Refused(subscriber),
             };
         };
-        let connection = listener.connection();
-        if connection.is_some() && order.listeners.iter().any(|other| other.connection() == connection) {
-            return Listening::WaitsAlready;
+        let connection = subscriber.connection();
+        if connection.is_some() && live_job.subscribers.iter().any(|other| other.connection() == connection) {
+            return Subscription::AlreadyThere;
         }
-        if order.listeners.len() >= LISTENERS_MAX {
-            return Listening::Nothing(listener);
+        if live_job.subscribers.len() >= SUBSCRIBERS_MAX {
+            return Subscription::Refused(subscriber);
         }
-        order.listeners.push(listener);
-        Listening::Waits
+        live_job.subscribers.push(subscriber);
+        Subscription::Added
     }
 
-    /// A connection no longer waits for a job. Returns true if no listener is left because of that.
+    /// A connection no longer waits for a job. Returns true if no subscriber is left because of that.
     pub(super) fn leave(&mut self, job: JobId, connection: u64) -> bool {
-        let Some(order) = self.live.get_mut(&job) else { return false };
-        let before = order.listeners.len();
-        order.listeners.retain(|listener| listener.connection() != Some(connection));
-        before > 0 && order.listeners.is_empty()
+        let Some(live_job) = self.live.get_mut(&job) else { return false };
+        let before = live_job.subscribers.len();
+        live_job.subscribers.retain(|subscriber| subscriber.connection() != Some(connection));
+        before > 0 && live_job.subscribers.is_empty()
     }
 
     /// The jobs that have ended.
@@ -154,18 +154,18 @@ impl Records {
     }
 
     /// Charges an output to the client until the returned value and all its clones are dropped.
-    pub(super) fn undelivered(&self, client: &Arc<str>, bytes: u64) -> Undelivered {
-        self.delivered.undelivered(client, bytes)
+    pub(super) fn charge_output(&self, client: &Arc<str>, bytes: u64) -> OutputCharge {
+        self.ended_charges.charge(client, bytes)
     }
 
-    /// Whether charges have ended since the last call of [`Records::take_delivered`].
-    pub(super) fn has_delivered(&self) -> bool {
-        !self.delivered.is_empty()
+    /// Whether charges have ended since the last call of [`Records::take_ended_charges`].
+    pub(super) fn has_ended_charges(&self) -> bool {
+        !self.ended_charges.is_empty()
     }
 
     /// The bytes whose charges have ended, for each client.
-    pub(super) fn take_delivered(&mut self) -> BTreeMap<Arc<str>, u64> {
-        self.delivered.take()
+    pub(super) fn take_ended_charges(&mut self) -> BTreeMap<Arc<str>, u64> {
+        self.ended_charges.take()
     }
 }
 
@@ -180,22 +180,22 @@ mod tests {
     fn with_a_live_job(test: impl FnOnce(&mut Records)) {
         let event_loop = EventLoop::new().unwrap();
         let mut records = Records::new();
-        let order = Order::new(Job::new("sum").input("1"), "me", None, event_loop.handle().hold());
-        records.open(JOB, order);
+        let live_job = LiveJob::new(Job::new("sum").input("1"), "me", None, event_loop.handle().hold());
+        records.open(JOB, live_job);
         test(&mut records);
     }
 
-    fn of_connection(id: u64) -> Listener {
-        Listener::of_connection(id, |_, _, _| ())
+    fn of_connection(id: u64) -> Subscriber {
+        Subscriber::of_connection(id, |_, _, _| ())
     }
 
     #[test]
     fn a_connection_listens_once_and_the_last_one_that_leaves_is_known() {
         with_a_live_job(|records| {
             assert!(!records.leave(JOB, 1), "nobody has waited");
-            assert!(matches!(records.listen(JOB, of_connection(1)), Listening::Waits));
-            assert!(matches!(records.listen(JOB, of_connection(1)), Listening::WaitsAlready));
-            assert!(matches!(records.listen(JOB, of_connection(2)), Listening::Waits));
+            assert!(matches!(records.subscribe(JOB, of_connection(1)), Subscription::Added));
+            assert!(matches!(records.subscribe(JOB, of_connection(1)), Subscription::AlreadyThere));
+            assert!(matches!(records.subscribe(JOB, of_connection(2)), Subscription::Added));
             assert!(!records.leave(JOB, 1) && records.leave(JOB, 2));
         });
     }
@@ -205,7 +205,7 @@ mod tests {
         with_a_live_job(|records| {
             assert_eq!(records.account_of(JOB), "me");
             assert!(records.close(JOB).is_some() && !records.has_live());
-            assert!(matches!(records.listen(JOB, of_connection(1)), Listening::Nothing(_)));
+            assert!(matches!(records.subscribe(JOB, of_connection(1)), Subscription::Refused(_)));
             assert!(records.close(JOB).is_none(), "a job ends once");
         });
     }
@@ -213,13 +213,13 @@ mod tests {
     #[test]
     fn an_output_is_delivered_when_the_last_one_who_is_told_of_it_has_dropped_it() {
         let mut records = Records::new();
-        let held = records.undelivered(&Arc::from("me"), 10);
+        let held = records.charge_output(&Arc::from("me"), 10);
         let other = held.clone();
         drop(held);
-        assert!(!records.has_delivered());
+        assert!(!records.has_ended_charges());
         drop(other);
-        assert!(records.has_delivered());
-        assert_eq!(records.take_delivered(), BTreeMap::from([(Arc::from("me"), 10)]));
-        assert!(!records.has_delivered());
+        assert!(records.has_ended_charges());
+        assert_eq!(records.take_ended_charges(), BTreeMap::from([(Arc::from("me"), 10)]));
+        assert!(!records.has_ended_charges());
     }
 }

@@ -12,7 +12,7 @@
 //! intervals.
 
 use super::Hub;
-use super::watch::NextLook;
+use super::check_schedule::NextCheck;
 use crate::limits::WORKER_STALL_TIMEOUT;
 use offload_core::event::Event;
 use offload_core::ids::WorkerId;
@@ -21,59 +21,59 @@ use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
 /// Interval between checks while anything is in progress.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A worker that was silent at this many checks in a row is stalled.
-const STALL_LOOKS: u32 = (WORKER_STALL_TIMEOUT.as_millis() / LOOK_EVERY.as_millis()) as u32;
+const STALL_CHECKS: u32 = (WORKER_STALL_TIMEOUT.as_millis() / CHECK_INTERVAL.as_millis()) as u32;
 
 /// Interval between measurements of idle workers, if their memory is limited.
-const IDLE_LOOK_EVERY: Duration = Duration::from_secs(4);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
 impl Hub {
     /// Something happened: schedules a check, unless one is scheduled already.
-    pub(super) fn watch_for_stalls(&mut self) {
-        if self.watch.wake(&self.handle) {
-            self.look_in(LOOK_EVERY);
+    pub(super) fn schedule_checks(&mut self) {
+        if self.checks.wake(&self.handle) {
+            self.schedule_check(CHECK_INTERVAL);
         }
     }
 
-    fn look_in(&self, time: Duration) -> TimerId {
+    fn schedule_check(&self, time: Duration) -> TimerId {
         let me = self.me.clone();
-        let timer = self.handle.set_timeout(time, move |_| Hub::with(&me, Hub::look));
+        let timer = self.handle.set_timeout(time, move |_| Hub::with(&me, Hub::check));
         self.handle.unref(timer);
         timer
     }
 
-    fn look(&mut self) {
-        let last_look = self.watch.begin_look();
-        self.look_for_stalls(last_look);
-        self.look_at_memory();
+    fn check(&mut self) {
+        let last_check = self.checks.begin_check();
+        self.check_stalls(last_check);
+        self.check_memory();
         self.log.catch_up();
         let next = if self.is_anything_under_way() {
-            self.look_in(LOOK_EVERY);
-            NextLook::Soon
+            self.schedule_check(CHECK_INTERVAL);
+            NextCheck::Soon
         } else if self.core.config().max_rss.is_some() {
-            NextLook::Late(self.look_in(IDLE_LOOK_EVERY))
+            NextCheck::Late(self.schedule_check(IDLE_CHECK_INTERVAL))
         } else {
-            NextLook::Never
+            NextCheck::Never
         };
-        self.watch.end_look(next);
+        self.checks.end_check(next);
     }
 
     fn is_anything_under_way(&self) -> bool {
         let is_at_rest = |state: &SlotState| matches!(state, SlotState::Idle { .. } | SlotState::Vacant);
-        self.watch.is_measuring()
+        self.checks.is_measuring()
             || self.log.owes()
             || self.core.slots().iter().any(|slot| !is_at_rest(&slot.state))
             || self.processes.ids().any(|worker| self.owes_bytes(worker))
     }
 
-    fn look_for_stalls(&mut self, last_look: Instant) {
+    fn check_stalls(&mut self, last_check: Instant) {
         let is_silent = |worker: &WorkerId| {
-            self.processes.is_silent_since(*worker, last_look) && self.owes_bytes(*worker)
+            self.processes.is_silent_since(*worker, last_check) && self.owes_bytes(*worker)
         };
         let silent: Vec<WorkerId> = self.processes.ids().filter(is_silent).collect();
-        self.processes.count_looks(&silent);
+        self.processes.count_checks(&silent);
         for worker in silent {
             if !self.is_stalled(worker) {
                 continue;
@@ -82,25 +82,25 @@ impl Hub {
             let message = format!("it stopped in the middle of a message for {seconds} s");
             // The worker's next bytes would be part of the unfinished message, so nothing that it sends can be
             // understood.
-            self.tell(Event::Garbled { worker, message });
+            self.handle_event(Event::Garbled { worker, message });
         }
     }
 
     /// Whether the worker was silent at every check for [`WORKER_STALL_TIMEOUT`]. What it sent before this check is
     /// read first.
     fn is_stalled(&mut self, worker: WorkerId) -> bool {
-        if self.processes.silent_looks(worker) < STALL_LOOKS {
+        if self.processes.silent_checks(worker) < STALL_CHECKS {
             return false;
         }
-        self.read_what_is_there(worker);
-        self.processes.is_silent_since(worker, self.watch.looked_at())
+        self.read_all_from(worker);
+        self.processes.is_silent_since(worker, self.checks.last_check_at())
     }
 
     /// Measures the memory of some workers, taking turns.
-    fn look_at_memory(&mut self) {
-        for worker in self.watch.next_to_measure(self.processes.ids()) {
+    fn check_memory(&mut self) {
+        for worker in self.checks.next_to_measure(self.processes.ids()) {
             if let Some(resident_bytes) = self.processes.resident_bytes(worker) {
-                self.tell(Event::Measured { worker, resident_bytes });
+                self.handle_event(Event::Measured { worker, resident_bytes });
             }
         }
     }

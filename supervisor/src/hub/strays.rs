@@ -3,7 +3,7 @@
 
 use super::Hub;
 use crate::workers::StopState;
-use crate::workers::sweep::{SWEEP_PAUSE, Swept};
+use crate::workers::sweep::{SWEEP_PAUSE, SweepResult};
 use offload_core::event::Event;
 use rustix::process::Signal;
 
@@ -16,20 +16,20 @@ impl Hub {
         match watched {
             Ok(watcher) => {
                 self.handle.unref(watcher);
-                self.watch.set_child_signals(watcher);
+                self.checks.set_child_signals(watcher);
             }
             Err(error) => self.log.warn(format_args!("stopped workers are not noticed: {error}")),
         }
     }
 
     fn on_child_signal(&mut self) {
-        self.look_for_stops();
+        self.report_stops();
         self.sweep();
     }
 
-    pub(super) fn look_for_stops(&mut self) {
+    pub(super) fn report_stops(&mut self) {
         for (worker, state) in self.processes.stop_states() {
-            self.tell(match state {
+            self.handle_event(match state {
                 StopState::Stopped(_) => Event::Stopped { worker },
                 StopState::Continued => Event::Continued { worker },
             });
@@ -39,27 +39,27 @@ impl Hub {
     /// Has the launcher kill what ended workers have left behind, unless a sweep is under way: then another one
     /// follows. If a sweep does not get everything, the next one follows after a pause.
     pub(super) fn sweep(&mut self) {
-        if self.watch.begin_sweep(&self.handle) {
+        if self.checks.begin_sweep(&self.handle) {
             self.launches.sweep();
         }
     }
 
-    pub(super) fn swept(&mut self, swept: Swept) {
+    pub(super) fn swept(&mut self, swept: SweepResult) {
         if swept.killed > 0 {
             self.log.warn(format_args!("ended {}", left_behind(swept.killed)));
         }
-        let is_wanted_again = self.watch.end_sweep();
+        let is_wanted_again = self.checks.end_sweep();
         if is_wanted_again {
             self.sweep();
         } else if swept.more {
             let me = self.me.clone();
             let again = move |hub: &mut Hub| {
-                hub.watch.end_pause();
+                hub.checks.end_pause();
                 hub.sweep();
             };
             let timer = self.handle.set_timeout(SWEEP_PAUSE, move |_| Hub::with(&me, again));
             self.handle.unref(timer);
-            self.watch.pause_sweeps(timer);
+            self.checks.pause_sweeps(timer);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Hub;
 use super::finished::Record;
-use super::orders::micros;
+use super::live_jobs::micros;
 use crate::limits::CLIENTS_SHOWN_MAX;
 use crate::views::{
     ClientView, DeadCounts, IoPoolView, JobView, KeptCounts, LedgerView, LoopView, Percentiles, ProgramView,
@@ -179,7 +179,7 @@ impl Hub {
             incarnation: slot.incarnation,
             state: if is_spare && slot.is_ready() { "spare" } else { slot.word() }.to_owned(),
             job: job.map(|job| self.name(job)),
-            task: job.and_then(|job| self.records.live(job)).map(|order| order.task.clone()),
+            task: job.and_then(|job| self.records.live(job)).map(|live_job| live_job.task.clone()),
             running_us: running.map(|running| micros(self.now() - running.started_at)),
             jobs_done: slot.jobs_done,
             rss_bytes: worker.and_then(|worker| self.processes.resident_bytes(worker)),
@@ -194,7 +194,7 @@ impl Hub {
         }
     }
 
-    pub(super) fn ended_job(record: &Record) -> JobView {
+    pub(super) fn ended_job_view(record: &Record) -> JobView {
         let report = &record.report;
         JobView {
             job: report.job.clone(),
@@ -209,7 +209,7 @@ impl Hub {
         }
     }
 
-    pub(super) fn live_job(&self, id: JobId, job: &Job) -> JobView {
+    pub(super) fn live_job_view(&self, id: JobId, job: &Job) -> JobView {
         let worker = match job.state {
             JobState::Parked | JobState::Queued | JobState::Held => None,
             JobState::Assigned { worker } | JobState::Running { worker, .. } => Some(worker),

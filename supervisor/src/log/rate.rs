@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What a line is about. Lines of one kind share a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum LineKind {
     /// All lines that are logged at this place in the source.
     Place(&'static Location<'static>),
     /// All lines with this name.
@@ -47,7 +47,7 @@ impl Bucket {
 
 /// The state of one kind.
 #[derive(Debug, Default)]
-struct Entry {
+struct KindState {
     lines: Bucket,
     bytes: Bucket,
     left_out: u64,
@@ -55,7 +55,7 @@ struct Entry {
     told_at: Option<Duration>,
 }
 
-impl Entry {
+impl KindState {
     /// Takes the number of lines left out since the last report, if it may be reported now. Otherwise returns 0.
     fn tell(&mut self, now: Duration) -> u64 {
         let may_be_told = self.told_at.is_none_or(|told_at| now.saturating_sub(told_at) >= SECOND);
@@ -69,7 +69,7 @@ impl Entry {
 
 /// The state of all kinds. See the module's documentation. Times are measured from any fixed moment.
 #[derive(Debug, Default)]
-pub(super) struct Rates(BTreeMap<Kind, Entry>);
+pub(super) struct Rates(BTreeMap<LineKind, KindState>);
 
 /// Whether a line is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +88,9 @@ struct Price {
     bytes_at_once: Duration,
 }
 
-fn price(kind: Kind) -> Price {
+fn price(kind: LineKind) -> Price {
     match kind {
-        Kind::Output => {
+        LineKind::Output => {
             let (line, byte) = (SECOND / OUTPUT_LINES_PER_SECOND, SECOND / OUTPUT_LOGGED_PER_SECOND);
             Price {
                 line,
@@ -99,7 +99,7 @@ fn price(kind: Kind) -> Price {
                 bytes_at_once: byte * OUTPUT_BYTES_AT_ONCE,
             }
         }
-        Kind::Place(_) | Kind::Named(_) => {
+        LineKind::Place(_) | LineKind::Named(_) => {
             let line = SECOND / LOG_LINES_PER_SECOND;
             let lines_at_once = line * LOG_LINES_AT_ONCE;
             Price { line, lines_at_once, byte: Duration::ZERO, bytes_at_once: Duration::ZERO }
@@ -111,7 +111,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl Rates {
     /// Decides whether a line of this many bytes is to be written.
-    pub(super) fn judge(&mut self, kind: Kind, bytes: usize, now: Duration) -> Verdict {
+    pub(super) fn judge(&mut self, kind: LineKind, bytes: usize, now: Duration) -> Verdict {
         let price = price(kind);
         let of_bytes = price.byte.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
         let entry = self.0.entry(kind).or_default();
@@ -127,7 +127,7 @@ impl Rates {
     }
 
     /// Counts lines that were left out elsewhere.
-    pub(super) fn leave_out(&mut self, kind: Kind, lines: u64) {
+    pub(super) fn leave_out(&mut self, kind: LineKind, lines: u64) {
         if lines > 0 {
             self.0.entry(kind).or_default().left_out += lines;
         }
@@ -140,7 +140,7 @@ impl Rates {
 
     /// Takes the numbers of lines left out: of the kinds of which a line may be written again, or of all kinds at the
     /// end.
-    pub(super) fn settle(&mut self, now: Duration, is_end: bool) -> Vec<(Kind, u64)> {
+    pub(super) fn settle(&mut self, now: Duration, is_end: bool) -> Vec<(LineKind, u64)> {
         let mut owed = Vec::new();
         for (&kind, entry) in &mut self.0 {
             let price = price(kind);
@@ -162,14 +162,14 @@ impl Rates {
 mod tests {
     use super::*;
 
-    const CRASH: Kind = Kind::Named("crash");
+    const CRASH: LineKind = LineKind::Named("crash");
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     /// How many of `lines` lines of 100 bytes are written at that moment.
-    fn written(rates: &mut Rates, kind: Kind, lines: u64, now: Duration) -> u64 {
+    fn written(rates: &mut Rates, kind: LineKind, lines: u64, now: Duration) -> u64 {
         (0..lines).filter(|_| rates.judge(kind, 100, now) != Verdict::LeaveOut).count() as u64
     }
 
@@ -185,9 +185,9 @@ mod tests {
     fn a_kind_that_is_loud_silences_no_other() {
         let mut rates = Rates::default();
         written(&mut rates, CRASH, 1000, seconds(1));
-        assert_eq!(written(&mut rates, Kind::Named("other"), 1, seconds(1)), 1);
-        assert_eq!(written(&mut rates, Kind::Place(Location::caller()), 1, seconds(1)), 1);
-        assert_eq!(written(&mut rates, Kind::Output, 1, seconds(1)), 1);
+        assert_eq!(written(&mut rates, LineKind::Named("other"), 1, seconds(1)), 1);
+        assert_eq!(written(&mut rates, LineKind::Place(Location::caller()), 1, seconds(1)), 1);
+        assert_eq!(written(&mut rates, LineKind::Output, 1, seconds(1)), 1);
     }
 
     #[test]
@@ -218,8 +218,8 @@ mod tests {
         let (mut told, mut notices) = (0, 0);
         for millisecond in 0..3500 {
             let now = Duration::from_millis(millisecond);
-            rates.leave_out(Kind::Output, 8192);
-            let with_a_line = match rates.judge(Kind::Output, 2, now) {
+            rates.leave_out(LineKind::Output, 8192);
+            let with_a_line = match rates.judge(LineKind::Output, 2, now) {
                 Verdict::Write { left_out } => left_out,
                 Verdict::LeaveOut => {
                     told += 1;
@@ -243,7 +243,7 @@ mod tests {
             for millisecond in 0..60_000 {
                 for _ in 0..10 {
                     let now = Duration::from_millis(millisecond);
-                    if rates.judge(Kind::Output, length, now) != Verdict::LeaveOut {
+                    if rates.judge(LineKind::Output, length, now) != Verdict::LeaveOut {
                         bytes += length;
                     }
                 }

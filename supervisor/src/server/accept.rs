@@ -19,21 +19,18 @@
 //! administrator can connect.
 
 use super::Front;
-use super::client::Client;
+use super::client::ConnectedClient;
 use crate::front::{AcceptError, Connection, Peer, Request};
 use crate::limits::{
-    ACCEPT_PAUSE, CONNECTIONS_MAX, CONTROL_CONNECTIONS_OF_ONE, CONTROL_TURN, GIVE_WAY_AFTER,
+    ACCEPT_PAUSE, ACCEPTS_PER_TURN, CONNECTIONS_MAX, CONTROL_CONNECTIONS_OF_ONE, CONTROL_TURN, GIVE_WAY_AFTER,
 };
 use offload_event_loop::HandleId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::time::Instant;
 
-/// At most this many clients are accepted in one turn of the event loop.
-const ACCEPTS_PER_TURN: usize = 16;
-
 /// What a connection may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ClientRole {
     /// All requests.
     Ordinary,
     /// Only requests that look after the supervisor. The connection is one of those beyond the limit of clients.
@@ -46,7 +43,7 @@ impl Front {
             let Some((listener, watcher)) = &self.listener else { return };
             let watcher = *watcher;
             match listener.accept(self.service.max_payload()) {
-                Ok(Some(connection)) => self.let_in(connection),
+                Ok(Some(connection)) => self.add_connection(connection),
                 Ok(None) => return,
                 Err(AcceptError::Exhausted(error)) => {
                     self.service.log().warn(format_args!("no descriptor for another client: {error}"));
@@ -70,18 +67,18 @@ impl Front {
         self.handle.unref(timer);
     }
 
-    fn let_in(&mut self, mut connection: Connection) {
+    fn add_connection(&mut self, mut connection: Connection) {
         let session = self.service.open(connection.process(), self.on_reply.clone());
         let peer = session.peer();
         let own = self.processes.connections(peer);
         if self.make_room(peer, own) {
-            return self.admit(session, connection, Standing::Ordinary);
+            return self.admit(session, connection, ClientRole::Ordinary);
         }
         let is_free = self.processes.has_room_beyond(peer, self.service.connections().control);
-        if is_free || self.send_away_a_controller(peer, own) {
-            return self.admit(session, connection, Standing::Control);
+        if is_free || self.disconnect_a_controller(peer, own) {
+            return self.admit(session, connection, ClientRole::Control);
         }
-        connection.goodbye(&self.too_many(own));
+        connection.goodbye(&self.why_no_place(own));
         // The Goodbye is written only as far as the socket takes it without waiting.
         let _ = connection.flush();
     }
@@ -90,51 +87,51 @@ impl Front {
     /// idle client is disconnected to make room: among the clients that may be, one of the process with the most
     /// connections, and among these the one that has been idle longest.
     fn make_room(&mut self, peer: Peer, own: usize) -> bool {
-        if self.processes.has_room(own, self.room()) {
+        if self.processes.has_room(own, self.clients_max()) {
             return true;
         }
         let now = Instant::now();
-        let gives_way = |client: &Client| {
+        let gives_way = |client: &ConnectedClient| {
             let is_silent = !client.connection.is_greeted() || client.is_idle();
             let is_long = now.saturating_duration_since(client.progress_at()) >= GIVE_WAY_AFTER;
             is_silent && is_long && self.processes.gives_way_to(client.session.peer(), (peer, own))
         };
-        let idle = self.clients.iter().filter(|(_, client)| client.standing == Standing::Ordinary);
+        let idle = self.clients.iter().filter(|(_, client)| client.role == ClientRole::Ordinary);
         let first = idle.filter(|(_, client)| gives_way(client)).min_by_key(|(_, client)| {
             (std::cmp::Reverse(self.processes.connections(client.session.peer())), client.progress_at())
         });
         let Some(id) = first.map(|(id, _)| *id) else { return false };
-        self.send_away(id, "others need the room, and it asked for nothing");
+        self.disconnect(id, "others need the room, and it asked for nothing");
         true
     }
 
     /// Disconnects the oldest control client, so that the next one can have its place. A client to which an answer is
     /// promised stays, and so does one that has been connected for less than [`CONTROL_TURN`]. Returns whether a place
     /// is free now.
-    fn send_away_a_controller(&mut self, peer: Peer, own: usize) -> bool {
+    fn disconnect_a_controller(&mut self, peer: Peer, own: usize) -> bool {
         if own >= CONTROL_CONNECTIONS_OF_ONE {
             return false;
         }
         let now = Instant::now();
-        let is_done = |client: &Client| {
+        let is_done = |client: &ConnectedClient| {
             let is_long = now.saturating_duration_since(client.since) >= CONTROL_TURN;
             let is_free =
-                client.standing == Standing::Control && !client.session.is_looking_after() && is_long;
+                client.role == ClientRole::Control && !client.session.awaits_control_answer() && is_long;
             is_free && self.processes.gives_way_to(client.session.peer(), (peer, own))
         };
         let done = self.clients.iter().filter(|(_, client)| is_done(client));
         let Some(id) = done.min_by_key(|(_, client)| client.since).map(|(id, _)| *id) else { return false };
-        self.send_away(id, "others need the room");
+        self.disconnect(id, "others need the room");
         true
     }
 
     /// The maximum number of ordinary clients.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn clients_max(&self) -> usize {
         self.service.connections().clients
     }
 
-    pub(super) fn warn_of_little_room(&self) {
-        let room = self.room();
+    pub(super) fn warn_of_few_places(&self) {
+        let room = self.clients_max();
         if room < CONNECTIONS_MAX {
             self.service.log().warn(format_args!(
                 "descriptors are scarce: there is room for {room} clients instead of {CONNECTIONS_MAX}"
@@ -142,8 +139,8 @@ impl Front {
         }
     }
 
-    fn too_many(&self, own: usize) -> String {
-        let room = self.room();
+    fn why_no_place(&self, own: usize) -> String {
+        let room = self.clients_max();
         match own {
             0 => format!("{room} clients may be connected, and no room is left"),
             _ => format!(
@@ -154,9 +151,9 @@ impl Front {
 
     /// Whether the client may make this request. A control client becomes an ordinary client if there is room for it
     /// by now.
-    pub(super) fn may_ask(&mut self, id: u64, request: &Request) -> bool {
+    pub(super) fn may_request(&mut self, id: u64, request: &Request) -> bool {
         let Some(client) = self.clients.get(&id) else { return true };
-        if client.standing == Standing::Ordinary || request.is_control() {
+        if client.role == ClientRole::Ordinary || request.is_control() {
             return true;
         }
         let peer = client.session.peer();
@@ -164,21 +161,21 @@ impl Front {
             return false;
         }
         if let Some(client) = self.clients.get_mut(&id) {
-            client.standing = Standing::Ordinary;
-            self.processes.remove(peer, Standing::Control);
-            self.processes.add(peer, Standing::Ordinary);
+            client.role = ClientRole::Ordinary;
+            self.processes.remove(peer, ClientRole::Control);
+            self.processes.add(peer, ClientRole::Ordinary);
         }
         true
     }
 
-    pub(super) fn refuse_for_want_of_room(&mut self, id: u64, request: &Request) {
+    pub(super) fn refuse_overloaded(&mut self, id: u64, request: &Request) {
         if matches!(request, Request::Submit { .. } | Request::TooLarge { .. } | Request::NoRoom { .. }) {
             self.service.count_refused();
         }
         let own =
             self.clients.get(&id).map_or(0, |client| self.processes.connections(client.session.peer()) - 1);
         let message =
-            format!("{}; only requests to look after the supervisor are answered", self.too_many(own));
+            format!("{}; only requests to look after the supervisor are answered", self.why_no_place(own));
         let after = u64::try_from(GIVE_WAY_AFTER.as_millis()).unwrap_or(u64::MAX);
         let error = ErrorDetail {
             retry_after_ms: Some(after),

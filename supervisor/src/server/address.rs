@@ -9,16 +9,37 @@
 //! ```
 
 use super::Front;
-use crate::front::{BindError, Listener, Standing};
+use crate::front::{BindError, Listener, SocketState};
 use crate::service::ServerEnd;
-use offload_event_loop::Interest;
+use offload_event_loop::{HandleId, Interest};
 use std::time::Duration;
 
 /// Delay between a change and the check: when a directory is removed, its files go one by one.
-const LOOK_AFTER: Duration = Duration::from_millis(100);
+const CHECK_DELAY: Duration = Duration::from_millis(100);
 
 /// Interval between checks where the kernel does not report changes. A repair that failed is repeated then too.
-const LOOK_EVERY: Duration = Duration::from_secs(4);
+const CHECK_INTERVAL: Duration = Duration::from_secs(4);
+
+/// How changes of the socket's file are noticed.
+///
+/// ```text
+///   Off -- watch --> Quiet -- a file was removed or replaced --> CheckDue
+///    |                 ^                                           |
+///    |                 '------------------------- the check -------'
+///    '-- watch, but the kernel reports no changes --> Polled: a check every CHECK_INTERVAL
+///
+///   any -- unwatch --> Off
+/// ```
+#[derive(Clone, Copy)]
+pub(super) enum AddressWatch {
+    Off,
+    /// The watcher reports changes in the directory of the socket.
+    Quiet(HandleId),
+    /// The watcher has reported a change, and the timer of the check is set.
+    CheckDue(HandleId),
+    /// There is no watcher. The timer of the next check is set.
+    Polled,
+}
 
 impl Front {
     pub(super) fn watch_address(&mut self) {
@@ -30,46 +51,55 @@ impl Front {
         match watcher {
             Some(Ok(watcher)) => {
                 self.handle.unref(watcher);
-                self.address_watcher = Some(watcher);
+                self.address_watch = AddressWatch::Quiet(watcher);
             }
-            Some(Err(_)) | None => self.look_at_address_in(LOOK_EVERY),
+            Some(Err(_)) | None => self.poll_address(),
         }
     }
 
     fn on_change(&mut self) {
-        if self.listener.as_ref().is_some_and(|(listener, _)| listener.has_changed()) {
-            self.look_at_address_in(LOOK_AFTER);
+        let has_changed = self.listener.as_ref().is_some_and(|(listener, _)| listener.has_changed());
+        if let AddressWatch::Quiet(watcher) = self.address_watch
+            && has_changed
+        {
+            self.address_watch = AddressWatch::CheckDue(watcher);
+            self.schedule_address_check(CHECK_DELAY);
         }
     }
 
-    /// Sets a timer for the check, unless one is set already.
-    fn look_at_address_in(&mut self, time: Duration) {
-        if std::mem::replace(&mut self.will_look_at_address, true) {
-            return;
-        }
+    fn poll_address(&mut self) {
+        self.address_watch = AddressWatch::Polled;
+        self.schedule_address_check(CHECK_INTERVAL);
+    }
+
+    fn schedule_address_check(&self, time: Duration) {
         let me = self.me.clone();
-        let timer = self.handle.set_timeout(time, move |_| {
-            Front::with(&me, |front| {
-                front.will_look_at_address = false;
-                front.look_at_address();
-                if front.address_watcher.is_none() && front.listener.is_some() {
-                    front.look_at_address_in(LOOK_EVERY);
-                }
-            });
-        });
+        let timer = self.handle.set_timeout(time, move |_| Front::with(&me, Front::on_address_check));
         self.handle.unref(timer);
     }
 
-    fn look_at_address(&mut self) {
+    fn on_address_check(&mut self) {
+        self.address_watch = match self.address_watch {
+            AddressWatch::CheckDue(watcher) | AddressWatch::Quiet(watcher) => AddressWatch::Quiet(watcher),
+            AddressWatch::Polled | AddressWatch::Off => AddressWatch::Off,
+        };
+        self.check_address();
+        // The check may have begun to watch the directory of a new socket.
+        if matches!(self.address_watch, AddressWatch::Off) && self.listener.is_some() {
+            self.poll_address();
+        }
+    }
+
+    fn check_address(&mut self) {
         let Some((listener, _)) = &self.listener else { return };
         let path = listener.path().to_owned();
-        let mended = match listener.standing() {
-            Standing::Sound => return,
-            Standing::SocketLost => self.listen_again(),
-            Standing::LockLost => self.bind_again(),
+        let repaired = match listener.state() {
+            SocketState::Sound => return,
+            SocketState::SocketLost => self.listen_again(),
+            SocketState::LockLost => self.bind_again(),
         };
         let place = path.display();
-        match mended {
+        match repaired {
             Ok(()) => {
                 self.service.log().warn(format_args!("{place} was removed or replaced: it is there again"));
             }
@@ -93,10 +123,10 @@ impl Front {
         // Clients that connected before the change are accepted first.
         self.accept();
         let Some((mut listener, watcher)) = self.listener.take() else { return Ok(()) };
-        let mended = listener.listen_again();
+        let repaired = listener.listen_again();
         let _ = self.handle.close(watcher, |_| ());
         self.listen(listener).map_err(|error| BindError::other("watch", &error))?;
-        mended
+        repaired
     }
 
     fn bind_again(&mut self) -> Result<(), BindError> {
@@ -116,7 +146,8 @@ impl Front {
     }
 
     pub(super) fn unwatch_address(&mut self) {
-        if let Some(watcher) = self.address_watcher.take() {
+        let watch = std::mem::replace(&mut self.address_watch, AddressWatch::Off);
+        if let AddressWatch::Quiet(watcher) | AddressWatch::CheckDue(watcher) = watch {
             let _ = self.handle.close(watcher, |_| ());
         }
     }

@@ -1,8 +1,8 @@
 //! One connection of a client on the event loop.
 
-use super::accept::Standing;
-use super::holdings::Holdings;
-use super::pace::Pace;
+use super::accept::ClientRole;
+use super::back_pressure::BackPressure;
+use super::pace::ClientPace;
 use crate::end_of_turn::{Watched, Writable};
 use crate::front::{Connection, Flushed, Request};
 use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
@@ -15,65 +15,81 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+/// What is known of the requests that a client still sends.
+///
+/// ```text
+///   Quiet -- a read stopped at its limit, or was paused --> More -- a read found no more --> Quiet
+///     |                                                      |
+///     '-------- the client closed its sending side ----------'--> Ended: it stays so
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestInput {
+    /// There is nothing to read until the socket is readable.
+    Quiet,
+    /// There may be more requests: the connection's buffer holds some, or a read stopped at the limit for one call.
+    More,
+    /// The client has closed its sending side. It may still receive.
+    Ended,
+}
+
 /// One connected client. See the module's documentation.
-pub(super) struct Client {
+pub(super) struct ConnectedClient {
     pub(super) connection: Connection,
     /// The service's side of this connection.
     pub(super) session: Session,
     watched: Watched,
     /// A request with a long answer, which waits for its turn. Until then nothing more is read from this client.
     pub(super) asked: Option<Request>,
-    /// The client is in line: it waits for its turn to be read or answered. Until then its socket is not watched.
-    pub(super) is_in_line: bool,
+    /// The client waits in the turn queue to be read or answered. Until then its socket is not watched. A client can be
+    /// in the turn queue, the serve queue and the room queue at the same time, so each has a flag of its own.
+    pub(super) is_in_turn_queue: bool,
+    /// The client waits in the serve queue to be written to and checked at the end of the turn.
+    pub(super) is_in_serve_queue: bool,
     /// Bytes of answers that are held for this client.
     pub(super) answers: usize,
-    pub(super) standing: Standing,
-    /// The connection may have more requests: its buffer holds some, or reading stopped at the limit for one call.
-    pub(super) has_more: bool,
-    has_ended: bool,
-    pub(super) is_marked: bool,
+    pub(super) role: ClientRole,
+    pub(super) input: RequestInput,
     pub(super) since: Instant,
     /// When bytes were last received, or when waiting for them began.
     pub(super) input_at: Instant,
     /// When bytes were last written, or when there was first something to write.
     pub(super) output_at: Instant,
     /// Whether the client reads and writes fast enough.
-    pub(super) pace: Pace,
+    pub(super) pace: ClientPace,
     /// Number of bytes that were written to the client.
     written: u64,
     /// Kept outputs that are being sent to the client, each with the value of `written` at which the client has all of
     /// it.
     collecting: VecDeque<(u64, Collection)>,
     /// How this client stands with regard to memory.
-    pub(super) holdings: Holdings,
+    pub(super) back_pressure: BackPressure,
 }
 
-impl Client {
+impl ConnectedClient {
     pub(super) fn new(
         connection: Connection,
         session: Session,
         watcher: HandleId,
-        standing: Standing,
-    ) -> Client {
+        role: ClientRole,
+    ) -> ConnectedClient {
         let now = Instant::now();
-        Client {
+        ConnectedClient {
             connection,
             session,
             watched: Watched::for_input(watcher),
             asked: None,
-            is_in_line: false,
+            is_in_turn_queue: false,
+            is_in_serve_queue: false,
             answers: 0,
-            standing,
-            has_more: false,
-            has_ended: false,
-            is_marked: false,
+            role,
+            input: RequestInput::Quiet,
             since: now,
             input_at: now,
             output_at: now,
-            pace: Pace::default(),
+            pace: ClientPace::default(),
             written: 0,
             collecting: VecDeque::new(),
-            holdings: Holdings::default(),
+            back_pressure: BackPressure::default(),
         }
     }
 
@@ -94,7 +110,7 @@ impl Client {
     /// Whether requests of this client may be read. They may not while the client does not take its answers, or while
     /// one of its requests waits for its turn.
     pub(super) fn may_be_read(&self) -> bool {
-        !self.has_ended && self.asked.is_none() && self.connection.unsent() <= CONNECTION_BACKLOG_MAX
+        !self.has_ended() && self.asked.is_none() && self.connection.unsent() <= CONNECTION_BACKLOG_MAX
     }
 
     /// Whether a long answer may be made for this client. It may not until the client has taken most of the earlier
@@ -110,38 +126,48 @@ impl Client {
 
     /// Whether this client has nothing outstanding: no request, no answer, and no unsent bytes.
     pub(super) fn is_idle(&self) -> bool {
-        !self.is_awaiting() && !self.is_in_line && self.connection.unsent() == 0 && !self.is_mid_request()
+        !self.is_awaiting()
+            && !self.is_in_turn_queue
+            && self.connection.unsent() == 0
+            && !self.is_mid_request()
     }
 
     /// Whether the client has sent part of a message and may still send the rest.
     pub(super) fn is_mid_request(&self) -> bool {
-        self.connection.is_mid_frame() && !self.has_ended
+        self.connection.is_mid_frame() && !self.has_ended()
     }
 
     /// Whether the client has closed its sending side.
     pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
+        self.input == RequestInput::Ended
+    }
+
+    /// Whether requests may be left in the connection's buffer or in the socket.
+    pub(super) fn has_more(&self) -> bool {
+        self.input == RequestInput::More
+    }
+
+    /// The client is read again after a pause. What came meanwhile is in the socket.
+    pub(super) fn expect_more(&mut self) {
+        if !self.has_ended() {
+            self.input = RequestInput::More;
+        }
     }
 
     /// Whether the socket should be watched for input. It should not while there is no room for input or while the
-    /// client is in line.
+    /// client is in the turn queue.
     pub(super) fn wants_to_be_read(&self) -> bool {
-        self.may_be_read() && !self.is_in_line && !self.waits_for_room()
+        self.may_be_read() && !self.is_in_turn_queue && !self.waits_for_room()
     }
 
     /// Whether the client is not read because there is no room in memory.
     pub(super) fn waits_for_room(&self) -> bool {
-        self.holdings.is_paused || self.connection.waits_for_room()
-    }
-
-    /// The client has closed its sending side. It may still receive.
-    pub(super) fn ended(&mut self) {
-        self.has_ended = true;
+        self.back_pressure.is_paused() || self.connection.waits_for_room()
     }
 
     /// Whether the client has closed both directions, not only its sending side.
     pub(super) fn is_gone(&self) -> bool {
-        if !self.has_ended {
+        if !self.has_ended() {
             return false;
         }
         let socket = self.connection.socket();
@@ -151,7 +177,7 @@ impl Client {
     }
 
     /// Bytes came in, or the payload that was coming in is no longer wanted.
-    pub(super) fn sent_something(&mut self) {
+    pub(super) fn reset_input_clock(&mut self) {
         self.input_at = Instant::now();
     }
 
@@ -196,14 +222,14 @@ impl Client {
     }
 }
 
-impl Writable for Client {
+impl Writable for ConnectedClient {
     fn write_once(&mut self) -> io::Result<Flushed> {
         let before = self.connection.unsent();
         let flushed = self.connection.flush();
         let after = self.connection.unsent();
         if after != before {
             self.output_at = Instant::now();
-            self.pace.took(before.saturating_sub(after));
+            self.pace.count_written(before.saturating_sub(after));
         }
         match &flushed {
             // The unsent bytes are dropped.
@@ -228,6 +254,6 @@ impl Writable for Client {
 
     /// While the client was not read, it could not make any progress, so the clock for input starts anew.
     fn is_heard_again(&mut self) {
-        self.sent_something();
+        self.reset_input_clock();
     }
 }

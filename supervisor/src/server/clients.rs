@@ -1,8 +1,8 @@
 //! Turns requests of clients into calls of the service, and replies into messages.
 
 use super::Front;
-use super::accept::Standing;
-use super::client::Client;
+use super::accept::ClientRole;
+use super::client::{ConnectedClient, RequestInput};
 use crate::end_of_turn::{Written, write_and_watch};
 use crate::front::{Connection, ConnectionError, Received, Request, Room, RowWriter, to_json};
 use crate::job::{Finished, Job};
@@ -15,12 +15,12 @@ use offload_protocol::messages::{ToClient, View};
 use offload_protocol::nouns::{self, ErrorDetail, cut};
 
 impl Front {
-    pub(super) fn admit(&mut self, session: Session, connection: Connection, standing: Standing) {
+    pub(super) fn admit(&mut self, session: Session, connection: Connection, role: ClientRole) {
         let id = session.id();
         match self.watch_client(id, &connection) {
             Ok(watcher) => {
-                self.processes.add(session.peer(), standing);
-                self.clients.insert(id, Client::new(connection, session, watcher, standing));
+                self.processes.add(session.peer(), role);
+                self.clients.insert(id, ConnectedClient::new(connection, session, watcher, role));
                 self.watch_patience(id);
             }
             Err(error) => self.service.log().warn(format_args!("a client was turned away: {error}")),
@@ -40,7 +40,7 @@ impl Front {
 
     fn on_client(&mut self, id: u64, readiness: Readiness) {
         if readiness.is_readable() {
-            self.line_up(id);
+            self.queue_for_turn(id);
         }
         self.mark(id);
     }
@@ -48,7 +48,7 @@ impl Front {
     /// Reads once and handles the requests that arrived. A request with a long answer is put off. Returns the number
     /// of requests that arrived.
     pub(super) fn receive(&mut self, id: u64) -> usize {
-        if !self.may_go_on(id) {
+        if !self.may_receive(id) {
             return 0;
         }
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return 0 };
@@ -63,24 +63,27 @@ impl Front {
         };
         let mut requests = Vec::new();
         let received = client.connection.receive(&mut find_room, &mut |request| requests.push(request));
-        client.has_more = matches!(received, Ok(Received::More));
+        client.input = match received {
+            Ok(Received::More) => RequestInput::More,
+            Ok(Received::Ended) => RequestInput::Ended,
+            Ok(Received::Messages | Received::NoRoom | Received::WouldBlock) | Err(_) => RequestInput::Quiet,
+        };
         match received {
-            Ok(Received::Messages | Received::More | Received::NoRoom) => client.sent_something(),
-            Ok(Received::WouldBlock) => {}
-            Ok(Received::Ended) => client.ended(),
+            Ok(Received::Messages | Received::More | Received::NoRoom) => client.reset_input_clock(),
+            Ok(Received::WouldBlock | Received::Ended) => {}
             Err(error) => self.note_error(id, &error),
         }
         let handled = requests.len();
-        self.note_what_came(id, handled > 0);
+        self.count_received(id, handled > 0);
         for request in requests {
             match self.clients.get_mut(&id) {
                 Some(client) if request.is_costly() => client.asked = Some(request),
                 _ => self.handle_request(id, request),
             }
         }
-        self.give_a_turn(id);
+        self.queue_if_due(id);
         self.mark(id);
-        if self.clients.get(&id).is_some_and(Client::is_gone) {
+        if self.clients.get(&id).is_some_and(ConnectedClient::is_gone) {
             self.drop_client(id);
         }
         handled
@@ -91,8 +94,8 @@ impl Front {
     }
 
     pub(super) fn handle_request(&mut self, id: u64, request: Request) {
-        if !self.may_ask(id, &request) {
-            return self.refuse_for_want_of_room(id, &request);
+        if !self.may_request(id, &request) {
+            return self.refuse_overloaded(id, &request);
         }
         let Some(client) = self.clients.get(&id) else { return };
         let session = &client.session;
@@ -207,8 +210,8 @@ impl Front {
     /// Has the client served at the end of the turn.
     pub(super) fn mark(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if !std::mem::replace(&mut client.is_marked, true) {
-            self.to_serve.push(client.session.peer(), id);
+        if !std::mem::replace(&mut client.is_in_serve_queue, true) {
+            self.serve_queue.push(client.session.peer(), id);
         }
         self.end_turn_later();
     }
@@ -224,12 +227,12 @@ impl Front {
         self.turn.begin();
         self.take_turns();
         self.serve_all();
-        self.let_go_if_all_are_gone();
+        self.finish_closing();
     }
 
     pub(super) fn serve(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        client.is_marked = false;
+        client.is_in_serve_queue = false;
         // A write that fails finishes the connection, which is checked next.
         let written = write_and_watch(client, &self.handle);
         // A client that has closed its sending side is dropped when it has all its answers.
@@ -242,7 +245,7 @@ impl Front {
         if matches!(written, Written::More) {
             self.mark(id);
         }
-        self.give_a_turn(id);
+        self.queue_if_due(id);
         self.watch_patience(id);
     }
 
@@ -250,7 +253,7 @@ impl Front {
     /// Detached jobs and jobs with a key go on, because the client may come back for them.
     pub(super) fn drop_client(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { return };
-        self.forget_process_of(id, &client);
+        self.remove_from_queues(id, &client);
         client.unwatch(&self.handle);
     }
 }

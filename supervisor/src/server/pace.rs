@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 /// The pace of one client. See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct ClientPace {
     /// Bytes taken between checks, for the latest checks in a row that found much held for the client.
     took: VecDeque<usize>,
     taken: usize,
@@ -25,41 +25,41 @@ pub(super) struct Pace {
     reading: u64,
     waiting: u64,
     /// Checks since the client was cut off.
-    parting: Option<u64>,
+    checks_since_cut_off: Option<u64>,
 }
 
 /// What has to be done about a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PaceAction {
     /// Nothing.
     KeepsUp,
     /// Tell the client the reason, then disconnect it.
     CutOff(String),
     /// Refuse the payload that waits for room.
-    OutOfPatience,
+    RefusePayload,
     /// Drop the client: it does not even take the Goodbye.
     Gone,
 }
 
-impl Pace {
+impl ClientPace {
     /// Whether this module judges how much the client takes: because much is held for the client, or because it was
     /// cut off. Otherwise `patience.rs` does.
-    pub(super) fn is_watched(&self, connection: &Connection) -> bool {
-        connection.held() > CONNECTION_BACKLOG_MAX || self.parting.is_some()
+    pub(super) fn judges_outputs(&self, connection: &Connection) -> bool {
+        connection.held() > CONNECTION_BACKLOG_MAX || self.checks_since_cut_off.is_some()
     }
 
     /// Whether the client has to be checked.
     pub(super) fn is_due(&self, connection: &Connection) -> bool {
-        self.is_watched(connection) || connection.is_mid_frame()
+        self.judges_outputs(connection) || connection.is_mid_frame()
     }
 
     /// Bytes were written to the client.
-    pub(super) fn took(&mut self, bytes: usize) {
+    pub(super) fn count_written(&mut self, bytes: usize) {
         self.taken += bytes;
     }
 
     /// The message or payload that was coming in is complete.
-    pub(super) fn delivered(&mut self) {
+    pub(super) fn complete(&mut self) {
         (self.reading, self.waiting) = (0, 0);
     }
 
@@ -70,24 +70,24 @@ impl Pace {
 
     /// The client is cut off and gets a Goodbye.
     pub(super) fn cut_off(&mut self) {
-        self.parting = Some(0);
+        self.checks_since_cut_off = Some(0);
     }
 
     /// One check, a second after the previous one.
-    pub(super) fn look(&mut self, connection: &Connection, waits: bool) -> Verdict {
-        if let Some(looks) = &mut self.parting {
-            *looks += 1;
-            return if *looks > STALL_TIMEOUT.as_secs() { Verdict::Gone } else { Verdict::KeepsUp };
+    pub(super) fn check(&mut self, connection: &Connection, waits: bool) -> PaceAction {
+        if let Some(checks) = &mut self.checks_since_cut_off {
+            *checks += 1;
+            return if *checks > STALL_TIMEOUT.as_secs() { PaceAction::Gone } else { PaceAction::KeepsUp };
         }
-        let slow = self.look_at_outputs(connection.held());
-        match slow.or_else(|| self.look_at_input(connection, waits)) {
-            Some(why) => Verdict::CutOff(why),
-            None if waits && !self.may_wait() => Verdict::OutOfPatience,
-            None => Verdict::KeepsUp,
+        let slow = self.check_outputs(connection.held());
+        match slow.or_else(|| self.check_input(connection, waits)) {
+            Some(why) => PaceAction::CutOff(why),
+            None if waits && !self.may_wait() => PaceAction::RefusePayload,
+            None => PaceAction::KeepsUp,
         }
     }
 
-    fn look_at_outputs(&mut self, held: usize) -> Option<String> {
+    fn check_outputs(&mut self, held: usize) -> Option<String> {
         let seconds = STALL_TIMEOUT.as_secs();
         let taken = std::mem::take(&mut self.taken);
         if held <= CONNECTION_BACKLOG_MAX {
@@ -108,7 +108,7 @@ impl Pace {
         })
     }
 
-    fn look_at_input(&mut self, connection: &Connection, waits: bool) -> Option<String> {
+    fn check_input(&mut self, connection: &Connection, waits: bool) -> Option<String> {
         let is_coming = connection.coming().is_some() || connection.is_mid_frame();
         match (is_coming, waits) {
             (false, _) => (self.reading, self.waiting) = (0, 0),
@@ -135,10 +135,10 @@ mod tests {
 
     /// The second, within a minute, in which a client that takes this many bytes per second is found to be too slow.
     fn slow_after(taken_a_second: usize, held: usize) -> Option<u64> {
-        let mut pace = Pace::default();
+        let mut pace = ClientPace::default();
         (1..=60).find(|_| {
-            pace.took(taken_a_second);
-            pace.look_at_outputs(held).is_some()
+            pace.count_written(taken_a_second);
+            pace.check_outputs(held).is_some()
         })
     }
 
@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn what_was_taken_long_ago_does_not_count() {
-        let mut pace = Pace::default();
-        pace.took(HELD);
-        let slow = (1..=60).find(|_| pace.look_at_outputs(HELD).is_some());
+        let mut pace = ClientPace::default();
+        pace.count_written(HELD);
+        let slow = (1..=60).find(|_| pace.check_outputs(HELD).is_some());
         assert_eq!(slow, Some(11));
     }
 }

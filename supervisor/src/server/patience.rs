@@ -22,28 +22,22 @@
 //! Input and output have a clock each: a client that does not read its answers is not excused by sending more requests.
 
 use super::Front;
-use super::accept::Standing;
-use super::client::Client;
+use super::accept::ClientRole;
+use super::client::ConnectedClient;
 use crate::end_of_turn::Writable;
-use crate::limits::{CONTROL_IDLE_TIMEOUT, GREETING_TIMEOUT, IDLE_TIMEOUT};
+use crate::limits::{CONTROL_IDLE_TIMEOUT, EXCUSES_MAX, GREETING_TIMEOUT, IDLE_TIMEOUT, LAST_CHANCE};
 use crate::pauses::Pause;
 use offload_core::limits::STALL_TIMEOUT;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
-/// The last part of each limit. A client is disconnected only if this process ran during all of it.
-const LAST_CHANCE: Duration = Duration::from_secs(1);
-
-/// At most this many gaps in a row are excused.
-const EXCUSES_MAX: u32 = 5;
-
 /// How often a client that only waits for answers is checked.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When the next check is due, and until when no client is disconnected.
 #[derive(Default)]
 pub(super) struct Patience {
-    look: Option<(Instant, TimerId)>,
+    next_check: Option<(Instant, TimerId)>,
     excuse: Excuse,
 }
 
@@ -57,7 +51,7 @@ struct Excuse {
 
 impl Excuse {
     /// A check that was due at `due` takes place now.
-    fn looks(&mut self, due: Instant, now: Instant) {
+    fn on_check(&mut self, due: Instant, now: Instant) {
         let late = now.saturating_duration_since(due);
         let is_excuse = match Pause::behind(late) {
             Pause::None => false,
@@ -97,27 +91,27 @@ impl Limit {
     }
 }
 
-impl Client {
+impl ConnectedClient {
     /// The limit that applies to the client, and when it is reached.
     pub(super) fn limit(&self, now: Instant) -> Option<(Limit, Instant)> {
         if !self.connection.is_greeted() {
             return Some((Limit::Greeting, self.since + GREETING_TIMEOUT));
         }
         // How fast a client takes much output is checked in `pace.rs`.
-        let takes = self.connection.unsent() > 0 && !self.pace.is_watched(&self.connection);
+        let takes = self.connection.unsent() > 0 && !self.pace.judges_outputs(&self.connection);
         let owes_bytes = self.is_mid_request() && self.wants_to_be_read();
         let stalled = [takes.then_some(self.output_at), owes_bytes.then_some(self.input_at)];
         if let Some(since) = stalled.into_iter().flatten().min() {
             return Some((Limit::Message, since + STALL_TIMEOUT));
         }
         if self.is_idle() {
-            let longest = match self.standing {
-                Standing::Ordinary => IDLE_TIMEOUT,
-                Standing::Control => CONTROL_IDLE_TIMEOUT,
+            let longest = match self.role {
+                ClientRole::Ordinary => IDLE_TIMEOUT,
+                ClientRole::Control => CONTROL_IDLE_TIMEOUT,
             };
             return Some((Limit::Idle, self.progress_at() + longest));
         }
-        self.has_ended().then(|| (Limit::Presence, now + LOOK_EVERY))
+        self.has_ended().then(|| (Limit::Presence, now + CHECK_INTERVAL))
     }
 }
 
@@ -127,13 +121,13 @@ impl Front {
         let now = Instant::now();
         let limit = self.clients.get(&id).and_then(|client| client.limit(now));
         if let Some((_, end)) = limit {
-            self.look_at(next_look(now, end));
+            self.schedule_check(next_check_at(now, end));
         }
     }
 
-    fn look_at(&mut self, when: Instant) {
+    fn schedule_check(&mut self, when: Instant) {
         let when = self.patience.excuse.until.map_or(when, |until| until.max(when));
-        if let Some((due, timer)) = self.patience.look {
+        if let Some((due, timer)) = self.patience.next_check {
             if due <= when {
                 return;
             }
@@ -141,23 +135,23 @@ impl Front {
         }
         let me = self.me.clone();
         let delay = when.saturating_duration_since(Instant::now());
-        let timer = self.handle.set_timeout(delay, move |_| Front::with(&me, Front::look_at_clients));
+        let timer = self.handle.set_timeout(delay, move |_| Front::with(&me, Front::check_clients));
         self.handle.unref(timer);
-        self.patience.look = Some((when, timer));
+        self.patience.next_check = Some((when, timer));
     }
 
-    fn look_at_clients(&mut self) {
-        let Some((due, _)) = self.patience.look.take() else { return };
+    fn check_clients(&mut self) {
+        let Some((due, _)) = self.patience.next_check.take() else { return };
         let now = Instant::now();
-        self.patience.excuse.looks(due, now);
+        self.patience.excuse.on_check(due, now);
         let all: Vec<u64> = self.clients.keys().copied().collect();
         for id in all {
-            self.look_at_client(id, now);
+            self.check_client(id, now);
         }
     }
 
-    fn look_at_client(&mut self, id: u64, now: Instant) {
-        let is_over = |client: &Client| client.limit(now).is_some_and(|(_, end)| end <= now);
+    fn check_client(&mut self, id: u64, now: Instant) {
+        let is_over = |client: &ConnectedClient| client.limit(now).is_some_and(|(_, end)| end <= now);
         if self.clients.get(&id).is_some_and(is_over) && self.patience.excuse.until.is_none() {
             // What the client sent in time counts, even if it has not been read yet.
             self.receive(id);
@@ -168,10 +162,10 @@ impl Front {
         }
         let Some((limit, end)) = client.limit(now) else { return };
         if end > now || self.patience.excuse.until.is_some() {
-            return self.look_at(next_look(now, end));
+            return self.schedule_check(next_check_at(now, end));
         }
         match limit {
-            Limit::Idle => self.send_away(id, limit.why()),
+            Limit::Idle => self.disconnect(id, limit.why()),
             Limit::Greeting | Limit::Message | Limit::Presence => {
                 self.service.log().warn(format_args!("client {id} is disconnected: {}", limit.why()));
                 self.drop_client(id);
@@ -180,7 +174,7 @@ impl Front {
     }
 
     /// Disconnects a client that loses nothing by it, and tells the client the reason.
-    pub(super) fn send_away(&mut self, id: u64, why: &str) {
+    pub(super) fn disconnect(&mut self, id: u64, why: &str) {
         self.service.log().info(format_args!("client {id} is let go: {why}"));
         if let Some(client) = self.clients.get_mut(&id) {
             if client.connection.is_greeted() {
@@ -194,7 +188,7 @@ impl Front {
 }
 
 /// When to check a limit next. Each limit is checked twice: before its last part, and at its end.
-fn next_look(now: Instant, end: Instant) -> Instant {
+fn next_check_at(now: Instant, end: Instant) -> Instant {
     match end.checked_sub(LAST_CHANCE) {
         Some(last_chance) if now < last_chance => last_chance,
         _ => end,
@@ -204,7 +198,7 @@ fn next_look(now: Instant, end: Instant) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pauses::{GAP_MIN, LATE_MIN};
+    use crate::limits::{GAP_MIN, LATE_MIN};
 
     /// Checks a client whose limit is over, on a machine where each check is late by the same time. Returns how long
     /// the client is excused.
@@ -213,7 +207,7 @@ mod tests {
         let mut due = began;
         (0..100).find_map(|_| {
             let now = due + late;
-            excuse.looks(due, now);
+            excuse.on_check(due, now);
             due = excuse.until.unwrap_or(now);
             excuse.until.is_none().then(|| now - began)
         })
@@ -231,9 +225,9 @@ mod tests {
     #[test]
     fn a_gap_in_the_middle_of_an_excuse_is_another_one() {
         let (mut excuse, began) = (Excuse::default(), Instant::now());
-        excuse.looks(began, began + LATE_MIN);
+        excuse.on_check(began, began + LATE_MIN);
         let due = excuse.until.unwrap_or(began);
-        excuse.looks(due, due + 60 * GAP_MIN);
+        excuse.on_check(due, due + 60 * GAP_MIN);
         assert_eq!(excuse.until, Some(due + 60 * GAP_MIN + LAST_CHANCE));
     }
 }

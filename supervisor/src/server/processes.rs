@@ -8,56 +8,56 @@
 //! While there is enough room no process is limited. The last connections are shared out like memory
 //! ([`core::ledger`]): a process gets one more only while it has fewer than are left. A process with a thousand
 //! connections gets none of them, one that takes all it can get has half of them, and one that has none yet always
-//! gets some. Of the control connections, which are beyond the limit, one process has at most
-//! [`CONTROL_CONNECTIONS_OF_ONE`].
+//! gets some. The control connections are beyond the limit of ordinary ones. A process gets one of them only while it has
+//! fewer connections, ordinary and control, than are left of them, and fewer than [`CONTROL_CONNECTIONS_OF_ONE`].
 //!
 //! Connections are counted by process and not by the name of the client, because a client can choose its name.
 //!
 //! [`core::ledger`]: offload_core::ledger
 
-use super::accept::Standing;
+use super::accept::ClientRole;
 use crate::front::Peer;
 use crate::limits::{CONTROL_CONNECTIONS_OF_ONE, LAST_CONNECTIONS, PROCESS_ANSWERS_MAX};
 use std::collections::BTreeMap;
 
 /// What one process has, or all of them together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Has {
+struct ProcessHoldings {
     ordinary: usize,
     control: usize,
     /// Bytes of answers that are held for the process.
     answers: usize,
 }
 
-impl Has {
-    fn of(&mut self, standing: Standing) -> &mut usize {
-        match standing {
-            Standing::Ordinary => &mut self.ordinary,
-            Standing::Control => &mut self.control,
+impl ProcessHoldings {
+    fn of(&mut self, role: ClientRole) -> &mut usize {
+        match role {
+            ClientRole::Ordinary => &mut self.ordinary,
+            ClientRole::Control => &mut self.control,
         }
     }
 }
 
 /// The connections of all client processes. See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Processes {
-    each: BTreeMap<Peer, Has>,
-    all: Has,
+pub(super) struct ClientProcesses {
+    each: BTreeMap<Peer, ProcessHoldings>,
+    all: ProcessHoldings,
 }
 
-impl Processes {
+impl ClientProcesses {
     /// Counts one more connection of the process.
-    pub(super) fn add(&mut self, peer: Peer, standing: Standing) {
-        *self.each.entry(peer).or_default().of(standing) += 1;
-        *self.all.of(standing) += 1;
+    pub(super) fn add(&mut self, peer: Peer, role: ClientRole) {
+        *self.each.entry(peer).or_default().of(role) += 1;
+        *self.all.of(role) += 1;
     }
 
     /// Counts one connection less of the process.
-    pub(super) fn remove(&mut self, peer: Peer, standing: Standing) {
-        *self.all.of(standing) -= 1;
+    pub(super) fn remove(&mut self, peer: Peer, role: ClientRole) {
+        *self.all.of(role) -= 1;
         let Some(has) = self.each.get_mut(&peer) else { return };
-        *has.of(standing) -= 1;
-        if *has == Has::default() {
+        *has.of(role) -= 1;
+        if *has == ProcessHoldings::default() {
             self.each.remove(&peer);
         }
     }
@@ -95,7 +95,7 @@ impl Processes {
     }
 
     /// Whether the process has to take some of its answers before it gets more.
-    pub(super) fn has_to_read(&self, peer: Peer) -> bool {
+    pub(super) fn must_read(&self, peer: Peer) -> bool {
         self.each.get(&peer).is_some_and(|has| has.answers > PROCESS_ANSWERS_MAX)
     }
 }
@@ -109,14 +109,14 @@ mod tests {
     const HOG: Peer = Peer::Process(1);
 
     /// Takes all connections that it can get. Returns how many of each kind it has then.
-    fn take_all(processes: &mut Processes, peer: Peer) -> (usize, usize) {
+    fn take_all(processes: &mut ClientProcesses, peer: Peer) -> (usize, usize) {
         loop {
-            let standing = match processes.has_room(processes.connections(peer), ROOM) {
-                true => Standing::Ordinary,
-                false if processes.has_room_beyond(peer, CONTROL_CONNECTIONS) => Standing::Control,
+            let role = match processes.has_room(processes.connections(peer), ROOM) {
+                true => ClientRole::Ordinary,
+                false if processes.has_room_beyond(peer, CONTROL_CONNECTIONS) => ClientRole::Control,
                 false => break,
             };
-            processes.add(peer, standing);
+            processes.add(peer, role);
         }
         let has = processes.each.get(&peer).copied().unwrap_or_default();
         (has.ordinary, has.control)
@@ -124,13 +124,13 @@ mod tests {
 
     #[test]
     fn who_has_many_connections_gets_none_of_the_last_ones() {
-        let mut processes = Processes::default();
+        let mut processes = ClientProcesses::default();
         assert_eq!(take_all(&mut processes, HOG), (ROOM - LAST_CONNECTIONS, 0));
     }
 
     #[test]
     fn who_comes_late_gets_in_however_many_others_take_all_that_they_can() {
-        let mut processes = Processes::default();
+        let mut processes = ClientProcesses::default();
         take_all(&mut processes, HOG);
         let ordinary = [(32, 0), (16, 0), (8, 0), (4, 0)];
         // A process with few ordinary connections gets some beyond the limit; those are shared out in the same way.
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn nobody_gives_way_to_a_process_that_has_more_than_its_own() {
-        let mut processes = Processes::default();
+        let mut processes = ClientProcesses::default();
         take_all(&mut processes, HOG);
         let (polite, newcomer) = (Peer::Process(2), Peer::Process(3));
-        processes.add(polite, Standing::Ordinary);
+        processes.add(polite, ClientRole::Ordinary);
         let own = processes.connections(HOG);
         assert!(!processes.gives_way_to(polite, (HOG, own)));
         assert!(processes.gives_way_to(HOG, (HOG, own)), "its own make room for it");
@@ -156,23 +156,23 @@ mod tests {
 
     #[test]
     fn a_process_has_to_read_once_much_is_held_for_all_of_its_connections() {
-        let mut processes = Processes::default();
+        let mut processes = ClientProcesses::default();
         for _ in 0..100 {
-            processes.add(HOG, Standing::Ordinary);
+            processes.add(HOG, ClientRole::Ordinary);
             processes.change_answers(HOG, 0, PROCESS_ANSWERS_MAX / 100 + 1);
         }
-        assert!(processes.has_to_read(HOG) && !processes.has_to_read(Peer::Process(2)));
+        assert!(processes.must_read(HOG) && !processes.must_read(Peer::Process(2)));
         processes.change_answers(HOG, PROCESS_ANSWERS_MAX / 100 + 1, 0);
-        assert!(!processes.has_to_read(HOG));
+        assert!(!processes.must_read(HOG));
     }
 
     #[test]
     fn a_process_without_connections_is_forgotten() {
-        let mut processes = Processes::default();
-        processes.add(HOG, Standing::Ordinary);
-        processes.add(HOG, Standing::Control);
-        processes.remove(HOG, Standing::Ordinary);
-        processes.remove(HOG, Standing::Control);
-        assert!(processes.each.is_empty() && processes.all == Has::default());
+        let mut processes = ClientProcesses::default();
+        processes.add(HOG, ClientRole::Ordinary);
+        processes.add(HOG, ClientRole::Control);
+        processes.remove(HOG, ClientRole::Ordinary);
+        processes.remove(HOG, ClientRole::Control);
+        assert!(processes.each.is_empty() && processes.all == ProcessHoldings::default());
     }
 }

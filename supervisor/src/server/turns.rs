@@ -4,10 +4,10 @@
 //! ```text
 //!               its socket is readable,
 //!               or its long answer can be made
-//!   watched -----------------------------------------> in line: not watched
+//!   watched -----------------------------------------> in the queue: not watched
 //!      ^                                                  |  its turn: at most REQUESTS_PER_CALL_MAX requests are
 //!      |                                                  |  handled, or the request that was put off is answered
-//!      '-- nothing more is there <------------------------'--> more is there: in line again, behind the others
+//!      '-- nothing more is there <------------------------'--> more is there: queued again, behind the others
 //! ```
 //!
 //! Each turn of the event loop has an allowance of requests and of time for all clients together. Clients that get no
@@ -18,32 +18,27 @@
 //! some of them.
 
 use super::Front;
-use super::client::Client;
-use crate::front::{Peer, REQUESTS_PER_CALL_MAX};
+use super::client::ConnectedClient;
+use crate::front::Peer;
 use crate::limits::REQUESTS_PER_TURN;
+use crate::limits::TIME_PER_TURN;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
-
-/// When this time is used up, no further client is read in this turn of the loop. The same limit applies to writing.
-const TIME_PER_TURN: Duration = Duration::from_millis(1);
-
-const _: () =
-    assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
+use std::time::Instant;
 
 /// Connections that wait for their turn, in order.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    /// Processes that have a connection in line and are not held back, each once.
+pub(super) struct TurnQueue {
+    /// Processes that have a connection in the queue and are not held back, each once.
     processes: VecDeque<Peer>,
     /// Processes that are skipped for now.
     held_back: BTreeSet<Peer>,
-    /// The connections in line, of all processes in the two fields above.
+    /// The connections in the queue, of all processes in the two fields above.
     connections: BTreeMap<Peer, VecDeque<u64>>,
     length: usize,
 }
 
-impl Line {
-    /// Adds a connection behind the others of its process. The connection must not be in line already.
+impl TurnQueue {
+    /// Adds a connection behind the others of its process. The connection must not be in the queue already.
     pub(super) fn push(&mut self, peer: Peer, id: u64) {
         let processes = &mut self.processes;
         let own = self.connections.entry(peer).or_insert_with(|| {
@@ -55,7 +50,7 @@ impl Line {
     }
 
     /// Takes out the next connection, and moves its process to the end. A process that has to be held back is skipped
-    /// from now on, until [`Line::let_on`].
+    /// from now on, until [`TurnQueue::release_process`].
     pub(super) fn pop(&mut self, is_held_back: impl Fn(Peer) -> bool) -> Option<u64> {
         while let Some(peer) = self.processes.pop_front() {
             if is_held_back(peer) {
@@ -75,7 +70,7 @@ impl Line {
     }
 
     /// Stops skipping a process. Returns whether the process was skipped.
-    pub(super) fn let_on(&mut self, peer: Peer) -> bool {
+    pub(super) fn release_process(&mut self, peer: Peer) -> bool {
         let was_held_back = self.held_back.remove(&peer);
         if was_held_back {
             self.processes.push_back(peer);
@@ -83,8 +78,8 @@ impl Line {
         was_held_back
     }
 
-    /// Removes a connection that is gone, and its process if that was its last connection in line, so that no turn is
-    /// given to a process without connections.
+    /// Removes a connection that is gone, and its process if that was its last connection in the queue, so that no
+    /// turn is given to a process without connections.
     pub(super) fn remove(&mut self, peer: Peer, id: u64) {
         let Some(own) = self.connections.get_mut(&peer) else { return };
         let before = own.len();
@@ -97,7 +92,7 @@ impl Line {
         }
     }
 
-    /// The number of connections in line.
+    /// The number of connections in the queue.
     fn len(&self) -> usize {
         self.length
     }
@@ -109,14 +104,14 @@ impl Line {
 }
 
 /// What may be done in one turn of the loop.
-struct Allowance {
+struct TurnAllowance {
     began: Instant,
     requests: usize,
 }
 
-impl Allowance {
-    fn of_a_turn() -> Allowance {
-        Allowance { began: Instant::now(), requests: REQUESTS_PER_TURN }
+impl TurnAllowance {
+    fn of_a_turn() -> TurnAllowance {
+        TurnAllowance { began: Instant::now(), requests: REQUESTS_PER_TURN }
     }
 
     /// Each call counts as at least one request.
@@ -130,30 +125,32 @@ impl Allowance {
 }
 
 impl Front {
-    /// Puts the client in line.
-    pub(super) fn line_up(&mut self, id: u64) {
+    /// Puts the client in the turn queue.
+    pub(super) fn queue_for_turn(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if !std::mem::replace(&mut client.is_in_line, true) {
-            self.line.push(client.session.peer(), id);
+        if !std::mem::replace(&mut client.is_in_turn_queue, true) {
+            self.turn_queue.push(client.session.peer(), id);
         }
         self.end_turn_later();
     }
 
-    /// Puts the client in line if its long answer can be made, or if the client has sent more than was handled.
-    pub(super) fn give_a_turn(&mut self, id: u64) {
-        let is_due =
-            |client: &Client| client.may_be_answered() || (client.has_more && client.wants_to_be_read());
+    /// Puts the client in the turn queue if its long answer can be made, or if the client has sent more than was
+    /// handled.
+    pub(super) fn queue_if_due(&mut self, id: u64) {
+        let is_due = |client: &ConnectedClient| {
+            client.may_be_answered() || (client.has_more() && client.wants_to_be_read())
+        };
         if self.clients.get(&id).is_some_and(is_due) {
-            self.line_up(id);
+            self.queue_for_turn(id);
         }
     }
 
     /// Reads and answers clients in order, until the allowance of this turn of the loop is used up.
     pub(super) fn take_turns(&mut self) {
-        let mut allowance = Allowance::of_a_turn();
+        let mut allowance = TurnAllowance::of_a_turn();
         while !allowance.is_used_up() {
             let processes = &self.processes;
-            let Some(id) = self.line.pop(|peer| processes.has_to_read(peer)) else { break };
+            let Some(id) = self.turn_queue.pop(|peer| processes.must_read(peer)) else { break };
             allowance.spend(self.take_turn(id));
         }
     }
@@ -161,13 +158,13 @@ impl Front {
     /// Gives one client its turn. Returns how many requests were handled.
     fn take_turn(&mut self, id: u64) -> usize {
         let Some(client) = self.clients.get_mut(&id) else { return 0 };
-        client.is_in_line = false;
+        client.is_in_turn_queue = false;
         let mut handled = 0;
         if client.asked.is_none() {
             handled = self.receive(id);
         }
         self.answer_next(id);
-        self.give_a_turn(id);
+        self.queue_if_due(id);
         self.mark(id);
         handled
     }
@@ -187,14 +184,14 @@ impl Front {
     /// up.
     pub(super) fn serve_all(&mut self) {
         let began = Instant::now();
-        for _ in 0..self.to_serve.len() {
-            let Some(id) = self.to_serve.pop(|_| false) else { break };
+        for _ in 0..self.serve_queue.len() {
+            let Some(id) = self.serve_queue.pop(|_| false) else { break };
             self.serve(id);
             if began.elapsed() >= TIME_PER_TURN {
                 break;
             }
         }
-        if self.line.is_due() || self.to_serve.is_due() {
+        if self.turn_queue.is_due() || self.serve_queue.is_due() {
             self.end_turn_later();
         }
     }
@@ -207,34 +204,35 @@ impl Front {
         client.answers = (before + more).min(client.connection.held());
         self.processes.change_answers(client.session.peer(), before, client.answers);
         let peer = client.session.peer();
-        self.let_on(peer);
+        self.release_process(peer);
     }
 
     /// Stops skipping a process that has taken enough of its answers.
-    pub(super) fn let_on(&mut self, peer: Peer) {
-        if !self.processes.has_to_read(peer) && self.line.let_on(peer) {
+    pub(super) fn release_process(&mut self, peer: Peer) {
+        if !self.processes.must_read(peer) && self.turn_queue.release_process(peer) {
             self.end_turn_later();
         }
     }
 
     /// Removes a client that is gone from the lines and the counts.
-    pub(super) fn forget_process_of(&mut self, id: u64, client: &Client) {
+    pub(super) fn remove_from_queues(&mut self, id: u64, client: &ConnectedClient) {
         let peer = client.session.peer();
-        if client.is_in_line {
-            self.line.remove(peer, id);
+        if client.is_in_turn_queue {
+            self.turn_queue.remove(peer, id);
         }
-        if client.is_marked {
-            self.to_serve.remove(peer, id);
+        if client.is_in_serve_queue {
+            self.serve_queue.remove(peer, id);
         }
         self.processes.change_answers(peer, client.answers, 0);
-        self.processes.remove(peer, client.standing);
-        self.let_on(peer);
+        self.processes.remove(peer, client.role);
+        self.release_process(peer);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::REQUESTS_PER_CALL_MAX;
 
     const HOG: Peer = Peer::Process(1);
     const POLITE: Peer = Peer::Process(2);
@@ -244,21 +242,21 @@ mod tests {
         false
     }
 
-    /// One process has `connections` connections, each of which always has more requests. Another client joins the line
-    /// behind all of them. Returns how many requests are handled before that client is read, and in how many turns of
-    /// the event loop.
+    /// One process has `connections` connections, each of which always has more requests. Another client joins the
+    /// queue behind all of them. Returns how many requests are handled before that client is read, and in how many turns
+    /// of the event loop.
     fn requests_before(connections: u64) -> (usize, usize) {
-        let mut line = Line::default();
-        (0..connections).for_each(|id| line.push(HOG, id));
-        line.push(POLITE, ITS_CONNECTION);
+        let mut queue = TurnQueue::default();
+        (0..connections).for_each(|id| queue.push(HOG, id));
+        queue.push(POLITE, ITS_CONNECTION);
         let (mut handled, mut turns) = (0, 1);
         let mut left = REQUESTS_PER_TURN;
-        while let Some(id) = line.pop(ready) {
+        while let Some(id) = queue.pop(ready) {
             if id == ITS_CONNECTION {
                 break;
             }
             handled += REQUESTS_PER_CALL_MAX;
-            line.push(HOG, id);
+            queue.push(HOG, id);
             left = left.saturating_sub(REQUESTS_PER_CALL_MAX);
             if left == 0 {
                 (turns, left) = (turns + 1, REQUESTS_PER_TURN);
@@ -276,44 +274,44 @@ mod tests {
 
     #[test]
     fn the_connections_of_a_process_take_turns() {
-        let mut line = Line::default();
+        let mut queue = TurnQueue::default();
         for id in 0..3 {
-            line.push(HOG, id);
+            queue.push(HOG, id);
         }
         let mut order = Vec::new();
         for _ in 0..7 {
-            let id = line.pop(ready).unwrap();
+            let id = queue.pop(ready).unwrap();
             order.push(id);
-            line.push(HOG, id);
+            queue.push(HOG, id);
         }
         assert_eq!(order, [0, 1, 2, 0, 1, 2, 0]);
     }
 
     #[test]
     fn who_is_held_back_is_passed_over_until_it_is_let_on() {
-        let mut line = Line::default();
-        line.push(HOG, 1);
-        line.push(POLITE, 2);
-        assert_eq!(line.pop(|peer| peer == HOG), Some(2));
-        line.push(HOG, 3);
-        assert!(!line.is_due() && line.pop(ready).is_none());
-        line.remove(HOG, 1);
-        assert!(line.let_on(HOG) && !line.let_on(HOG) && line.is_due());
-        assert_eq!((line.pop(ready), line.pop(ready)), (Some(3), None));
+        let mut queue = TurnQueue::default();
+        queue.push(HOG, 1);
+        queue.push(POLITE, 2);
+        assert_eq!(queue.pop(|peer| peer == HOG), Some(2));
+        queue.push(HOG, 3);
+        assert!(!queue.is_due() && queue.pop(ready).is_none());
+        queue.remove(HOG, 1);
+        assert!(queue.release_process(HOG) && !queue.release_process(HOG) && queue.is_due());
+        assert_eq!((queue.pop(ready), queue.pop(ready)), (Some(3), None));
     }
 
     #[test]
     fn a_process_whose_connections_are_gone_holds_nobody_up() {
-        let mut line = Line::default();
-        line.push(HOG, 0);
-        line.remove(HOG, 0);
-        assert!(!line.is_due(), "or the loop would go around for nobody");
-        line.push(HOG, 1);
-        line.push(POLITE, 2);
-        line.remove(HOG, 1);
-        assert_eq!((line.pop(ready), line.pop(ready)), (Some(2), None));
-        line.push(HOG, 3);
-        assert_eq!((line.pop(ready), line.pop(ready)), (Some(3), None));
-        assert!(line.connections.is_empty() && line.processes.is_empty() && line.len() == 0);
+        let mut queue = TurnQueue::default();
+        queue.push(HOG, 0);
+        queue.remove(HOG, 0);
+        assert!(!queue.is_due(), "or the loop would go around for nobody");
+        queue.push(HOG, 1);
+        queue.push(POLITE, 2);
+        queue.remove(HOG, 1);
+        assert_eq!((queue.pop(ready), queue.pop(ready)), (Some(2), None));
+        queue.push(HOG, 3);
+        assert_eq!((queue.pop(ready), queue.pop(ready)), (Some(3), None));
+        assert!(queue.connections.is_empty() && queue.processes.is_empty() && queue.len() == 0);
     }
 }

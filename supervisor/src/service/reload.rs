@@ -58,7 +58,7 @@ pub struct Ignored {
 }
 
 /// The client that asked for a reload and gets an answer. None for SIGHUP.
-type Asker = Option<Ticket>;
+type Requester = Option<Ticket>;
 
 /// The state of reloads: what a reload changes, what is under way, and what waits.
 pub(super) struct Reloads {
@@ -67,12 +67,12 @@ pub(super) struct Reloads {
     fixed: Vec<FixedSetting>,
     /// The programs that the workers run.
     programs: Vec<Program>,
-    reading: Step<Vec<Asker>>,
-    replacing: Step<Option<Replacement>>,
+    reading: ReloadStep<Vec<Requester>>,
+    replacing: ReloadStep<Option<Replacement>>,
 }
 
 /// One of the two steps of a reload.
-enum Step<Next> {
+enum ReloadStep<Next> {
     /// Nothing is under way.
     Resting,
     /// The step is under way. The value says what follows it.
@@ -83,12 +83,12 @@ enum Step<Next> {
 struct Replacement {
     programs: Vec<Program>,
     ignored: Vec<Ignored>,
-    askers: Vec<Asker>,
+    requesters: Vec<Requester>,
 }
 
 impl Reloads {
     pub(super) fn new(read: Option<Reload>, fixed: Vec<FixedSetting>, programs: Vec<Program>) -> Reloads {
-        Reloads { read, fixed, programs, reading: Step::Resting, replacing: Step::Resting }
+        Reloads { read, fixed, programs, reading: ReloadStep::Resting, replacing: ReloadStep::Resting }
     }
 
     fn needs_restart(&self, read: &[FixedSetting]) -> Vec<Ignored> {
@@ -109,20 +109,21 @@ impl Reloads {
     fn begin_replacing(
         &mut self,
         wanted: Replacement,
-        is_there: impl Fn(Ticket) -> bool,
+        is_connected: impl Fn(Ticket) -> bool,
     ) -> Option<Replacement> {
         match &mut self.replacing {
-            Step::Resting => {
-                self.replacing = Step::UnderWay(None);
+            ReloadStep::Resting => {
+                self.replacing = ReloadStep::UnderWay(None);
                 self.programs.clone_from(&wanted.programs);
                 Some(wanted)
             }
-            Step::UnderWay(next) => {
-                let before = next.take().map_or_else(Vec::new, |waiting| waiting.askers);
+            ReloadStep::UnderWay(next) => {
+                let before = next.take().map_or_else(Vec::new, |waiting| waiting.requesters);
                 let next = next.insert(wanted);
                 // Only clients that are still connected are answered. Each client waits for a bounded number of
                 // answers.
-                next.askers.extend(before.into_iter().filter(|asker| asker.is_some_and(&is_there)));
+                next.requesters
+                    .extend(before.into_iter().filter(|requester| requester.is_some_and(&is_connected)));
                 None
             }
         }
@@ -135,41 +136,41 @@ impl Service {
         self.reload_for(None);
     }
 
-    pub(super) fn reload_for(&self, asker: Asker) {
-        if let Step::UnderWay(next) = &mut self.0.reloads.borrow_mut().reading {
-            if asker.is_some() || !next.contains(&asker) {
-                next.push(asker);
+    pub(super) fn reload_for(&self, requester: Requester) {
+        if let ReloadStep::UnderWay(next) = &mut self.0.reloads.borrow_mut().reading {
+            if requester.is_some() || !next.contains(&requester) {
+                next.push(requester);
             }
             return;
         }
-        self.read_configuration(vec![asker]);
+        self.read_configuration(vec![requester]);
     }
 
-    fn read_configuration(&self, askers: Vec<Asker>) {
+    fn read_configuration(&self, requesters: Vec<Requester>) {
         let Some(read) = self.0.reloads.borrow().read.clone() else {
             let programs = self.0.reloads.borrow().programs.clone();
-            return self.replace_workers(Replacement { programs, ignored: Vec::new(), askers });
+            return self.replace_workers(Replacement { programs, ignored: Vec::new(), requesters });
         };
-        self.0.reloads.borrow_mut().reading = Step::UnderWay(Vec::new());
+        self.0.reloads.borrow_mut().reading = ReloadStep::UnderWay(Vec::new());
         let me = self.weak();
         self.0.io_pool.submit(
             move || read(),
             move |_, read| {
                 let read = read.map_err(|error| error.to_string()).and_then(|read| read);
-                Service::with(&me, |service| service.on_configuration(read, askers));
+                Service::with(&me, |service| service.on_configuration(read, requesters));
             },
         );
     }
 
-    fn on_configuration(&self, read: Result<Configuration, String>, askers: Vec<Asker>) {
-        let reading = std::mem::replace(&mut self.0.reloads.borrow_mut().reading, Step::Resting);
+    fn on_configuration(&self, read: Result<Configuration, String>, requesters: Vec<Requester>) {
+        let reading = std::mem::replace(&mut self.0.reloads.borrow_mut().reading, ReloadStep::Resting);
         match read.and_then(|read| self.apply(read)) {
             Ok((programs, ignored)) => {
-                self.replace_workers(Replacement { programs, ignored, askers });
+                self.replace_workers(Replacement { programs, ignored, requesters });
             }
-            Err(why) => self.answer_reload(&askers, &[], Some(&why)),
+            Err(why) => self.answer_reload(&requesters, &[], Some(&why)),
         }
-        if let Step::UnderWay(next) = reading
+        if let ReloadStep::UnderWay(next) = reading
             && !next.is_empty()
         {
             self.read_configuration(next);
@@ -197,27 +198,27 @@ impl Service {
     }
 
     fn replace_workers(&self, wanted: Replacement) {
-        let is_there = |ticket: Ticket| self.has_session(ticket.session);
-        let begun = self.0.reloads.borrow_mut().begin_replacing(wanted, is_there);
-        let Some(Replacement { programs, ignored, askers }) = begun else { return };
+        let is_connected = |ticket: Ticket| self.has_session(ticket.session);
+        let begun = self.0.reloads.borrow_mut().begin_replacing(wanted, is_connected);
+        let Some(Replacement { programs, ignored, requesters }) = begun else { return };
         let me = self.weak();
         let told = move |taken_back: Option<String>, _: &mut Context| {
-            Service::with(&me, |service| service.on_replaced(&askers, &ignored, taken_back.as_deref()));
+            Service::with(&me, |service| service.on_replaced(&requesters, &ignored, taken_back.as_deref()));
         };
         self.hub().borrow_mut().reload(programs, Box::new(told));
     }
 
-    fn on_replaced(&self, askers: &[Asker], ignored: &[Ignored], taken_back: Option<&str>) {
-        let replacing = std::mem::replace(&mut self.0.reloads.borrow_mut().replacing, Step::Resting);
-        self.answer_reload(askers, ignored, taken_back);
-        if let Step::UnderWay(Some(wanted)) = replacing {
+    fn on_replaced(&self, requesters: &[Requester], ignored: &[Ignored], taken_back: Option<&str>) {
+        let replacing = std::mem::replace(&mut self.0.reloads.borrow_mut().replacing, ReloadStep::Resting);
+        self.answer_reload(requesters, ignored, taken_back);
+        if let ReloadStep::UnderWay(Some(wanted)) = replacing {
             self.replace_workers(wanted);
         }
     }
 
-    fn answer_reload(&self, askers: &[Asker], ignored: &[Ignored], failure: Option<&str>) {
+    fn answer_reload(&self, requesters: &[Requester], ignored: &[Ignored], failure: Option<&str>) {
         self.log_reload(ignored, failure);
-        for &ticket in askers.iter().flatten() {
+        for &ticket in requesters.iter().flatten() {
             let reply = match failure {
                 None => Reply::document(Document::Reloaded { reloaded: true, ignored: ignored.to_vec() }),
                 Some(why) => {

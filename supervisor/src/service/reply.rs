@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::reload::Ignored;
-use crate::hub::Undelivered;
+use crate::hub::OutputCharge;
 use crate::job::Finished;
 use crate::views::{DeadView, ExplanationView, Status, TaskView};
 use offload_core::ids::JobId;
@@ -36,7 +36,7 @@ pub struct Report {
     /// To be [completed](Collection::complete) when the client has received the last byte of the output. None if the
     /// result is not kept.
     pub collection: Option<Collection>,
-    pub(super) _held: Undelivered,
+    pub(super) _held: OutputCharge,
 }
 
 /// A kept result that is being sent to a client. If it is dropped without [`Collection::complete`], because the client
@@ -120,13 +120,13 @@ impl fmt::Debug for Collection {
 impl Reply {
     /// A report whose output is charged to nobody.
     pub(super) fn report(finished: Finished, collection: Option<Collection>) -> Reply {
-        Reply::held_report(finished, collection, Undelivered::nothing())
+        Reply::held_report(finished, collection, OutputCharge::none())
     }
 
     pub(super) fn held_report(
         finished: Finished,
         collection: Option<Collection>,
-        held: Undelivered,
+        held: OutputCharge,
     ) -> Reply {
         Reply::Report(Box::new(Report { finished, collection, _held: held }))
     }

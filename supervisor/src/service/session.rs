@@ -7,8 +7,8 @@
 //!                                                                            '-- its bytes are released
 //! ```
 
-use super::ending::EndRequester;
 use super::reply::{Document, Reply};
+use super::shutdown::EndRequester;
 use super::waits::{AllWaits, Waits};
 use super::{Account, Service};
 use crate::job::Job;
@@ -47,11 +47,11 @@ pub struct Submission {
 
 /// A session. See the module's documentation.
 pub struct Session {
-    open: Rc<Open>,
+    open: Rc<OpenSession>,
 }
 
 /// What the service knows of an open session.
-pub(super) struct Open {
+pub(super) struct OpenSession {
     pub(super) service: Service,
     pub(super) id: u64,
     peer: Peer,
@@ -59,22 +59,22 @@ pub(super) struct Open {
     account: Account,
     on_reply: OnReply,
     pub(super) waits: RefCell<Waits>,
-    owed: RefCell<Owed>,
+    pending_answers: RefCell<PendingAnswers>,
 }
 
 /// Requests that will be answered later.
 #[derive(Default)]
-struct Owed {
+struct PendingAnswers {
     all: BTreeSet<u64>,
     /// Those of them that are answered when the supervisor has ended all jobs.
-    farewells: BTreeSet<u64>,
+    shutdown_requests: BTreeSet<u64>,
 }
 
 /// All open sessions.
 #[derive(Default)]
 pub(super) struct Sessions {
     last: u64,
-    open: BTreeMap<u64, Weak<Open>>,
+    open: BTreeMap<u64, Weak<OpenSession>>,
     pub(super) waits: AllWaits,
 }
 
@@ -85,7 +85,7 @@ impl Service {
         let mut sessions = self.0.sessions.borrow_mut();
         sessions.last += 1;
         let id = sessions.last;
-        let open = Rc::new(Open {
+        let open = Rc::new(OpenSession {
             service: self.clone(),
             id,
             peer: process.map_or(Peer::Connection(id), Peer::Process),
@@ -93,7 +93,7 @@ impl Service {
             account: Account::new(self.hub().clone()),
             on_reply,
             waits: RefCell::default(),
-            owed: RefCell::default(),
+            pending_answers: RefCell::default(),
         });
         sessions.open.insert(id, Rc::downgrade(&open));
         Session { open }
@@ -108,23 +108,23 @@ impl Service {
     pub(super) fn answer_later(&self, ticket: Ticket, reply: Reply) {
         let open = self.0.sessions.borrow().open.get(&ticket.session).and_then(Weak::upgrade);
         if let Some(open) = open {
-            open.owed.borrow_mut().all.remove(&ticket.number);
+            open.pending_answers.borrow_mut().all.remove(&ticket.number);
             open.reply(ticket.number, reply);
         }
     }
 
     /// Takes out the tickets of all requests for the end of the supervisor, in the order of sessions and tickets.
-    pub(super) fn take_farewells(&self) -> Vec<Ticket> {
+    pub(super) fn take_shutdown_tickets(&self) -> Vec<Ticket> {
         let open: Vec<_> = self.0.sessions.borrow().open.values().filter_map(Weak::upgrade).collect();
-        let of_one = |open: Rc<Open>| {
-            let farewells = std::mem::take(&mut open.owed.borrow_mut().farewells);
-            farewells.into_iter().map(move |number| Ticket { session: open.id, number })
+        let of_one = |open: Rc<OpenSession>| {
+            let shutdown_requests = std::mem::take(&mut open.pending_answers.borrow_mut().shutdown_requests);
+            shutdown_requests.into_iter().map(move |number| Ticket { session: open.id, number })
         };
         open.into_iter().flat_map(of_one).collect()
     }
 }
 
-impl Open {
+impl OpenSession {
     pub(super) fn reply(&self, number: u64, reply: Reply) {
         (self.on_reply)(Ticket { session: self.id, number }, reply);
     }
@@ -206,16 +206,16 @@ impl Session {
     /// Graceful shutdown: accepts no more jobs, finishes the accepted ones, and ends the supervisor. Jobs that have
     /// not ended after `limit` are cancelled. The answer, [`Document::Ended`], comes when all jobs have ended.
     pub fn drain(&self, ticket: u64, limit: Option<Duration>) -> Option<Reply> {
-        let refused = self.owe_farewell(ticket);
+        let refused = self.add_pending_shutdown(ticket);
         if refused.is_none() {
-            self.open.service.drain_for(limit, EndRequester::Somebody);
+            self.open.service.drain_for(limit, EndRequester::Caller);
         }
         refused
     }
 
     /// Cancels all jobs and ends the supervisor. The answer comes when all jobs have ended.
     pub fn stop(&self, ticket: u64) -> Option<Reply> {
-        let refused = self.owe_farewell(ticket);
+        let refused = self.add_pending_shutdown(ticket);
         if refused.is_none() {
             self.open.service.stop();
         }
@@ -225,7 +225,7 @@ impl Session {
     /// Reads the configuration again and replaces the workers. The answer, [`Document::Reloaded`] or a refusal, comes
     /// when that is done.
     pub fn reload(&self, ticket: u64) -> Option<Reply> {
-        let refused = self.owe(ticket);
+        let refused = self.add_pending_answer(ticket);
         if refused.is_none() {
             self.open.service.reload_for(Some(Ticket { session: self.id(), number: ticket }));
         }
@@ -240,12 +240,12 @@ impl Session {
 
     /// Whether an answer will come later: to a wait for a job, or to a drain, a stop or a reload.
     pub fn is_waiting(&self) -> bool {
-        !self.open.waits.borrow().is_empty() || self.is_looking_after()
+        !self.open.waits.borrow().is_empty() || self.awaits_control_answer()
     }
 
     /// Whether the answer to a drain, a stop or a reload is still to come.
-    pub fn is_looking_after(&self) -> bool {
-        !self.open.owed.borrow().all.is_empty()
+    pub fn awaits_control_answer(&self) -> bool {
+        !self.open.pending_answers.borrow().all.is_empty()
     }
 
     fn name(&self) -> &str {
@@ -254,20 +254,20 @@ impl Session {
 
     /// Notes that this request will be answered later. Returns a refusal if too many requests of this session are
     /// waiting already.
-    fn owe(&self, ticket: u64) -> Option<Reply> {
-        let mut owed = self.open.owed.borrow_mut();
-        if owed.all.len() >= LATE_ANSWERS_MAX {
+    fn add_pending_answer(&self, ticket: u64) -> Option<Reply> {
+        let mut pending_answers = self.open.pending_answers.borrow_mut();
+        if pending_answers.all.len() >= LATE_ANSWERS_MAX {
             let message = format!("this client waits for {LATE_ANSWERS_MAX} answers, which is the limit");
             return Some(Reply::refusal(OutcomeCode::Overloaded, message));
         }
-        owed.all.insert(ticket);
+        pending_answers.all.insert(ticket);
         None
     }
 
-    fn owe_farewell(&self, ticket: u64) -> Option<Reply> {
-        let refused = self.owe(ticket);
+    fn add_pending_shutdown(&self, ticket: u64) -> Option<Reply> {
+        let refused = self.add_pending_answer(ticket);
         if refused.is_none() {
-            self.open.owed.borrow_mut().farewells.insert(ticket);
+            self.open.pending_answers.borrow_mut().shutdown_requests.insert(ticket);
         }
         refused
     }

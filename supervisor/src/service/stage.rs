@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             drain, or a signal                         jobs and workers are gone
-//!   Serving --------------------> Draining ----------------------------------------> Parting: the last answers are
+//!   Serving --------------------> Draining ----------------------------------------> Closing: the last answers are
 //!      |                             | stop, or another signal                         ^     written, then the event
 //!      |            stop             v                                                 |     loop stops
 //!      '-------------------------> Stopping ------------------------------------------'
@@ -21,7 +21,7 @@ pub enum Stage {
     /// Accepted jobs are cancelled.
     Stopping,
     /// Jobs and workers are gone; the last answers are written.
-    Parting {
+    Closing {
         /// Whether the supervisor was stopped, so that jobs were cancelled and not finished.
         was_stopped: bool,
     },
@@ -32,7 +32,7 @@ pub enum Stage {
 pub(super) enum EndRequester {
     Signal,
     /// A client, or this program itself.
-    Somebody,
+    Caller,
 }
 
 impl Stage {
@@ -48,7 +48,7 @@ impl Stage {
                 *by_signal |= is_signal;
                 false
             }
-            Stage::Stopping | Stage::Parting { .. } => false,
+            Stage::Stopping | Stage::Closing { .. } => false,
         }
     }
 
@@ -62,10 +62,10 @@ impl Stage {
     }
 
     /// Jobs and workers are gone. Returns true if that was not known before.
-    pub(super) fn part(&mut self) -> bool {
-        let is_news = !self.is_parting();
+    pub(super) fn close(&mut self) -> bool {
+        let is_news = !self.is_closing();
         if is_news {
-            *self = Stage::Parting { was_stopped: self.was_stopped() };
+            *self = Stage::Closing { was_stopped: self.was_stopped() };
         }
         is_news
     }
@@ -77,11 +77,11 @@ impl Stage {
 
     /// Whether the supervisor was told not to finish the accepted jobs.
     pub(super) fn was_stopped(self) -> bool {
-        matches!(self, Stage::Stopping | Stage::Parting { was_stopped: true })
+        matches!(self, Stage::Stopping | Stage::Closing { was_stopped: true })
     }
 
-    pub(super) fn is_parting(self) -> bool {
-        matches!(self, Stage::Parting { .. })
+    pub(super) fn is_closing(self) -> bool {
+        matches!(self, Stage::Closing { .. })
     }
 }
 
@@ -92,9 +92,9 @@ mod tests {
     #[test]
     fn a_second_signal_ends_at_once_and_one_after_a_client_asked_does_not() {
         let mut stage = Stage::Serving;
-        assert!(stage.drain(EndRequester::Somebody) && !stage.was_signalled());
+        assert!(stage.drain(EndRequester::Caller) && !stage.was_signalled());
         assert!(!stage.drain(EndRequester::Signal) && stage.was_signalled());
-        assert!(!stage.drain(EndRequester::Somebody) && stage.was_signalled(), "it has not forgotten");
+        assert!(!stage.drain(EndRequester::Caller) && stage.was_signalled(), "it has not forgotten");
         assert!(stage.stop() && !stage.stop());
     }
 
@@ -102,14 +102,14 @@ mod tests {
     fn a_stop_is_not_taken_back_and_is_known_in_the_end() {
         let mut stage = Stage::Serving;
         assert!(stage.stop() && !stage.drain(EndRequester::Signal));
-        assert!(stage.part() && !stage.part());
-        assert_eq!(stage, Stage::Parting { was_stopped: true });
+        assert!(stage.close() && !stage.close());
+        assert_eq!(stage, Stage::Closing { was_stopped: true });
     }
 
     #[test]
     fn who_comes_when_all_is_over_changes_nothing() {
         let mut stage = Stage::Serving;
-        assert!(stage.drain(EndRequester::Signal) && stage.part());
-        assert!(!stage.drain(EndRequester::Somebody) && !stage.stop() && !stage.was_stopped());
+        assert!(stage.drain(EndRequester::Signal) && stage.close());
+        assert!(!stage.drain(EndRequester::Caller) && !stage.stop() && !stage.was_stopped());
     }
 }

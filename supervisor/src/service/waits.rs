@@ -1,5 +1,5 @@
-//! Which sessions wait for which jobs. A session is one listener of a job, however often it waits for it. Each wait is
-//! a ticket, which is kept here, and the report goes to all tickets.
+//! Which sessions wait for which jobs. A session is one subscriber of a job, however often it waits for it. Each wait
+//! is a ticket, which is kept here, and the report goes to all tickets.
 //!
 //! ```text
 //!   submit, not detached ---.
@@ -12,11 +12,11 @@
 //! as abandoned when nobody waits for it any more.
 
 use super::reply::{Collection, Reply};
-use super::session::Open;
+use super::session::OpenSession;
 use super::{Found, Service};
-use crate::hub::{Listener, Undelivered};
+use crate::hub::{OutputCharge, Subscriber};
 use crate::job::{Finished, Job};
-use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS, LISTENERS_MAX};
+use crate::limits::LEAVES_PER_TURN;
 use crate::limits::{REPEATED_WAITS_MAX, WAITS_IN_ANY_CASE, WAITS_MAX};
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -24,23 +24,17 @@ use std::collections::btree_map::IntoKeys;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// Number of jobs that dropped sessions leave in one turn of the event loop. Each of these jobs may have to be
-/// cancelled.
-const LEAVES_A_TURN: usize = 64;
-
-const _: () = assert!(LISTENERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS, "each may wait for any job");
-
 /// The waits of one session.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    tickets: BTreeMap<JobId, Vec<Wait>>,
+    tickets: BTreeMap<JobId, Vec<JobWait>>,
     /// How many of them count against the limits.
     counted: usize,
 }
 
 /// One wait of a session for the end of a job.
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+struct JobWait {
     ticket: u64,
     /// Whether this wait counts against the limits. The wait of the client that submitted the job does not, because
     /// the job itself counts.
@@ -56,12 +50,12 @@ impl Waits {
         self.tickets.get(&job).map_or(0, Vec::len)
     }
 
-    fn add(&mut self, job: JobId, wait: Wait) {
+    fn add(&mut self, job: JobId, wait: JobWait) {
         self.tickets.entry(job).or_default().push(wait);
         self.counted += usize::from(wait.counts);
     }
 
-    fn take(&mut self, job: JobId) -> Vec<Wait> {
+    fn take(&mut self, job: JobId) -> Vec<JobWait> {
         let tickets = self.tickets.remove(&job).unwrap_or_default();
         self.counted -= tickets.iter().filter(|wait| wait.counts).count();
         tickets
@@ -80,15 +74,20 @@ pub(super) struct AllWaits {
 
 struct Leaving {
     session: u64,
-    jobs: IntoKeys<JobId, Vec<Wait>>,
+    jobs: IntoKeys<JobId, Vec<JobWait>>,
     counted: usize,
 }
 
-impl Open {
+impl OpenSession {
     /// Submits a job of this session, and waits for it unless it is detached.
-    pub(super) fn submit(self: &Rc<Open>, ticket: u64, job: Job, detach: bool) -> Result<JobId, ErrorDetail> {
-        let listener = (!detach).then(|| self.listener());
-        let submitted = self.service.hub().borrow_mut().submit(job, detach, listener);
+    pub(super) fn submit(
+        self: &Rc<OpenSession>,
+        ticket: u64,
+        job: Job,
+        detach: bool,
+    ) -> Result<JobId, ErrorDetail> {
+        let subscriber = (!detach).then(|| self.subscriber());
+        let submitted = self.service.hub().borrow_mut().submit(job, detach, subscriber);
         let accepted = submitted.map_err(|refused| refused.error)?;
         if !detach {
             self.await_submitted(ticket, accepted.job, accepted.is_known)?;
@@ -96,43 +95,43 @@ impl Open {
         Ok(accepted.job)
     }
 
-    pub(super) fn wait(self: &Rc<Open>, ticket: u64, name: &str) -> Option<Reply> {
+    pub(super) fn wait(self: &Rc<OpenSession>, ticket: u64, name: &str) -> Option<Reply> {
         let job = match self.service.find(name) {
             Ok(Found::Live(job)) => job,
             Ok(Found::Ended(_)) => return Some(self.service.result(name)),
             Err(error) => return Some(Reply::Refusal(error)),
         };
-        match self.may_wait(job).and_then(|()| self.listen(job)) {
+        match self.may_wait(job).and_then(|()| self.subscribe(job)) {
             Ok(()) => {
-                self.add(job, Wait { ticket, counts: true });
+                self.add(job, JobWait { ticket, counts: true });
                 None
             }
             Err(error) => Some(Reply::Refusal(error)),
         }
     }
 
-    /// A listener that reports the end of a job to this session.
-    fn listener(self: &Rc<Open>) -> Listener {
+    /// A subscriber that reports the end of a job to this session.
+    fn subscriber(self: &Rc<OpenSession>) -> Subscriber {
         let me = Rc::downgrade(self);
-        Listener::of_connection(self.id, move |finished, held, _cx| {
+        Subscriber::of_connection(self.id, move |finished, held, _cx| {
             if let Some(open) = me.upgrade() {
                 open.report(&finished, &held);
             }
         })
     }
 
-    fn listen(self: &Rc<Open>, job: JobId) -> Result<(), ErrorDetail> {
-        let listens = self.service.hub().borrow_mut().listen(job, self.listener());
+    fn subscribe(self: &Rc<OpenSession>, job: JobId) -> Result<(), ErrorDetail> {
+        let listens = self.service.hub().borrow_mut().subscribe(job, self.subscriber());
         listens.map_err(|_| ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for this job"))
     }
 
-    fn report(&self, finished: &Finished, held: &Undelivered) {
+    fn report(&self, finished: &Finished, held: &OutputCharge) {
         let Some(job) = self.service.hub().borrow().find(&finished.report.job) else { return };
         let waits = self.waits.borrow_mut().take(job);
         let counted = waits.iter().filter(|wait| wait.counts).count();
         self.service.0.sessions.borrow_mut().waits.counted -= counted;
         let is_kept = self.service.hub().borrow().keeps_result_of(job);
-        for Wait { ticket, .. } in waits {
+        for JobWait { ticket, .. } in waits {
             let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
             self.reply(ticket, Reply::held_report(finished.clone(), collection, held.clone()));
         }
@@ -147,11 +146,11 @@ impl Open {
             }
             return Err(error);
         }
-        self.add(job, Wait { ticket, counts: is_known });
+        self.add(job, JobWait { ticket, counts: is_known });
         Ok(())
     }
 
-    fn add(&self, job: JobId, wait: Wait) {
+    fn add(&self, job: JobId, wait: JobWait) {
         self.waits.borrow_mut().add(job, wait);
         self.service.0.sessions.borrow_mut().waits.counted += usize::from(wait.counts);
     }
@@ -190,14 +189,14 @@ impl Service {
         let mut sessions = self.0.sessions.borrow_mut();
         if !sessions.waits.leaving.is_empty() && !std::mem::replace(&mut sessions.waits.will_leave, true) {
             let me = self.weak();
-            self.0.handle.set_immediate(move |_| Service::with(&me, Service::let_them_leave));
+            self.0.handle.set_immediate(move |_| Service::with(&me, Service::leave_some_jobs));
         }
     }
 
     /// Has dropped sessions leave some of their jobs.
-    fn let_them_leave(&self) {
+    fn leave_some_jobs(&self) {
         self.0.sessions.borrow_mut().waits.will_leave = false;
-        for _ in 0..LEAVES_A_TURN {
+        for _ in 0..LEAVES_PER_TURN {
             let Some(next) = self.0.sessions.borrow_mut().waits.next_to_leave() else { return };
             if let Some((job, session)) = next {
                 self.hub().borrow_mut().leave(job, session);

@@ -2,31 +2,21 @@
 //! protocol's socket, so a stray print cannot disturb the protocol, and a flood of output delays only the worker that
 //! prints it.
 //!
-//! There are three limits. A line is cut to [`WORKER_LINE_MAX`] bytes. In one second at most [`LINES_PER_SECOND`] lines are
-//! returned, and the others are counted. After [`OUTPUT_BYTES_PER_SECOND`] bytes the pipe is not read until the second
-//! is over, so that it fills up and the worker has to wait. The last lines are always kept: they show what a worker
-//! printed before it died.
+//! There are three limits. A line is cut to [`WORKER_LINE_MAX`] bytes. In one second at most
+//! [`WORKER_LINES_PER_SECOND`] lines are returned, and the others are counted. After [`WORKER_BYTES_PER_SECOND`] bytes
+//! the pipe is not read until the second is over, so that it fills up and the worker has to wait. The last lines are
+//! always kept: they show what a worker printed before it died.
 
 use super::escape::escape_line;
-use crate::limits::WORKER_LINE_MAX;
+use crate::limits::{
+    CAPTURE_CHUNK, TAIL_LINES, WORKER_BYTES_PER_SECOND, WORKER_LINE_MAX, WORKER_LINES_PER_SECOND,
+};
 use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// One call reads at most this many bytes.
-pub const CAPTURE_CHUNK: usize = 16 << 10;
-
-/// Lines that are returned in one second, of both streams of a worker together.
-pub const LINES_PER_SECOND: usize = 100;
-
-/// Bytes after which a worker's output is not read for the rest of a second, of both streams together.
-pub const OUTPUT_BYTES_PER_SECOND: usize = 256 << 10;
-
-/// Lines that are kept for the report of a worker's death.
-pub const TAIL_LINES: usize = 10;
 
 /// One byte more than a line may have. The escaped form is at least as long as the raw one, so the kept part of a
 /// longer line is still recognized as too long.
@@ -37,11 +27,9 @@ const READS_OF_THE_REST: usize = 5;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-const _: () = assert!(CAPTURE_CHUNK <= OUTPUT_BYTES_PER_SECOND);
-
 /// One of a worker's two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stream {
+pub enum OutputStream {
     /// Descriptor 1.
     Stdout,
     /// Descriptor 2.
@@ -56,12 +44,12 @@ pub struct Captured {
     /// Number of lines that were over the limit for one second and are not in `lines`.
     pub dropped: usize,
     /// Whether and when to read again.
-    pub state: StreamState,
+    pub state: CaptureState,
 }
 
 /// Whether and when a stream is to be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamState {
+pub enum CaptureState {
     /// There may be more to read.
     Open,
     /// There is nothing to read now.
@@ -80,90 +68,94 @@ pub enum StreamState {
 pub(super) struct Capture {
     stdout: Pipe,
     stderr: Pipe,
-    lines: Lines,
+    recorder: LineRecorder,
 }
 
 impl Capture {
     /// Takes over the reading ends of the pipes and makes them non-blocking.
     pub(super) fn new(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Capture> {
-        Ok(Capture { stdout: Pipe::new(stdout)?, stderr: Pipe::new(stderr)?, lines: Lines::default() })
+        Ok(Capture {
+            stdout: Pipe::new(stdout)?,
+            stderr: Pipe::new(stderr)?,
+            recorder: LineRecorder::default(),
+        })
     }
 
-    pub(super) fn source(&self, stream: Stream) -> Arc<OwnedFd> {
+    pub(super) fn source(&self, stream: OutputStream) -> Arc<OwnedFd> {
         match stream {
-            Stream::Stdout => Arc::clone(&self.stdout.source),
-            Stream::Stderr => Arc::clone(&self.stderr.source),
+            OutputStream::Stdout => Arc::clone(&self.stdout.source),
+            OutputStream::Stderr => Arc::clone(&self.stderr.source),
         }
     }
 
     /// Reads once, at most [`CAPTURE_CHUNK`] bytes.
-    pub(super) fn read(&mut self, stream: Stream, now: Instant) -> Captured {
-        self.lines.allowance.renew(now);
-        let mut captured = Captured { lines: Vec::new(), dropped: 0, state: StreamState::Open };
+    pub(super) fn read(&mut self, stream: OutputStream, now: Instant) -> Captured {
+        self.recorder.rate.renew(now);
+        let mut captured = Captured { lines: Vec::new(), dropped: 0, state: CaptureState::Open };
         captured.state = self.read_into(stream, &mut captured);
         captured
     }
 
     /// Reads the rest when the worker has ended, regardless of its rate. An unfinished line counts as a line now.
     /// Another process that inherited the pipe may still write to it, so this is bounded too.
-    pub(super) fn read_rest(&mut self, stream: Stream, now: Instant) -> Captured {
+    pub(super) fn read_rest(&mut self, stream: OutputStream, now: Instant) -> Captured {
         let mut all = self.read(stream, now);
         for _ in 1..READS_OF_THE_REST {
-            if matches!(all.state, StreamState::Empty | StreamState::Ended) {
+            if matches!(all.state, CaptureState::Empty | CaptureState::Ended) {
                 break;
             }
             all.state = self.read_into(stream, &mut all);
         }
-        let (pipe, lines) = self.parts(stream);
-        pipe.finish(&mut |line| lines.complete(line, &mut all));
+        let (pipe, recorder) = self.pipe_and_recorder(stream);
+        pipe.finish(&mut |line| recorder.complete(line, &mut all));
         all
     }
 
     /// The last lines, the oldest first, and then the unfinished line of each stream.
     pub(super) fn last_lines(&self) -> Vec<String> {
         let begun = [&self.stdout.line, &self.stderr.line].into_iter().filter(|line| !line.is_empty());
-        self.lines.tail.lines.iter().chain(begun).map(|line| escape_line(line)).collect()
+        self.recorder.tail.lines.iter().chain(begun).map(|line| escape_line(line)).collect()
     }
 
-    fn read_into(&mut self, stream: Stream, captured: &mut Captured) -> StreamState {
-        let (pipe, lines) = self.parts(stream);
+    fn read_into(&mut self, stream: OutputStream, captured: &mut Captured) -> CaptureState {
+        let (pipe, recorder) = self.pipe_and_recorder(stream);
         let mut chunk = [0; CAPTURE_CHUNK];
         match retry_on_intr(|| rustix::io::read(&pipe.source, &mut chunk)) {
-            Err(Errno::WOULDBLOCK) => StreamState::Empty,
+            Err(Errno::WOULDBLOCK) => CaptureState::Empty,
             // Reading a pipe does not fail. If it does, nothing more will come out of the pipe.
             Ok(0) | Err(_) => {
-                pipe.finish(&mut |line| lines.complete(line, captured));
-                StreamState::Ended
+                pipe.finish(&mut |line| recorder.complete(line, captured));
+                CaptureState::Ended
             }
             Ok(count) => {
-                pipe.split(&chunk[..count], &mut |line| lines.complete(line, captured));
-                match lines.allowance.take_bytes(count) {
-                    Some(until) => StreamState::Throttled { until },
-                    None => StreamState::Open,
+                pipe.split(&chunk[..count], &mut |line| recorder.complete(line, captured));
+                match recorder.rate.take_bytes(count) {
+                    Some(until) => CaptureState::Throttled { until },
+                    None => CaptureState::Open,
                 }
             }
         }
     }
 
-    fn parts(&mut self, stream: Stream) -> (&mut Pipe, &mut Lines) {
+    fn pipe_and_recorder(&mut self, stream: OutputStream) -> (&mut Pipe, &mut LineRecorder) {
         match stream {
-            Stream::Stdout => (&mut self.stdout, &mut self.lines),
-            Stream::Stderr => (&mut self.stderr, &mut self.lines),
+            OutputStream::Stdout => (&mut self.stdout, &mut self.recorder),
+            OutputStream::Stderr => (&mut self.stderr, &mut self.recorder),
         }
     }
 }
 
-/// What happens to the lines of both streams.
+/// Counts and keeps the lines of both streams.
 #[derive(Debug, Default)]
-struct Lines {
-    allowance: Allowance,
+struct LineRecorder {
+    rate: OutputRate,
     tail: Tail,
 }
 
-impl Lines {
+impl LineRecorder {
     /// Takes a complete line and leaves an empty one in its place.
     fn complete(&mut self, line: &mut Vec<u8>, captured: &mut Captured) {
-        if self.allowance.take_line() {
+        if self.rate.take_line() {
             captured.lines.push(escape_line(line));
         } else {
             captured.dropped += 1;
@@ -209,31 +201,31 @@ impl Pipe {
     }
 }
 
-/// What may still be printed in the current second.
+/// What was printed in the current second, against its limits.
 #[derive(Debug, Default)]
-struct Allowance {
+struct OutputRate {
     /// When the current second began. It begins with the first output.
     since: Option<Instant>,
     lines: usize,
     bytes: usize,
 }
 
-impl Allowance {
+impl OutputRate {
     fn renew(&mut self, now: Instant) {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= SECOND) {
-            *self = Allowance { since: Some(now), lines: 0, bytes: 0 };
+            *self = OutputRate { since: Some(now), lines: 0, bytes: 0 };
         }
     }
 
     fn take_line(&mut self) -> bool {
         self.lines += 1;
-        self.lines <= LINES_PER_SECOND
+        self.lines <= WORKER_LINES_PER_SECOND
     }
 
     /// Counts bytes. Returns when to go on, if the limit is reached.
     fn take_bytes(&mut self, count: usize) -> Option<Instant> {
         self.bytes += count;
-        let used_up = self.bytes >= OUTPUT_BYTES_PER_SECOND;
+        let used_up = self.bytes >= WORKER_BYTES_PER_SECOND;
         self.since.filter(|_| used_up).map(|since| since + SECOND)
     }
 }
@@ -268,7 +260,7 @@ mod tests {
     }
 
     /// A child that another test is starting may hold the pipe for a moment after we have let go of it.
-    fn wait_for_the_end(capture: &Capture, stream: Stream) {
+    fn wait_for_the_end(capture: &Capture, stream: OutputStream) {
         assert!(wait_for(&capture.source(stream), PollFlags::IN, Duration::from_secs(10)));
     }
 
@@ -280,16 +272,16 @@ mod tests {
     fn a_line_is_handed_over_when_it_is_complete() {
         let (mut capture, mut print, _complain) = pipes();
         let now = Instant::now();
-        let nothing = Captured { lines: Vec::new(), dropped: 0, state: StreamState::Empty };
-        assert_eq!(capture.read(Stream::Stdout, now), nothing);
+        let nothing = Captured { lines: Vec::new(), dropped: 0, state: CaptureState::Empty };
+        assert_eq!(capture.read(OutputStream::Stdout, now), nothing);
         print.write_all(b"one\ntw").unwrap();
-        assert_eq!(capture.read(Stream::Stdout, now).lines, ["one"]);
+        assert_eq!(capture.read(OutputStream::Stdout, now).lines, ["one"]);
         print.write_all(b"o\n\nend").unwrap();
-        assert_eq!(capture.read(Stream::Stdout, now).lines, ["two", ""]);
+        assert_eq!(capture.read(OutputStream::Stdout, now).lines, ["two", ""]);
         drop(print);
-        wait_for_the_end(&capture, Stream::Stdout);
-        let end = capture.read(Stream::Stdout, now);
-        assert_eq!(end, Captured { lines: vec!["end".into()], dropped: 0, state: StreamState::Ended });
+        wait_for_the_end(&capture, OutputStream::Stdout);
+        let end = capture.read(OutputStream::Stdout, now);
+        assert_eq!(end, Captured { lines: vec!["end".into()], dropped: 0, state: CaptureState::Ended });
     }
 
     #[test]
@@ -298,10 +290,10 @@ mod tests {
         let now = Instant::now();
         print.write_all(b"to ").unwrap();
         complain.write_all(b"stderr\n").unwrap();
-        assert!(capture.read(Stream::Stdout, now).lines.is_empty());
-        assert_eq!(capture.read(Stream::Stderr, now).lines, ["stderr"]);
+        assert!(capture.read(OutputStream::Stdout, now).lines.is_empty());
+        assert_eq!(capture.read(OutputStream::Stderr, now).lines, ["stderr"]);
         print.write_all(b"stdout\n").unwrap();
-        assert_eq!(capture.read(Stream::Stdout, now).lines, ["to stdout"]);
+        assert_eq!(capture.read(OutputStream::Stdout, now).lines, ["to stdout"]);
     }
 
     #[test]
@@ -310,48 +302,51 @@ mod tests {
         let now = Instant::now();
         for _ in 0..20 {
             print.write_all(&[b'x'; 10_000]).unwrap();
-            assert!(capture.read(Stream::Stdout, now).lines.is_empty());
+            assert!(capture.read(OutputStream::Stdout, now).lines.is_empty());
         }
         print.write_all(b"\nnext\n").unwrap();
         assert_eq!(
-            capture.read(Stream::Stdout, now).lines,
+            capture.read(OutputStream::Stdout, now).lines,
             ["x".repeat(WORKER_LINE_MAX - 3) + "…", "next".into()]
         );
-        assert!(capture.lines.tail.lines.iter().all(|line| line.len() <= RAW_LINE_MAX));
+        assert!(capture.recorder.tail.lines.iter().all(|line| line.len() <= RAW_LINE_MAX));
     }
 
     #[test]
     fn lines_over_the_rate_are_counted_and_the_last_ones_are_kept_all_the_same() {
         let (mut capture, mut print, mut complain) = pipes();
         let now = Instant::now();
-        print.write_all(numbered(0..LINES_PER_SECOND + 20).as_bytes()).unwrap();
-        let printed = capture.read(Stream::Stdout, now);
-        assert_eq!((printed.lines.len(), printed.dropped), (LINES_PER_SECOND, 20));
-        assert_eq!(capture.last_lines()[TAIL_LINES - 1], format!("line {}", LINES_PER_SECOND + 19));
+        print.write_all(numbered(0..WORKER_LINES_PER_SECOND + 20).as_bytes()).unwrap();
+        let printed = capture.read(OutputStream::Stdout, now);
+        assert_eq!((printed.lines.len(), printed.dropped), (WORKER_LINES_PER_SECOND, 20));
+        assert_eq!(capture.last_lines()[TAIL_LINES - 1], format!("line {}", WORKER_LINES_PER_SECOND + 19));
         assert_eq!(capture.last_lines().len(), TAIL_LINES);
 
         complain.write_all(b"panic\n").unwrap();
-        let complained = capture.read(Stream::Stderr, now + SECOND / 2);
+        let complained = capture.read(OutputStream::Stderr, now + SECOND / 2);
         assert_eq!((complained.lines.len(), complained.dropped), (0, 1));
         assert_eq!(capture.last_lines()[TAIL_LINES - 1], "panic");
 
         print.write_all(b"later\n").unwrap();
-        assert_eq!(capture.read(Stream::Stdout, now + SECOND).lines, ["later"]);
+        assert_eq!(capture.read(OutputStream::Stdout, now + SECOND).lines, ["later"]);
     }
 
     #[test]
     fn a_flood_is_left_alone_until_the_next_second() {
         let (mut capture, mut print, _complain) = pipes();
         let now = Instant::now();
-        for _ in 1..OUTPUT_BYTES_PER_SECOND / CAPTURE_CHUNK {
+        for _ in 1..WORKER_BYTES_PER_SECOND / CAPTURE_CHUNK {
             print.write_all(&[b'x'; CAPTURE_CHUNK]).unwrap();
-            assert_eq!(capture.read(Stream::Stdout, now).state, StreamState::Open);
+            assert_eq!(capture.read(OutputStream::Stdout, now).state, CaptureState::Open);
         }
         print.write_all(&[b'x'; CAPTURE_CHUNK]).unwrap();
         let until = now + SECOND;
-        assert_eq!(capture.read(Stream::Stdout, now + SECOND / 2).state, StreamState::Throttled { until });
+        assert_eq!(
+            capture.read(OutputStream::Stdout, now + SECOND / 2).state,
+            CaptureState::Throttled { until }
+        );
         print.write_all(b"x").unwrap();
-        assert_eq!(capture.read(Stream::Stdout, until).state, StreamState::Open);
+        assert_eq!(capture.read(OutputStream::Stdout, until).state, CaptureState::Open);
     }
 
     #[test]
@@ -360,12 +355,12 @@ mod tests {
         let now = Instant::now();
         print.write_all(&[b'x'; 60_000]).unwrap();
         print.write_all(b"\nlast words").unwrap();
-        let rest = capture.read_rest(Stream::Stdout, now);
+        let rest = capture.read_rest(OutputStream::Stdout, now);
         assert_eq!((rest.lines.len(), rest.lines[1].as_str()), (2, "last words"));
-        assert_eq!(rest.state, StreamState::Empty, "somebody holds the pipe");
+        assert_eq!(rest.state, CaptureState::Empty, "somebody holds the pipe");
         drop(complain);
-        wait_for_the_end(&capture, Stream::Stderr);
-        assert_eq!(capture.read_rest(Stream::Stderr, now).state, StreamState::Ended);
+        wait_for_the_end(&capture, OutputStream::Stderr);
+        assert_eq!(capture.read_rest(OutputStream::Stderr, now).state, CaptureState::Ended);
     }
 
     #[test]
@@ -373,8 +368,8 @@ mod tests {
         let (mut capture, mut print, mut complain) = pipes();
         print.write_all(b"one\ntw").unwrap();
         complain.write_all(b"pani").unwrap();
-        capture.read(Stream::Stdout, Instant::now());
-        capture.read(Stream::Stderr, Instant::now());
+        capture.read(OutputStream::Stdout, Instant::now());
+        capture.read(OutputStream::Stderr, Instant::now());
         assert_eq!(capture.last_lines(), ["one", "tw", "pani"]);
     }
 }

@@ -31,29 +31,29 @@ pub fn is_pointless(error: &io::Error) -> bool {
 
 /// Why `file` was not executed: the error, or its cause where that says more.
 pub fn why_not_executed(file: &Path, error: &io::Error) -> String {
-    let head = head_of(file).unwrap_or_default();
+    let head = read_head(file).unwrap_or_default();
     let reason = match Errno::from_io_error(error) {
-        Some(Errno::NOEXEC) => Some(wrong_format(&head)),
-        Some(Errno::NOENT) if file.exists() => missing_helper(&head),
-        Some(Errno::ACCESS) => closed_interpreter(&head),
+        Some(Errno::NOEXEC) => Some(why_wrong_format(&head)),
+        Some(Errno::NOENT) if file.exists() => why_file_missing(&head),
+        Some(Errno::ACCESS) => why_access_denied(&head),
         _ => None,
     };
     reason.unwrap_or_else(|| error.to_string())
 }
 
 /// The first bytes of a file. None if it cannot be read; a program need not be readable.
-fn head_of(file: &Path) -> Option<Vec<u8>> {
+fn read_head(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     File::open(file).ok()?.take(EXECUTABLE_HEAD_MAX).read_to_end(&mut head).ok()?;
     Some(head)
 }
 
-fn wrong_format(head: &[u8]) -> String {
+fn why_wrong_format(head: &[u8]) -> String {
     if head.is_empty() {
         return "it is no program: it is empty, or cannot be read".to_owned();
     }
-    if let Some(machine) = machine_of(head) {
-        let ours = machine_of(&head_of(Path::new("/proc/self/exe")).unwrap_or_default());
+    if let Some(machine) = parse_machine(head) {
+        let ours = parse_machine(&read_head(Path::new("/proc/self/exe")).unwrap_or_default());
         return match ours {
             Some(ours) if ours != machine => {
                 format!("it is a program for {machine}; this system runs programs for {ours}")
@@ -68,13 +68,13 @@ fn wrong_format(head: &[u8]) -> String {
     }
 }
 
-fn missing_helper(head: &[u8]) -> Option<String> {
-    if machine_of(head).is_some() {
+fn why_file_missing(head: &[u8]) -> Option<String> {
+    if parse_machine(head).is_some() {
         return Some(
             "the file is there, but the loader of shared libraries that it asks for is not".to_owned(),
         );
     }
-    let interpreter = interpreter_of(head)?;
+    let interpreter = parse_interpreter(head)?;
     let mut reason =
         format!("its interpreter `{}`, which its first line names, does not exist", shown(&interpreter));
     if interpreter.as_os_str().as_bytes().ends_with(b"\r") {
@@ -83,8 +83,8 @@ fn missing_helper(head: &[u8]) -> Option<String> {
     Some(reason)
 }
 
-fn closed_interpreter(head: &[u8]) -> Option<String> {
-    let interpreter = interpreter_of(head)?;
+fn why_access_denied(head: &[u8]) -> Option<String> {
+    let interpreter = parse_interpreter(head)?;
     let error = rustix::fs::access(&interpreter, rustix::fs::Access::EXEC_OK).err()?;
     Some(format!(
         "its interpreter `{}`, which its first line names: {}",
@@ -95,7 +95,7 @@ fn closed_interpreter(head: &[u8]) -> Option<String> {
 
 /// The interpreter in a line such as "#! /usr/bin/env -S python3". The kernel skips blanks, and the name ends at the
 /// next one.
-fn interpreter_of(head: &[u8]) -> Option<PathBuf> {
+fn parse_interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t'));
     let word = words.find(|word| !word.is_empty())?;
@@ -108,7 +108,7 @@ fn shown(path: &Path) -> String {
 
 /// The processor that a program is for. None if the file is not an ELF file. See elf(5): class, byte order, then the
 /// machine.
-fn machine_of(head: &[u8]) -> Option<String> {
+fn parse_machine(head: &[u8]) -> Option<String> {
     let head = head.strip_prefix(b"\x7fELF")?;
     let (class, order) = (*head.first()?, *head.get(1)?);
     let machine = [*head.get(14)?, *head.get(15)?];
@@ -200,11 +200,16 @@ mod tests {
                 b"#!                                                  ".to_vec(),
             ] {
                 let head = &head[..length.min(head.len())];
-                let _ = (machine_of(head), interpreter_of(head), wrong_format(head), missing_helper(head));
+                let _ = (
+                    parse_machine(head),
+                    parse_interpreter(head),
+                    why_wrong_format(head),
+                    why_file_missing(head),
+                );
             }
         }
-        assert_eq!(machine_of(&elf(1, 40)).unwrap(), "ARM (32 bits)");
-        assert!(machine_of(&elf(2, 4711)).unwrap().contains("4711"));
+        assert_eq!(parse_machine(&elf(1, 40)).unwrap(), "ARM (32 bits)");
+        assert!(parse_machine(&elf(2, 4711)).unwrap().contains("4711"));
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Link {
 mod tests {
     use super::super::wait::wait_for;
     use super::*;
-    use crate::wire::FLUSH_MAX;
+    use crate::limits::FLUSH_MAX;
     use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
     use offload_protocol::nouns::{ContentType, Usage};
     use rustix::event::PollFlags;

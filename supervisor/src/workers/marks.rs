@@ -40,7 +40,7 @@ impl Mark {
     /// is not.
     pub fn of_process(pid: u32) -> Option<Mark> {
         let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok();
-        limits.and_then(|limits| in_limits(&limits)).or_else(|| in_environment(&environment_of(pid)?))
+        limits.and_then(|limits| parse_limits(&limits)).or_else(|| parse_environment(&environment_of(pid)?))
     }
 }
 
@@ -72,11 +72,11 @@ impl Marks {
     }
 }
 
-fn in_limits(limits: &str) -> Option<Mark> {
+fn parse_limits(limits: &str) -> Option<Mark> {
     hard_limit(limits, "Max file locks")?.filter(|limit| (LOWEST..2 * LOWEST).contains(limit)).map(Mark)
 }
 
-fn in_environment(environment: &[u8]) -> Option<Mark> {
+fn parse_environment(environment: &[u8]) -> Option<Mark> {
     let mut entries = environment.split(|byte| *byte == 0);
     let value = entries.find_map(|entry| entry.strip_prefix(MARK_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
@@ -156,14 +156,14 @@ mod tests {
     fn who_has_no_mark_has_none_and_other_limits_are_none() {
         assert_eq!(Mark::of_process(u32::MAX), None);
         let line = |hard: &str| {
-            in_limits(&format!("Max file locks            7                    {hard}  locks\n"))
+            parse_limits(&format!("Max file locks            7                    {hard}  locks\n"))
         };
         for hard in ["unlimited", "0", "4711", "4611686018427387903", "9223372036854775808", "x", ""] {
             assert_eq!(line(hard), None, "{hard}");
         }
         assert_eq!(line("4611686018427387904"), Some(Mark(LOWEST)));
         for environment in ["", "OFFLOAD_MARK=", "OFFLOAD_MARK=1", "XOFFLOAD_MARK=4611686018427387904"] {
-            assert_eq!(in_environment(environment.as_bytes()), None, "{environment}");
+            assert_eq!(parse_environment(environment.as_bytes()), None, "{environment}");
         }
     }
 }

@@ -16,7 +16,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `program.rs`, `executable.rs` | what is started and in which environment; why a start failed |
-//! | `launcher.rs`, `lane.rs` | the threads that start processes |
+//! | `launcher.rs`, `launch_thread.rs`, `cleanup_thread.rs` | the threads that start processes and that kill them |
 //! | `process.rs` | the child process as a whole |
 //! | `link.rs` | its socket |
 //! | `capture.rs`, `escape.rs` | its output |
@@ -28,11 +28,12 @@
 //! | `marks.rs` | how both recognize whose descendant a process is |
 
 mod capture;
+mod cleanup_thread;
 mod confinement;
 mod escape;
 pub mod executable;
 mod hide;
-mod lane;
+mod launch_thread;
 mod launcher;
 mod link;
 pub mod marks;
@@ -43,14 +44,12 @@ pub mod sweep;
 mod usage;
 mod wait;
 
-pub use crate::wire::{FLUSH_MAX, Flushed};
-pub use capture::{
-    CAPTURE_CHUNK, Captured, LINES_PER_SECOND, OUTPUT_BYTES_PER_SECOND, Stream, StreamState, TAIL_LINES,
-};
+pub use crate::wire::Flushed;
+pub use capture::{CaptureState, Captured, OutputStream};
 pub use confinement::{Confinement, Scheduler};
 pub use escape::escape_line;
 pub use hide::hide_this_process;
-pub use launcher::{Answer, Launcher, Wanted};
+pub use launcher::{LaunchGuard, Launcher, LauncherEvent};
 pub use link::{LinkError, Received};
 pub use process::{Process, SpawnError, StopState};
 pub use program::Program;

@@ -8,7 +8,7 @@
 
 use super::marks::{Mark, Marks};
 use super::wait::wait_for;
-use crate::limits::{ENVIRONMENT_READ_MAX, STRAYS_KILLS_MAX, STRAYS_ROUNDS_MAX};
+use crate::limits::{ENVIRONMENT_READ_MAX, KILLED_STRAYS_TIMEOUT, STRAYS_KILLS_MAX, STRAYS_ROUNDS_MAX};
 use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
@@ -18,9 +18,6 @@ use std::time::{Duration, Instant};
 
 /// The environment variable by which every worker knows the generation of the supervisor that started it.
 pub const GENERATION_VARIABLE: &str = "OFFLOAD_GENERATION";
-
-/// The longest wait for all processes that were killed in one round.
-const BURIAL_MAX: Duration = Duration::from_millis(500);
 
 /// Creates a generation: a name for the workers of this supervisor process that no other supervisor has. It has 32
 /// hexadecimal digits. None if the system has no random numbers.
@@ -49,7 +46,7 @@ pub fn kill_generation(generation: &str) -> Killed {
     let Some(marks) = Marks::of(generation) else { return Killed { count, is_all: true } };
     let signs = Signs { entry: format!("{GENERATION_VARIABLE}={generation}"), marks };
     for _ in 0..STRAYS_ROUNDS_MAX {
-        let dying = kill_all_with(&signs);
+        let dying = kill_matching(&signs);
         if dying.is_empty() {
             return Killed { count, is_all: true };
         }
@@ -67,7 +64,7 @@ struct Signs {
 }
 
 impl Signs {
-    fn are_of(&self, pid: u32) -> bool {
+    fn match_process(&self, pid: u32) -> bool {
         if Mark::of_process(pid).is_some_and(|mark| self.marks.include(mark)) {
             return true;
         }
@@ -76,22 +73,22 @@ impl Signs {
     }
 }
 
-fn kill_all_with(signs: &Signs) -> Vec<OwnedFd> {
+fn kill_matching(signs: &Signs) -> Vec<OwnedFd> {
     let Ok(listing) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = listing.flatten().filter_map(|item| item.file_name().to_str()?.parse::<u32>().ok());
-    numbers.filter_map(|pid| kill_if_with(pid, signs)).take(STRAYS_KILLS_MAX).collect()
+    numbers.filter_map(|pid| kill_if_matching(pid, signs)).take(STRAYS_KILLS_MAX).collect()
 }
 
 /// The pidfd is opened first. If the process ends and its id is reused before the signs are read, the signal goes to
 /// the process that has ended, which has no effect.
-fn kill_if_with(pid: u32, signs: &Signs) -> Option<OwnedFd> {
+fn kill_if_matching(pid: u32, signs: &Signs) -> Option<OwnedFd> {
     if pid == std::process::id() {
         return None;
     }
     let pidfd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
     // A process that has ended and has not been collected still has its mark, but there is nothing left to kill.
     let has_ended = || wait_for(&pidfd, PollFlags::IN, Duration::ZERO);
-    let is_found = signs.are_of(pid) && !has_ended();
+    let is_found = signs.match_process(pid) && !has_ended();
     (is_found && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
 }
 
@@ -104,7 +101,7 @@ pub(super) fn environment_of(pid: u32) -> Option<Vec<u8>> {
 }
 
 fn wait_for_all(dying: &[OwnedFd]) {
-    let deadline = Instant::now() + BURIAL_MAX;
+    let deadline = Instant::now() + KILLED_STRAYS_TIMEOUT;
     for pidfd in dying {
         wait_for(pidfd, PollFlags::IN, deadline.saturating_duration_since(Instant::now()));
     }

@@ -13,13 +13,14 @@
 //! The pidfd tells that a worker has ended. The end of its socket says less: a descendant that inherited the socket
 //! can keep it open forever, and a worker that closes it may live on.
 
-use super::capture::{Capture, Captured, Stream};
+use super::capture::{Capture, Captured, OutputStream};
 use super::confinement::Confinement;
 use super::executable::{is_pointless, why_not_executed};
 use super::link::{Link, LinkError, Received};
 use super::program::Program;
 use super::usage::{self, ProcessUsage};
 use super::wait::wait_for;
+use crate::limits::KILLED_WORKER_TIMEOUT;
 use crate::sys::{self, CpuTime};
 use crate::wire::Flushed;
 use bytes::Bytes;
@@ -46,10 +47,7 @@ use std::time::{Duration, Instant};
 
 /// The kernel counts pages per CPU core and adds them up now and then. Two of its sums that should be equal can differ
 /// by this many bytes.
-const NOISE_OF_RSS: u64 = 4 << 20;
-
-/// How long dropping a process waits for its end after SIGKILL.
-const BURIAL_MAX: Duration = Duration::from_secs(1);
+const RSS_NOISE: u64 = 4 << 20;
 
 /// Why no process was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +79,8 @@ impl SpawnError {
 }
 
 /// One worker process. Dropping it kills the process with its group and waits for its end, for at most one second. A
-/// hub, which must not wait, drops it only after [`Process::try_reap`] has returned the exit. [`Process::bury_all`]
-/// drops many at once.
+/// hub, which must not wait, drops it only after [`Process::try_reap`] has returned the exit.
+/// [`Process::kill_and_reap_all`] drops many at once.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -96,7 +94,7 @@ pub struct Process {
     /// the child's.
     own_peak_rss: u64,
     /// How long dropping this value waits for the end of the process.
-    burial_max: Duration,
+    reap_wait_max: Duration,
 }
 
 /// Whether a process was stopped or continued since the last call of [`Process::stop_state`].
@@ -139,7 +137,7 @@ impl Process {
             SpawnError::because(program, &error, &why)
         })?;
         Process::adopt(&mut child, link).map_err(|error| {
-            abandon(&mut child);
+            kill_unadopted(&mut child);
             SpawnError::new(program, &error)
         })
     }
@@ -168,19 +166,19 @@ impl Process {
             life: Life::Unreaped,
             peak_rss: Cell::new(None),
             own_peak_rss: usage::own_peak_rss(),
-            burial_max: BURIAL_MAX,
+            reap_wait_max: KILLED_WORKER_TIMEOUT,
         })
     }
 
     /// Kills all these processes and waits until they are gone, for at most one second in all, because some may hang
     /// in the kernel.
-    pub fn bury_all(processes: Vec<Process>) {
+    pub fn kill_and_reap_all(processes: Vec<Process>) {
         for process in &processes {
             let _ = process.signal(Signal::KILL);
         }
-        let deadline = Instant::now() + BURIAL_MAX;
+        let deadline = Instant::now() + KILLED_WORKER_TIMEOUT;
         for mut process in processes {
-            process.burial_max = deadline.saturating_duration_since(Instant::now());
+            process.reap_wait_max = deadline.saturating_duration_since(Instant::now());
             drop(process);
         }
     }
@@ -200,14 +198,14 @@ impl Process {
         Arc::clone(&self.pidfd)
     }
 
-    /// When this is readable, call [`Process::capture`] with [`Stream::Stdout`].
+    /// When this is readable, call [`Process::capture`] with [`OutputStream::Stdout`].
     pub fn stdout(&self) -> Arc<OwnedFd> {
-        self.capture.source(Stream::Stdout)
+        self.capture.source(OutputStream::Stdout)
     }
 
-    /// When this is readable, call [`Process::capture`] with [`Stream::Stderr`].
+    /// When this is readable, call [`Process::capture`] with [`OutputStream::Stderr`].
     pub fn stderr(&self) -> Arc<OwnedFd> {
-        self.capture.source(Stream::Stderr)
+        self.capture.source(OutputStream::Stderr)
     }
 
     /// Appends a message to the outbox, which [`Process::flush`] writes.
@@ -218,7 +216,7 @@ impl Process {
         self.link.send(message, payload)
     }
 
-    /// Writes from the outbox until it is empty, the socket is full or [`super::FLUSH_MAX`] bytes are written.
+    /// Writes from the outbox until it is empty, the socket is full or [`FLUSH_MAX`](crate::limits::FLUSH_MAX) bytes are written.
     ///
     /// # Errors
     /// What the socket reports. If the worker has closed it, that is [`Flushed::Closed`] and no error.
@@ -261,18 +259,18 @@ impl Process {
     }
 
     /// Reads once from one of the output streams, at most [`super::CAPTURE_CHUNK`] bytes.
-    pub fn capture(&mut self, stream: Stream, now: Instant) -> Captured {
+    pub fn capture(&mut self, stream: OutputStream, now: Instant) -> Captured {
         self.capture.read(stream, now)
     }
 
     /// Reads the rest of one of the output streams once the process has ended, at most 80 KiB. An unfinished line
     /// counts as a line.
-    pub fn capture_rest(&mut self, stream: Stream, now: Instant) -> Captured {
+    pub fn capture_rest(&mut self, stream: OutputStream, now: Instant) -> Captured {
         self.capture.read_rest(stream, now)
     }
 
     /// The last lines that the process printed on either stream, escaped, the oldest first: at most
-    /// [`super::TAIL_LINES`], and the unfinished lines.
+    /// [`TAIL_LINES`](crate::limits::TAIL_LINES), and the unfinished lines.
     pub fn last_lines(&self) -> Vec<String> {
         self.capture.last_lines()
     }
@@ -287,7 +285,7 @@ impl Process {
         }
         if signal == Signal::KILL {
             // After SIGKILL the memory of the process cannot be seen any more.
-            self.look_at_memory();
+            self.measure_peak_rss();
         }
         let to_group = kill_process_group(self.pid, signal);
         // A process that moved to another group is still ours, so it gets the signal by its pidfd. Other processes do
@@ -295,7 +293,7 @@ impl Process {
         let has_moved = getpgid(Some(self.pid)) != Ok(self.pid);
         let to_process =
             if has_moved || signal == Signal::KILL { pidfd_send_signal(&self.pidfd, signal) } else { Ok(()) };
-        none_such_is_fine(to_process).and(none_such_is_fine(to_group))
+        ignore_no_such_process(to_process).and(ignore_no_such_process(to_group))
     }
 
     /// If the process has ended, collects it, kills what is left of its group, and returns how it ended. Later calls
@@ -312,7 +310,7 @@ impl Process {
             Ok(None) => return Ok(None),
             // Other code of this process waits for any child, or ignores SIGCHLD. The process id may be reused, so no
             // signal may be sent.
-            Err(Errno::CHILD) => return Ok(Some(self.bury(Exit::Unknown, None))),
+            Err(Errno::CHILD) => return Ok(Some(self.mark_reaped(Exit::Unknown, None))),
             Err(error) => return Err(error.into()),
         }
         // While the zombie exists its process id cannot be reused, so the group is killed before the zombie is
@@ -320,13 +318,13 @@ impl Process {
         let _ = kill_process_group(self.pid, Signal::KILL);
         Ok(Some(match sys::collect(self.pid)? {
             Some(collected) => {
-                self.saw_memory(
+                self.note_rss(
                     Some(collected.peak_rss)
-                        .filter(|peak| *peak > self.own_peak_rss.saturating_add(NOISE_OF_RSS)),
+                        .filter(|peak| *peak > self.own_peak_rss.saturating_add(RSS_NOISE)),
                 );
-                self.bury(exit_of(collected.status), Some(collected.cpu_time))
+                self.mark_reaped(exit_of(collected.status), Some(collected.cpu_time))
             }
-            None => self.bury(Exit::Unknown, None),
+            None => self.mark_reaped(Exit::Unknown, None),
         }))
     }
 
@@ -355,7 +353,7 @@ impl Process {
     /// supervisor, its peak is known only as far as it was measured, which is done here, by
     /// [`Process::resident_bytes`], and by [`Process::signal`] before it kills.
     pub fn usage(&self) -> Option<ProcessUsage> {
-        self.look_at_memory();
+        self.measure_peak_rss();
         let cpu = self.cpu()?;
         Some(ProcessUsage { cpu_user: cpu.user, cpu_system: cpu.system, peak_rss: self.peak_rss.get() })
     }
@@ -365,7 +363,7 @@ impl Process {
         match self.life {
             Life::Unreaped => {
                 let usage = usage::read(self.pid())?;
-                self.saw_memory(Some(usage.resident_bytes).filter(|bytes| *bytes > 0));
+                self.note_rss(Some(usage.resident_bytes).filter(|bytes| *bytes > 0));
                 Some(usage.resident_bytes)
             }
             Life::Reaped { .. } => None,
@@ -396,13 +394,13 @@ impl Process {
         }
     }
 
-    fn look_at_memory(&self) {
+    fn measure_peak_rss(&self) {
         if matches!(self.life, Life::Unreaped) {
-            self.saw_memory(usage::peak_rss(self.pid()));
+            self.note_rss(usage::peak_rss(self.pid()));
         }
     }
 
-    fn saw_memory(&self, bytes: Option<u64>) {
+    fn note_rss(&self, bytes: Option<u64>) {
         self.peak_rss.set(self.peak_rss.get().max(bytes));
     }
 
@@ -410,7 +408,7 @@ impl Process {
         waitid(WaitId::PidFd(self.pidfd.as_fd()), options)
     }
 
-    fn bury(&mut self, exit: Exit, cpu_time: Option<CpuTime>) -> Exit {
+    fn mark_reaped(&mut self, exit: Exit, cpu_time: Option<CpuTime>) -> Exit {
         self.life = Life::Reaped { exit, cpu_time };
         exit
     }
@@ -420,7 +418,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if matches!(self.life, Life::Unreaped) {
             let _ = self.signal(Signal::KILL);
-            wait_for(&self.pidfd, PollFlags::IN, self.burial_max);
+            wait_for(&self.pidfd, PollFlags::IN, self.reap_wait_max);
             let _ = self.try_reap();
         }
     }
@@ -434,7 +432,7 @@ fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
-fn none_such_is_fine(sent: rustix::io::Result<()>) -> io::Result<()> {
+fn ignore_no_such_process(sent: rustix::io::Result<()>) -> io::Result<()> {
     match sent {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
@@ -442,9 +440,9 @@ fn none_such_is_fine(sent: rustix::io::Result<()>) -> io::Result<()> {
 }
 
 /// Kills a child that could not be taken over because descriptors ran out, and collects it if it ends soon.
-fn abandon(child: &mut Child) {
+fn kill_unadopted(child: &mut Child) {
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    let deadline = Instant::now() + BURIAL_MAX;
+    let deadline = Instant::now() + KILLED_WORKER_TIMEOUT;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }

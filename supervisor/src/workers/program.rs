@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The running executable, even if the file on disk was replaced, so that supervisor and worker have the same version.
-const OURSELVES: &str = "/proc/self/exe";
+const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// Where programs are searched if the supervisor itself has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -32,15 +32,20 @@ pub struct Program {
 impl Program {
     /// A program with its arguments. A first word without `/` is looked up in `PATH` at each start. The name of the
     /// program is the command, cut to 64 bytes.
+    ///
+    /// A program that uses the SDK confines itself and ends with its parent. For any other one, `offload serve` adds a
+    /// wrapper that does so; an embedding program has to, with [`Program::with_shim`]. Otherwise such a worker is not
+    /// confined and may outlive this process.
     pub fn command(words: Vec<String>) -> Program {
         let name = cut(&words.join(" "), LABEL_MAX).to_owned();
         Program { name, words, shim: Vec::new(), passed_variables: Vec::new(), own_variables: Vec::new() }
     }
 
     /// This executable itself, started as `offload worker`. With `faults` it also offers the task `fault`. Only for an
-    /// executable that understands these arguments.
+    /// executable whose `main` begins with `if the first argument is "worker" { return offload_worker::builtin::serve(..) }`:
+    /// without that, every child would start a pool of its own.
     pub fn builtin(faults: bool) -> Program {
-        let mut words = vec![OURSELVES.to_owned(), "worker".to_owned()];
+        let mut words = vec![OWN_EXECUTABLE.to_owned(), "worker".to_owned()];
         words.extend(faults.then(|| "--allow-faults".to_owned()));
         Program { name: "builtin".to_owned(), ..Program::command(words) }
     }

@@ -47,7 +47,7 @@ pub fn become_subreaper() -> io::Result<()> {
 
 /// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// Number of collected processes that a sweeper had killed. Processes that ended by themselves are collected but
     /// not counted.
     pub killed: usize,
@@ -57,11 +57,11 @@ pub struct Swept {
 }
 
 /// Which strangers must end.
-pub enum Whom<'a> {
+pub enum SweepTarget<'a> {
     /// Those with a mark for which the function returns true: the mark of a worker that has ended.
     LeftBehind(&'a dyn Fn(Mark) -> bool),
     /// All of them, because no worker is left.
-    Everybody,
+    All,
 }
 
 /// Kills and collects strangers. See the module's documentation.
@@ -87,14 +87,14 @@ impl Sweeper {
     /// is no stranger, from its fork on. The kernel lists the children of each thread separately, and gives processes
     /// that have lost their parent to the first thread of the process. If the kernel does not list children (it does
     /// with CONFIG_PROC_CHILDREN), nothing is swept.
-    pub fn sweep(&mut self, is_launcher: &dyn Fn(u32) -> bool, whom: &Whom<'_>) -> Swept {
-        let mut swept = Swept::default();
+    pub fn sweep(&mut self, is_launcher: &dyn Fn(u32) -> bool, target: &SweepTarget<'_>) -> SweepResult {
+        let mut swept = SweepResult::default();
         let mut kills_left = SWEEP_KILLS_MAX;
         for _ in 0..SWEEP_ROUNDS_MAX {
             let strangers: BTreeSet<u32> = strangers(is_launcher);
-            let condemned = self.condemned(&strangers, whom);
-            swept.more = !condemned.is_empty();
-            let kills = self.kill(&condemned, &mut kills_left);
+            let must_end = self.must_end(&strangers, target);
+            swept.more = !must_end.is_empty();
+            let kills = self.kill(&must_end, &mut kills_left);
             let collected = self.collect(&strangers, &mut swept);
             // Nothing new to kill and nothing dead yet: another round now would find the same.
             if kills + collected == 0 {
@@ -104,12 +104,12 @@ impl Sweeper {
         swept
     }
 
-    fn condemned(&mut self, strangers: &BTreeSet<u32>, whom: &Whom<'_>) -> BTreeSet<u32> {
+    fn must_end(&mut self, strangers: &BTreeSet<u32>, target: &SweepTarget<'_>) -> BTreeSet<u32> {
         self.dying.retain(|pid| strangers.contains(pid));
         self.marks.retain(|pid, _| strangers.contains(pid));
-        match whom {
-            Whom::Everybody => strangers.clone(),
-            Whom::LeftBehind(is_left_behind) => strangers
+        match target {
+            SweepTarget::All => strangers.clone(),
+            SweepTarget::LeftBehind(is_left_behind) => strangers
                 .iter()
                 .copied()
                 .filter(|pid| self.mark_of(*pid).is_some_and(is_left_behind))
@@ -126,10 +126,10 @@ impl Sweeper {
         Some(mark)
     }
 
-    /// Signals the condemned that have not been signalled. Their process ids cannot be reused while they are listed,
-    /// because nobody else collects these children.
-    fn kill(&mut self, condemned: &BTreeSet<u32>, left: &mut usize) -> usize {
-        let new: Vec<u32> = condemned.difference(&self.dying).copied().take(*left).collect();
+    /// Signals the processes that must end and have not been signalled. Their process ids cannot be reused while they
+    /// are listed, because nobody else collects these children.
+    fn kill(&mut self, must_end: &BTreeSet<u32>, left: &mut usize) -> usize {
+        let new: Vec<u32> = must_end.difference(&self.dying).copied().take(*left).collect();
         for pid in new.iter().copied() {
             let _ = to_pid(pid).map(|pid| kill_process(pid, Signal::KILL));
             self.dying.insert(pid);
@@ -138,7 +138,7 @@ impl Sweeper {
         new.len()
     }
 
-    fn collect(&mut self, strangers: &BTreeSet<u32>, swept: &mut Swept) -> usize {
+    fn collect(&mut self, strangers: &BTreeSet<u32>, swept: &mut SweepResult) -> usize {
         let mut collected = 0;
         for pid in strangers {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
@@ -242,20 +242,24 @@ pub(super) mod tests {
         thread == rustix::thread::gettid().as_raw_pid().unsigned_abs()
     }
 
-    fn sweep_everybody(sweeper: &mut Sweeper) -> Swept {
-        sweeper.sweep(&no_thread, &Whom::Everybody)
+    fn sweep_everybody(sweeper: &mut Sweeper) -> SweepResult {
+        sweeper.sweep(&no_thread, &SweepTarget::All)
     }
 
-    fn sweep_nobody(sweeper: &mut Sweeper) -> Swept {
-        sweeper.sweep(&no_thread, &Whom::LeftBehind(&|_| false))
+    fn sweep_nobody(sweeper: &mut Sweeper) -> SweepResult {
+        sweeper.sweep(&no_thread, &SweepTarget::LeftBehind(&|_| false))
     }
 
     /// Sweeps until nothing is left, as the loop would; returns how many were killed.
-    fn sweep_all(sweeper: &mut Sweeper, is_launcher: &dyn Fn(u32) -> bool, whom: &Whom<'_>) -> usize {
+    fn sweep_all(
+        sweeper: &mut Sweeper,
+        is_launcher: &dyn Fn(u32) -> bool,
+        target: &SweepTarget<'_>,
+    ) -> usize {
         let deadline = Instant::now() + DEADLINE;
         let mut killed = 0;
         loop {
-            let swept = sweeper.sweep(is_launcher, whom);
+            let swept = sweeper.sweep(is_launcher, target);
             killed += swept.killed;
             if !swept.more {
                 return killed;
@@ -271,7 +275,7 @@ pub(super) mod tests {
             let mut ours = start("exec sleep 600");
             let mut worker = start("for i in 1 2 3 4 5 6; do setsid -f sleep 600; done");
             worker.wait().unwrap();
-            assert_eq!(sweep_all(&mut Sweeper::new(), &this_thread, &Whom::Everybody), 6);
+            assert_eq!(sweep_all(&mut Sweeper::new(), &this_thread, &SweepTarget::All), 6);
             assert_eq!(children(), [ours.id()]);
             assert_eq!(ours.try_wait().unwrap(), None);
             ours.kill().unwrap();
@@ -285,7 +289,7 @@ pub(super) mod tests {
             let mut worker = start("exit 3");
             let pid = Pid::from_child(&worker);
             waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-            assert_eq!(Sweeper::new().sweep(&this_thread, &Whom::Everybody), Swept::default());
+            assert_eq!(Sweeper::new().sweep(&this_thread, &SweepTarget::All), SweepResult::default());
             assert_eq!(worker.wait().unwrap().code(), Some(3));
         });
     }
@@ -296,7 +300,7 @@ pub(super) mod tests {
             let mut stranger = start("exit 3");
             let pid = Pid::from_child(&stranger);
             waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-            assert_eq!(sweep_nobody(&mut Sweeper::new()), Swept::default());
+            assert_eq!(sweep_nobody(&mut Sweeper::new()), SweepResult::default());
             assert!(stranger.wait().is_err(), "nobody has collected it");
         });
     }
@@ -312,7 +316,7 @@ pub(super) mod tests {
             let mut deep = [0; 5];
             worker.stdout.as_mut().unwrap().read_exact(&mut deep).unwrap();
             worker.wait().unwrap();
-            assert_eq!(sweep_all(&mut Sweeper::new(), &no_thread, &Whom::Everybody), 3);
+            assert_eq!(sweep_all(&mut Sweeper::new(), &no_thread, &SweepTarget::All), 3);
             let left = worker.stdout.as_mut().unwrap().read(&mut deep).unwrap();
             assert_eq!(left, 0, "somebody still holds the pipe");
         });
@@ -329,7 +333,7 @@ pub(super) mod tests {
             let first = sweep_everybody(&mut sweeper);
             assert!(first.more && first.killed <= SWEEP_KILLS_MAX, "{first:?}");
             assert!(children().len() >= many - SWEEP_KILLS_MAX);
-            assert_eq!(first.killed + sweep_all(&mut sweeper, &no_thread, &Whom::Everybody), many);
+            assert_eq!(first.killed + sweep_all(&mut sweeper, &no_thread, &SweepTarget::All), many);
         });
     }
 
@@ -347,12 +351,15 @@ pub(super) mod tests {
             assert_eq!(children().len(), 4);
             let mut sweeper = Sweeper::new();
             let of_the_first = |mark| mark == marks.of_worker(1);
-            assert_eq!(sweep_all(&mut sweeper, &no_thread, &Whom::LeftBehind(&of_the_first)), 2);
-            assert_eq!(sweeper.sweep(&no_thread, &Whom::LeftBehind(&of_the_first)), Swept::default());
+            assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::LeftBehind(&of_the_first)), 2);
+            assert_eq!(
+                sweeper.sweep(&no_thread, &SweepTarget::LeftBehind(&of_the_first)),
+                SweepResult::default()
+            );
             let of_ours = |mark| marks.include(mark);
-            assert_eq!(sweep_all(&mut sweeper, &no_thread, &Whom::LeftBehind(&of_ours)), 1);
+            assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::LeftBehind(&of_ours)), 1);
             assert_eq!(children().len(), 1, "the one without a mark");
-            assert_eq!(sweep_all(&mut sweeper, &no_thread, &Whom::Everybody), 1);
+            assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::All), 1);
         });
     }
 

@@ -1,4 +1,4 @@
-//! What must be true after every event, and at the end.
+//! Compares the figures of the core with those of the oracle, after every event and at the end.
 
 use super::{Failure, Oracle, demand};
 use offload_core::action::Action;

@@ -1,4 +1,5 @@
-//! What is known of a worker that has broken a rule, and of the jobs that it had.
+//! What is known of a worker that has broken a rule, and of the jobs that were given to it: some may have begun without
+//! being announced.
 
 use super::Oracle;
 use super::jobs::JobBook;
@@ -7,7 +8,7 @@ use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
 
 impl WorkerBook {
-    /// Whether it may have begun this job, which it was given.
+    /// Whether it may have begun this job, which was given to it.
     pub(super) fn may_have_begun(&self, id: JobId) -> bool {
         self.is_garbled || self.doubtful.contains(&id)
     }
@@ -37,7 +38,7 @@ impl Oracle {
         }
     }
 
-    /// Not one byte of these was written to this worker, which is on its way out: it does not have them.
+    /// No byte of these jobs was written to this worker, which is about to end. So it does not have them.
     pub(super) fn unsent(&mut self, worker: WorkerId, jobs: &[JobId]) {
         let Some(book) = self.workers.get_mut(&worker) else { return };
         for id in jobs {
@@ -47,14 +48,15 @@ impl Oracle {
         }
     }
 
-    /// What is no message says nothing that could be false: where a worker is ended for one job already, all that is known
-    /// of the others stays known.
+    /// Bytes that are no message make no false statement. So if the worker is already being ended because of one job, what
+    /// is known of its other jobs stays certain.
     pub(super) fn sends_nonsense_at_its_end(&mut self, worker: WorkerId) -> bool {
         let book = self.workers.get_mut(&worker).filter(|book| book.is_ended_for_a_job && book.is_leaving);
         book.map(|book| book.is_liar = true).is_some()
     }
 
-    /// A worker has said what no honest one says: from now on its jobs are in doubt, and it must go unless it goes.
+    /// A worker has sent something that no honest worker sends. From now on its jobs are in doubt, and the core must end
+    /// it unless it ends by itself.
     pub(super) fn lied(&mut self, worker: WorkerId) -> Duty {
         let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
         book.is_liar = true;

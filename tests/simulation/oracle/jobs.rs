@@ -1,4 +1,4 @@
-//! The books about jobs: what each was promised, what was done about it, and which outcomes that allows.
+//! Records of jobs: what was promised for each, what was done about it, and which outcomes that allows.
 
 use super::{Failure, Oracle, Submission, demand};
 use crate::script::FakeTask;
@@ -51,7 +51,7 @@ pub(super) struct JobBook {
     pub(super) is_suspect: bool,
     /// Workers in a row that had nothing else and ended before they had started it.
     pub(super) unstarted: u32,
-    /// Nobody wants it any more.
+    /// It is abandoned: nobody waits for it any more.
     pub(super) is_abandoned: bool,
     /// It runs in steps, and its worker promised that it may be lost.
     pub(super) lets_others_in: bool,

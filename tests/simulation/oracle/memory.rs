@@ -1,7 +1,7 @@
-//! The books about memory: what is held for each client, and that nobody gets more while others could not (O16).
+//! Records of memory: how many bytes are held for each client, and whether each client stays within its share (O16).
 //!
-//! What a job is expected to return is the one figure that is taken from the core: what it has learned is its own
-//! affair. It can only make it more careful, so it counts where the core refuses and not where it goes ahead.
+//! The expected length of an output is the only figure that is taken from the core, which has learned it. A wrong
+//! expectation can only make the core more careful. So it is considered where the core refuses, and not where it accepts.
 
 use super::{Failure, Oracle, demand};
 use offload_core::Core;

@@ -1,27 +1,27 @@
-//! The other books: what was asked, what the fake workers really did, and whether what the core does about it is right.
-//! Nothing in here looks at how the core decides. It sees events and actions, and compares the few figures that the
-//! core makes public with its own.
+//! The oracle: its own records of what was requested and what the fake workers really did, and checks of what the core does
+//! about it. It does not look at how the core decides. It sees only events and actions, and compares the figures that the
+//! core publishes with its own.
 //!
-//! | rule | it says |
+//! | rule | meaning |
 //! |---|---|
-//! | O1 | one outcome for each accepted job, never two, and in the end not none |
-//! | O2 | the outcome is one that what really happened allows; the time of what a worker has is up at a tick, not before |
-//! | O3 | a job is not started more often than it may be, by what the very processes promised that ran it |
-//! | O5 | no more processes than slots and spare; work only for those who are well and have room |
-//! | O6 | starts that fail are not repeated without pause, nor is a job that no worker lives to start |
-//! | O7 | the bytes that are held are those of the jobs that live |
-//! | O8 | at the end nothing is left |
-//! | O9 | no worker is idle while there is work for it |
-//! | O11 | one event causes a bounded number of actions, one moment a bounded number of events |
-//! | O12 | a refusal has a reason and no effect; a program that says nothing is refused when it should be |
-//! | O13 | the tally is right |
-//! | O16 | what is held is on the account of whoever it is held for; nobody is let in or started beyond his share |
-//! | O17 | a key, a result that nobody has taken and a dead letter are there until their time is over, and no longer |
-//! | O18 | each reload is answered once, when all have the version that they should; nobody is harmed by it |
-//! | O19 | what nobody wants does not wait; what no worker lives to start is given up after so many tests, or by a drain |
-//! | O15 | nobody is accused of what he has not done, and who has done it is ended: an outcome that blames names an attempt |
-//! |     | of that very job, which ran on that worker when it ended; of the attempts that were lost those are blamed that |
-//! |     | ran, and not those that were suspended, whatever the outcome; after a death its jobs are with no others |
+//! | O1 | each accepted job has exactly one outcome in the end |
+//! | O2 | what really happened allows the outcome; a time limit of a worker's job is applied at a tick, and not too early |
+//! | O3 | a job is not started more often than allowed by what the processes that ran it promised |
+//! | O5 | there are no more processes than slots and spare; jobs go only to healthy workers that have room |
+//! | O6 | there are pauses between failed starts, and between tries of a job that no worker lives to start |
+//! | O7 | the bytes that are held are those of the jobs that have not ended |
+//! | O8 | nothing is left at the end |
+//! | O9 | no worker is idle while there is a job for it |
+//! | O11 | one event causes a bounded number of actions, and one moment a bounded number of events |
+//! | O12 | a refusal has a reason and no effect; jobs are refused when a program has been silent for too long |
+//! | O13 | the counts of jobs and starts are right |
+//! | O15 | only the guilty are blamed: an outcome that blames names an attempt of that very job, which ran on that worker |
+//! |     | when it ended. Of the lost attempts, those that ran are blamed, and not those that were suspended. A job whose |
+//! |     | worker ended does not share a worker with others after that. A worker that breaks a rule is ended |
+//! | O16 | what is held is charged to the client that it is held for; no client gets in, or starts a job, beyond its share |
+//! | O17 | a key, an uncollected result and a dead letter are kept until their time is over, and no longer |
+//! | O18 | each reload is answered once, when all workers have the right version; it harms no job |
+//! | O19 | a job that nobody wants does not wait; a job that no worker lives to start ends after a number of tests, or in a drain |
 
 mod compare;
 mod doubt;
@@ -55,9 +55,9 @@ use workers::{ProgramBook, WorkerBook};
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// Which.
+    /// The rule, such as `O1`.
     pub(crate) rule: &'static str,
-    /// How, for people.
+    /// How it was broken, for people.
     pub(crate) what: String,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn demand(holds: bool, rule: &'static str, what: impl FnOnce() -> Str
     if holds { Ok(()) } else { Err(Failure { rule, what: what() }) }
 }
 
-/// A request, by the number of the wish, and what the core said to it.
+/// A request, by the number of the wish, and how the core answered it.
 pub(crate) struct Submission {
     pub(crate) wish: usize,
     pub(crate) request: JobRequest,
@@ -84,20 +84,20 @@ pub(crate) struct Oracle {
     accepted: u64,
     rejected: u64,
     ended: BTreeMap<OutcomeCode, u64>,
-    /// When a drain that was asked for becomes a stop.
+    /// When the time for a requested drain is up.
     drain_ends: Option<Mono>,
     is_draining: bool,
-    /// Jobs that had not ended when it was told to stop, or the time to drain was up.
+    /// Jobs that had not ended when the core was told to stop, or when the time to drain was up.
     cut_short: u64,
     is_stopping: bool,
     is_over: bool,
     /// Ticks in a row after which another one was due at once.
     ticks_in_vain: u32,
-    /// Those that ended, or turned out to hang in the kernel, by this event.
+    /// Workers that ended, or turned out to hang in the kernel, by this event.
     gone: BTreeSet<WorkerId>,
     /// The most workers that were ever configured.
     most_workers: usize,
-    /// The number of workers, or of spares, was changed.
+    /// Whether the number of workers or of spares was changed.
     is_resized: bool,
     /// The least `window` that was ever configured.
     least_window: Duration,
@@ -107,7 +107,7 @@ pub(crate) struct Oracle {
     promises: PromiseBooks,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
-    /// It was ever configured that one start in silence is enough to refuse jobs.
+    /// Whether it was ever configured that one silent start is enough to refuse jobs.
     silence_may_be_final: bool,
     /// The least first pause and the least longest pause that were ever configured.
     least_backoff: (Duration, Duration),
@@ -115,12 +115,12 @@ pub(crate) struct Oracle {
     longest_backoff: Duration,
     /// The least time that was ever configured for a hello and for a start.
     least_patience: (Duration, Duration),
-    /// Where only jobs do wrong, and nobody cancels these: the ones that have to end well.
+    /// Jobs that have to end well: only other jobs cause faults, and nobody cancels these.
     innocents: Option<BTreeSet<usize>>,
 }
 
 impl Oracle {
-    /// Books without an entry.
+    /// An oracle that has seen nothing yet.
     pub(crate) fn new(config: &CoreConfig) -> Oracle {
         Oracle {
             config: config.clone(),
@@ -155,22 +155,22 @@ impl Oracle {
         }
     }
 
-    /// From now on clients must get their shares, but for so much that priorities are worth.
+    /// From now on clients must get their shares of worker time, apart from what priorities are worth.
     pub(crate) fn watch_shares(&mut self, head_start: Duration) {
         self.shares = ShareBook::watched(head_start);
     }
 
-    /// The jobs of one of the two clients end their workers: it gets no more than it pays for.
+    /// The jobs of one of the two clients end their workers: that client must get no more than it pays for.
     pub(crate) fn bob_is_guilty(&mut self) {
         self.shares.bob_is_guilty();
     }
 
-    /// From now on these have to end well, whatever happens to others.
+    /// From now on these jobs have to end well, whatever happens to others.
     pub(crate) fn watch_innocents(&mut self, innocents: BTreeSet<usize>) {
         self.innocents = Some(innocents);
     }
 
-    /// Looks at one event and at what the core made of it.
+    /// Checks what the core did because of one event.
     ///
     /// # Errors
     /// The first rule that was broken.
@@ -200,7 +200,7 @@ impl Oracle {
         self.compare(now, Some(event), actions, core)
     }
 
-    /// Looks at one request, at the verdict on it and at what else the core made of it.
+    /// Checks how the core answered one request, and what else it did because of it.
     ///
     /// # Errors
     /// The first rule that was broken.
@@ -213,7 +213,7 @@ impl Oracle {
     ) -> Result<(), Failure> {
         self.demand_few(actions)?;
         self.note_promises(now, None);
-        // What was over by then was released before the request was looked at.
+        // What had expired by then was released before the request was handled.
         let is_over =
             |action: &Action| matches!(action, Action::Release { .. } | Action::ForgetLetter { .. });
         let first = actions.iter().take_while(|action| is_over(action)).count();
@@ -234,10 +234,10 @@ impl Oracle {
         demand(actions.len() <= most, "O11", || format!("{} actions, more than {most}", actions.len()))
     }
 
-    /// What was done because of an event, or, without one, because of a request.
+    /// Checks the actions that an event caused, or, without an event, a request.
     fn judge_all(&mut self, now: Mono, event: Option<&Event>, actions: &[Action]) -> Result<(), Failure> {
         for action in actions {
-            // What was lost with a worker is decided before anything is given out or started again.
+            // The core decides about the jobs of a lost worker before it dispatches or starts anything.
             if matches!(action, Action::Spawn { .. } | Action::Run { .. }) {
                 self.forget_the_dead(now);
             }
@@ -247,7 +247,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// K: each job can be ended and its worker be told; what is kept can be released; each place can be left, killed, filled and logged.
+    /// Most actions of one event: each job can end and its worker be told, each promise can be released, and each place
+    /// can lose its worker, have it killed, be filled and be logged.
     fn actions_max(&self) -> usize {
         3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4 + self.promises.count()
     }

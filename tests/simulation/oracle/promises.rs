@@ -1,4 +1,4 @@
-//! The books about what was promised beyond the end of a job (O17): keys, results that nobody has taken, dead letters.
+//! Records of what is kept beyond the end of a job (O17): keys, uncollected results, dead letters.
 
 use super::{Failure, Oracle, demand};
 use offload_core::Core;

@@ -1,4 +1,4 @@
-//! The books about versions: which are there, which are on trial, and which reloads were not answered (O16).
+//! Records of versions (O18): which there are, which are on trial, and which reloads have not been answered.
 
 use super::{Failure, Oracle, demand};
 use offload_core::event::Event;

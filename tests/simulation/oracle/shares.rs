@@ -1,4 +1,4 @@
-//! The books about shares: while two clients both have jobs that wait, neither is served much more than the other (O9).
+//! Records of worker time: while two clients both have jobs that wait, neither gets much more than the other (O9).
 
 use super::{Failure, Oracle, demand};
 use offload_core::ids::Mono;

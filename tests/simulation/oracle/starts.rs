@@ -1,8 +1,8 @@
-//! The books about starts: how many processes there are, and how often they may be started (O5, O6).
+//! Records of starts: how many processes there are, and how often they may be started (O5, O6).
 //!
-//! In any window of 10 s a program may fail to start once for each of its places, and beside that only as often as the
-//! backoff lets it be tried: after a failed start comes a pause that doubles, and only one is tried at a time, until a
-//! job that was done by a new worker ends that.
+//! In any window of 10 s, a program may fail to start once for each of its places. Beyond that, it may fail only as often
+//! as the backoff allows: after each failed start the pause doubles, and only one start is tried at a time, until a new
+//! worker has done a job.
 
 use super::workers::WorkerBook;
 use super::{Failure, Oracle, demand};

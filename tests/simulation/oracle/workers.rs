@@ -1,4 +1,4 @@
-//! The books about workers and programs: who is well, who has what, who has broken a rule.
+//! Records of workers and programs: which workers are healthy, which jobs they have, and which have broken a rule.
 
 use super::{Failure, Oracle, demand};
 use offload_core::action::{Action, Kill, Notice};
@@ -30,7 +30,7 @@ pub(super) struct WorkerBook {
     pub(super) doubtful: BTreeSet<JobId>,
     /// It was ended because it did not say hello.
     pub(super) is_silent: bool,
-    /// The job, not wanted any more, of which it said that this was another attempt: nobody cares.
+    /// The abandoned job for which it named a wrong attempt, which does not matter any more.
     pub(super) unnoticed_lie: Option<JobId>,
     /// What it was given and has not started, or not ended.
     pub(super) given: VecDeque<JobId>,
@@ -442,7 +442,7 @@ impl Oracle {
         }
     }
 
-    /// What they had is nobody's now.
+    /// The jobs that they had belong to no worker now.
     pub(super) fn forget_the_dead(&mut self, now: Mono) {
         for worker in &self.gone {
             self.workers.entry(*worker).and_modify(|book| book.is_gone = true);

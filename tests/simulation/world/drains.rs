@@ -1,4 +1,4 @@
-//! A drain without a limit while there are jobs that no worker lives to start: it must end all the same.
+//! A drain without a time limit while there are jobs that no worker lives to start. It must end nevertheless.
 
 use super::World;
 use crate::oracle::Failure;

@@ -1,4 +1,4 @@
-//! What is written down of a run: lines for people, and a number by which two runs are compared.
+//! The record of a run: lines for people, and a digest by which two runs are compared.
 
 use super::World;
 use crate::choices::mix;

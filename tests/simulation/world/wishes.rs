@@ -1,4 +1,4 @@
-//! What the script wishes for, and what becomes of it on the shell's side.
+//! Turns the wishes of the script into requests, as the shell would.
 
 use super::{MOMENT, Thing, World};
 use crate::oracle::{Failure, Submission};

@@ -1,4 +1,4 @@
-//! Jobs that nobody wants any more, and jobs that no worker lives to start: neither lives for ever.
+//! Jobs that nobody waits for any more, and jobs that no worker lives to start: both end.
 
 use offload_core::event::{Event, Key};
 use offload_core::exit::Exit;
@@ -37,7 +37,7 @@ fn lose_unstarted(pool: &mut PoolUnderTest, job: JobId) {
 }
 
 #[test]
-fn one_that_waits_is_cancelled_and_one_that_runs_may_end() {
+fn an_abandoned_job_that_waits_is_cancelled_and_one_that_runs_may_end() {
     let mut pool = proven(1);
     let [runs, waits] = [0; 2].map(|_| pool.submit("sum"));
     pool.start(runs);
@@ -50,7 +50,7 @@ fn one_that_waits_is_cancelled_and_one_that_runs_may_end() {
 }
 
 #[test]
-fn one_that_was_sent_and_not_started_is_cancelled_when_it_would_be_sent_again() {
+fn an_abandoned_job_that_its_worker_had_not_started_is_cancelled_when_it_comes_back() {
     let mut pool = proven(2);
     let job = pool.submit("charge");
     let worker = pool.worker_with(job).expect("it is sent");
@@ -61,7 +61,7 @@ fn one_that_was_sent_and_not_started_is_cancelled_when_it_would_be_sent_again() 
 }
 
 #[test]
-fn one_that_runs_is_not_tried_again() {
+fn an_abandoned_job_that_runs_is_not_retried() {
     let mut pool = proven(2);
     let job = pool.submit("sum");
     pool.start(job);
@@ -72,7 +72,7 @@ fn one_that_runs_is_not_tried_again() {
 }
 
 #[test]
-fn one_that_no_worker_lives_to_start_costs_no_more_of_them() {
+fn an_abandoned_job_that_no_worker_lives_to_start_is_cancelled() {
     let mut pool = proven(2);
     let job = pool.submit("charge");
     for _ in 0..5 {
@@ -86,7 +86,7 @@ fn one_that_no_worker_lives_to_start_costs_no_more_of_them() {
 }
 
 #[test]
-fn one_for_which_somebody_waits_again_is_tried_again() {
+fn an_abandoned_job_for_which_a_client_waits_again_is_retried() {
     let mut pool = proven(2);
     let job = pool.submit("sum");
     pool.start(job);
@@ -98,7 +98,7 @@ fn one_for_which_somebody_waits_again_is_tried_again() {
 }
 
 #[test]
-fn what_is_detached_or_has_a_key_is_wanted_by_whoever_comes_for_it() {
+fn a_detached_job_or_one_with_a_key_is_not_abandoned_when_nobody_waits() {
     let mut pool = proven(1);
     let busy = pool.submit("sum");
     let detached = pool.submit_with("sum", |request| request.keeps_output = true);

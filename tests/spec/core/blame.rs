@@ -1,4 +1,4 @@
-//! Who is blamed for the end of a worker, and what a process promised counts for what it ran.
+//! Which job is blamed for the end of a worker; and that a process's own promises count for the jobs that it ran.
 
 use offload_core::clients::VirtualTime;
 use offload_core::config::CoreConfig;
@@ -211,7 +211,7 @@ fn a_job_that_may_be_run_again_is_run_by_a_process_that_does_not_allow_that_and_
 }
 
 #[test]
-fn who_asks_for_attempts_gets_them_whatever_is_promised() {
+fn a_job_gets_the_attempts_that_it_asks_for_whatever_its_task_promises() {
     let mut pool = pool_of_script(1);
     let job = pool.submit_with("pay", |request| request.attempts = Some(2));
     hello(&mut pool, 1, false);

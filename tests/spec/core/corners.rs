@@ -1,4 +1,4 @@
-//! Orders of events that are rare and were once wrong.
+//! Rare orders of events that the core once handled wrongly.
 
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
@@ -77,7 +77,7 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
 }
 
 #[test]
-fn who_loses_a_run_because_of_another_job_does_not_pay_for_it_even_if_the_job_ends_so() {
+fn a_client_does_not_pay_for_a_run_that_was_lost_because_of_another_job_even_if_it_ends_the_job() {
     let mut pool = one_worker_with_tiny_work();
     let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
     let by = |request: &mut JobRequest| request.client = "innocent".to_owned();
@@ -105,7 +105,7 @@ fn a_start_that_fails_while_it_is_being_given_up_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn one_well_worker_does_not_excuse_the_failing_starts_of_another() {
+fn one_healthy_worker_does_not_excuse_the_failed_starts_of_another() {
     let mut pool = PoolUnderTest::slots(2);
     pool.workers_start_with(Start::Die);
     let dies = *pool.workers.keys().next_back().expect("two live");

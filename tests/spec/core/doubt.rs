@@ -1,5 +1,5 @@
-//! Each way in which a worker leaves, and what becomes of a job that it had been given and not started: it goes back
-//! only if it cannot have begun, or may be run twice.
+//! What happens to a job that a worker was given and had not started, for each way in which a worker ends: the job goes back
+//! to the queue only if it cannot have begun, or may run twice.
 
 use offload_core::event::Event;
 use offload_core::exit::Exit;
@@ -168,7 +168,7 @@ fn outcomes(task: &str, way: Way, says_so: bool) -> [Option<OutcomeCode>; 2] {
 }
 
 #[test]
-fn what_may_have_begun_and_must_not_run_twice_does_not_go_back_however_its_worker_leaves() {
+fn a_job_that_may_have_begun_and_must_not_run_twice_never_goes_back_to_the_queue() {
     for (way, known) in WAYS {
         let unsaid = outcomes("charge", way, false);
         let lost = Some(Indeterminate);
@@ -181,7 +181,7 @@ fn what_may_have_begun_and_must_not_run_twice_does_not_go_back_however_its_worke
 }
 
 #[test]
-fn what_may_be_run_twice_goes_back_however_its_worker_leaves() {
+fn a_job_that_may_run_twice_goes_back_to_the_queue_however_its_worker_ends() {
     for (way, known) in WAYS {
         assert_eq!(outcomes("sum", way, false), [None, None], "{way:?}");
         if known == Known::ByItsWord {
@@ -191,7 +191,7 @@ fn what_may_be_run_twice_goes_back_however_its_worker_leaves() {
 }
 
 #[test]
-fn what_was_never_written_to_its_worker_goes_back_at_once_whatever_that_says() {
+fn a_job_that_was_never_written_to_its_worker_goes_back_at_once_whatever_the_worker_sends() {
     for says_so in [false, true] {
         let mut scene = scene("charge");
         scene.leave(Way::SendsGarbage);
@@ -209,7 +209,7 @@ fn what_was_never_written_to_its_worker_goes_back_at_once_whatever_that_says() {
 }
 
 #[test]
-fn who_is_in_doubt_is_not_blamed_and_pays_nothing() {
+fn a_job_that_may_have_begun_is_not_blamed_and_its_client_pays_nothing() {
     let mut scene = scene("charge");
     scene.leave(Way::SendsGarbage);
     scene.end(Way::SendsGarbage);

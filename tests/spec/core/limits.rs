@@ -1,4 +1,4 @@
-//! What is refused, and that the books balance whatever happens.
+//! Which jobs are rejected, and that accepted jobs = queued + running + outcomes whatever happens.
 
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest, Key};
@@ -237,7 +237,7 @@ fn a_deadline_does_not_overtake_answers_that_came_in_time() {
 }
 
 #[test]
-fn who_waits_for_room_is_told_when_the_limit_is_raised() {
+fn a_client_that_waits_for_room_is_told_when_the_limit_is_raised() {
     let mut pool = PoolUnderTest::slots(1);
     let larger = 2 * pool.core.config().max_bytes;
     for (max_bytes, is_told) in [(larger, true), (larger, false)] {

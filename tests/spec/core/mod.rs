@@ -1,4 +1,4 @@
-//! The pure core, driven by hand.
+//! Tests of the core, which is given events directly.
 
 mod abandoned;
 mod blame;

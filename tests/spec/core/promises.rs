@@ -1,4 +1,4 @@
-//! What is kept beyond the end of a job, for how long, and what happens when there is no room for it.
+//! What is kept after the end of a job, for how long, and what happens when there is no room for it.
 
 use offload_core::action::{Keep, LetterKept, Notice, Released};
 use offload_core::config::CoreConfig;
@@ -124,7 +124,7 @@ fn of_a_job_that_asked_for_nothing_nothing_is_promised() {
 }
 
 #[test]
-fn who_has_its_share_of_promises_is_refused_until_the_first_of_them_is_over() {
+fn a_client_whose_share_of_promises_is_used_up_is_refused_until_the_first_of_them_ends() {
     let mut pool = pool(|config| config.max_kept_bytes = 8 * PROMISE_BYTES);
     run_one(&mut pool, detached("me"), 0);
     pool.wait(Duration::from_secs(60));
@@ -201,7 +201,7 @@ fn a_job_that_somebody_waits_for_is_not_held_back() {
 }
 
 #[test]
-fn who_waits_for_a_result_of_another_and_hangs_up_does_not_cost_him_the_result() {
+fn a_client_that_waits_for_anothers_result_and_disconnects_does_not_use_up_the_result() {
     let (mut pool, jobs) = hoarding();
     pool.event(Event::Awaited { job: jobs[3] });
     pool.start(jobs[3]);
@@ -226,7 +226,7 @@ fn when_all_is_full_a_job_is_held_back_whoever_waits_for_it() {
 }
 
 #[test]
-fn who_waited_and_is_gone_before_its_turn_does_not_bring_a_job_forward() {
+fn a_waiter_that_left_before_the_jobs_turn_does_not_bring_the_job_forward() {
     let (mut pool, jobs) = hoarding();
     let other = pool.submit_with("charge", by("other"));
     pool.event(Event::Awaited { job: jobs[3] });
@@ -277,7 +277,7 @@ fn clients_without_a_name_share_their_keys_and_not_what_may_be_kept_for_one() {
 }
 
 #[test]
-fn what_is_kept_without_its_output_counts_with_its_texts() {
+fn a_result_that_is_kept_without_its_output_counts_the_bytes_of_its_texts() {
     let (mut pool, jobs) = hoarding();
     let before = pool.core.promises().kept().all().bytes;
     pool.event(Event::Drain { limit: None });

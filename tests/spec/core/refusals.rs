@@ -1,4 +1,4 @@
-//! Who is refused when no worker can be had, and who is not.
+//! Which clients' jobs are rejected when no worker can be had, and which are not.
 
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
@@ -26,7 +26,7 @@ fn let_workers_die_with(pool: &mut PoolUnderTest, guilty: &[JobId], times: usize
     }
 }
 
-/// Nobody has done anything yet, so it may be the program that is broken; who can show that it is not is not kept from it.
+/// No job has been done yet, so the program may be broken. A client whose job could show that it works must not be rejected.
 #[test]
 fn the_jobs_of_one_client_that_no_worker_lives_to_start_do_not_shut_out_those_of_another() {
     let mut pool = PoolUnderTest::slots(2);
@@ -47,7 +47,7 @@ fn the_jobs_of_one_client_that_no_worker_lives_to_start_do_not_shut_out_those_of
 }
 
 #[test]
-fn who_withdraws_the_jobs_that_end_workers_does_not_make_it_the_fault_of_the_program() {
+fn cancelling_the_jobs_that_end_workers_does_not_blame_the_program() {
     let mut pool = PoolUnderTest::slots(1);
     for _ in 0..20 {
         let guilty = pool.submit_with("sum", by("guilty"));

@@ -1,4 +1,4 @@
-//! Workers that are replaced although they are well, reloads, another number of workers, and processes that do not go.
+//! Replacement of healthy workers, reloads, a changed number of workers, and processes that do not end.
 
 use offload_core::action::Notice;
 use offload_core::config::CoreConfig;
@@ -159,7 +159,7 @@ fn a_new_version_that_does_not_start_is_taken_back_and_counts_as_no_failure() {
 }
 
 #[test]
-fn that_the_old_version_cannot_be_started_is_no_reason_not_to_try_the_new_one() {
+fn a_reload_tries_the_new_version_even_if_the_old_one_cannot_be_started() {
     let config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
     let mut pool = PoolUnderTest::with(config, Start::Wait);
     let old = *pool.workers.keys().next().unwrap();

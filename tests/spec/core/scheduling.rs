@@ -1,4 +1,4 @@
-//! Who is next, and which slot is for whom.
+//! Which job is next, and which slots it may use.
 
 use offload_core::Core;
 use offload_core::action::{Action, Actions};
@@ -86,7 +86,7 @@ fn one_greedy_client_does_not_starve_nine_polite_ones() {
 }
 
 #[test]
-fn what_counts_is_worker_time_and_not_the_number_of_jobs() {
+fn clients_share_worker_time_and_not_numbers_of_jobs() {
     let mut pool = slots(2, |config| config.max_jobs_per_client = Some(10_000));
     let owners = one_greedy_and_nine_polite(&mut pool);
     let run = |client: &str| if client == "greedy" { 20 * MS } else { 2 * MS };
@@ -368,7 +368,7 @@ fn nobody_is_told_when_a_job_starts_while_nothing_is_known_of_what_runs() {
 }
 
 #[test]
-fn what_is_said_of_a_wait_counts_what_is_left_of_the_jobs_that_run() {
+fn an_expected_wait_includes_what_is_left_of_the_running_jobs() {
     let mut pool = slots(1, |config| config.spares = 0);
     for _ in 0..8 {
         let job = pool.submit("sum");
@@ -433,7 +433,7 @@ fn clients_that_may_not_start_their_jobs_are_not_looked_at_one_by_one() {
 
 /// Its output may be long, and then those behind it would wait for as long as nobody reads it.
 #[test]
-fn nobody_is_queued_behind_the_first_job_of_a_client() {
+fn no_job_is_dispatched_behind_the_first_job_of_a_client() {
     let mut pool = PoolUnderTest::slots(1);
     let known = pool.submit("charge");
     pool.start(known);

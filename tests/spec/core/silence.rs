@@ -1,4 +1,4 @@
-//! Programs that are no workers: how long they are waited for.
+//! Programs that never say hello: how often they are started before jobs are rejected.
 
 use offload_core::action::Notice;
 use offload_core::config::CoreConfig;

@@ -1,4 +1,4 @@
-//! Jobs that are done in steps: others between them, checkpoints, and giving a place up.
+//! Jobs that are done in steps: other jobs between the steps, checkpoints, and giving the worker to another job.
 
 use offload_core::action::{Action, Kill};
 use offload_core::config::CoreConfig;

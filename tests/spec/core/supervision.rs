@@ -1,4 +1,4 @@
-//! Workers come and go; jobs do not get lost.
+//! Workers start and end, and no job is lost.
 
 use offload_core::action::{Kill, Notice};
 use offload_core::config::CoreConfig;
@@ -59,7 +59,7 @@ fn a_job_that_never_started_is_given_to_another_worker_whatever_it_is() {
 }
 
 #[test]
-fn whoever_submits_it_may_allow_or_forbid_another_attempt() {
+fn a_submitter_may_allow_or_forbid_another_attempt() {
     let mut pool = PoolUnderTest::slots(1);
     let never_again = pool.submit_with("sum", |request| request.attempts = Some(1));
     pool.crash_the_worker_running(never_again);
@@ -313,7 +313,7 @@ fn a_long_job_is_never_queued_behind_another_on_a_busy_worker() {
 }
 
 #[test]
-fn it_does_not_matter_whether_the_end_of_the_channel_or_the_exit_is_known_first() {
+fn the_order_of_a_workers_exit_and_the_end_of_its_channel_changes_nothing() {
     for exits_first in [true, false] {
         let mut pool = PoolUnderTest::slots(1);
         if exits_first {
@@ -377,7 +377,7 @@ fn jobs_are_refused_with_the_reason_while_no_worker_can_be_had() {
 }
 
 #[test]
-fn one_good_start_ends_the_refusal() {
+fn a_worker_that_says_hello_ends_the_refusal_of_jobs() {
     let mut pool = starting_badly();
     pool.wait(Duration::from_secs(10));
     pool.workers_start_with(Start::Hello);
@@ -423,7 +423,7 @@ fn a_worker_of_another_version_is_not_started_again() {
 }
 
 #[test]
-fn what_is_said_of_a_worker_that_is_gone_changes_nothing() {
+fn events_about_a_worker_that_is_gone_change_nothing() {
     let mut pool = PoolUnderTest::slots(1);
     let job = pool.submit("sum");
     let gone = pool.start(job);

@@ -1,4 +1,4 @@
-//! What the tests of the event loop share: an order that callbacks write down, and silence for those who measure time.
+//! What the tests of the event loop share: a record of the order of callbacks, and a lock for tests that measure time.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_kept_of_an_average_is_refused() {
+    fn average_refuses_a_checkpoint_that_it_cannot_have_made() {
         for kept in [
             r#"{"n":0,"added":0,"sum":0}"#,
             r#"{"n":10000000001,"added":0,"sum":0}"#,

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gzip_file_or_only_part_of_one_is_refused() {
+    fn gunzip_refuses_an_input_that_is_no_gzip_file_or_only_part_of_one() {
         let whole = packed(text());
         for broken in [&b""[..], b"no gzip file", &whole[..whole.len() - 1], &whole[..20]] {
             let error = answer("gunzip", broken.to_vec()).unwrap_err();
@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_unpacks_to_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
+        fn gunzip_returns_what_gzip_was_given(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
             prop_assert_eq!(answer_bytes("gunzip", packed(bytes.clone())), Ok(bytes));
         }
     }

@@ -1,5 +1,5 @@
-//! `fault` misbehaves as it is told, so that one can see what becomes of it: `{"act": "segv", "on_attempt": 1}`. With
-//! `on_attempt` it does so in that attempt only and otherwise answers `ok`.
+//! `fault` misbehaves on request, to show how the supervisor reacts: `{"act": "segv", "on_attempt": 1}`. With `on_attempt`
+//! it does so only in that attempt, and otherwise returns `ok`.
 
 use crate::context::TaskContext;
 use crate::task::{Output, Task, TaskError};

@@ -1,6 +1,6 @@
-//! The tasks that `offload` brings along. All of them are idempotent and run in the CPU lane; all of their parameters
-//! are bounded, and what is over a bound is refused with a message that names it. `primes` and `average` are done in
-//! steps: they say how far they are, let short jobs pass, and go on from a checkpoint.
+//! The built-in tasks. All are idempotent and run in the CPU lane. All parameters are bounded, and a value over its bound is
+//! refused with a message that names the bound. `primes` and `average` are done in steps: they report progress, let short
+//! jobs run between their steps, and can go on from a checkpoint.
 //!
 //! | task | input | output | bound | cost of n |
 //! |---|---|---|---|---|
@@ -15,11 +15,11 @@
 //! | `gzip` | any bytes | bytes | | O(bytes) |
 //! | `gunzip` | a gzip file | bytes | 64 MiB and 1000 times the input | O(bytes of output) |
 //! | `sort` | an array of numbers or of strings | the same, sorted | | O(n log n) |
-//! | `sleep` | ms | null | ms <= 3,600,000 | O(1): holds its worker, burns nothing |
+//! | `sleep` | ms | null | ms <= 3,600,000 | O(1): occupies its worker, uses no CPU time |
 //! | `spin` | ms | rounds done in that much CPU time | ms <= 3,600,000 | O(n) |
 //! | `fault` | `{"act","on_attempt","code"}` | `ok`, or none | only where faults are allowed | |
 //!
-//! JSON inputs are read as such whatever their content type says. Outputs are JSON unless said.
+//! JSON inputs are read as JSON whatever their content type says. Outputs are JSON unless stated otherwise.
 
 pub mod average;
 mod compress;

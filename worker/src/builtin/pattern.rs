@@ -1,6 +1,6 @@
 //! `regex`: whether a pattern matches a text, by one of two engines. The linear one takes time proportional to the
 //! text whatever the pattern. The backtracking one knows look-around and back-references, and pays for them: with
-//! `(\/.+)+$`, a hundred slashes and a line feed it does not end in anybody's lifetime. It is here to be cut off.
+//! `(\/.+)+$`, a hundred slashes and a line feed, it practically never ends. It is here to show time limits.
 
 use crate::limits::PATTERN_MAX;
 use crate::task::{Task, TaskError};

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_kept_of_a_count_is_refused() {
+    fn primes_refuses_a_checkpoint_that_it_cannot_have_made() {
         let kept = |n: u64, start: usize, count: u64| {
             let kept = json!({"n": n, "start": start, "primes": {"count": count, "largest": null}});
             serde_json::from_value::<Count>(kept)

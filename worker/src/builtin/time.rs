@@ -1,4 +1,4 @@
-//! `sleep` holds its worker and burns nothing; `spin` burns a core. Both are there to try things out with.
+//! `sleep` occupies its worker without using CPU time; `spin` uses one core. Both are for trying things out.
 
 use crate::limits::TIME_MS_MAX;
 use crate::task::{Task, TaskError};

@@ -1,24 +1,25 @@
 //! A job that is done in steps, and what a worker does between two of them.
 //!
 //! ```text
-//!            .---> steps, for about a millisecond --- the last one breaks, one panics ------> answered
+//!            .---> steps, for about a millisecond --- the last one is done, one panics ----> answered
 //!            |               |
 //!            |               v
-//!            |     a look at the socket ------------- it has ended -------------------------> the session ends
+//!            |     a look at the socket ------------- the socket has ended -----------------> the session ends
 //!            |               |                        Cancel -------------------------------> answered
-//!            |               |                        Yield or Drain, and it can be kept ---> answered: given back
+//!            |               |                        Yield or Drain, and a checkpoint ------> answered: given back
 //!            |               v
 //!            |     Progress, Checkpoint, if it is time
 //!            |               |
 //!            |               v
-//!            `---- another job, if one has come and this one is not itself in between
+//!            `---- another job, if one has come and this one does not itself run between the steps of another
 //! ```
 //!
-//! Steps may cost nanoseconds, so they are taken by the hundred; only then is the clock looked at, and only after a
-//! millisecond the socket. A job that is done sooner is never disturbed.
+//! A step may take only nanoseconds. So the clock is read only after many steps, and the socket only after a millisecond. A
+//! job that is done sooner is never interrupted.
 
 use super::{Ended, Session};
 use crate::context::Attempt;
+use crate::limits::STEPS_AT_ONCE_MAX;
 use crate::link::{Link, Stop};
 use crate::panics;
 use crate::stepped::Steps;
@@ -29,23 +30,20 @@ use offload_protocol::nouns::FailureKind;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the socket, unless a step takes longer.
+/// Time between two looks at the socket, unless a step takes longer.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Between two looks at the clock, unless a step takes longer: looking costs some 50 ns.
+/// Time between two readings of the clock, unless a step takes longer. Reading it takes some 50 ns.
 const CLOCK_EVERY: Duration = Duration::from_micros(20);
 
-/// Steps between two looks at the clock. The next thousands may cost more than those before.
-const STEPS_AT_ONCE_MAX: u32 = 4096;
-
-/// Run time between two checkpoints, so that a job which dies loses little more than that. A shorter job gives none.
+/// Run time between two checkpoints. A job whose worker ends loses little more than this. A shorter job gives none.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(500);
 
 impl Session {
     pub(super) fn run_steps(&mut self, steps: Box<dyn Steps>, attempt: &mut Attempt) -> Result<Ended, Stop> {
         let mut stepping = Stepping::new(steps, attempt);
         let ended = self.step_to_the_end(&mut stepping);
-        // What a task panics about while it is dropped is its failure too.
+        // If the task panics while it is dropped, that is its failure too.
         match panics::caught(|| drop(stepping)) {
             Ok(()) => ended,
             Err(message) => ended.map(|_| Ended::Failed(FailureKind::Panic, message)),
@@ -63,8 +61,8 @@ impl Session {
         }
     }
 
-    /// Runs one job that has come, if there is one, and returns how long the steps have until the next one: as long as
-    /// it took, so that a stream of them takes half of the worker, but no longer than one would wait otherwise.
+    /// Runs one job that has arrived, if there is one. Returns how long the steps may then run before the next such job: as
+    /// long as that job took, so that a stream of short jobs gets half of the worker, but at most [`LOOK_EVERY`].
     fn run_one_between(&mut self, outer: &mut Attempt) -> Result<Duration, Stop> {
         let Some(job) = self.link.job_between()? else { return Ok(LOOK_EVERY) };
         let start = Instant::now();
@@ -81,7 +79,7 @@ struct Stepping<'a> {
     steps: Box<dyn Steps>,
     attempt: &'a mut Attempt,
     pace: Pace,
-    /// In run time of the attempt.
+    /// When the next checkpoint is due, in run time of the attempt.
     checkpoint_at: Duration,
     has_complained: bool,
 }
@@ -92,7 +90,7 @@ impl<'a> Stepping<'a> {
         Stepping { steps, attempt, pace: Pace::new(), checkpoint_at, has_complained: false }
     }
 
-    /// Takes steps for `share`, at least one, and then does what has come up meanwhile, except other jobs.
+    /// Takes steps for the time `share`, at least one step, and then handles what has arrived meanwhile, except other jobs.
     fn round(&mut self, share: Duration, link: &mut Link) -> Result<ControlFlow<Ended>, Stop> {
         if let Break(result) = self.step_for(share) {
             return Ok(Break(match result {
@@ -127,7 +125,7 @@ impl<'a> Stepping<'a> {
         }
     }
 
-    /// Progress and checkpoint, each if it is time.
+    /// Sends progress and a checkpoint, each if it is due.
     fn tell(&mut self, link: &mut Link) -> Result<(), Stop> {
         let now = Instant::now();
         let Attempt { job, number: attempt, .. } = *self.attempt;
@@ -147,7 +145,7 @@ impl<'a> Stepping<'a> {
         link.flush()
     }
 
-    /// What is needed to go on from here, if the task gives that and it can be sent. Why it cannot is said once.
+    /// A checkpoint, if the task gives one and it can be sent. If it cannot be sent, one line says why.
     fn state(&mut self) -> Option<Bytes> {
         match self.steps.checkpoint()? {
             Ok(state) => Some(state),
@@ -172,7 +170,8 @@ impl Pace {
         Pace { steps: 1 }
     }
 
-    /// The last ones took `elapsed`. Slower steps are believed at once, faster ones by and by.
+    /// The last steps took `elapsed`. If steps become slower, their number is reduced at once; if they become faster, it at
+    /// most doubles.
     fn adapt(&mut self, elapsed: Duration) {
         let elapsed_ns = elapsed.as_nanos().max(1);
         let fitting = u128::from(self.steps) * CLOCK_EVERY.as_nanos() / elapsed_ns;
@@ -561,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_protocol_between_two_steps_ends_the_session() {
+    fn a_message_that_breaks_the_protocol_between_two_steps_ends_the_session() {
         let mut scene = Scene::with_a_climber("climb");
         scene.supervisor.send_raw(&[0xff; 8]);
         let error = scene.serving.end().unwrap_err();

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use offload_protocol::nouns::ContentType;
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { jobs: 4, bytes: 1000, payload: 100, failures: None };
+const LIMITS: BatchLimits = BatchLimits { jobs: 4, bytes: 1000, payload: 100, failures: None };
 
 fn literals(count: usize) -> Vec<Input> {
     vec![Input::Literal(b"0123456789".to_vec()); count]
@@ -26,14 +26,16 @@ fn steps(batch: &mut Batch) -> Vec<String> {
     let mut said = Vec::new();
     while let Some(step) = batch.next_step() {
         said.push(match step {
-            Step::Read { most } => format!("read {most}"),
-            Step::Load { index, .. } => format!("load {index}"),
-            Step::Submit { index, .. } => format!("submit {index}"),
-            Step::Write(results) => {
+            BatchStep::Read { most } => format!("read {most}"),
+            BatchStep::Load { index, .. } => format!("load {index}"),
+            BatchStep::Submit { index, .. } => format!("submit {index}"),
+            BatchStep::Write(results) => {
                 let indices = results.iter().map(|numbered| numbered.index.to_string());
                 format!("write {}", indices.collect::<Vec<_>>().join(" "))
             }
-            Step::Pause { at_least, number, .. } => format!("pause {number} of {} ms", at_least.as_millis()),
+            BatchStep::Pause { at_least, number, .. } => {
+                format!("pause {number} of {} ms", at_least.as_millis())
+            }
         });
     }
     said
@@ -53,7 +55,7 @@ fn results_are_written_in_input_order_as_soon_as_the_first_ones_are_there() {
     assert!(!batch.is_complete());
     batch.on_written();
     assert!(batch.is_complete());
-    assert_eq!(batch.tally(), Tally { ok: 3, failed: 0, first_failure: None, run_us: 0 });
+    assert_eq!(batch.tally(), BatchTally { ok: 3, failed: 0, first_failure: None, run_us: 0 });
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn no_more_inputs_are_taken_than_the_window_holds() {
 
 #[test]
 fn only_as_many_bytes_run_as_the_limit_says_but_always_one_job() {
-    let limits = Limits { bytes: 25, ..LIMITS };
+    let limits = BatchLimits { bytes: 25, ..LIMITS };
     let mut batch = Batch::new("task", limits);
     assert_eq!(steps(&mut batch), ["read 4"]);
     batch.on_read(literals(3), true);
@@ -93,7 +95,7 @@ fn only_as_many_bytes_run_as_the_limit_says_but_always_one_job() {
 
 #[test]
 fn files_are_loaded_a_few_at_a_time() {
-    let mut batch = Batch::new("task", Limits { jobs: 100, ..LIMITS });
+    let mut batch = Batch::new("task", BatchLimits { jobs: 100, ..LIMITS });
     assert_eq!(steps(&mut batch), ["read 100"]);
     batch.on_read(vec![Input::File("x".into()); 6], true);
     assert_eq!(steps(&mut batch), ["load 0", "load 1", "load 2", "load 3"]);
@@ -113,7 +115,7 @@ fn an_input_that_cannot_be_had_is_a_result_in_its_place() {
     assert_eq!(steps(&mut batch), ["write 1"]);
     assert_eq!(
         batch.tally(),
-        Tally { ok: 0, failed: 2, first_failure: Some(OutcomeCode::TooLarge), run_us: 0 }
+        BatchTally { ok: 0, failed: 2, first_failure: Some(OutcomeCode::TooLarge), run_us: 0 }
     );
 }
 
@@ -129,13 +131,13 @@ fn the_first_failure_is_the_first_in_input_order() {
     assert_eq!(steps(&mut batch), ["write 0 1 2"]);
     assert_eq!(
         batch.tally(),
-        Tally { ok: 1, failed: 2, first_failure: Some(OutcomeCode::AppError), run_us: 0 }
+        BatchTally { ok: 1, failed: 2, first_failure: Some(OutcomeCode::AppError), run_us: 0 }
     );
 }
 
 #[test]
 fn the_last_tolerable_failure_is_the_last_thing_written() {
-    let mut batch = Batch::new("task", Limits { failures: Some(2), ..LIMITS });
+    let mut batch = Batch::new("task", BatchLimits { failures: Some(2), ..LIMITS });
     steps(&mut batch);
     batch.on_read(literals(4), false);
     steps(&mut batch);
@@ -169,7 +171,7 @@ fn refused_for(code: OutcomeCode, retry_after_ms: Option<u64>) -> Finished {
 
 /// A batch whose jobs `0..count` are all with the supervisor.
 fn submitted(count: usize) -> Batch {
-    let mut batch = Batch::new("task", Limits { jobs: 1000, bytes: 1 << 20, ..LIMITS });
+    let mut batch = Batch::new("task", BatchLimits { jobs: 1000, bytes: 1 << 20, ..LIMITS });
     steps(&mut batch);
     batch.on_read(literals(count), true);
     assert_eq!(steps(&mut batch).len(), count);
@@ -261,7 +263,7 @@ fn after_refusals_the_window_grows_quickly_to_where_it_was_and_slowly_beyond() {
 }
 
 /// Plays a world that answers steps in any order.
-fn play(inputs: u64, choices: &[usize], limits: Limits) -> Vec<u64> {
+fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
     let mut batch = Batch::new("task", limits);
     let (mut left, mut turn) = (inputs, 0);
     let (mut under_way, mut written) = (Vec::new(), Vec::new());
@@ -274,7 +276,7 @@ fn play(inputs: u64, choices: &[usize], limits: Limits) -> Vec<u64> {
         let step = under_way.remove(choices[turn % choices.len()] % under_way.len());
         turn += 1;
         match step {
-            Step::Read { most } => {
+            BatchStep::Read { most } => {
                 let count = left.min(most).min(1 + turn as u64 % 3);
                 left -= count;
                 let inputs = (0..count).map(|number| match (turn as u64 + number) % 3 {
@@ -283,11 +285,11 @@ fn play(inputs: u64, choices: &[usize], limits: Limits) -> Vec<u64> {
                 });
                 batch.on_read(inputs.collect(), left == 0);
             }
-            Step::Load { index, .. } => {
+            BatchStep::Load { index, .. } => {
                 let payload = Payload { bytes: vec![b'x'; turn % 90].into(), content: ContentType::Text };
                 batch.on_loaded(index, Ok(payload));
             }
-            Step::Submit { index, .. } => batch.on_finished(
+            BatchStep::Submit { index, .. } => batch.on_finished(
                 index,
                 match turn % 7 {
                     0 => failed(OutcomeCode::Overloaded),
@@ -296,11 +298,11 @@ fn play(inputs: u64, choices: &[usize], limits: Limits) -> Vec<u64> {
                     _ => ok("short"),
                 },
             ),
-            Step::Write(results) => {
+            BatchStep::Write(results) => {
                 written.extend(results.iter().map(|numbered| numbered.index));
                 batch.on_written();
             }
-            Step::Pause { number, .. } => batch.on_resumed(number),
+            BatchStep::Pause { number, .. } => batch.on_resumed(number),
         }
     }
     assert_eq!((batch.running_bytes, batch.result_bytes, batch.loading), (0, 0, 0));
@@ -315,7 +317,7 @@ proptest! {
         jobs in 1u64..10,
         bytes in 1u64..400,
     ) {
-        let written = play(inputs, &choices, Limits { jobs, bytes, payload: 100, failures: None });
+        let written = play(inputs, &choices, BatchLimits { jobs, bytes, payload: 100, failures: None });
         prop_assert_eq!(written, (0..inputs).collect::<Vec<_>>());
     }
 }

@@ -43,7 +43,7 @@ impl<W: Workload> Exercise<W> {
 
 /// The work that was done in the measured time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct WorkDone {
     /// Jobs that ended with the right answer.
     pub(super) jobs: u64,
     /// Bytes of their inputs and outputs that went to another process and back.
@@ -53,22 +53,22 @@ pub(super) struct Tally {
 }
 
 /// The jobs of one strategy.
-pub(super) struct Jobs<W: Workload> {
+pub(super) struct StrategyJobs<W: Workload> {
     exercise: Rc<Exercise<W>>,
-    state: RefCell<State>,
+    state: RefCell<JobsState>,
 }
 
-enum State {
-    Going(Tally),
-    Over(Tally),
+enum JobsState {
+    Going(WorkDone),
+    Over(WorkDone),
     Failed(Failure),
 }
 
-impl<W: Workload> Jobs<W> {
+impl<W: Workload> StrategyJobs<W> {
     /// None is done yet.
-    pub(super) fn new(exercise: &Rc<Exercise<W>>) -> Rc<Jobs<W>> {
-        let state = RefCell::new(State::Going(Tally::default()));
-        Rc::new(Jobs { exercise: Rc::clone(exercise), state })
+    pub(super) fn new(exercise: &Rc<Exercise<W>>) -> Rc<StrategyJobs<W>> {
+        let state = RefCell::new(JobsState::Going(WorkDone::default()));
+        Rc::new(StrategyJobs { exercise: Rc::clone(exercise), state })
     }
 
     /// What each of them is to do.
@@ -78,7 +78,7 @@ impl<W: Workload> Jobs<W> {
 
     /// Whether another one is to be started.
     pub(super) fn are_going_on(&self) -> bool {
-        matches!(*self.state.borrow(), State::Going(_))
+        matches!(*self.state.borrow(), JobsState::Going(_))
     }
 
     /// A job was done on the loop.
@@ -104,7 +104,7 @@ impl<W: Workload> Jobs<W> {
     }
 
     fn count(&self, bytes_serialized: u64) {
-        if let State::Going(tally) = &mut *self.state.borrow_mut() {
+        if let JobsState::Going(tally) = &mut *self.state.borrow_mut() {
             tally.jobs += 1;
             tally.bytes_serialized += bytes_serialized;
             tally.last_end = Some(Instant::now());
@@ -113,7 +113,7 @@ impl<W: Workload> Jobs<W> {
 
     fn fail(&self, failure: Failure, cx: &mut Context) {
         if self.are_going_on() {
-            self.state.replace(State::Failed(failure));
+            self.state.replace(JobsState::Failed(failure));
             cx.stop();
         }
     }
@@ -121,8 +121,8 @@ impl<W: Workload> Jobs<W> {
     /// The time is up.
     pub(super) fn end(&self, cx: &mut Context) {
         let mut state = self.state.borrow_mut();
-        if let State::Going(tally) = *state {
-            *state = State::Over(tally);
+        if let JobsState::Going(tally) = *state {
+            *state = JobsState::Over(tally);
             cx.stop();
         }
     }
@@ -131,8 +131,8 @@ impl<W: Workload> Jobs<W> {
     #[cfg(test)]
     pub(super) fn done(&self) -> u64 {
         match *self.state.borrow() {
-            State::Going(tally) | State::Over(tally) => tally.jobs,
-            State::Failed(_) => 0,
+            JobsState::Going(tally) | JobsState::Over(tally) => tally.jobs,
+            JobsState::Failed(_) => 0,
         }
     }
 
@@ -140,10 +140,10 @@ impl<W: Workload> Jobs<W> {
     ///
     /// # Errors
     /// The failure that ended the measurement early.
-    pub(super) fn finish(&self) -> Result<Tally, Failure> {
-        match self.state.replace(State::Over(Tally::default())) {
-            State::Going(tally) | State::Over(tally) => Ok(tally),
-            State::Failed(failure) => Err(failure),
+    pub(super) fn finish(&self) -> Result<WorkDone, Failure> {
+        match self.state.replace(JobsState::Over(WorkDone::default())) {
+            JobsState::Going(tally) | JobsState::Over(tally) => Ok(tally),
+            JobsState::Failed(failure) => Err(failure),
         }
     }
 }
@@ -159,8 +159,8 @@ mod tests {
     use offload_protocol::nouns::{ContentType, ErrorDetail, Receipt, Report};
     use offload_supervisor::EventLoop;
 
-    fn jobs() -> Rc<Jobs<Numbers>> {
-        Jobs::new(&Rc::new(Exercise::new(Numbers::new(3).unwrap()).unwrap()))
+    fn jobs() -> Rc<StrategyJobs<Numbers>> {
+        StrategyJobs::new(&Rc::new(Exercise::new(Numbers::new(3).unwrap()).unwrap()))
     }
 
     fn finished(outcome: OutcomeCode, output: &'static str) -> Finished {

@@ -5,6 +5,7 @@
 //! not answered yet, and the wait counts from the intended time. So a loop that is blocked for 50 ms shows up as fifty
 //! late replies, not as one. If the prober itself is late, that counts too, as it would for a client.
 
+use crate::limits::PROBE_WAIT_MAX_US;
 use hdrhistogram::Histogram;
 use offload_event_loop::{Context, LoopGone, LoopHandle, Remote, Request};
 use offload_supervisor::views::Percentiles;
@@ -16,13 +17,10 @@ use std::time::{Duration, Instant};
 /// Time between two probes.
 pub(super) const PERIOD: Duration = Duration::from_millis(1);
 
-/// Longest wait that is recorded, one hour. Longer waits count as this.
-const WAIT_MAX_US: u64 = 3_600_000_000;
-
 /// See the module's documentation.
 pub(super) struct Prober {
     thread: JoinHandle<()>,
-    waits: Waits,
+    waits: WaitHistogram,
 }
 
 /// The replies that the prober received.
@@ -44,7 +42,7 @@ impl Prober {
         probes: u32,
         done: impl FnOnce(&mut Context) + 'static,
     ) -> io::Result<Prober> {
-        let waits = Waits::new();
+        let waits = WaitHistogram::new();
         let (remote, noted) = (handle.remote(), waits.clone());
         let all_answered = handle.request(|cx, ()| done(cx));
         let thread = thread::Builder::new().name("offload-prober".to_owned()).spawn(move || {
@@ -61,7 +59,12 @@ impl Prober {
     }
 }
 
-fn probe(remote: &Remote, probes: u32, waits: &Waits, all_answered: Request<()>) -> Result<(), LoopGone> {
+fn probe(
+    remote: &Remote,
+    probes: u32,
+    waits: &WaitHistogram,
+    all_answered: Request<()>,
+) -> Result<(), LoopGone> {
     let start = Instant::now();
     for number in 1..=probes {
         let intended = start + PERIOD * number;
@@ -75,12 +78,12 @@ fn probe(remote: &Remote, probes: u32, waits: &Waits, all_answered: Request<()>)
 
 /// The waits so far, in bounded memory. The loop writes and the prober's owner reads, so the lock is never contended.
 #[derive(Clone)]
-struct Waits(Arc<Mutex<Histogram<u64>>>);
+struct WaitHistogram(Arc<Mutex<Histogram<u64>>>);
 
-impl Waits {
-    fn new() -> Waits {
-        let histogram = Histogram::new_with_bounds(1, WAIT_MAX_US, 3);
-        Waits(Arc::new(Mutex::new(histogram.expect("the bounds are constants that fit together"))))
+impl WaitHistogram {
+    fn new() -> WaitHistogram {
+        let histogram = Histogram::new_with_bounds(1, PROBE_WAIT_MAX_US, 3);
+        WaitHistogram(Arc::new(Mutex::new(histogram.expect("the bounds are constants that fit together"))))
     }
 
     /// All that a reply does; it takes constant time.
@@ -124,7 +127,7 @@ mod tests {
     #[test]
     fn a_blocked_loop_makes_every_probe_late_that_was_due_meanwhile() {
         let mut event_loop = EventLoop::new().unwrap();
-        let waits = Waits::new();
+        let waits = WaitHistogram::new();
         let all_answered = event_loop.request(|_cx, ()| {});
         // The loop does not run until the last probe is sent: 19 ms after the first was due, 9 ms after the eleventh.
         probe(&event_loop.remote(), 20, &waits, all_answered).unwrap();
@@ -139,13 +142,13 @@ mod tests {
         let event_loop = EventLoop::new().unwrap();
         let (remote, all_answered) = (event_loop.remote(), event_loop.request(|_cx, ()| {}));
         drop(event_loop);
-        assert_eq!(probe(&remote, u32::MAX, &Waits::new(), all_answered), Err(LoopGone));
+        assert_eq!(probe(&remote, u32::MAX, &WaitHistogram::new(), all_answered), Err(LoopGone));
     }
 
     #[test]
     fn a_wait_beyond_measure_counts_as_the_longest() {
-        let waits = Waits::new();
+        let waits = WaitHistogram::new();
         waits.note(Duration::MAX);
-        assert!(waits.probed().latency_us.max >= WAIT_MAX_US);
+        assert!(waits.probed().latency_us.max >= PROBE_WAIT_MAX_US);
     }
 }

@@ -10,7 +10,7 @@ A probe asks the loop for a reply each millisecond: its p99 and max are what cli
 
 /// See the module's documentation.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct BenchReport {
     /// What a job computed.
     pub(super) task: &'static str,
     /// The size of a job.
@@ -44,7 +44,7 @@ pub(super) struct Row {
     pub(super) bytes_serialized: u64,
 }
 
-impl Report {
+impl BenchReport {
     /// The report as one JSON document on one line.
     pub(super) fn json(&self) -> String {
         serde_json::to_string(self).expect("numbers and names can always be written")
@@ -64,7 +64,7 @@ impl Report {
             "#SERIALIZED",
         ]);
         self.strategies.iter().for_each(|row| table.row(row.cells()));
-        let Report { task, size, seconds, workers, .. } = self;
+        let BenchReport { task, size, seconds, workers, .. } = self;
         let workers = text::count(*workers as u64, "worker");
         format!("{task} {size}, {seconds} s each, {workers}\n\n{}\n{READING_HELP}\n", table.render())
     }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn report() -> Report {
+    fn report() -> BenchReport {
         let row = Row {
             strategy: "inline",
             jobs: 7,
@@ -102,7 +102,7 @@ mod tests {
             cpu_s: 0.5,
             bytes_serialized: 0,
         };
-        Report { task: "average", size: 20_000, seconds: 0.3, workers: 2, strategies: vec![row] }
+        BenchReport { task: "average", size: 20_000, seconds: 0.3, workers: 2, strategies: vec![row] }
     }
 
     #[test]

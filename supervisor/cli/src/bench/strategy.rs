@@ -2,10 +2,11 @@
 
 use super::super::embedded::{new_event_loop, not_started};
 use super::super::failure::Failure;
-use super::jobs::{Exercise, Jobs, Tally};
+use super::jobs::{Exercise, StrategyJobs, WorkDone};
 use super::prober::{PERIOD, Probed, Prober};
 use super::report::Row;
 use super::workload::Workload;
+use crate::limits::{BENCH_READY_TIMEOUT, BENCH_STEP_BUDGET};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use offload_event_loop::{EventLoop, LoopError, LoopHandle, RunMode};
@@ -14,12 +15,6 @@ use offload_supervisor::views::Percentiles;
 use offload_supervisor::{ComputePool, Job, PoolConfig};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// How long a partitioned job may run on the loop before it yields.
-const BUDGET: Duration = Duration::from_millis(1);
-
-/// Longest wait until all workers are ready.
-const WORKERS_READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// A way to do jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +63,8 @@ pub(super) fn measure<W: Workload>(
     setup: &Setup,
 ) -> Result<Row, Failure> {
     let mut event_loop = new_event_loop()?;
-    let place = Place::prepare(strategy, setup, &mut event_loop)?;
-    let jobs = Jobs::new(exercise);
+    let place = StrategyRunner::prepare(strategy, setup, &mut event_loop)?;
+    let jobs = StrategyJobs::new(exercise);
 
     let meter = Meter::start(&event_loop, &place)?;
     place.start(&jobs, &event_loop);
@@ -92,33 +87,37 @@ fn broken(error: LoopError) -> Failure {
 }
 
 /// A strategy with everything it needs to run jobs.
-enum Place {
+enum StrategyRunner {
     LoopInline,
     LoopByStep,
     LoopByBudget,
     Workers(ComputePool),
 }
 
-impl Place {
-    fn prepare(strategy: Strategy, setup: &Setup, event_loop: &mut EventLoop) -> Result<Place, Failure> {
+impl StrategyRunner {
+    fn prepare(
+        strategy: Strategy,
+        setup: &Setup,
+        event_loop: &mut EventLoop,
+    ) -> Result<StrategyRunner, Failure> {
         Ok(match strategy {
-            Strategy::Inline => Place::LoopInline,
-            Strategy::PartitionedStep => Place::LoopByStep,
-            Strategy::PartitionedBudget => Place::LoopByBudget,
+            Strategy::Inline => StrategyRunner::LoopInline,
+            Strategy::PartitionedStep => StrategyRunner::LoopByStep,
+            Strategy::PartitionedBudget => StrategyRunner::LoopByBudget,
             Strategy::Offloaded => {
                 let pool = ComputePool::start(setup.pool.clone(), event_loop).map_err(not_started)?;
                 await_workers(&pool, event_loop)?;
-                Place::Workers(pool)
+                StrategyRunner::Workers(pool)
             }
         })
     }
 
-    fn start<W: Workload>(&self, jobs: &Rc<Jobs<W>>, handle: &LoopHandle) {
+    fn start<W: Workload>(&self, jobs: &Rc<StrategyJobs<W>>, handle: &LoopHandle) {
         match self {
-            Place::LoopInline => inline(Rc::clone(jobs), handle),
-            Place::LoopByStep => partitioned_step(Rc::clone(jobs), handle),
-            Place::LoopByBudget => partitioned_budget(Rc::clone(jobs), handle),
-            Place::Workers(pool) => {
+            StrategyRunner::LoopInline => inline(Rc::clone(jobs), handle),
+            StrategyRunner::LoopByStep => partitioned_step(Rc::clone(jobs), handle),
+            StrategyRunner::LoopByBudget => partitioned_budget(Rc::clone(jobs), handle),
+            StrategyRunner::Workers(pool) => {
                 (0..pool.worker_count()).for_each(|_| offloaded(Rc::clone(jobs), pool.clone()));
             }
         }
@@ -126,14 +125,16 @@ impl Place {
 
     fn cpu_time_of_workers(&self) -> Duration {
         match self {
-            Place::Workers(pool) => pool.cpu_time(),
-            Place::LoopInline | Place::LoopByStep | Place::LoopByBudget => Duration::ZERO,
+            StrategyRunner::Workers(pool) => pool.cpu_time(),
+            StrategyRunner::LoopInline | StrategyRunner::LoopByStep | StrategyRunner::LoopByBudget => {
+                Duration::ZERO
+            }
         }
     }
 
     /// Lets jobs in flight finish, so that no worker has to be killed.
     fn close(&self, event_loop: &mut EventLoop) -> Result<(), Failure> {
-        if let Place::Workers(pool) = self {
+        if let StrategyRunner::Workers(pool) = self {
             pool.drain(|cx| cx.stop());
             event_loop.run().map_err(broken)?;
         }
@@ -143,11 +144,11 @@ impl Place {
 
 /// Waits until all workers are ready, so that their start is not part of the measurement.
 fn await_workers(pool: &ComputePool, event_loop: &mut EventLoop) -> Result<(), Failure> {
-    let give_up_at = Instant::now() + WORKERS_READY_WITHIN;
+    let give_up_at = Instant::now() + BENCH_READY_TIMEOUT;
     let look_again = event_loop.set_interval(Duration::from_millis(1), |_cx| {});
     while pool.status().workers.ready < pool.worker_count() {
         if Instant::now() >= give_up_at {
-            let limit = WORKERS_READY_WITHIN.as_secs();
+            let limit = BENCH_READY_TIMEOUT.as_secs();
             return Err(Failure::Internal(format!("the workers are not ready after {limit} s")));
         }
         event_loop.run_mode(RunMode::Once).map_err(broken)?;
@@ -156,7 +157,7 @@ fn await_workers(pool: &ComputePool, event_loop: &mut EventLoop) -> Result<(), F
     Ok(())
 }
 
-fn inline<W: Workload>(jobs: Rc<Jobs<W>>, handle: &LoopHandle) {
+fn inline<W: Workload>(jobs: Rc<StrategyJobs<W>>, handle: &LoopHandle) {
     handle.set_immediate(move |cx| {
         if jobs.are_going_on() {
             let answer = jobs.workload().in_one_go();
@@ -166,21 +167,21 @@ fn inline<W: Workload>(jobs: Rc<Jobs<W>>, handle: &LoopHandle) {
     });
 }
 
-fn partitioned_step<W: Workload>(jobs: Rc<Jobs<W>>, handle: &LoopHandle) {
+fn partitioned_step<W: Workload>(jobs: Rc<StrategyJobs<W>>, handle: &LoopHandle) {
     handle.partition(jobs.workload().in_steps(), W::step, move |cx, answer| {
         jobs.on_answer(answer, cx);
         partitioned_step(jobs, cx);
     });
 }
 
-fn partitioned_budget<W: Workload>(jobs: Rc<Jobs<W>>, handle: &LoopHandle) {
-    handle.partition_within(BUDGET, jobs.workload().in_steps(), W::step, move |cx, answer| {
+fn partitioned_budget<W: Workload>(jobs: Rc<StrategyJobs<W>>, handle: &LoopHandle) {
+    handle.partition_within(BENCH_STEP_BUDGET, jobs.workload().in_steps(), W::step, move |cx, answer| {
         jobs.on_answer(answer, cx);
         partitioned_budget(jobs, cx);
     });
 }
 
-fn offloaded<W: Workload>(jobs: Rc<Jobs<W>>, pool: ComputePool) {
+fn offloaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: ComputePool) {
     let job = Job::new(W::TASK).input(jobs.workload().input()).content(ContentType::Json);
     pool.clone().submit(job, move |finished, cx| {
         jobs.on_finished(&finished, cx);
@@ -203,12 +204,12 @@ struct Measured {
 }
 
 impl Meter {
-    fn start(event_loop: &EventLoop, place: &Place) -> Result<Meter, Failure> {
+    fn start(event_loop: &EventLoop, place: &StrategyRunner) -> Result<Meter, Failure> {
         event_loop.reset_metrics();
         Ok(Meter { start: Instant::now(), cpu_time: cpu_time(place)? })
     }
 
-    fn read(&self, event_loop: &EventLoop, place: &Place) -> Result<Measured, Failure> {
+    fn read(&self, event_loop: &EventLoop, place: &StrategyRunner) -> Result<Measured, Failure> {
         let cpu_time = cpu_time(place)?.saturating_sub(self.cpu_time);
         let lag = event_loop.metrics().lag;
         let loop_lag_us = Percentiles { p50: lag.p50_us, p99: lag.p99_us, max: lag.max_us };
@@ -217,7 +218,7 @@ impl Meter {
 }
 
 /// CPU time of this process (the prober included) and of the workers.
-fn cpu_time(place: &Place) -> Result<Duration, Failure> {
+fn cpu_time(place: &StrategyRunner) -> Result<Duration, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)
         .map_err(|error| Failure::internal("cannot read the CPU time of this process", error))?;
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
@@ -225,7 +226,7 @@ fn cpu_time(place: &Place) -> Result<Duration, Failure> {
     Ok(own + place.cpu_time_of_workers())
 }
 
-fn row(strategy: Strategy, tally: Tally, measured: &Measured, probed: Probed) -> Row {
+fn row(strategy: Strategy, tally: WorkDone, measured: &Measured, probed: Probed) -> Row {
     // Only up to the end of the last job: time spent on an unfinished job would count as lost.
     let seconds = tally.last_end.map_or(0.0, |end| end.duration_since(measured.start).as_secs_f64());
     Row {
@@ -248,10 +249,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Runs jobs with one strategy until three of them have given the right answer.
-    fn three_jobs<W: Workload>(place: &Place, workload: W) {
+    fn three_jobs<W: Workload>(place: &StrategyRunner, workload: W) {
         let mut event_loop = EventLoop::new().unwrap();
         let exercise = Rc::new(Exercise::new(workload).unwrap());
-        let jobs = Jobs::new(&exercise);
+        let jobs = StrategyJobs::new(&exercise);
         place.start(&jobs, &event_loop);
         let give_up_at = Instant::now() + PATIENCE;
         while jobs.done() < 3 && jobs.are_going_on() {
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn on_the_loop_job_follows_job_with_right_answers_in_every_way() {
-        for place in [Place::LoopInline, Place::LoopByStep, Place::LoopByBudget] {
+        for place in [StrategyRunner::LoopInline, StrategyRunner::LoopByStep, StrategyRunner::LoopByBudget] {
             three_jobs(&place, Numbers::new(10).unwrap());
             three_jobs(&place, Documents::new(10).unwrap());
         }

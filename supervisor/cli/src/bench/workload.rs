@@ -5,15 +5,13 @@
 
 use super::super::failure::Failure;
 use super::array::{ArraySteps, document};
+use crate::limits::BENCH_ELEMENTS_MAX;
 use bytes::Bytes;
 use offload_worker::TaskError;
 use offload_worker::builtin::average::Average;
 use offload_worker::builtin::json::{Measures, measure};
 use serde::Serialize;
 use std::ops::ControlFlow;
-
-/// Maximum elements of a document: well within the longest input that a pool accepts by default.
-pub(super) const ELEMENTS_MAX: u64 = 500_000;
 
 /// See the module's documentation.
 pub(super) trait Workload: 'static {
@@ -90,10 +88,11 @@ pub(super) struct Documents {
 
 impl Documents {
     /// # Errors
-    /// A usage error unless there are 1 to [`ELEMENTS_MAX`] elements.
+    /// A usage error unless there are 1 to [`BENCH_ELEMENTS_MAX`] elements.
     pub(super) fn new(elements: u64) -> Result<Documents, Failure> {
-        if !(1..=ELEMENTS_MAX).contains(&elements) {
-            let message = format!("--size: an array of {elements} elements; it must be 1 to {ELEMENTS_MAX}");
+        if !(1..=BENCH_ELEMENTS_MAX).contains(&elements) {
+            let message =
+                format!("--size: an array of {elements} elements; it must be 1 to {BENCH_ELEMENTS_MAX}");
             return Err(Failure::Usage(message));
         }
         Ok(Documents { elements, document: document(elements) })
@@ -154,7 +153,7 @@ mod tests {
         for refused in [Numbers::new(0).err(), Numbers::new(u64::MAX).err()] {
             assert!(refused.unwrap().message().unwrap().contains("must be 1 to"));
         }
-        for refused in [Documents::new(0).err(), Documents::new(ELEMENTS_MAX + 1).err()] {
+        for refused in [Documents::new(0).err(), Documents::new(BENCH_ELEMENTS_MAX + 1).err()] {
             let refused = refused.unwrap();
             assert!(refused.message().unwrap().contains("must be 1 to") && refused.exit_code() == 2);
         }
@@ -162,6 +161,6 @@ mod tests {
 
     #[test]
     fn the_largest_document_is_no_longer_than_a_pool_takes() {
-        assert!(Documents::new(ELEMENTS_MAX).unwrap().input().len() <= PAYLOAD_MAX_DEFAULT);
+        assert!(Documents::new(BENCH_ELEMENTS_MAX).unwrap().input().len() <= PAYLOAD_MAX_DEFAULT);
     }
 }

@@ -6,7 +6,7 @@
 //!   serve: KeyFlags<Supervision>,        // the flags of all keys of that group
 //! ```
 
-use super::key::{Group, Key, Kind};
+use super::key::{Group, Key, ValueKind};
 use super::table::TABLE;
 use super::value::Value;
 use super::weights::parse_weight;
@@ -69,7 +69,7 @@ impl<C: Choice> KeyFlags<C> {
 
     /// The first of them that was given, as it is typed.
     pub(crate) fn first_given(&self) -> Option<String> {
-        let given = keys_of::<C>().find(|key| self.layer.said.contains_key(key.name));
+        let given = keys_of::<C>().find(|key| self.layer.values.contains_key(key.name));
         given.map(|key| format!("--{}", key.flag))
     }
 }
@@ -94,7 +94,7 @@ impl<C: Choice> FromArgMatches for KeyFlags<C> {
         for key in keys_of::<C>() {
             let typed = matches.get_many::<Value>(key.flag).into_iter().flatten();
             if let Some(value) = typed.cloned().reduce(Value::and) {
-                flags.layer.say(key, value, format!("--{}", key.flag));
+                flags.layer.set(key, value, format!("--{}", key.flag));
             }
         }
         Ok(flags)
@@ -114,35 +114,35 @@ fn argument(key: &'static Key) -> Arg {
         .help(help(key))
         .global(key.group == Group::Everywhere);
     match key.kind {
-        Kind::Commands | Kind::Weights => argument.action(ArgAction::Append),
-        Kind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
-        Kind::Path => argument.value_hint(ValueHint::AnyPath),
-        Kind::Count(_) | Kind::Bytes(_) | Kind::Time(_) => argument,
+        ValueKind::Commands | ValueKind::Weights => argument.action(ArgAction::Append),
+        ValueKind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        ValueKind::Path => argument.value_hint(ValueHint::AnyPath),
+        ValueKind::Count(_) | ValueKind::Bytes(_) | ValueKind::Time(_) => argument,
     }
 }
 
 fn help(key: &Key) -> String {
-    let form = if key.kind == Kind::Weights { "=NAME=N,..." } else { "" };
+    let form = if key.kind == ValueKind::Weights { "=NAME=N,..." } else { "" };
     format!("{} [default: {}] [env: {}{form}]", key.about, key.default(), key.variable())
 }
 
 /// The placeholder for a value of this key in the help.
 pub(super) fn value_name(key: &Key) -> &'static str {
     match key.kind {
-        Kind::Count(_) => "N",
-        Kind::Bytes(_) => "SIZE",
-        Kind::Time(_) => "DURATION",
-        Kind::Switch => "BOOL",
-        Kind::Path => "PATH",
-        Kind::Commands => "CMD ARG...",
-        Kind::Weights => "NAME=N",
+        ValueKind::Count(_) => "N",
+        ValueKind::Bytes(_) => "SIZE",
+        ValueKind::Time(_) => "DURATION",
+        ValueKind::Switch => "BOOL",
+        ValueKind::Path => "PATH",
+        ValueKind::Commands => "CMD ARG...",
+        ValueKind::Weights => "NAME=N",
     }
 }
 
 fn value_parser(key: &'static Key) -> ValueParser {
     match key.kind {
-        Kind::Switch => BoolValueParser::new().map(Value::Switch).into(),
-        Kind::Weights => ValueParser::from(move |text: &str| {
+        ValueKind::Switch => BoolValueParser::new().map(Value::Switch).into(),
+        ValueKind::Weights => ValueParser::from(move |text: &str| {
             let value = Value::Weights(BTreeMap::from([parse_weight(text)?]));
             key.check(&value).map(|()| value)
         }),

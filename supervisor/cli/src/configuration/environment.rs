@@ -2,7 +2,7 @@
 //!
 //! The environment is passed in as a function, so that tests need not change the real one.
 
-use super::key::Kind;
+use super::key::ValueKind;
 use super::table::TABLE;
 use super::{ConfigError, Layer, Origin};
 use std::ffi::OsString;
@@ -18,11 +18,12 @@ pub(crate) fn read_environment(variable: impl Fn(&str) -> Option<OsString>) -> R
     let mut layer = Layer::new(Origin::Environment);
     for key in TABLE {
         let name = key.variable();
-        let Some(text) = variable(&name).filter(|text| !text.is_empty() || key.kind == Kind::Path) else {
+        let Some(text) = variable(&name).filter(|text| !text.is_empty() || key.kind == ValueKind::Path)
+        else {
             continue;
         };
         let value = key.parse(&text).map_err(|reason| ConfigError(format!("{name}: {reason}")))?;
-        layer.say(key, value, name);
+        layer.set(key, value, name);
     }
     Ok(layer)
 }
@@ -57,7 +58,7 @@ mod tests {
     fn an_empty_variable_is_not_set_unless_it_is_for_a_path() {
         let layer =
             read_environment(environment(&[("OFFLOAD_SPARES", ""), ("OFFLOAD_WORKERS", "3")])).unwrap();
-        assert_eq!(layer.said.keys().copied().collect::<Vec<_>>(), ["pool.workers"]);
+        assert_eq!(layer.values.keys().copied().collect::<Vec<_>>(), ["pool.workers"]);
         let error = read_environment(environment(&[("OFFLOAD_SOCKET", "")])).unwrap_err();
         assert!(error.to_string().starts_with("OFFLOAD_SOCKET: the path of the socket is empty"), "{error}");
     }

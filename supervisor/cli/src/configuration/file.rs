@@ -1,7 +1,7 @@
 //! Parses the configuration file (TOML) into a [`Layer`]. Error messages name the file, the line and the key; for an
 //! unknown key also the nearest known one.
 
-use super::key::{Key, Kind};
+use super::key::{Key, ValueKind};
 use super::table::{FILE_TABLES, in_table};
 use super::value::Value;
 use super::words::split_words;
@@ -62,10 +62,10 @@ pub(crate) fn parse_file(text: &str, path: &Path) -> Result<Layer, ConfigError> 
     let error = |(span, message): Misplaced| ConfigError(format!("{}: {message}", place(&span)));
     let file = DeTable::parse(text)
         .map_err(|mistake| error((mistake.span().unwrap_or_default(), mistake.message().to_owned())))?;
-    let said = read_tables(file.get_ref()).map_err(error)?;
+    let values = read_tables(file.get_ref()).map_err(error)?;
     let mut layer = Layer::new(Origin::File);
-    for Said { key, value, span } in said {
-        layer.say(key, value, format!("{}: {}", place(&span), key.name));
+    for SpannedValue { key, value, span } in values {
+        layer.set(key, value, format!("{}: {}", place(&span), key.name));
     }
     Ok(layer)
 }
@@ -74,29 +74,29 @@ pub(crate) fn parse_file(text: &str, path: &Path) -> Result<Layer, ConfigError> 
 type Misplaced = (Range<usize>, String);
 
 /// A value and its position.
-struct Said {
+struct SpannedValue {
     key: &'static Key,
     value: Value,
     span: Range<usize>,
 }
 
-fn read_tables(file: &DeTable<'_>) -> Result<Vec<Said>, Misplaced> {
+fn read_tables(file: &DeTable<'_>) -> Result<Vec<SpannedValue>, Misplaced> {
     let tables: Vec<_> = FILE_TABLES.into_iter().filter(|table| !table.contains('.')).collect();
     check_names(file, &tables, "as a table")?;
-    let mut said = Vec::new();
+    let mut values = Vec::new();
     for (name, value) in file {
         check_brackets(name.get_ref(), value).map_err(|message| (name.span(), message))?;
         // Known, as was just checked.
         let Some(table) = tables.iter().find(|table| **table == name.get_ref()) else { continue };
         match *table {
-            POOL => said.extend(read_pools(value)?),
-            table => read_table(table, value, &mut said)?,
+            POOL => values.extend(read_pools(value)?),
+            table => read_table(table, value, &mut values)?,
         }
     }
-    for one in &said {
+    for one in &values {
         one.key.check(&one.value).map_err(|reason| one.misplaced(&reason))?;
     }
-    Ok(said)
+    Ok(values)
 }
 
 /// Checks that `[[...]]` is used for the table that may occur several times, and for no other.
@@ -118,37 +118,41 @@ fn check_brackets(name: &str, value: &Spanned<DeValue<'_>>) -> Result<(), String
 fn read_table(
     table: &'static str,
     written: &Spanned<DeValue<'_>>,
-    said: &mut Vec<Said>,
+    values: &mut Vec<SpannedValue>,
 ) -> Result<(), Misplaced> {
     let Some(entries) = written.get_ref().as_table() else {
         let message = format!("{table}: a table is expected, not {}", kind_of(written.get_ref()));
         return Err((written.span(), message));
     };
     if let Some(key) = in_table(table).find(|key| key.table_and_name().1.is_none()) {
-        return read_key(key, written, said);
+        return read_key(key, written, values);
     }
     let inner = |name: &str| FILE_TABLES.into_iter().find(|inner| *inner == format!("{table}.{name}"));
     check_names(entries, &names_in(table), &place_of(table))?;
     for (name, value) in entries {
         let name = name.get_ref();
         if let Some(inner) = inner(name) {
-            read_table(inner, value, said)?;
+            read_table(inner, value, values)?;
         } else if let Some(key) = in_table(table).find(|key| key.table_and_name().1 == Some(name)) {
-            read_key(key, value, said)?;
+            read_key(key, value, values)?;
         }
     }
     Ok(())
 }
 
-fn read_key(key: &'static Key, value: &Spanned<DeValue<'_>>, said: &mut Vec<Said>) -> Result<(), Misplaced> {
+fn read_key(
+    key: &'static Key,
+    value: &Spanned<DeValue<'_>>,
+    values: &mut Vec<SpannedValue>,
+) -> Result<(), Misplaced> {
     let at = |message: String| (value.span(), format!("{}: {message}", key.name));
     let read = match (&key.kind, value.get_ref()) {
         // A heading alone says nothing.
-        (Kind::Weights, DeValue::Table(entries)) if entries.is_empty() => return Ok(()),
-        (Kind::Weights, DeValue::Table(entries)) => read_weights(key, entries)?,
+        (ValueKind::Weights, DeValue::Table(entries)) if entries.is_empty() => return Ok(()),
+        (ValueKind::Weights, DeValue::Table(entries)) => read_weights(key, entries)?,
         (_, written) => read_value(key, written).map_err(at)?,
     };
-    said.push(Said { key, value: read, span: value.span() });
+    values.push(SpannedValue { key, value: read, span: value.span() });
     Ok(())
 }
 
@@ -202,16 +206,16 @@ fn unknown_key(key: &str, known: &[&str], place: &str) -> String {
 }
 
 /// Merges all `[[pool]]` tables into one pool: commands and numbers of workers add up, all other values must agree.
-fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<Said>, Misplaced> {
-    let mut all = BTreeMap::<&str, Said>::new();
+fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplaced> {
+    let mut all = BTreeMap::<&str, SpannedValue>::new();
     let mut names = BTreeSet::new();
     for pool in pools.get_ref().as_array().into_iter().flatten() {
-        let mut said = Vec::new();
-        read_table(POOL, pool, &mut said)?;
+        let mut values = Vec::new();
+        read_table(POOL, pool, &mut values)?;
         if let Some(name) = pool.get_ref().get(NAME) {
             check_pool_name(name.get_ref(), &mut names).map_err(|reason| (name.span(), reason))?;
         }
-        for one in said {
+        for one in values {
             let one = match all.remove(one.key.name) {
                 Some(before) => before.and(one)?,
                 None => one,
@@ -234,14 +238,14 @@ fn check_pool_name(name: &DeValue<'_>, before: &mut BTreeSet<String>) -> Result<
     }
 }
 
-impl Said {
+impl SpannedValue {
     fn misplaced(&self, reason: &str) -> Misplaced {
         (self.span.clone(), format!("{}: {reason}", self.key.name))
     }
 
     /// Merges this pool with a later one.
-    fn and(self, later: Said) -> Result<Said, Misplaced> {
-        let Said { key, value, span } = later;
+    fn and(self, later: SpannedValue) -> Result<SpannedValue, Misplaced> {
+        let SpannedValue { key, value, span } = later;
         if !key.adds_up && value != self.value {
             let [value, before] = [&value, &self.value].map(|value| key.show(Some(value)));
             let message = format!(
@@ -251,7 +255,7 @@ impl Said {
             return Err((span, message));
         }
         match key.adds_up {
-            true => Ok(Said { key, value: self.value.and(value), span }),
+            true => Ok(SpannedValue { key, value: self.value.and(value), span }),
             false => Ok(self),
         }
     }
@@ -261,21 +265,21 @@ impl Said {
 fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
     let expected = |what: &str| Err(format!("{what} is expected, not {}", kind_of(written)));
     match (&key.kind, written) {
-        (Kind::Count(_), DeValue::Integer(_)) => number(written).map(Value::Number),
-        (Kind::Count(_), _) => expected("a whole number"),
-        (Kind::Bytes(_), DeValue::Integer(_)) => number(written).map(Value::Number),
-        (Kind::Switch, DeValue::Boolean(switch)) => Ok(Value::Switch(*switch)),
-        (Kind::Switch, _) => expected("true or false"),
-        (Kind::Commands, DeValue::Array(_)) => words(written).map(|words| Value::Commands(vec![words])),
-        (Kind::Commands, DeValue::String(line)) => {
+        (ValueKind::Count(_), DeValue::Integer(_)) => number(written).map(Value::Number),
+        (ValueKind::Count(_), _) => expected("a whole number"),
+        (ValueKind::Bytes(_), DeValue::Integer(_)) => number(written).map(Value::Number),
+        (ValueKind::Switch, DeValue::Boolean(switch)) => Ok(Value::Switch(*switch)),
+        (ValueKind::Switch, _) => expected("true or false"),
+        (ValueKind::Commands, DeValue::Array(_)) => words(written).map(|words| Value::Commands(vec![words])),
+        (ValueKind::Commands, DeValue::String(line)) => {
             split_words(line).map(|words| Value::Commands(vec![words]))
         }
-        (Kind::Commands, _) => expected("a text or a list of words"),
-        (Kind::Weights, _) => expected("a table"),
+        (ValueKind::Commands, _) => expected("a text or a list of words"),
+        (ValueKind::Weights, _) => expected("a table"),
         (_, DeValue::String(text)) => key.parse_unchecked(text),
-        (Kind::Bytes(_), _) => expected("a size such as \"64MiB\""),
-        (Kind::Time(_), _) => expected("a duration such as \"10s\""),
-        (Kind::Path, _) => expected("a path"),
+        (ValueKind::Bytes(_), _) => expected("a size such as \"64MiB\""),
+        (ValueKind::Time(_), _) => expected("a duration such as \"10s\""),
+        (ValueKind::Path, _) => expected("a path"),
     }
 }
 
@@ -321,8 +325,8 @@ mod tests {
     #[test]
     fn numbers_are_written_as_toml_has_them() {
         let layer = parse("[supervisor]\nmax_payload = 1_048_576\nmax_bytes = 0x4000_0000").unwrap();
-        assert_eq!(layer.said["supervisor.max_payload"].value, Value::Number(1 << 20));
-        assert_eq!(layer.said["supervisor.max_bytes"].value, Value::Number(1 << 30));
+        assert_eq!(layer.values["supervisor.max_payload"].value, Value::Number(1 << 20));
+        assert_eq!(layer.values["supervisor.max_bytes"].value, Value::Number(1 << 30));
     }
 
     #[test]
@@ -414,9 +418,9 @@ mod tests {
             "[[pool]]\ncommand = \"a\"\nworkers = 2\n[[pool]]\ncommand = [\"b\", \"c d\"]\nworkers = 3",
         )
         .unwrap();
-        assert_eq!(layer.said["pool.workers"].value, Value::Number(5));
+        assert_eq!(layer.values["pool.workers"].value, Value::Number(5));
         let commands = [vec!["a".to_owned()], vec!["b".to_owned(), "c d".to_owned()]].to_vec();
-        assert_eq!(layer.said["pool.command"].value, Value::Commands(commands));
+        assert_eq!(layer.values["pool.command"].value, Value::Commands(commands));
         let message = parse("[[pool]]\nworkers = 200\n[[pool]]\nworkers = 100").unwrap_err();
         assert_eq!(message, "offload.toml:4: pool.workers: it must be from 1 to 256, not 300");
     }

@@ -21,7 +21,7 @@ static DEFAULTS: LazyLock<Values> = LazyLock::new(Values::default);
 
 /// How a value is written, and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     /// A whole number.
     Count(RangeInclusive<u64>),
     /// An amount of memory, in bytes.
@@ -72,7 +72,7 @@ pub(crate) struct Key {
     /// Which verbs have the flag.
     pub(crate) group: Group,
     /// How a value is written, and its bounds.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueKind,
     /// One sentence for the help, without a full stop.
     pub(crate) about: &'static str,
     /// Whether a change takes effect only after a restart.
@@ -96,7 +96,7 @@ pub(crate) struct Key {
 pub(super) const fn key(
     name: &'static str,
     flag: &'static str,
-    kind: Kind,
+    kind: ValueKind,
     field: Access,
     about: &'static str,
 ) -> Key {
@@ -200,7 +200,7 @@ impl Key {
             return format!("({})", self.nothing);
         };
         match value {
-            Value::Number(bytes) if matches!(self.kind, Kind::Bytes(_)) => show_size(*bytes),
+            Value::Number(bytes) if matches!(self.kind, ValueKind::Bytes(_)) => show_size(*bytes),
             Value::Number(count) => count.to_string(),
             Value::Time(time) => show_duration(*time),
             Value::Switch(switch) => switch.to_string(),
@@ -232,14 +232,17 @@ impl Key {
     pub(crate) fn example(&self) -> String {
         let text = self.example.map_or_else(|| self.default(), str::to_owned);
         match self.kind {
-            Kind::Count(_) | Kind::Switch | Kind::Weights => text,
-            Kind::Bytes(_) | Kind::Time(_) | Kind::Path | Kind::Commands => format!("\"{text}\""),
+            ValueKind::Count(_) | ValueKind::Switch | ValueKind::Weights => text,
+            ValueKind::Bytes(_) | ValueKind::Time(_) | ValueKind::Path | ValueKind::Commands => {
+                format!("\"{text}\"")
+            }
         }
     }
 
     /// The bounds in a few words, where there are any.
     pub(crate) fn bounds(&self) -> Option<String> {
-        let (Kind::Count(bounds) | Kind::Bytes(bounds) | Kind::Time(bounds)) = &self.kind else {
+        let (ValueKind::Count(bounds) | ValueKind::Bytes(bounds) | ValueKind::Time(bounds)) = &self.kind
+        else {
             return None;
         };
         let show = |bound| self.show(Some(&self.of_number(bound)));
@@ -256,7 +259,7 @@ impl Key {
     /// A sentence for the person who wrote it.
     pub(crate) fn parse(&self, text: &OsStr) -> Result<Value, String> {
         let value = match &self.kind {
-            Kind::Path => Value::Path(PathBuf::from(text)),
+            ValueKind::Path => Value::Path(PathBuf::from(text)),
             _ => self.parse_unchecked(text.to_str().ok_or("it is not UTF-8")?)?,
         };
         self.check(&value)?;
@@ -269,13 +272,13 @@ impl Key {
     /// A sentence for the person who wrote it.
     pub(super) fn parse_unchecked(&self, text: &str) -> Result<Value, String> {
         match &self.kind {
-            Kind::Count(_) => parse_count(text).map(Value::Number),
-            Kind::Bytes(_) => parse_size(text).map(Value::Number),
-            Kind::Time(_) => parse_duration(text).map(Value::Time),
-            Kind::Switch => parse_switch(text).map(Value::Switch),
-            Kind::Path => Ok(Value::Path(PathBuf::from(text))),
-            Kind::Commands => split_words(text).map(|words| Value::Commands(vec![words])),
-            Kind::Weights => parse_weights(text).map(Value::Weights),
+            ValueKind::Count(_) => parse_count(text).map(Value::Number),
+            ValueKind::Bytes(_) => parse_size(text).map(Value::Number),
+            ValueKind::Time(_) => parse_duration(text).map(Value::Time),
+            ValueKind::Switch => parse_switch(text).map(Value::Switch),
+            ValueKind::Path => Ok(Value::Path(PathBuf::from(text))),
+            ValueKind::Commands => split_words(text).map(|words| Value::Commands(vec![words])),
+            ValueKind::Weights => parse_weights(text).map(Value::Weights),
         }
     }
 
@@ -285,14 +288,14 @@ impl Key {
     /// A sentence with the bounds.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         match (&self.kind, value) {
-            (Kind::Count(bounds) | Kind::Bytes(bounds), Value::Number(number)) => {
+            (ValueKind::Count(bounds) | ValueKind::Bytes(bounds), Value::Number(number)) => {
                 self.within(bounds, *number)
             }
-            (Kind::Time(bounds), Value::Time(time)) => {
+            (ValueKind::Time(bounds), Value::Time(time)) => {
                 self.within(bounds, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
             }
-            (Kind::Path, Value::Path(path)) => check_socket(path),
-            (Kind::Weights, Value::Weights(weights)) => weights::check(weights),
+            (ValueKind::Path, Value::Path(path)) => check_socket(path),
+            (ValueKind::Weights, Value::Weights(weights)) => weights::check(weights),
             _ => Ok(()),
         }
     }
@@ -310,7 +313,7 @@ impl Key {
     /// The value for a number in the kind's unit.
     pub(super) fn of_number(&self, number: u64) -> Value {
         match self.kind {
-            Kind::Time(_) => Value::Time(Duration::from_millis(number)),
+            ValueKind::Time(_) => Value::Time(Duration::from_millis(number)),
             _ => Value::Number(number),
         }
     }

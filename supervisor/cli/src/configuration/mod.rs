@@ -30,6 +30,7 @@ pub(crate) use file::read_file;
 pub(crate) use key::Key;
 pub(crate) use reference::{reference, reference_json};
 
+use crate::limits::IO_THREADS_DEFAULT;
 use key::check_socket;
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
@@ -37,9 +38,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use table::{SOCKET, TABLE, in_file_order};
 use value::Value;
-
-/// Threads for blocking work unless configured otherwise.
-const IO_THREADS_DEFAULT: usize = 4;
 
 /// A mistake in a configuration, as one sentence for the person who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,12 +104,12 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layer {
     origin: Origin,
-    said: BTreeMap<&'static str, Said>,
+    values: BTreeMap<&'static str, PlacedValue>,
 }
 
 /// A value with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct PlacedValue {
     value: Value,
     /// The position, as messages begin with it: `FILE:LINE: pool.run_timeout`, `OFFLOAD_RUN_TIMEOUT`, `--run-timeout`.
     place: String,
@@ -120,17 +118,17 @@ struct Said {
 impl Layer {
     /// A source that sets nothing.
     pub(crate) fn new(origin: Origin) -> Layer {
-        Layer { origin, said: BTreeMap::new() }
+        Layer { origin, values: BTreeMap::new() }
     }
 
     /// Merges two layers. If both set a key, `other` decides.
     pub(crate) fn and(mut self, other: Layer) -> Layer {
-        self.said.extend(other.said);
+        self.values.extend(other.values);
         self
     }
 
-    fn say(&mut self, key: &'static Key, value: Value, place: String) {
-        self.said.insert(key.name, Said { value, place });
+    fn set(&mut self, key: &'static Key, value: Value, place: String) {
+        self.values.insert(key.name, PlacedValue { value, place });
     }
 }
 
@@ -168,12 +166,13 @@ impl Settings {
         let mut origins = BTreeMap::new();
         let mut overruled = Vec::new();
         for key in in_file_order() {
-            let mut said = layers.iter().filter_map(|layer| Some((layer.origin, layer.said.get(key.name)?)));
-            let Some((origin, decided)) = said.next() else { continue };
+            let mut candidates =
+                layers.iter().filter_map(|layer| Some((layer.origin, layer.values.get(key.name)?)));
+            let Some((origin, decided)) = candidates.next() else { continue };
             key.write(&mut values, decided.value.clone());
             origins.insert(key.name, origin);
-            let in_vain =
-                said.filter(|(origin, said)| *origin == Origin::File && said.value != decided.value);
+            let in_vain = candidates
+                .filter(|(origin, written)| *origin == Origin::File && written.value != decided.value);
             overruled
                 .extend(in_vain.map(|(_, written)| ignored(key, origin, &decided.value, &written.value)));
         }
@@ -189,7 +188,7 @@ impl Settings {
     fn check(&self, layers: &[Layer]) -> Result<(), ConfigError> {
         for key in TABLE {
             key.check_with_others(&self.values).map_err(|reason| {
-                let place = layers.iter().find_map(|layer| Some(layer.said.get(key.name)?.place.as_str()));
+                let place = layers.iter().find_map(|layer| Some(layer.values.get(key.name)?.place.as_str()));
                 ConfigError(format!("{}: {reason}", place.unwrap_or(key.name)))
             })?;
         }

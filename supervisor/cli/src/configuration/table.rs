@@ -6,13 +6,12 @@
 //! show`.
 
 use super::Values;
-use super::key::Kind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
+use super::key::ValueKind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
 use super::key::{ANY, Access, Group, Key, key};
 use super::units::{show_duration, show_size};
-use crate::limits::{CONFIGURED_JOBS_MAX, IO_THREADS_MAX};
+use crate::limits::{CONFIGURED_JOBS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
-use std::ops::RangeInclusive;
 
 /// The setting that says where the supervisor is.
 pub(crate) const SOCKET: &str = "supervisor.socket";
@@ -21,9 +20,6 @@ pub(crate) const SPARES: &str = "pool.spares";
 
 /// The tables of the file, in its order.
 pub(crate) const FILE_TABLES: [&str; 5] = ["supervisor", "clients", "pool", "pool.restart", "io"];
-
-/// How long a worker may be waited for at its start, or when it seems to hang, in milliseconds.
-const PATIENCE: RangeInclusive<u64> = 10..=3_600_000;
 
 /// The field of the [`Values`] in which a setting is kept.
 macro_rules! field {
@@ -145,7 +141,7 @@ pub(crate) static TABLE: &[Key] = &[
         "max-restarts",
         Count(1..=u32::MAX as u64),
         field!(pool.core.max_restarts),
-        "Failed starts in a row after which jobs are rejected until a start succeeds",
+        "Failed starts in a row after which jobs are rejected until a worker says hello",
     ),
     key(
         "pool.restart.window",
@@ -157,14 +153,14 @@ pub(crate) static TABLE: &[Key] = &[
     key(
         "pool.hello_timeout",
         "hello-timeout",
-        Time(PATIENCE),
+        Time(WORKER_PATIENCE_MS),
         field!(pool.core.hello_timeout),
         "Maximum time from the start of a worker process to its hello",
     ),
     key(
         "pool.hang_timeout",
         "hang-timeout",
-        Time(PATIENCE),
+        Time(WORKER_PATIENCE_MS),
         field!(pool.core.hang_timeout),
         "Kill a worker that is stopped (SIGSTOP), or that promised to report progress and does not, \
          after this",

@@ -2,7 +2,7 @@
 
 use super::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use super::file::parse_file;
-use super::key::{ANY, Kind};
+use super::key::{ANY, ValueKind};
 use super::table::FILE_TABLES;
 use super::*;
 use clap::{Args, Command, FromArgMatches};
@@ -55,7 +55,7 @@ fn shown(settings: &Settings, key: &Key) -> (String, Origin) {
 /// As it is typed, a value that is within the key's bounds and not its default.
 fn another_value(key: &Key) -> String {
     match &key.kind {
-        Kind::Count(bounds) | Kind::Bytes(bounds) | Kind::Time(bounds) => {
+        ValueKind::Count(bounds) | ValueKind::Bytes(bounds) | ValueKind::Time(bounds) => {
             let values =
                 [*bounds.start(), bounds.start() + 1].map(|number| key.show(Some(&key.of_number(number))));
             values
@@ -63,18 +63,18 @@ fn another_value(key: &Key) -> String {
                 .find(|value| *value != key.show(key.read(&Values::default()).as_ref()))
                 .unwrap()
         }
-        Kind::Switch => "true".to_owned(),
-        Kind::Path => "/run/other.sock".to_owned(),
-        Kind::Commands => "python3 'my worker.py'".to_owned(),
-        Kind::Weights => "web=10".to_owned(),
+        ValueKind::Switch => "true".to_owned(),
+        ValueKind::Path => "/run/other.sock".to_owned(),
+        ValueKind::Commands => "python3 'my worker.py'".to_owned(),
+        ValueKind::Weights => "web=10".to_owned(),
     }
 }
 
 /// A file that says this of this key, and nothing else.
 fn file_with(key: &Key, value: &str) -> String {
     let written = match key.kind {
-        Kind::Count(_) | Kind::Switch => value.to_owned(),
-        Kind::Weights => value.rsplit_once('=').unwrap().1.to_owned(),
+        ValueKind::Count(_) | ValueKind::Switch => value.to_owned(),
+        ValueKind::Weights => value.rsplit_once('=').unwrap().1.to_owned(),
         _ => format!("{value:?}"),
     };
     match key.table_and_name() {
@@ -98,7 +98,7 @@ fn each_key_is_set_by_file_variable_and_flag_and_shown_with_its_origin() {
         let by_flag = flags(&[&flag_with(key, &value)]).unwrap();
         for layer in [by_file, by_variable, by_flag] {
             let origin = layer.origin;
-            assert_eq!(layer.said.len(), 1, "{} {origin}", key.name);
+            assert_eq!(layer.values.len(), 1, "{} {origin}", key.name);
             let settings = resolve(&[layer]).unwrap();
             assert_eq!(shown(&settings, key), (value.clone(), origin), "{}", key.name);
             assert_ne!(key.read(&settings.values), key.read(&Values::default()), "{}", key.name);
@@ -111,7 +111,10 @@ fn each_key_is_set_by_file_variable_and_flag_and_shown_with_its_origin() {
 #[test]
 fn a_value_out_of_bounds_is_refused_by_each_source_with_its_place_and_the_bounds() {
     for key in TABLE {
-        let (Kind::Count(bounds) | Kind::Bytes(bounds) | Kind::Time(bounds)) = &key.kind else { continue };
+        let (ValueKind::Count(bounds) | ValueKind::Bytes(bounds) | ValueKind::Time(bounds)) = &key.kind
+        else {
+            continue;
+        };
         let too_little = bounds.start().checked_sub(1);
         let too_much = Some(*bounds.end()).filter(|most| *most != ANY).map(|most| most + 1);
         for number in [too_little, too_much].into_iter().flatten() {
@@ -133,15 +136,18 @@ fn a_value_out_of_bounds_is_refused_by_each_source_with_its_place_and_the_bounds
 #[test]
 fn each_field_takes_both_bounds_of_its_key_and_the_core_takes_them_too() {
     for key in TABLE {
-        let (Kind::Count(bounds) | Kind::Bytes(bounds) | Kind::Time(bounds)) = &key.kind else { continue };
+        let (ValueKind::Count(bounds) | ValueKind::Bytes(bounds) | ValueKind::Time(bounds)) = &key.kind
+        else {
+            continue;
+        };
         for bound in [*bounds.start(), *bounds.end()] {
             let value = key.of_number(bound);
             let mut layer = Layer::new(Origin::File);
-            layer.say(key, value.clone(), String::new());
+            layer.set(key, value.clone(), String::new());
             if key.name == "pool.short_slots" {
                 // Nothing but the most workers goes with the most of these.
                 let workers = TABLE.iter().find(|key| key.name == "pool.workers").unwrap();
-                layer.say(workers, workers.of_number(256), String::new());
+                layer.set(workers, workers.of_number(256), String::new());
             }
             let settings = resolve(&[layer]).unwrap();
             assert_eq!(key.read(&settings.values), Some(value), "{}", key.name);
@@ -175,21 +181,21 @@ fn the_reference_is_a_configuration_file_that_sets_nothing_and_explains_everythi
         |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned();
     let all: Vec<_> = reference().lines().map(set).collect();
     let layer = file(&all.join("\n")).unwrap();
-    assert_eq!(layer.said.len(), TABLE.len());
+    assert_eq!(layer.values.len(), TABLE.len());
     let settings = resolve(&[layer]).unwrap();
     for key in TABLE.iter().filter(|key| key.has_plain_default()) {
         assert_eq!(key.read(&settings.values), key.read(&Values::default()), "{}", key.name);
     }
 }
 
-/// `offload config reference` prints what belongs there.
 #[test]
-fn the_readme_has_the_reference_as_it_is_now() {
+fn the_file_in_the_readme_is_valid() {
     let readme = include_str!("../../../../README.md");
-    assert!(
-        readme.contains(&format!("```toml\n{}```\n", reference())),
-        "the section Configuration is not up to date"
-    );
+    let (_, text) = readme.split_once("```toml\n").expect("README has an example of a file");
+    let (text, _) = text.split_once("```").unwrap();
+    let settings = resolve(&[file(text).unwrap()]).unwrap();
+    let from_file = settings.show().into_iter().filter(|line| line.origin == Origin::File).count();
+    assert_eq!(from_file, text.lines().filter(|line| line.contains(" = ")).count());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The value of one key in a source. The key's [`Kind`](super::key::Kind) decides which variant it is.
+/// The value of one key in a source. The key's [`ValueKind`](super::key::ValueKind) decides which variant it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     /// A count, or bytes.

@@ -3,7 +3,7 @@
 use super::Mark;
 use crate::ids::JobId;
 use crate::jobs::JobState;
-use crate::settle::MOVED_MAX;
+use crate::limits::MOVED_MAX;
 use crate::{Core, Phase};
 use std::time::Duration;
 

@@ -3,28 +3,29 @@
 use crate::limits::{POOL_DEADLINE, POOL_QUEUE_MAX, POOL_THREADS, POOL_THREADS_MAX, READ_PART};
 use std::time::Duration;
 
-/// Name and limits of a pool.
+/// The name and the limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct IoPoolConfig {
     /// What the pool is called in its errors and figures, and its threads: `NAME-0`, `NAME-1`... The system shows
     /// the first 15 bytes of a thread's name.
     pub name: &'static str,
-    /// How many threads serve. At least 1 counts.
+    /// How many threads run tasks. 0 counts as 1.
     pub threads: usize,
-    /// How many threads may exist, those included that are stuck in a task.
+    /// How many threads there may be, including those that are stuck in a task.
     pub threads_max: usize,
-    /// How many tasks of each lane may wait for a thread. Each lane has its own bound, so that a crowd of slow tasks
-    /// does not shut the fast ones out.
+    /// How many tasks of each lane may wait for a thread. Each lane has its own bound, so that many slow tasks do
+    /// not keep fast ones out.
     pub queue_max: usize,
     /// How long after its submission a task must be done, unless it was given another time with
-    /// [`within`](super::IoHandle::within). Its submitter is answered then in any case.
+    /// [`within`](super::IoHandle::within). At its deadline it is answered in any case.
     pub deadline: Duration,
-    /// How many bytes one part of [`fs_read`](super::IoHandle::fs_read) reads at most. At least 1 counts.
+    /// How many bytes one part of [`fs_read`](super::IoHandle::fs_read) reads at most. 0 counts as 1.
     pub part_bytes: usize,
 }
 
 impl Default for IoPoolConfig {
-    /// `offload-io`: 4 threads, 16 with the stuck ones, 10,000 tasks that wait in each lane, 30 seconds, 512 KiB.
+    /// The name `offload-io`, 4 threads (16 including stuck ones), 10,000 waiting tasks in each lane, a deadline of 30
+    /// seconds, parts of 512 KiB.
     fn default() -> IoPoolConfig {
         IoPoolConfig {
             name: "offload-io",
@@ -38,13 +39,13 @@ impl Default for IoPoolConfig {
 }
 
 impl IoPoolConfig {
-    /// The same with the least that a pool can work with.
+    /// The same, with 0 replaced where a pool needs at least 1.
     pub(super) fn usable(self) -> IoPoolConfig {
         IoPoolConfig { threads: self.threads.max(1), part_bytes: self.part_bytes.max(1), ..self }
     }
 }
 
-/// Which tasks a task waits with.
+/// The two queues of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// Tasks that keep a thread for a short time, such as those on local files.

@@ -1,8 +1,8 @@
-//! When the tasks of a pool have to be done: a heap with one timer for its earliest entry.
+//! The deadlines of the tasks of a pool: a heap, with one timer for its earliest entry.
 //!
-//! Nearly every task is done long before its deadline. Its entry stays then, and all such entries are removed together as soon
-//! as they outnumber the others. Most tasks have the same time limit, and pushing an entry that is due after all others costs
-//! nothing.
+//! Nearly every task is done long before its deadline. Its entry then stays in the heap, and all such entries are removed
+//! together when they outnumber the others. Most tasks have the same time limit, and pushing an entry that is due after all
+//! others costs almost nothing.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::TaskId;
 
-/// So few stale entries are not worth a sweep.
+/// Up to this many stale entries are not worth a sweep.
 const STALE_MAX: usize = 256;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Deadlines {
         self.heap.push(Reverse(Deadline { due, task }));
     }
 
-    /// Too many of the entries are of tasks that are done, if `awaited` are not.
+    /// Whether too many entries belong to tasks that are done. `awaited` is the number of tasks that are not.
     pub(super) fn need_sweep(&self, awaited: usize) -> bool {
         self.heap.len() > 2 * awaited + STALE_MAX
     }
@@ -41,7 +41,7 @@ impl Deadlines {
         self.heap.peek().map(|Reverse(deadline)| deadline.due)
     }
 
-    /// The tasks that are due by `now`, those included that are done.
+    /// The tasks whose deadline is `now` or earlier, including those that are done.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<TaskId> {
         let mut due = Vec::new();
         while self.next_due().is_some_and(|next| next <= now) {

@@ -17,23 +17,23 @@ pub enum IoError {
         /// The name of the pool.
         pool: &'static str,
     },
-    /// It was cancelled while it waited. It did not run, or not to its end.
+    /// It was cancelled before it was done. It did not run, or ran only in part.
     Cancelled,
     /// The pool was shut down before the task was submitted, or dropped while it waited.
     ShutDown {
         /// The name of the pool.
         pool: &'static str,
     },
-    /// It panicked, and said this.
+    /// It panicked with this message.
     Panicked(String),
-    /// The file is not a regular one, and reading another kind could go on for ever.
+    /// The file is not a regular file. Reading other kinds could go on for ever.
     NotRegularFile,
-    /// The file has more bytes than the reader wants.
+    /// The file is longer than the caller accepts.
     TooLarge {
-        /// What the reader wants at most, in bytes.
+        /// The longest file that the caller accepts, in bytes.
         max_bytes: usize,
     },
-    /// What the system said.
+    /// The system reported this error.
     Io(io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! Files: reading them in parts, so that a long one does not keep a thread from the short ones, and asking about them.
+//! Reads files and their metadata. Files are read in parts, so that other tasks can run between two parts of a long one.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -8,16 +8,16 @@ use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 
-use super::future::Slot;
 use super::{IoError, IoFuture, IoHandle, TaskId};
 use crate::Context;
+use crate::one_shot::OneShot;
 
 /// Reading.
 impl IoHandle {
     /// Reads a whole regular file of at most `max_bytes`, in parts of
     /// [`part_bytes`](super::IoPoolConfig::part_bytes).
     ///
-    /// `done` gets [`IoError::NotRegularFile`] for anything that could go on for ever, and [`IoError::TooLarge`].
+    /// `done` gets [`IoError::NotRegularFile`] for any other kind of file, and [`IoError::TooLarge`] for a longer one.
     /// To open the file in another way, for instance confined to a directory, use [`IoHandle::fs_read_with`].
     #[track_caller]
     pub fn fs_read(
@@ -38,8 +38,8 @@ impl IoHandle {
         max_bytes: usize,
         done: impl FnOnce(&mut Context, Result<Vec<u8>, IoError>) + 'static,
     ) -> TaskId {
-        let limits = Limits { max_bytes, part_bytes: self.part_bytes };
-        let mut reading = Reading::NotOpened(Some(open));
+        let limits = ReadLimits { max_bytes, part_bytes: self.part_bytes };
+        let mut reading = FileReading::NotOpened(Some(open));
         self.submit_parts(
             move || reading.read_part(limits),
             |context, result| done(context, result.flatten()),
@@ -49,8 +49,8 @@ impl IoHandle {
     /// As [`IoHandle::fs_read`], with the contents as a future.
     #[track_caller]
     pub fn fs_read_async(&self, path: impl Into<PathBuf>, max_bytes: usize) -> IoFuture<Vec<u8>> {
-        let slot = Slot::new();
-        IoFuture::new(self, self.fs_read(path, max_bytes, slot.filling()), slot)
+        let one_shot = OneShot::new();
+        IoFuture::new(self, self.fs_read(path, max_bytes, one_shot.filling()), one_shot)
     }
 
     /// As [`IoHandle::fs_read_with`], with the contents as a future.
@@ -60,12 +60,12 @@ impl IoHandle {
         open: impl FnOnce() -> io::Result<File> + Send + 'static,
         max_bytes: usize,
     ) -> IoFuture<Vec<u8>> {
-        let slot = Slot::new();
-        IoFuture::new(self, self.fs_read_with(open, max_bytes, slot.filling()), slot)
+        let one_shot = OneShot::new();
+        IoFuture::new(self, self.fs_read_with(open, max_bytes, one_shot.filling()), one_shot)
     }
 }
 
-/// Asking.
+/// Metadata.
 impl IoHandle {
     /// What the system knows about a file. Symbolic links are followed, and the file is not opened.
     #[track_caller]
@@ -84,8 +84,8 @@ impl IoHandle {
     /// As [`IoHandle::fs_stat`], with the answer as a future.
     #[track_caller]
     pub fn fs_stat_async(&self, path: impl Into<PathBuf>) -> IoFuture<Metadata> {
-        let slot = Slot::new();
-        IoFuture::new(self, self.fs_stat(path, slot.filling()), slot)
+        let one_shot = OneShot::new();
+        IoFuture::new(self, self.fs_stat(path, one_shot.filling()), one_shot)
     }
 }
 
@@ -96,18 +96,18 @@ fn open_without_blocking(path: PathBuf) -> io::Result<File> {
 }
 
 #[derive(Clone, Copy)]
-struct Limits {
+struct ReadLimits {
     max_bytes: usize,
     part_bytes: usize,
 }
 
-enum Reading<Open> {
+enum FileReading<Open> {
     NotOpened(Option<Open>),
     Opened { file: File, contents: Vec<u8> },
 }
 
-impl<Open: FnOnce() -> io::Result<File>> Reading<Open> {
-    fn read_part(&mut self, limits: Limits) -> ControlFlow<Result<Vec<u8>, IoError>> {
+impl<Open: FnOnce() -> io::Result<File>> FileReading<Open> {
+    fn read_part(&mut self, limits: ReadLimits) -> ControlFlow<Result<Vec<u8>, IoError>> {
         match self.try_read_part(limits) {
             Ok(None) => ControlFlow::Continue(()),
             Ok(Some(contents)) => ControlFlow::Break(Ok(contents)),
@@ -116,15 +116,15 @@ impl<Open: FnOnce() -> io::Result<File>> Reading<Open> {
     }
 
     /// The contents, once they are complete.
-    fn try_read_part(&mut self, limits: Limits) -> Result<Option<Vec<u8>>, IoError> {
-        let Limits { max_bytes, part_bytes } = limits;
-        if let Reading::NotOpened(open) = self {
+    fn try_read_part(&mut self, limits: ReadLimits) -> Result<Option<Vec<u8>>, IoError> {
+        let ReadLimits { max_bytes, part_bytes } = limits;
+        if let FileReading::NotOpened(open) = self {
             let Some(open) = open.take() else { return Ok(None) };
             let file = open().map_err(IoError::Io)?;
             let contents = room_for(&file, max_bytes)?;
-            *self = Reading::Opened { file, contents };
+            *self = FileReading::Opened { file, contents };
         }
-        let Reading::Opened { file, contents } = self else { return Ok(None) };
+        let FileReading::Opened { file, contents } = self else { return Ok(None) };
         let count = file.take(part_bytes as u64).read_to_end(contents).map_err(IoError::Io)?;
         // The file may have grown since its size was asked for.
         if contents.len() > max_bytes {

@@ -1,71 +1,35 @@
 //! Tasks of a pool as futures.
 
-use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Poll};
 
 use super::loop_side::LoopSide;
 use super::{IoError, IoHandle, TaskId};
-use crate::Context;
-
-/// Where a result is left for a future.
-pub(super) struct Slot<T> {
-    value: Cell<Option<T>>,
-    is_filled: Cell<bool>,
-    waiter: RefCell<Option<Waker>>,
-}
-
-impl<T: 'static> Slot<T> {
-    pub(super) fn new() -> Rc<Slot<T>> {
-        Rc::new(Slot { value: Cell::new(None), is_filled: Cell::new(false), waiter: RefCell::new(None) })
-    }
-
-    /// A callback that leaves its argument here.
-    pub(super) fn filling(self: &Rc<Slot<T>>) -> impl FnOnce(&mut Context, T) + use<T> {
-        let slot = Rc::clone(self);
-        move |_, value| slot.fill(value)
-    }
-
-    fn fill(&self, value: T) {
-        self.value.set(Some(value));
-        self.is_filled.set(true);
-        let waiter = self.waiter.take();
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
-    }
-
-    /// # Panics
-    /// When the value was taken before.
-    fn poll(&self, context: &mut TaskContext<'_>) -> Poll<T> {
-        if self.is_filled.get() {
-            return Poll::Ready(self.value.take().expect("a finished future is not polled again"));
-        }
-        let previous = self.waiter.replace(Some(context.waker().clone()));
-        drop(previous);
-        Poll::Pending
-    }
-}
+use crate::one_shot::OneShot;
 
 /// The result of a task that was submitted when this future was made. Dropping it cancels the task if it waits, or at
 /// the end of its part if it runs in parts; a thread that runs another task is not interrupted, and its result is
-/// dropped. The loop stays alive until the task is answered in one way or another.
+/// dropped. The loop stays alive until the task is answered.
 ///
 /// # Panics
-/// When it is polled again after it was ready.
+/// If it is polled again after it was ready.
 #[must_use = "dropping the future cancels the task"]
 pub struct IoFuture<T: 'static> {
     loop_side: Rc<LoopSide>,
     task: TaskId,
-    slot: Rc<Slot<Result<T, IoError>>>,
+    one_shot: Rc<OneShot<Result<T, IoError>>>,
 }
 
 impl<T> IoFuture<T> {
-    pub(super) fn new(handle: &IoHandle, task: TaskId, slot: Rc<Slot<Result<T, IoError>>>) -> IoFuture<T> {
-        IoFuture { loop_side: Rc::clone(&handle.loop_side), task, slot }
+    pub(super) fn new(
+        handle: &IoHandle,
+        task: TaskId,
+        one_shot: Rc<OneShot<Result<T, IoError>>>,
+    ) -> IoFuture<T> {
+        IoFuture { loop_side: Rc::clone(&handle.loop_side), task, one_shot }
     }
 
     /// By which the task can be cancelled.
@@ -78,13 +42,13 @@ impl<T> Future for IoFuture<T> {
     type Output = Result<T, IoError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        self.slot.poll(context)
+        self.one_shot.poll(context)
     }
 }
 
 impl<T> Drop for IoFuture<T> {
     fn drop(&mut self) {
-        if !self.slot.is_filled.get() {
+        if !self.one_shot.is_filled() {
             self.loop_side.cancel(self.task);
         }
     }
@@ -94,8 +58,8 @@ impl IoHandle {
     /// As [`IoHandle::submit`], with the result as a future. The task is queued by this call, not by the first poll.
     #[track_caller]
     pub fn run<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> IoFuture<T> {
-        let slot = Slot::new();
-        IoFuture::new(self, self.submit(task, slot.filling()), slot)
+        let one_shot = OneShot::new();
+        IoFuture::new(self, self.submit(task, one_shot.filling()), one_shot)
     }
 
     /// As [`IoHandle::submit_parts`], with the result as a future. The task is queued by this call.
@@ -104,17 +68,17 @@ impl IoHandle {
         &self,
         part: impl FnMut() -> ControlFlow<T> + Send + 'static,
     ) -> IoFuture<T> {
-        let slot = Slot::new();
-        IoFuture::new(self, self.submit_parts(part, slot.filling()), slot)
+        let one_shot = OneShot::new();
+        IoFuture::new(self, self.submit_parts(part, one_shot.filling()), one_shot)
     }
 
     /// As [`IoHandle::shutdown`], with its end as a future. The pool takes no more tasks from this call on, whether
     /// the future is awaited or not.
     #[track_caller]
     pub fn shutdown_async(&self) -> impl Future<Output = ()> + use<> {
-        let slot = Slot::new();
-        let filling = slot.filling();
+        let one_shot = OneShot::new();
+        let filling = one_shot.filling();
         self.shutdown(|context| filling(context, ()));
-        poll_fn(move |context| slot.poll(context))
+        poll_fn(move |context| one_shot.poll(context))
     }
 }

@@ -6,16 +6,16 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::work::Job;
+use super::work::QueuedTask;
 use super::{Lane, TaskId};
 
-/// To take out more tasks than these, all lanes are sorted through instead of searched again and again.
+/// If more tasks than this are to be taken out, each lane is filtered once instead of being searched for each task.
 const SEARCHES_MAX: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Lanes {
-    fast: VecDeque<Job>,
-    slow: VecDeque<Job>,
+    fast: VecDeque<QueuedTask>,
+    slow: VecDeque<QueuedTask>,
     /// How many fast tasks go before the next slow one.
     fast_before_slow: usize,
 }
@@ -28,7 +28,7 @@ impl Lanes {
         }
     }
 
-    pub(super) fn push(&mut self, job: Job) {
+    pub(super) fn push(&mut self, job: QueuedTask) {
         match job.task.lane {
             Lane::Fast => self.fast.push_back(job),
             Lane::Slow => {
@@ -40,12 +40,12 @@ impl Lanes {
         }
     }
 
-    /// A thread would find something to do.
+    /// Whether there is a task that a thread may take.
     pub(super) fn has_next(&self, slow_may_run: bool) -> bool {
         !self.fast.is_empty() || (slow_may_run && !self.slow.is_empty())
     }
 
-    pub(super) fn pop(&mut self, slow_may_run: bool) -> Option<Job> {
+    pub(super) fn pop(&mut self, slow_may_run: bool) -> Option<QueuedTask> {
         let slow_goes_first = self.fast_before_slow == 0 || self.fast.is_empty();
         if slow_may_run && slow_goes_first && !self.slow.is_empty() {
             self.fast_before_slow = self.fast.len();
@@ -56,7 +56,7 @@ impl Lanes {
     }
 
     /// Takes a task out of its queue.
-    pub(super) fn take(&mut self, task: TaskId) -> Option<Job> {
+    pub(super) fn take(&mut self, task: TaskId) -> Option<QueuedTask> {
         let lane = match task.lane {
             Lane::Fast => &mut self.fast,
             Lane::Slow => &mut self.slow,
@@ -68,13 +68,13 @@ impl Lanes {
         lane.remove(place)
     }
 
-    /// Takes those of the tasks out that wait. However many they are, each lane is gone through a few times only.
-    pub(super) fn take_each(&mut self, tasks: &[TaskId]) -> HashMap<TaskId, Job> {
+    /// Takes those of the given tasks out that wait. However many there are, each lane is searched only a few times.
+    pub(super) fn take_each(&mut self, tasks: &[TaskId]) -> HashMap<TaskId, QueuedTask> {
         if tasks.len() <= SEARCHES_MAX {
             return tasks.iter().filter_map(|&task| Some((task, self.take(task)?))).collect();
         }
         let wanted: HashSet<TaskId> = tasks.iter().copied().collect();
-        let is_wanted = |job: &Job| wanted.contains(&job.task);
+        let is_wanted = |job: &QueuedTask| wanted.contains(&job.task);
         let before_slow = self.fast.iter().take(self.fast_before_slow);
         self.fast_before_slow -= before_slow.filter(|job| is_wanted(job)).count();
         let (fast, slow) = (std::mem::take(&mut self.fast), std::mem::take(&mut self.slow));
@@ -84,7 +84,7 @@ impl Lanes {
         fast_taken.into_iter().chain(slow_taken).map(|job| (job.task, job)).collect()
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Job> {
+    pub(super) fn take_all(&mut self) -> Vec<QueuedTask> {
         self.fast.drain(..).chain(self.slow.drain(..)).collect()
     }
 }

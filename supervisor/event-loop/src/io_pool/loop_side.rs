@@ -1,4 +1,4 @@
-//! The loop's side of a pool: which tasks wait for their answer, and until when.
+//! The loop's side of a pool: which tasks are not answered yet, and when their deadlines are.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::deadlines::Deadlines;
 use super::on_stuck::{OnStuck, StuckCallback};
-use super::thread_pool::{Refused, ThreadPool, WriteOff};
-use super::work::{Job, Site, drop_quietly};
+use super::thread_pool::{RefusedTask, ThreadPool, WriteOff};
+use super::work::{QueuedTask, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, StuckTask, TaskId};
+use crate::callback::Site;
 use crate::{Context, LoopHandle, TimerId};
 
 type ShutDownCallback = Box<dyn FnOnce(&mut Context)>;
@@ -20,7 +21,7 @@ pub(super) struct LoopSide {
     pub(super) event_loop: LoopHandle,
     pub(super) config: IoPoolConfig,
     pub(super) thread_pool: Arc<ThreadPool>,
-    /// Tells this pool's tasks from those of another one.
+    /// The number of this pool, by which its tasks are told from those of other pools.
     pub(super) number: u64,
     /// How many tasks wait for their answer.
     awaited: Cell<usize>,
@@ -61,17 +62,17 @@ impl LoopSide {
         }
     }
 
-    pub(super) fn enqueue(&self, job: Job) {
+    pub(super) fn enqueue(&self, job: QueuedTask) {
         let (refused, error) = match self.thread_pool.accept(job) {
             Ok(()) => return,
-            Err(Refused::QueueIsFull(job)) => (job, IoError::Overloaded { pool: self.config.name }),
-            Err(Refused::PoolIsShut(job)) => (job, self.is_shut()),
+            Err(RefusedTask::QueueIsFull(job)) => (job, IoError::Overloaded { pool: self.config.name }),
+            Err(RefusedTask::PoolIsShut(job)) => (job, self.is_shut()),
         };
         self.fail(refused.task, error);
         drop(refused);
     }
 
-    /// The answer of a task has come, and will be told next.
+    /// The answer of a task has arrived and will be delivered next.
     pub(super) fn on_answer(&self, answer: &dyn Any) {
         self.awaited.set(self.awaited.get() - 1);
         self.finished.set(self.finished.get() + u64::from(!answer.is::<IoError>()));
@@ -114,10 +115,10 @@ impl LoopSide {
 
 /// Deadlines.
 impl LoopSide {
-    /// Counts a task that was submitted at `now`, and sees to it that it is answered in time.
+    /// Counts a task that was submitted at `now`, and sets its deadline.
     pub(super) fn expect(self: &Rc<LoopSide>, task: TaskId, now: Instant, deadline: Duration) {
         self.awaited.set(self.awaited.get() + 1);
-        // A deadline beyond the end of time is none.
+        // A deadline that the clock cannot represent is none.
         let Some(due) = now.checked_add(deadline) else { return };
         let mut deadlines = self.deadlines.borrow_mut();
         deadlines.push(due, task);
@@ -138,7 +139,7 @@ impl LoopSide {
             }
         };
         let timer = self.event_loop.set_timeout(due.saturating_duration_since(now), ring);
-        // The awaited answers keep the loop alive, not the time until which they are awaited.
+        // The awaited answers keep the loop alive, not the timer of their deadlines.
         self.event_loop.unref(timer);
         if let Some(previous) = self.deadline_timer.replace(Some(DeadlineTimer { timer, due })) {
             self.event_loop.clear(previous.timer);
@@ -168,7 +169,7 @@ impl LoopSide {
                 let _ = self.thread_pool.replace_stuck();
                 self.report(stuck);
             }
-            // Its answer is on the way.
+            // It is done, and its answer is on the way.
             WriteOff::IsDone => return,
         }
         self.fail(task, IoError::TimedOut { pool: self.config.name });

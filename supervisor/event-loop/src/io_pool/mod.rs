@@ -1,9 +1,8 @@
-//! Blocking work on a few threads, with the answers coming back to the event loop.
+//! A pool of threads for blocking work. The results come back to the event loop.
 //!
-//! Files and name look-ups cannot be waited for with epoll, so they block a thread: one of these, never the loop's.
-//! The pool defends itself against its own tasks: the queue is bounded, every task has a deadline, a panic is an
-//! answer, a slow kind of task has a lane of its own, and a thread that is stuck in a task is written off and
-//! replaced.
+//! Files and name look-ups cannot be waited for with epoll, so they block a thread: a thread of the pool, never that of the
+//! loop. The pool is protected against its tasks: its queues are bounded, every task has a deadline, a panic becomes an
+//! error, slow tasks have a lane of their own, and a thread that is stuck in a task is written off and replaced.
 //!
 //! ```text
 //!   submit() --queue full, pool shut--> Overloaded, ShutDown
@@ -14,7 +13,7 @@
 //!      +------(deadline)--------+--> TimedOut; a thread that still runs it is stuck
 //! ```
 //!
-//! The loop is alive as long as an answer is awaited.
+//! The pool keeps the loop alive as long as an answer is awaited.
 //!
 //! | read | for |
 //! |---|---|
@@ -45,10 +44,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::callback::Site;
 use crate::{Context, RequestId};
 use loop_side::LoopSide;
 use thread_pool::ThreadPool;
-use work::{Job, PoolTask, Site};
+use work::{PoolTask, QueuedTask};
 
 pub use crate::limits::{RANDOM_PART, READ_PART};
 pub use config::{IoPoolConfig, Lane};
@@ -60,7 +60,7 @@ pub use report::{IoPoolStats, StuckTask};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     pool: u64,
-    /// Where to look for it.
+    /// The lane in which it waits.
     lane: Lane,
     request: RequestId,
 }
@@ -68,15 +68,14 @@ pub struct TaskId {
 /// What [`IoHandle::cancel`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
-    /// It waited; it will not run, or not on, and is answered with [`IoError::Cancelled`].
+    /// It waited. It will not run (or not go on), and is answered with [`IoError::Cancelled`].
     Cancelled,
-    /// A thread runs one of its parts. No other part will begin: it is answered with [`IoError::Cancelled`], or
-    /// with its result if this part is the last one.
+    /// A thread runs one of its parts. No other part will begin. It is answered with [`IoError::Cancelled`], or with its
+    /// result if this part is the last one.
     AfterThisPart,
-    /// A thread runs it. That cannot be interrupted; the task will be answered as if it had not been cancelled.
+    /// A thread runs it, which cannot be interrupted. It will be answered as if it had not been cancelled.
     Running,
-    /// It is done or was cancelled before, though its answer may still be on the way; or it never was a task of this
-    /// pool.
+    /// It is done or was cancelled before (its answer may still be on the way), or it never was a task of this pool.
     NotFound,
 }
 
@@ -84,14 +83,14 @@ pub enum CancelOutcome {
 ///
 /// Several pools may work side by side for one loop, e.g. one for each class of tasks.
 ///
-/// Dropping it never waits: tasks that wait are answered with [`IoError::ShutDown`], running ones when they are done.
-/// A partitioned task ends after the part that runs.
+/// Dropping it does not wait. Tasks that wait are answered with [`IoError::ShutDown`], running ones when they are done. A
+/// task in parts ends after the part that runs.
 pub struct IoPool {
     handle: IoHandle,
 }
 
-/// A handle to a pool, with the lane, the deadline and the size of parts for the tasks that are submitted by it. Cheap to
-/// clone; it stays on the loop's thread. When the [`IoPool`] was dropped, every task is answered with [`IoError::ShutDown`].
+/// A handle to a pool. It has the lane, the deadline and the size of parts for the tasks that are submitted with it. Cheap
+/// to clone; it stays on the loop's thread. When the [`IoPool`] was dropped, every task is answered with [`IoError::ShutDown`].
 #[derive(Clone)]
 pub struct IoHandle {
     loop_side: Rc<LoopSide>,
@@ -136,7 +135,7 @@ impl Drop for IoPool {
     }
 }
 
-/// Lane, deadline and parts.
+/// Changing the lane, the deadline and the size of parts.
 impl IoHandle {
     /// A handle whose tasks wait in `lane`.
     pub fn on_lane(&self, lane: Lane) -> IoHandle {
@@ -148,7 +147,7 @@ impl IoHandle {
         IoHandle { deadline, ..self.clone() }
     }
 
-    /// A handle whose reads have parts of `part_bytes` at most. At least 1 counts.
+    /// A handle whose reads have parts of at most `part_bytes` bytes. 0 counts as 1.
     pub fn in_parts_of(&self, part_bytes: usize) -> IoHandle {
         IoHandle { part_bytes: part_bytes.max(1), ..self.clone() }
     }
@@ -172,8 +171,8 @@ impl IoHandle {
         self.enter(Location::caller(), false, only_part, done)
     }
 
-    /// As [`IoHandle::submit`], for a task in parts: `part` is called until it `Break`s with the result, and between
-    /// two calls the other waiting tasks have their turn. The deadline is that of the whole task.
+    /// As [`IoHandle::submit`], for a task in parts: `part` is called until it returns `Break` with the result. Between two
+    /// calls, the other waiting tasks have their turn. The deadline is that of the whole task.
     #[track_caller]
     pub fn submit_parts<T: Send + 'static>(
         &self,
@@ -200,12 +199,12 @@ impl IoHandle {
         let submitted = loop_side.event_loop.clock_reading();
         loop_side.expect(task, submitted, self.deadline);
         let work = Box::new(PoolTask::Unfinished(part));
-        loop_side.enqueue(Job { task, site, has_parts, submitted, work });
+        loop_side.enqueue(QueuedTask { task, site, has_parts, submitted, work });
         task
     }
 
-    /// Cancels a task that no thread has begun, or that is between two parts; one that runs in parts ends after
-    /// the part that runs. It is answered all the same.
+    /// Cancels a task that no thread has begun, or that is between two parts. A task that runs in parts ends after the part
+    /// that runs. It is answered in any case.
     pub fn cancel(&self, task: TaskId) -> CancelOutcome {
         self.loop_side.cancel(task)
     }
@@ -213,10 +212,10 @@ impl IoHandle {
 
 /// The pool as a whole.
 impl IoHandle {
-    /// Takes no more tasks, lets those that were submitted come to their end, and then calls `done`, in the pending
-    /// phase. Every task ends by its deadline, so this does, too: it does not wait for a thread that is stuck.
+    /// Accepts no more tasks, lets those that were submitted end, and then calls `done` in the pending phase. Every task
+    /// ends by its deadline, so this ends too: it does not wait for a thread that is stuck.
     ///
-    /// Dropping the [`IoPool`] meanwhile gives up what still waits; `done` is called all the same.
+    /// If the [`IoPool`] is dropped meanwhile, the tasks that still wait are given up, and `done` is called nevertheless.
     #[track_caller]
     pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
         self.loop_side.shut_down(Location::caller(), Box::new(done));
@@ -227,7 +226,7 @@ impl IoHandle {
         self.loop_side.thread_pool.stats(self.loop_side.finished())
     }
 
-    /// The tasks in which threads are stuck.
+    /// The tasks in which threads are stuck now.
     pub fn stuck(&self) -> Vec<StuckTask> {
         self.loop_side.thread_pool.stuck()
     }
@@ -237,9 +236,9 @@ impl IoHandle {
         self.stuck().into_iter().map(|task| task.site).collect()
     }
 
-    /// Calls `callback` in the pending phase for every thread that is written off from here on, until the [`IoPool`]
-    /// is dropped; set after that, it is dropped at once. It takes the place of the callback that was set before. One
-    /// that panics is called again for the next thread.
+    /// Calls `callback` in the pending phase for every thread that is written off from now on, until the [`IoPool`] is
+    /// dropped. It replaces the callback that was set before. A callback that panics is called again for the next thread.
+    /// If the [`IoPool`] is already dropped, `callback` is dropped at once.
     pub fn set_on_stuck(&self, callback: impl FnMut(&mut Context, StuckTask) + 'static) {
         self.loop_side.set_on_stuck(Box::new(callback));
     }

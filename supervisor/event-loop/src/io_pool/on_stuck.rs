@@ -1,4 +1,4 @@
-//! The callback for stuck threads. It may do anything with the pool while it runs or is dropped.
+//! The callback for stuck threads. While it runs or is dropped, it may call any method of the pool.
 //!
 //! ```text
 //!   Nobody --set--> Waiting --take--> Running --put_back--> Waiting
@@ -18,9 +18,9 @@ pub(super) enum OnStuck {
     #[default]
     Nobody,
     Waiting(StuckCallback),
-    /// It is out, and comes back if nothing has taken its place.
+    /// It is running, and will be put back unless another one was set meanwhile.
     Running,
-    /// The pool is gone. A callback may own a handle to it, and that would own the callback for ever.
+    /// The pool was dropped. No callback is kept: it may own a handle to the pool, and the two would own each other for ever.
     Closed,
 }
 

@@ -6,15 +6,15 @@ use std::ops::ControlFlow;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::future::Slot;
 use super::{IoError, IoFuture, IoHandle, TaskId};
 use crate::Context;
 use crate::limits::RANDOM_PART;
+use crate::one_shot::OneShot;
 
 impl IoHandle {
     /// Makes `count` random bytes, good enough for keys, in parts of [`RANDOM_PART`].
     ///
-    /// `done` gets [`IoError::Io`] when there is not so much memory.
+    /// `done` gets [`IoError::Io`] if there is not enough memory.
     #[track_caller]
     pub fn random_bytes(
         &self,
@@ -35,8 +35,8 @@ impl IoHandle {
     /// As [`IoHandle::random_bytes`], with the bytes as a future.
     #[track_caller]
     pub fn random_bytes_async(&self, count: usize) -> IoFuture<Vec<u8>> {
-        let slot = Slot::new();
-        IoFuture::new(self, self.random_bytes(count, slot.filling()), slot)
+        let one_shot = OneShot::new();
+        IoFuture::new(self, self.random_bytes(count, one_shot.filling()), one_shot)
     }
 }
 

@@ -10,7 +10,7 @@ use super::Lane;
 pub struct IoPoolStats {
     /// What the pool is called.
     pub name: &'static str,
-    /// Threads that serve.
+    /// Threads that run tasks, without those that were written off.
     pub threads: usize,
     /// Threads among them that run a task now.
     pub busy: usize,
@@ -22,12 +22,12 @@ pub struct IoPoolStats {
     pub queued_slow: usize,
     /// Threads that were written off and still have not returned from their task.
     pub stuck: usize,
-    /// Tasks that a thread has brought to their end, by a result or a panic, and that were answered with it. A task
-    /// counts once, however many parts it had.
+    /// Tasks that ended on a thread, with a result or a panic, and were answered with it. A task counts once, however many
+    /// parts it had.
     pub finished: u64,
 }
 
-/// A task that was not done by its deadline, and keeps its thread.
+/// A task that was not done by its deadline and still occupies its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StuckTask {
     /// What the pool is called.

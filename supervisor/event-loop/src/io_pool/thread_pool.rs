@@ -12,19 +12,20 @@ use std::thread;
 use std::time::Instant;
 
 use super::lanes::Lanes;
-use super::work::{Job, Site, drop_quietly};
+use super::work::{QueuedTask, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, IoPoolStats, Lane, StuckTask, TaskId};
 use crate::Remote;
+use crate::callback::Site;
 
-/// Why a job was not queued. It comes back, because only its submitter may drop it.
-pub(super) enum Refused {
-    QueueIsFull(Job),
-    PoolIsShut(Job),
+/// Why a task was not queued. It comes back, because only its submitter may drop it.
+pub(super) enum RefusedTask {
+    QueueIsFull(QueuedTask),
+    PoolIsShut(QueuedTask),
 }
 
-/// What became of a task whose time is up.
+/// The state of a task whose deadline has passed.
 pub(super) enum WriteOff {
-    WasQueued(Job),
+    WasQueued(QueuedTask),
     ThreadIsStuck(StuckTask),
     IsDone,
 }
@@ -32,24 +33,24 @@ pub(super) enum WriteOff {
 #[derive(Clone, Copy)]
 enum Activity {
     Idle,
-    Busy(Running),
+    Busy(RunningTask),
     Stuck(StuckTask),
 }
 
 #[derive(Clone, Copy)]
-struct Running {
+struct RunningTask {
     task: TaskId,
     site: Site,
     submitted: Instant,
     has_parts: bool,
-    /// It shall end between two of its parts.
+    /// It has to end after the part that runs.
     is_cancelled: bool,
 }
 
-impl Running {
-    fn new(job: &Job) -> Running {
-        let &Job { task, site, submitted, has_parts, .. } = job;
-        Running { task, site, submitted, has_parts, is_cancelled: false }
+impl RunningTask {
+    fn new(job: &QueuedTask) -> RunningTask {
+        let &QueuedTask { task, site, submitted, has_parts, .. } = job;
+        RunningTask { task, site, submitted, has_parts, is_cancelled: false }
     }
 }
 
@@ -57,13 +58,13 @@ impl Running {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Intake {
     Open,
-    /// What is queued is served, and no more.
+    /// Queued tasks are run, and no others are accepted.
     Finishing,
     /// The threads end.
     Closed,
 }
 
-struct State {
+struct PoolState {
     lanes: Lanes,
     intake: Intake,
     /// By number; `None` is the number of a thread that has ended.
@@ -76,21 +77,21 @@ struct State {
     is_calling: bool,
 }
 
-impl State {
+impl PoolState {
     /// At most half of the threads, rounded up, are for slow tasks.
     fn slow_may_run(&self) -> bool {
         self.busy_slow < self.serving.div_ceil(2)
     }
 
-    /// True if a sleeping thread should be called now. They are called one at a time, each by the one before it:
-    /// short tasks are done before a second thread is awake, and waking one costs more than such a task.
+    /// Whether a sleeping thread should be woken now. Threads are woken one at a time, each by the one before it: short
+    /// tasks are done before a second thread is awake, and waking a thread costs more than such a task.
     fn should_call(&mut self) -> bool {
         let should_call = self.sleeping > 0 && !self.is_calling && self.lanes.has_next(self.slow_may_run());
         self.is_calling |= should_call;
         should_call
     }
 
-    /// The thread is done with what it did. Says what that was.
+    /// The thread is done with its task. Returns what it was doing.
     fn end_activity(&mut self, number: usize) -> Option<Activity> {
         let activity = self.threads.get_mut(number)?.replace(Activity::Idle);
         if let Some(Activity::Busy(running)) = activity {
@@ -99,14 +100,14 @@ impl State {
         activity
     }
 
-    fn take_next(&mut self, number: usize) -> Option<Job> {
+    fn take_next(&mut self, number: usize) -> Option<QueuedTask> {
         let job = self.lanes.pop(self.slow_may_run())?;
         self.busy_slow += usize::from(job.task.lane == Lane::Slow);
-        self.threads[number] = Some(Activity::Busy(Running::new(&job)));
+        self.threads[number] = Some(Activity::Busy(RunningTask::new(&job)));
         Some(job)
     }
 
-    fn running(&mut self, task: TaskId) -> Option<(usize, &mut Activity, Running)> {
+    fn running(&mut self, task: TaskId) -> Option<(usize, &mut Activity, RunningTask)> {
         let mut threads = self.threads.iter_mut().enumerate();
         threads.find_map(|(number, activity)| match activity {
             Some(activity @ Activity::Busy(_)) => {
@@ -119,7 +120,7 @@ impl State {
 
     fn write_off_running(&mut self, task: TaskId, pool: &'static str, now: Instant) -> WriteOff {
         let Some((thread, activity, running)) = self.running(task) else { return WriteOff::IsDone };
-        let Running { site, submitted, .. } = running;
+        let RunningTask { site, submitted, .. } = running;
         let stuck = StuckTask { pool, thread, site, lane: task.lane, submitted, since: now };
         *activity = Activity::Stuck(stuck);
         self.serving -= 1;
@@ -142,14 +143,14 @@ impl State {
 pub(super) struct ThreadPool {
     config: IoPoolConfig,
     remote: Remote,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     work: Condvar,
 }
 
 /// The loop's side.
 impl ThreadPool {
     pub(super) fn start(config: IoPoolConfig, remote: Remote) -> io::Result<Arc<ThreadPool>> {
-        let state = State {
+        let state = PoolState {
             lanes: Lanes::default(),
             intake: Intake::Open,
             threads: Vec::new(),
@@ -169,13 +170,13 @@ impl ThreadPool {
         Ok(thread_pool)
     }
 
-    pub(super) fn accept(&self, job: Job) -> Result<(), Refused> {
+    pub(super) fn accept(&self, job: QueuedTask) -> Result<(), RefusedTask> {
         let mut state = self.lock();
         if state.intake != Intake::Open {
-            return Err(Refused::PoolIsShut(job));
+            return Err(RefusedTask::PoolIsShut(job));
         }
         if state.lanes.len(job.task.lane) >= self.config.queue_max {
-            return Err(Refused::QueueIsFull(job));
+            return Err(RefusedTask::QueueIsFull(job));
         }
         state.lanes.push(job);
         self.call_if_useful(state);
@@ -183,7 +184,7 @@ impl ThreadPool {
     }
 
     /// Takes a waiting task out, or marks a running one if it can be stopped at the end of its part.
-    pub(super) fn cancel(&self, task: TaskId) -> Result<Job, CancelOutcome> {
+    pub(super) fn cancel(&self, task: TaskId) -> Result<QueuedTask, CancelOutcome> {
         let mut state = self.lock();
         if let Some(job) = state.lanes.take(task) {
             return Ok(job);
@@ -199,7 +200,7 @@ impl ThreadPool {
         }
     }
 
-    /// Gives up tasks whose time is up. Says for each of them, in their order, what became of it.
+    /// Gives up tasks whose deadline has passed. Returns the state of each, in the same order.
     pub(super) fn write_off(&self, tasks: &[TaskId], now: Instant) -> Vec<(TaskId, WriteOff)> {
         let mut state = self.lock();
         let mut queued = state.lanes.take_each(tasks);
@@ -208,12 +209,12 @@ impl ThreadPool {
             None => (task, state.write_off_running(task, self.config.name, now)),
         };
         let written_off = tasks.iter().map(&mut write_off).collect();
-        // The slow lane may have a thread again, and it may be that none comes in the place of a stuck one.
+        // The slow lane may use a thread again, and a stuck thread may not be replaced.
         self.call_if_useful(state);
         written_off
     }
 
-    /// Adds a thread for one that is stuck, if there may be another one.
+    /// Adds a thread in place of a stuck one, if the limit allows it.
     pub(super) fn replace_stuck(self: &Arc<ThreadPool>) -> io::Result<()> {
         let state = self.lock();
         let may_grow = state.existing() < self.config.threads_max
@@ -232,7 +233,7 @@ impl ThreadPool {
     }
 
     /// Lets the threads go when they are done with what they do. What still waited is handed back.
-    pub(super) fn close(&self) -> Vec<Job> {
+    pub(super) fn close(&self) -> Vec<QueuedTask> {
         let mut state = self.lock();
         state.intake = Intake::Closed;
         let left_over = state.lanes.take_all();
@@ -241,7 +242,7 @@ impl ThreadPool {
         left_over
     }
 
-    /// The figures of this moment. How many tasks are finished is for the loop to count.
+    /// The present numbers. The loop counts the finished tasks.
     pub(super) fn stats(&self, finished: u64) -> IoPoolStats {
         let state = self.lock();
         let is_busy = |activity: &&Activity| matches!(activity, Activity::Busy(_));
@@ -276,13 +277,13 @@ impl ThreadPool {
         let name = format!("{}-{number}", self.config.name);
         let started = thread::Builder::new().name(name).spawn(move || thread_pool.serve(number));
         if started.is_err() {
-            self.lock().let_go(number);
+            self.lock().remove_thread(number);
         }
         started.map(drop)
     }
 
     /// Wakes a thread for what was queued, without keeping it from the lock.
-    fn call_if_useful(&self, mut state: MutexGuard<'_, State>) {
+    fn call_if_useful(&self, mut state: MutexGuard<'_, PoolState>) {
         let should_call = state.should_call();
         drop(state);
         if should_call {
@@ -291,14 +292,14 @@ impl ThreadPool {
     }
 
     /// No code of others runs under this lock, so a poisoned one guards nothing broken.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PoolState {
     /// A serving thread goes.
-    fn let_go(&mut self, number: usize) {
+    fn remove_thread(&mut self, number: usize) {
         self.threads[number] = None;
         self.serving -= 1;
     }
@@ -319,14 +320,19 @@ impl ThreadPool {
         while let Some(mut job) = next {
             next = match job.work.run_part() {
                 ControlFlow::Continue(()) => self.put_back(number, job),
-                ControlFlow::Break(()) => self.go_on_and_answer(number, job.task, job.work),
+                ControlFlow::Break(()) => self.answer_and_take_next(number, job.task, job.work),
             };
         }
     }
 
     /// Ends a task and takes the next one. The answer comes second, so that whoever gets it finds this thread no
     /// longer busy with the task.
-    fn go_on_and_answer(&self, number: usize, task: TaskId, answer: Box<dyn Any + Send>) -> Option<Job> {
+    fn answer_and_take_next(
+        &self,
+        number: usize,
+        task: TaskId,
+        answer: Box<dyn Any + Send>,
+    ) -> Option<QueuedTask> {
         let mut state = self.lock();
         let is_surplus = matches!(state.end_activity(number), Some(Activity::Stuck(_)))
             && !state.keep_returned_thread(number, self.config.threads);
@@ -337,18 +343,18 @@ impl ThreadPool {
     }
 
     /// Waits for a job. `None` means that the thread ends.
-    fn wait_for_job(&self, number: usize) -> Option<Job> {
+    fn wait_for_job(&self, number: usize) -> Option<QueuedTask> {
         self.take_or_wait(number, self.lock())
     }
 
-    fn take_or_wait(&self, number: usize, mut state: MutexGuard<'_, State>) -> Option<Job> {
+    fn take_or_wait(&self, number: usize, mut state: MutexGuard<'_, PoolState>) -> Option<QueuedTask> {
         loop {
             if let Some(job) = state.take_next(number) {
                 self.call_if_useful(state);
                 return Some(job);
             }
             if state.intake == Intake::Closed {
-                state.let_go(number);
+                state.remove_thread(number);
                 return None;
             }
             state.sleeping += 1;
@@ -359,22 +365,22 @@ impl ThreadPool {
     }
 
     /// Queues the next part of a job behind the others, unless the job was cancelled or given up, and takes the next job.
-    fn put_back(&self, number: usize, job: Job) -> Option<Job> {
+    fn put_back(&self, number: usize, job: QueuedTask) -> Option<QueuedTask> {
         let mut state = self.lock();
         let refusal = match (state.threads[number], state.intake) {
-            (Some(Activity::Busy(Running { is_cancelled: true, .. })), _) => IoError::Cancelled,
+            (Some(Activity::Busy(RunningTask { is_cancelled: true, .. })), _) => IoError::Cancelled,
             (Some(Activity::Busy(_)), Intake::Open | Intake::Finishing) => {
                 state.end_activity(number);
                 state.lanes.push(job);
                 return self.take_or_wait(number, state);
             }
-            // If its thread was written off it was answered then, and this answer goes nowhere.
+            // If its thread was written off, the task was answered then, and this answer is dropped.
             _ => IoError::ShutDown { pool: self.config.name },
         };
         drop(state);
         let task = job.task;
         drop_quietly(job);
-        self.go_on_and_answer(number, task, Box::new(refusal))
+        self.answer_and_take_next(number, task, Box::new(refusal))
     }
 
     /// Hands an answer to the loop. If the loop is gone, the answer is dropped.

@@ -1,17 +1,17 @@
-//! A task on its way through the pool: one allocation, which goes to a thread with the work and comes back with the result.
+//! A task on its way through the pool. It is one allocation, which goes to a thread with the work and comes back with the
+//! result.
 
 use std::any::Any;
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::{IoError, TaskId};
+use crate::callback::Site;
 use crate::panic_message;
 
-pub(super) type Site = &'static Location<'static>;
-
 /// A task, as the threads see it.
-pub(super) struct Job {
+pub(super) struct QueuedTask {
     pub(super) task: TaskId,
     pub(super) site: Site,
     /// It may stop between two of its parts.
@@ -54,12 +54,12 @@ where
 }
 
 impl<Part: 'static, T: 'static> PoolTask<Part, T> {
-    /// What came of a task: `answer` is the task itself, or the [`IoError`] that somebody gave in its place.
+    /// The result of a task. `answer` is the task itself, or the [`IoError`] that it was answered with instead.
     pub(super) fn result_of(answer: Box<dyn Any + Send>) -> Result<T, IoError> {
         let answer = match answer.downcast::<PoolTask<Part, T>>() {
             Ok(task) => match *task {
                 PoolTask::Finished(result) => return result,
-                // Only what a thread has brought to its end is handed back.
+                // Only a task that has ended on a thread comes back, so this does not happen.
                 PoolTask::Unfinished(_) => return Err(IoError::Cancelled),
             },
             Err(answer) => answer,
@@ -68,10 +68,10 @@ impl<Part: 'static, T: 'static> PoolTask<Part, T> {
     }
 }
 
-/// What a task owns may panic when dropped, and that must not cost the pool a thread or an answer.
+/// Drops what a task owns. If that panics, the pool must lose neither a thread nor an answer.
 pub(super) fn drop_quietly<T>(value: T) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) else { return };
-    // What a panic was given may panic when dropped, too. There this ends: the last one is kept for ever.
+    // The payload of a panic may panic too when it is dropped. The payload of that second panic is leaked.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(panic);
     }

@@ -14,7 +14,7 @@ use crate::{Context, Phase};
 pub(super) type Done = Box<dyn FnOnce(&mut Context, Result<(), SourceError>)>;
 
 /// A write, a send or a shutdown whose answer is due.
-pub(super) struct Answer {
+pub(super) struct DueAnswer {
     number: u64,
     site: Site,
     done: Done,
@@ -23,7 +23,7 @@ pub(super) struct Answer {
 
 #[derive(Default)]
 pub(super) struct Answers {
-    due: VecDeque<Answer>,
+    due: VecDeque<DueAnswer>,
     next_number: u64,
 }
 
@@ -36,22 +36,22 @@ impl Answers {
     pub(super) fn add(&mut self, site: Site, done: Done, result: Result<(), SourceError>) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        self.due.push_back(Answer { number, site, done, result });
+        self.due.push_back(DueAnswer { number, site, done, result });
         number
     }
 
     /// All that are due. Drop them only when no borrow is held.
     #[must_use]
-    pub(super) fn take(&mut self) -> VecDeque<Answer> {
+    pub(super) fn take(&mut self) -> VecDeque<DueAnswer> {
         std::mem::take(&mut self.due)
     }
 
-    pub(super) fn pop(&mut self) -> Option<Answer> {
+    pub(super) fn pop(&mut self) -> Option<DueAnswer> {
         self.due.pop_front()
     }
 
     /// The answer of this number, if it was not given before.
-    fn pop_numbered(&mut self, number: u64) -> Option<Answer> {
+    fn pop_numbered(&mut self, number: u64) -> Option<DueAnswer> {
         self.due.pop_front_if(|first| first.number <= number)
     }
 }
@@ -80,7 +80,7 @@ pub(super) trait Answering: Source {
         let source = Rc::clone(self);
         self.base().event_loop().set_pending_at(site, move |context| {
             let answer = source.answers().pop_numbered(number);
-            if let Some(Answer { done, result, .. }) = answer {
+            if let Some(DueAnswer { done, result, .. }) = answer {
                 source.on_answer_taken();
                 done(context, result);
             }
@@ -93,7 +93,7 @@ pub(super) trait Answering: Source {
         let count = self.answers().len();
         for _ in 0..count {
             let answer = self.answers().pop();
-            let Some(Answer { site, done, result, .. }) = answer else { break };
+            let Some(DueAnswer { site, done, result, .. }) = answer else { break };
             self.on_answer_taken();
             context.call(Phase::Poll, site, |context| done(context, result));
         }
@@ -101,8 +101,8 @@ pub(super) trait Answering: Source {
     }
 
     /// Lets the closing phase give these answers.
-    fn answer_in_closing(&self, answers: VecDeque<Answer>) {
-        for Answer { site, done, result, .. } in answers {
+    fn answer_in_closing(&self, answers: VecDeque<DueAnswer>) {
+        for DueAnswer { site, done, result, .. } in answers {
             self.base().run_in_closing(site, move |context| done(context, result));
         }
     }

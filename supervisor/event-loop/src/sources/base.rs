@@ -29,9 +29,9 @@ use std::task::Waker;
 
 use super::SourceError;
 use crate::callback::{Callback, Site};
-use crate::handles::{HandleId, Kind};
+use crate::handles::{HandleId, HandleKind};
 use crate::limits::TURNS_PER_EVENT;
-use crate::slab::Key;
+use crate::slab::SlabKey;
 use crate::{AliveKind, Context, Interest, LoopHandle, Readiness};
 
 /// A stream, a listener, a UDP socket or a child process: what differs between them.
@@ -196,7 +196,7 @@ pub(super) struct Base {
     event_loop: LoopHandle,
     site: Site,
     /// Of the entry in the table of handles; also what the poller calls the descriptor.
-    key: Key,
+    key: SlabKey,
     descriptor: RefCell<Result<Rc<OwnedFd>, Gone>>,
     /// The directions in which the poller watches the descriptor.
     watched: Cell<Interest>,
@@ -217,7 +217,7 @@ impl Base {
     ) -> Base {
         let source: Weak<S> = source.clone();
         let registration = Registration { kind, source, kept: None, liveness: Liveness::default() };
-        let id = event_loop.shared.handles.borrow_mut().insert(Kind::Source(registration), site);
+        let id = event_loop.shared.handles.borrow_mut().insert(HandleKind::Source(registration), site);
         Base {
             event_loop: event_loop.clone(),
             site,
@@ -306,7 +306,7 @@ impl Base {
         }
         let previously_kept =
             self.event_loop.shared.handles.borrow_mut().change(self.key, |handle| match &mut handle.kind {
-                Kind::Source(registration) => registration.set_liveness(liveness),
+                HandleKind::Source(registration) => registration.set_liveness(liveness),
                 _ => None,
             });
         drop(previously_kept);

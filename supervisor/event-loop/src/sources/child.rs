@@ -26,7 +26,7 @@ use super::executable;
 use super::reaper;
 use super::stream::Stream;
 use super::transport::Transport;
-use super::waiting::{Place, WaitingFutures};
+use super::waiting::{WaitingFutures, WaitingPlace};
 use crate::callback::Site;
 use crate::sys;
 use crate::{AliveKind, Context, Interest, LoopHandle, Phase, Readiness};
@@ -47,15 +47,15 @@ struct ChildInner {
     /// Its descriptor is the pidfd, until the process has exited.
     base: Base,
     process_id: u32,
-    state: RefCell<State>,
+    state: RefCell<ChildState>,
 }
 
-struct State {
-    process: Process,
+struct ChildState {
+    process: ChildProcess,
     waiting: Waiting,
 }
 
-enum Process {
+enum ChildProcess {
     Running(std::process::Child),
     Exited(Result<ExitStatus, Errno>),
     Closed,
@@ -112,7 +112,7 @@ impl Child {
         let inner = Rc::new_cyclic(|inner| ChildInner {
             base: Base::new(event_loop, site, AliveKind::ChildProcess, inner, Ok(pidfd)),
             process_id,
-            state: RefCell::new(State { process: Process::Running(process), waiting }),
+            state: RefCell::new(ChildState { process: ChildProcess::Running(process), waiting }),
         });
         let child = Child { inner };
         // If it cannot be watched, dropping it leaves it to the reaper.
@@ -156,16 +156,16 @@ impl Child {
         let site = Location::caller();
         let mut state = self.inner.state.borrow_mut();
         match state.process {
-            Process::Closed => return Err(SourceError::Closed),
-            Process::Exited(status) => {
+            ChildProcess::Closed => return Err(SourceError::Closed),
+            ChildProcess::Exited(status) => {
                 drop(state);
                 let event_loop = self.inner.base.event_loop();
                 event_loop.set_pending_at(site, move |context| callback(context, status.map_err(Into::into)));
             }
-            Process::Running(_) if state.waiting.callback.is_some() => {
+            ChildProcess::Running(_) if state.waiting.callback.is_some() => {
                 return Err(SourceError::AlreadyReading);
             }
-            Process::Running(_) => {
+            ChildProcess::Running(_) => {
                 state.waiting.callback = Some((site, Box::new(callback)));
                 drop(state);
                 self.inner.update()?;
@@ -179,7 +179,7 @@ impl Child {
     /// # Errors
     /// [`SourceError::Closed`], and the errors that the callback of [`Child::on_exit`] gets.
     pub async fn exited(&self) -> Result<ExitStatus, SourceError> {
-        let place = Place::new(&*self.inner, ChildInner::leave_exit);
+        let place = WaitingPlace::new(&*self.inner, ChildInner::leave_exit);
         poll_fn(|context| self.inner.poll_exit(place.ticket, context.waker().clone())).await
     }
 
@@ -235,12 +235,12 @@ impl ChildInner {
     /// Waits for the process if it has exited. Nothing if it has not.
     fn reap(&self) -> Option<Result<ExitStatus, Errno>> {
         let mut state = self.state.borrow_mut();
-        let Process::Running(process) = &mut state.process else { return None };
+        let ChildProcess::Running(process) = &mut state.process else { return None };
         let status = match process.try_wait() {
             Ok(status) => Ok(status?),
             Err(error) => Err(SourceError::from(error).into_errno()),
         };
-        state.process = Process::Exited(status);
+        state.process = ChildProcess::Exited(status);
         self.base.give_up(Gone::Exited);
         Some(status)
     }
@@ -248,9 +248,9 @@ impl ChildInner {
     fn poll_exit(&self, ticket: u64, waker: Waker) -> Poll<Result<ExitStatus, SourceError>> {
         let mut state = self.state.borrow_mut();
         match state.process {
-            Process::Exited(status) => return Poll::Ready(status.map_err(Into::into)),
-            Process::Closed => return Poll::Ready(Err(SourceError::Closed)),
-            Process::Running(_) => {}
+            ChildProcess::Exited(status) => return Poll::Ready(status.map_err(Into::into)),
+            ChildProcess::Closed => return Poll::Ready(Err(SourceError::Closed)),
+            ChildProcess::Running(_) => {}
         }
         let replaced = state.waiting.futures.insert(ticket, waker);
         drop(state);
@@ -274,14 +274,14 @@ impl Source for ChildInner {
 
     fn interest(&self) -> Interest {
         match self.state.borrow().process {
-            Process::Running(_) => Interest::READ,
-            Process::Exited(_) | Process::Closed => Interest::NONE,
+            ChildProcess::Running(_) => Interest::READ,
+            ChildProcess::Exited(_) | ChildProcess::Closed => Interest::NONE,
         }
     }
 
     fn liveness(&self) -> Liveness {
         let state = self.state.borrow();
-        let is_active = matches!(state.process, Process::Running(_));
+        let is_active = matches!(state.process, ChildProcess::Running(_));
         Liveness { is_active, is_busy: false, is_kept: is_active && state.waiting.callback.is_some() }
     }
 
@@ -300,10 +300,10 @@ impl Source for ChildInner {
     /// A process that still runs is left to the reaper.
     fn take_waiting(&self) -> Waiting {
         let mut state = self.state.borrow_mut();
-        let process = std::mem::replace(&mut state.process, Process::Closed);
+        let process = std::mem::replace(&mut state.process, ChildProcess::Closed);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        if let Process::Running(process) = process {
+        if let ChildProcess::Running(process) = process {
             reaper::adopt(process);
         }
         waiting

@@ -26,7 +26,7 @@ use super::reader::{Readable, Reader};
 use super::stream::Stream;
 use super::tcp::TcpOptions;
 use super::transport::{self, Address, Transport};
-use super::waiting::Place;
+use super::waiting::WaitingPlace;
 use crate::callback::Site;
 use crate::limits::TURNS_PER_EVENT;
 use crate::{AliveKind, Context, Interest, LoopHandle, Readiness, TimerId};
@@ -110,7 +110,7 @@ impl Listener {
     /// As [`Listener::accept_start`], and what the system says. [`SourceError::OutOfDescriptors`] comes at once, without a
     /// pause: sleep before you accept again.
     pub async fn accept(&self) -> Result<Stream, SourceError> {
-        let place = Place::new(&*self.inner, ListenerInner::leave_reading);
+        let place = WaitingPlace::new(&*self.inner, ListenerInner::leave_reading);
         poll_fn(|context| {
             let accept = || self.inner.accept()?.ok_or(SourceError::WouldBlock);
             let accepted = self.inner.poll_next(place.ticket, context.waker(), accept);

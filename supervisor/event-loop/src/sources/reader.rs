@@ -60,10 +60,10 @@ pub(super) trait Readable: Source {
         for _ in 0..TURNS_PER_EVENT {
             let next = self.reader().borrow().next();
             match next {
-                Next::Call if call_once() => {}
-                Next::Call => return,
-                Next::Wake => return self.wake_future(),
-                Next::Nobody => return self.rest(),
+                NextStep::Call if call_once() => {}
+                NextStep::Call => return,
+                NextStep::Wake => return self.wake_future(),
+                NextStep::Nobody => return self.rest(),
             }
         }
     }
@@ -147,7 +147,7 @@ pub(super) enum Reader<C> {
 }
 
 /// What is to be done about what comes in.
-enum Next {
+enum NextStep {
     /// The callback that waits is to be called with it.
     Call,
     /// The future that waits is to be woken: it takes it itself.
@@ -173,11 +173,11 @@ impl<C> Reader<C> {
         matches!(self, Reader::Callback { .. } | Reader::Running)
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> NextStep {
         match self {
-            Reader::Callback { .. } => Next::Call,
-            Reader::Future { .. } => Next::Wake,
-            Reader::Nobody | Reader::Running => Next::Nobody,
+            Reader::Callback { .. } => NextStep::Call,
+            Reader::Future { .. } => NextStep::Wake,
+            Reader::Nobody | Reader::Running => NextStep::Nobody,
         }
     }
 

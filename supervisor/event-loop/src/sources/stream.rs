@@ -123,7 +123,7 @@ impl Stream {
             Ok((descriptor, Connecting::Done)) => (Ok(descriptor), Some(Ok(()))),
             Err(error) => (Err(Gone::NotConnected), Some(Err(error))),
         };
-        let connecting = stream_inner::Connecting { site, done };
+        let connecting = stream_inner::ConnectWaiter { site, done };
         let inner = StreamInner::new(event_loop, site, descriptor, Transport::Socket, Some(connecting));
         // What is known already needs no watching.
         let result = known.or_else(|| inner.update().err().map(Err));

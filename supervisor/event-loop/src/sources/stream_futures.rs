@@ -3,56 +3,23 @@
 //! Dropping a future cancels it: a connect is given up, and a read loses no bytes. Only a write that has begun goes on, so that
 //! no message is cut off in the middle.
 
-use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::panic::Location;
 use std::path::Path;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 use super::SourceError;
 use super::base::Source;
 use super::reader::Readable;
 use super::stream::Stream;
 use super::stream_inner::{ConnectCallback, StreamInner};
-use super::stream_io::Progress;
+use super::stream_io::WriteProgress;
 use super::tcp::TcpOptions;
 use super::transport;
-use super::waiting::Place;
+use super::waiting::WaitingPlace;
+use crate::one_shot::OneShot;
 use crate::{Context, LoopHandle};
-
-/// The answer that a callback gives to a future, once.
-struct Answer<T> {
-    value: Cell<Option<T>>,
-    waiter: RefCell<Option<Waker>>,
-}
-
-impl<T> Answer<T> {
-    fn new() -> Rc<Answer<T>> {
-        Rc::new(Answer { value: Cell::new(None), waiter: RefCell::new(None) })
-    }
-
-    fn give(&self, value: T) {
-        self.value.set(Some(value));
-        let waiter = self.waiter.take();
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
-    }
-
-    async fn wait(&self) -> T {
-        poll_fn(|context| match self.value.take() {
-            Some(value) => Poll::Ready(value),
-            None => {
-                let previous = self.waiter.replace(Some(context.waker().clone()));
-                drop(previous);
-                Poll::Pending
-            }
-        })
-        .await
-    }
-}
 
 /// Gives up connecting unless somebody takes the stream.
 struct GivenUpOnDrop(Option<Stream>);
@@ -66,9 +33,9 @@ impl Drop for GivenUpOnDrop {
 }
 
 async fn connected(start: impl FnOnce(ConnectCallback) -> Stream) -> Result<Stream, SourceError> {
-    let answer = Answer::new();
-    let giver = Rc::clone(&answer);
-    let done = move |_: &mut Context, _: &Stream, result| giver.give(result);
+    let answer = OneShot::new();
+    let filled = Rc::clone(&answer);
+    let done = move |_: &mut Context, _: &Stream, result| filled.fill(result);
     let mut stream = GivenUpOnDrop(Some(start(Box::new(done))));
     answer.wait().await?;
     stream.0.take().ok_or(SourceError::Closed)
@@ -119,7 +86,7 @@ impl Stream {
     /// # Errors
     /// As [`Stream::read_start`], and what the system says.
     pub async fn read(&self, buffer: &mut [u8]) -> Result<usize, SourceError> {
-        let place = Place::new(&*self.inner, StreamInner::leave_reading);
+        let place = WaitingPlace::new(&*self.inner, StreamInner::leave_reading);
         poll_fn(|context| self.inner.poll_read(place.ticket, context.waker(), buffer)).await
     }
 
@@ -137,17 +104,17 @@ impl Stream {
     }
 
     async fn wait_for_room(&self, length: usize) -> Result<(), SourceError> {
-        let place = Place::new(&*self.inner, StreamInner::leave_room);
+        let place = WaitingPlace::new(&*self.inner, StreamInner::leave_room);
         poll_fn(|context| self.inner.poll_room(place.ticket, length, context.waker())).await
     }
 
     async fn begin_write(&self, bytes: impl AsRef<[u8]> + Into<Vec<u8>>) -> Result<(), SourceError> {
-        let answer = Answer::new();
-        let giver = Rc::clone(&answer);
-        let done = Box::new(move |_: &mut Context, result| giver.give(result));
+        let answer = OneShot::new();
+        let filled = Rc::clone(&answer);
+        let done = Box::new(move |_: &mut Context, result| filled.fill(result));
         match self.inner.write_for_future(bytes, done) {
-            Progress::Through(_, result) => result,
-            Progress::Queued => answer.wait().await,
+            WriteProgress::Through(_, result) => result,
+            WriteProgress::Queued => answer.wait().await,
         }
     }
 
@@ -156,10 +123,10 @@ impl Stream {
     /// # Errors
     /// As [`Stream::shutdown`], and what the system says.
     pub async fn shut_down(&self) -> Result<(), SourceError> {
-        let answer = Answer::new();
-        let giver = Rc::clone(&answer);
+        let answer = OneShot::new();
+        let filled = Rc::clone(&answer);
         let site = self.inner.base.site();
-        self.inner.shut_down(site, Box::new(move |_: &mut Context, result| giver.give(result)))?;
+        self.inner.shut_down(site, Box::new(move |_: &mut Context, result| filled.fill(result)))?;
         answer.wait().await
     }
 
@@ -168,9 +135,9 @@ impl Stream {
     /// # Errors
     /// As [`Stream::close`].
     pub async fn closed(&self) -> Result<(), SourceError> {
-        let answer = Answer::new();
-        let giver = Rc::clone(&answer);
-        self.inner.close(self.inner.base.site(), move |_| giver.give(()))?;
+        let answer = OneShot::new();
+        let filled = Rc::clone(&answer);
+        self.inner.close(self.inner.base.site(), move |_| filled.fill(()))?;
         answer.wait().await;
         Ok(())
     }

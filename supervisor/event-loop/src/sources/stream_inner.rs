@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use super::SourceError;
-use super::answers::{Answer, Answering};
+use super::answers::{Answering, DueAnswer};
 use super::base::{Base, Gone, Liveness, Source};
 use super::reader::{Readable, Reader};
 use super::stream::{Incoming, Stream};
@@ -33,18 +33,18 @@ pub(super) type ConnectCallback = Box<dyn FnOnce(&mut Context, &Stream, Result<(
 pub(super) struct StreamInner {
     pub(super) base: Base,
     pub(super) reader: RefCell<Reader<ReadCallback>>,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<StreamState>,
 }
 
-pub(super) struct State {
+pub(super) struct StreamState {
     /// Missing once it is told how connecting ended.
-    pub(super) connecting: Option<Connecting>,
+    pub(super) connecting: Option<ConnectWaiter>,
     pub(super) transport: Transport,
     pub(super) writer: Writer,
 }
 
 /// Who is to be told how connecting ended.
-pub(super) struct Connecting {
+pub(super) struct ConnectWaiter {
     pub(super) site: Site,
     pub(super) done: ConnectCallback,
 }
@@ -55,12 +55,12 @@ impl StreamInner {
         site: Site,
         descriptor: Result<OwnedFd, Gone>,
         transport: Transport,
-        connecting: Option<Connecting>,
+        connecting: Option<ConnectWaiter>,
     ) -> Rc<StreamInner> {
         Rc::new_cyclic(|inner| StreamInner {
             base: Base::new(event_loop, site, AliveKind::Stream, inner, descriptor),
             reader: RefCell::new(Reader::Nobody),
-            state: RefCell::new(State { connecting, transport, writer: Writer::new() }),
+            state: RefCell::new(StreamState { connecting, transport, writer: Writer::new() }),
         })
     }
 
@@ -109,7 +109,7 @@ impl StreamInner {
         result: Result<(), SourceError>,
     ) -> Option<(ConnectCallback, Result<(), SourceError>)> {
         let mut state = self.state.borrow_mut();
-        let Connecting { done, .. } = state.connecting.take()?;
+        let ConnectWaiter { done, .. } = state.connecting.take()?;
         if result.is_err() {
             self.base.give_up(Gone::NotConnected);
             state.writer.fail(|| SourceError::Cancelled);
@@ -127,9 +127,9 @@ impl StreamInner {
 
 /// Everybody who waited for a stream that was closed.
 pub(super) struct Waiting {
-    connecting: Option<Connecting>,
+    connecting: Option<ConnectWaiter>,
     reader: Reader<ReadCallback>,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<DueAnswer>,
     for_room: Vec<Waker>,
 }
 
@@ -182,7 +182,7 @@ impl Source for StreamInner {
 
     fn tell_closed(self: &Rc<Self>, waiting: Waiting) -> Vec<Waker> {
         let Waiting { connecting, reader, answers, for_room } = waiting;
-        if let Some(Connecting { site, done }) = connecting {
+        if let Some(ConnectWaiter { site, done }) = connecting {
             let stream = Stream::of(self);
             let cancelled = Err(SourceError::Cancelled);
             self.base.run_in_closing(site, move |context| done(context, &stream, cancelled));

@@ -17,14 +17,14 @@ use super::answers::{Answering, Answers, Done};
 use super::base::{Gone, Source};
 use super::reader::{Readable, Reader};
 use super::stream::{Incoming, Stream};
-use super::stream_inner::{ReadCallback, State, StreamInner};
+use super::stream_inner::{ReadCallback, StreamInner, StreamState};
 use super::transport::Transport;
 use crate::callback::Site;
 use crate::limits::{INCOMING_BYTES, SLICES_PER_CALL, TURNS_PER_EVENT};
 use crate::{Context, Phase};
 
 /// How far a write has come at once.
-pub(super) enum Progress {
+pub(super) enum WriteProgress {
     /// It has succeeded or failed, and the callback is still to be called.
     Through(Done, Result<(), SourceError>),
     Queued,
@@ -142,7 +142,7 @@ impl StreamInner {
         let length = bytes.as_ref().len();
         self.check_writable()?;
         self.state.borrow().writer.admit_length(length)?;
-        if let Progress::Through(done, result) = self.start_write(bytes, site, done) {
+        if let WriteProgress::Through(done, result) = self.start_write(bytes, site, done) {
             self.put_off_answer(site, done, result);
         }
         Ok(())
@@ -154,15 +154,15 @@ impl StreamInner {
         bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
         site: Site,
         done: Done,
-    ) -> Progress {
+    ) -> WriteProgress {
         let slice = bytes.as_ref();
         match self.write_now(slice) {
-            Some(Ok(count)) if count == slice.len() => return Progress::Through(done, Ok(())),
-            Some(Err(errno)) => return Progress::Through(done, Err(errno.into())),
+            Some(Ok(count)) if count == slice.len() => return WriteProgress::Through(done, Ok(())),
+            Some(Err(errno)) => return WriteProgress::Through(done, Err(errno.into())),
             Some(Ok(count)) => self.queue(bytes.into(), count, site, done),
             None => self.queue(bytes.into(), 0, site, done),
         }
-        Progress::Queued
+        WriteProgress::Queued
     }
 
     /// As [`StreamInner::write`] for a future that has waited for room.
@@ -170,13 +170,13 @@ impl StreamInner {
         self: &Rc<Self>,
         bytes: impl AsRef<[u8]> + Into<Vec<u8>>,
         done: Done,
-    ) -> Progress {
+    ) -> WriteProgress {
         let site = self.base.site();
         if self.base.has_turns() {
             return self.start_write(bytes, site, done);
         }
         self.queue(bytes.into(), 0, site, done);
-        Progress::Queued
+        WriteProgress::Queued
     }
 
     /// Waits until a write of this length fits, or until nothing waits before it.
@@ -231,7 +231,7 @@ impl StreamInner {
     /// Writes the queue as far as the kernel takes it. The answers become due.
     fn flush(&self) {
         let Ok(descriptor) = self.connected() else { return };
-        let State { writer, transport, .. } = &mut *self.state.borrow_mut();
+        let StreamState { writer, transport, .. } = &mut *self.state.borrow_mut();
         for _ in 0..TURNS_PER_EVENT {
             if writer.is_idle() {
                 return;
@@ -272,7 +272,7 @@ impl StreamInner {
     /// Shuts the writing side down if that is wanted and nothing is left to write.
     fn shut_down_if_due(&self) {
         let Ok(descriptor) = self.connected() else { return };
-        let State { transport, writer, .. } = &mut *self.state.borrow_mut();
+        let StreamState { transport, writer, .. } = &mut *self.state.borrow_mut();
         let Some((site, done)) = writer.take_due_shutdown() else { return };
         let result = match transport {
             // Nothing but closing it would end the writing, and it may be read still.

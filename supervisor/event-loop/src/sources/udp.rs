@@ -19,7 +19,7 @@ use super::descriptor::Descriptor;
 use super::reader::{Readable, Reader};
 use super::udp_inner::{Outgoing, UdpInner};
 use super::udp_options::{MulticastGroup, UdpOptions};
-use super::waiting::Place;
+use super::waiting::WaitingPlace;
 use crate::callback::Site;
 use crate::{AliveKind, Context, LoopHandle};
 
@@ -154,7 +154,7 @@ impl UdpSocket {
     /// # Errors
     /// [`SourceError::Closed`], [`SourceError::OutOfDescriptors`].
     pub async fn writable(&self) -> Result<(), SourceError> {
-        let place = Place::new(&*self.inner, UdpInner::leave_room);
+        let place = WaitingPlace::new(&*self.inner, UdpInner::leave_room);
         let mut has_waited = false;
         poll_fn(|context| self.inner.poll_room(place.ticket, context.waker(), &mut has_waited)).await
     }
@@ -184,7 +184,7 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::receive_start`], and what the system says.
     pub async fn receive_from(&self, buffer: &mut [u8]) -> Result<(usize, SocketAddr), SourceError> {
-        let place = Place::new(&*self.inner, UdpInner::leave_reading);
+        let place = WaitingPlace::new(&*self.inner, UdpInner::leave_reading);
         poll_fn(|context| {
             let receive = || self.inner.receive(&mut *buffer);
             self.inner.poll_next(place.ticket, context.waker(), receive)

@@ -11,7 +11,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::SourceError;
-use super::answers::{Answer, Answering, Answers, Done};
+use super::answers::{Answering, Answers, Done, DueAnswer};
 use super::base::{Base, Liveness, Source};
 use super::reader::{Readable, Reader};
 use super::send_queue::{SendQueue, WaitingDatagram};
@@ -159,7 +159,7 @@ impl UdpInner {
 /// Everybody who waited for a socket that was closed.
 pub(super) struct Waiting {
     receiver: Reader<ReceiveCallback>,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<DueAnswer>,
     futures: Vec<Waker>,
 }
 

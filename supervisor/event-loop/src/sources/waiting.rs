@@ -41,20 +41,20 @@ impl WaitingFutures {
 }
 
 /// The place of one future among those that wait for a source. Dropping it ends its waiting.
-pub(super) struct Place<'a, S> {
+pub(super) struct WaitingPlace<'a, S> {
     source: &'a S,
     pub(super) ticket: u64,
     leave: fn(&S, u64),
 }
 
-impl<'a, S: Source> Place<'a, S> {
+impl<'a, S: Source> WaitingPlace<'a, S> {
     /// `leave` makes the source forget the future with this ticket.
-    pub(super) fn new(source: &'a S, leave: fn(&S, u64)) -> Place<'a, S> {
-        Place { source, ticket: source.base().next_ticket(), leave }
+    pub(super) fn new(source: &'a S, leave: fn(&S, u64)) -> WaitingPlace<'a, S> {
+        WaitingPlace { source, ticket: source.base().next_ticket(), leave }
     }
 }
 
-impl<S> Drop for Place<'_, S> {
+impl<S> Drop for WaitingPlace<'_, S> {
     fn drop(&mut self) {
         (self.leave)(self.source, self.ticket);
     }

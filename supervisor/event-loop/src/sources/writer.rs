@@ -24,7 +24,7 @@ struct WaitingWrite {
     done: Done,
 }
 
-enum Ending {
+enum ShutdownState {
     Open,
     /// To be shut down as soon as the queue is empty.
     Wanted {
@@ -40,7 +40,7 @@ pub(super) struct Writer {
     queued: usize,
     waiting: VecDeque<WaitingWrite>,
     pub(super) answers: Answers,
-    ending: Ending,
+    shutdown: ShutdownState,
     /// Futures that wait for room in the queue.
     pub(super) waiting_for_room: WaitingFutures,
 }
@@ -52,7 +52,7 @@ impl Writer {
             queued: 0,
             waiting: VecDeque::new(),
             answers: Answers::default(),
-            ending: Ending::Open,
+            shutdown: ShutdownState::Open,
             waiting_for_room: WaitingFutures::default(),
         }
     }
@@ -71,14 +71,14 @@ impl Writer {
 
     /// Something is under way for which the loop has to go on.
     pub(super) fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || matches!(self.ending, Ending::Wanted { .. })
+        !self.waiting.is_empty() || matches!(self.shutdown, ShutdownState::Wanted { .. })
     }
 
     /// Whether anything may be written still.
     pub(super) fn admit(&self) -> Result<(), SourceError> {
-        match self.ending {
-            Ending::Open => Ok(()),
-            Ending::Wanted { .. } | Ending::ShutDown => Err(SourceError::AlreadyShutDown),
+        match self.shutdown {
+            ShutdownState::Open => Ok(()),
+            ShutdownState::Wanted { .. } | ShutdownState::ShutDown => Err(SourceError::AlreadyShutDown),
         }
     }
 
@@ -130,7 +130,7 @@ impl Writer {
         while let Some(WaitingWrite { site, done, .. }) = self.waiting.pop_front() {
             self.answers.add(site, done, Err(error()));
         }
-        if matches!(self.ending, Ending::Wanted { .. })
+        if matches!(self.shutdown, ShutdownState::Wanted { .. })
             && let Some((site, done)) = self.take_shutdown()
         {
             self.answers.add(site, done, Err(error()));
@@ -139,7 +139,7 @@ impl Writer {
 
     /// Asks for a shutdown after the queue.
     pub(super) fn want_shutdown(&mut self, site: Site, done: Done) {
-        self.ending = Ending::Wanted { site, done };
+        self.shutdown = ShutdownState::Wanted { site, done };
     }
 
     /// The shutdown that is to be made now.
@@ -148,10 +148,10 @@ impl Writer {
     }
 
     fn take_shutdown(&mut self) -> Option<(Site, Done)> {
-        match std::mem::replace(&mut self.ending, Ending::ShutDown) {
-            Ending::Wanted { site, done } => Some((site, done)),
+        match std::mem::replace(&mut self.shutdown, ShutdownState::ShutDown) {
+            ShutdownState::Wanted { site, done } => Some((site, done)),
             other => {
-                self.ending = other;
+                self.shutdown = other;
                 None
             }
         }

@@ -147,7 +147,7 @@ fn a_child_without_a_handle_or_a_loop_leaves_no_zombie() {
 }
 
 #[test]
-fn who_asks_for_an_exit_late_is_told_all_the_same() {
+fn an_exit_that_is_asked_for_late_is_reported() {
     let (mut event_loop, log) = (real_loop(), Log::default());
     let child = Child::spawn(&event_loop, &mut shell("exit 4")).unwrap();
     event_loop.run().unwrap();

@@ -126,13 +126,13 @@ fn all_ready_descriptors_are_handled_in_one_poll_also_when_the_kernel_hands_them
     let mut event_loop = real_loop();
     let seen = Rc::new(Cell::new(0));
     let (_writer, reader) = readable_pair();
-    for _ in 0..poller::EVENTS_PER_CALL + 100 {
+    for _ in 0..limits::EVENTS_PER_CALL + 100 {
         let seen = Rc::clone(&seen);
         let same = reader.try_clone().unwrap();
         event_loop.watch(same, Interest::READ, move |_, _| seen.set(seen.get() + 1)).unwrap();
     }
     event_loop.run_mode(RunMode::NoWait).unwrap();
-    assert!(seen.get() >= poller::EVENTS_PER_CALL + 100, "{} events", seen.get());
+    assert!(seen.get() >= limits::EVENTS_PER_CALL + 100, "{} events", seen.get());
 }
 
 #[test]

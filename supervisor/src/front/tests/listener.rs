@@ -30,7 +30,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 
 #[track_caller]
 fn connects(listener: &Listener) {
-    let mut peer = Peer::new(UnixStream::connect(listener.path()).unwrap());
+    let mut peer = RawPeer::new(UnixStream::connect(listener.path()).unwrap());
     wait(&*listener.socket(), PollFlags::IN);
     let mut connection = listener.accept(1000).unwrap().unwrap();
     assert!(listener.accept(1000).unwrap().is_none());
@@ -224,14 +224,14 @@ fn another_user_is_turned_away_before_a_byte_is_read_even_if_the_modes_would_let
         let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
         rustix::thread::set_thread_res_gid(group, group, group).unwrap();
         rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-        let mut peer = Peer::new(UnixStream::connect(&path).unwrap());
+        let mut peer = RawPeer::new(UnixStream::connect(&path).unwrap());
         peer.say(&hello(VERSION_MAJOR, "stranger"));
         peer
     };
     let peer = std::thread::scope(|scope| scope.spawn(stranger).join().unwrap());
     wait(&*listener.socket(), PollFlags::IN);
     assert!(listener.accept(1000).unwrap().is_none());
-    assert_eq!(listener.strangers(), 1);
+    assert_eq!(listener.other_users(), 1);
     assert_eq!(peer.hear_out(), "");
     connects(&listener);
 }

@@ -1,6 +1,6 @@
 //! Real children. Each test waits for what it expects, with a deadline, and never for time to pass.
 
-use super::super::capture::StreamState;
+use super::super::capture::CaptureState;
 use super::*;
 use rustix::process::test_kill_process;
 use std::collections::BTreeSet;
@@ -31,9 +31,9 @@ fn lines(process: &mut Process, enough: usize) -> Vec<String> {
     let mut lines = Vec::new();
     while lines.len() < enough {
         assert!(wait_for(&stdout, PollFlags::IN, DEADLINE), "neither a line nor the end after {lines:?}");
-        let captured = process.capture(Stream::Stdout, Instant::now());
+        let captured = process.capture(OutputStream::Stdout, Instant::now());
         lines.extend(captured.lines);
-        if captured.state == StreamState::Ended {
+        if captured.state == CaptureState::Ended {
             break;
         }
     }
@@ -175,8 +175,8 @@ fn the_last_words_of_a_worker_can_be_read_after_its_end() {
     let mut process = shell("echo fine; printf 'panicked at \\033[1mhome' >&2; exit 101");
     assert_eq!(exit_of(&mut process), Exit::Code(101));
     let now = Instant::now();
-    assert_eq!(process.capture_rest(Stream::Stdout, now).lines, ["fine"]);
-    assert_eq!(process.capture_rest(Stream::Stderr, now).lines, [r"panicked at \u{1b}[1mhome"]);
+    assert_eq!(process.capture_rest(OutputStream::Stdout, now).lines, ["fine"]);
+    assert_eq!(process.capture_rest(OutputStream::Stderr, now).lines, [r"panicked at \u{1b}[1mhome"]);
     assert_eq!(process.last_lines(), ["fine", r"panicked at \u{1b}[1mhome"]);
 }
 

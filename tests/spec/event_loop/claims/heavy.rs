@@ -1,4 +1,4 @@
-//! S51 to S53, S60 and S71: long computations on the loop itself, in one go and in parts.
+//! S51 to S53, S60 and S71: long computations on the loop itself, in one go and in steps.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! S24 to S26: which comes first.
+//! S24 to S26: whether an immediate or a timeout of 0 ms comes first.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! One test a claim, named after it: `s12_...` proves S12. The table in the README of the tests says what is proved
-//! elsewhere, and what is not tested and why.
+//! One test for each claim, named after it: `s12_...` proves S12. The table in `tests/README.md` says which claims are proved
+//! elsewhere, and which are not tested and why.
 
 mod check_and_close;
 mod heavy;

@@ -1,4 +1,4 @@
-//! S48 to S59: what is better done by another process, and what that costs.
+//! S48 to S59: which work should be offloaded to another process, and what that costs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! S14 and S15: callbacks whose result is known before the poll could tell it.
+//! S14 and S15: callbacks whose result is known before the poll could report it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;

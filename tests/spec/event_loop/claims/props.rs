@@ -1,4 +1,4 @@
-//! What many claims need: loops, descriptors that are ready, pools, and work that takes time.
+//! What tests of several claims need: loops, descriptors that are ready, pools, and work that takes time.
 
 use std::cell::Cell;
 use std::io::Write;

@@ -1,7 +1,7 @@
-//! Child processes: how they begin, what they say, and how they end.
+//! Child processes: their start, their output, and their end.
 //!
-//! A child has copies of all descriptors of this process from its fork until its program begins. So these tests are
-//! not run beside those that rely on a descriptor being gone as soon as it is closed.
+//! A child has copies of all descriptors of this process from its fork until its program is executed. So these tests do not
+//! run at the same time as those that rely on a descriptor being gone as soon as it is closed.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Write};

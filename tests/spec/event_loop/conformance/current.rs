@@ -1,4 +1,4 @@
-//! What a callback can learn of itself.
+//! What a callback can find out about itself: where it was registered, and in which phase it runs.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Datagrams.
+//! Datagrams: sending, receiving, and the options of UDP sockets.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

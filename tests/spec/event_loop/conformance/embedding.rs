@@ -1,4 +1,4 @@
-//! A loop inside another one, or inside a poll of somebody else's.
+//! A loop that is driven by another loop, or by another poll.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Futures: the microtask queue is their ready queue, so they are to the loop what promises are to Node's.
+//! Futures: they become ready in the microtask queue, as promises do in Node.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

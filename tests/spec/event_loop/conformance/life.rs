@@ -1,4 +1,4 @@
-//! What keeps a loop alive, its time, and its end.
+//! What keeps a loop alive, its clock, and its end.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Listening and connecting: addresses, backlogs, refusals, and what becomes of connections that are given up.
+//! Listening and connecting: addresses, backlogs, refusals, and what happens to connections that are given up.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Microtasks: after the ticks, and all of them before the next tick.
+//! Microtasks run after the ticks, and all of them before the next tick.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is asked of a loop by mistake: an error that names the mistake, and a loop that is none the worse for it.
+//! Wrong calls: each gets an error that names the mistake, and the loop goes on.
 
 use std::cell::Cell;
 use std::fs::File;

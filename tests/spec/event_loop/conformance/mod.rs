@@ -1,5 +1,5 @@
-//! What the test suites of libuv and Node check, as far as it applies here. Which of their tests is covered by which
-//! of these is told in the README of the tests.
+//! What the test suites of libuv and Node check, as far as it applies here. `tests/README.md` lists which of these tests covers
+//! which of theirs.
 
 mod children;
 mod closing;

@@ -1,4 +1,4 @@
-//! Callbacks that panic: who hears of it, and what becomes of the others.
+//! Callbacks that panic: who is told, and what happens to the other callbacks.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! What other threads send to a loop.
+//! Posts: callbacks that other threads send to a loop.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! The modes of running, and being told to stop.
+//! The modes of running a loop, and stopping it.
 
 use offload_event_loop::{Interest, RunMode};
 

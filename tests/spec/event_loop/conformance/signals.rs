@@ -1,5 +1,5 @@
-//! Signals as callbacks. They belong to the whole process, so these tests take turns, and use signals that nobody
-//! else needs and that do nothing to a process without a handler.
+//! Signals as callbacks. They belong to the whole process, so these tests run one at a time, and use signals that
+//! nothing else uses and that a process without a handler ignores.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Ticks: after every single callback, all of them, before the loop goes on.
+//! Ticks: all of them run after every single callback, before the loop goes on.
 
 use std::cell::Cell;
 use std::rc::Rc;

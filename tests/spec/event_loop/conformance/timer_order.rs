@@ -1,4 +1,4 @@
-//! In which order timers run, and which of them run in the same iteration.
+//! The order in which timers run, and which of them run in the same iteration.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! When timers run, how often, and what becomes of those that are taken back.
+//! When timers run, how often, and what happens to those that are stopped.
 
 use std::cell::Cell;
 use std::rc::Rc;

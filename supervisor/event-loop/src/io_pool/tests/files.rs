@@ -1,4 +1,4 @@
-//! Files: what is read, in which parts, and what is refused.
+//! Reading files: in which parts, and which files are refused.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! The slow lane: what it may have, and whose turn is next.
+//! The slow lane: how many threads it may use, and which task is next.
 
 use super::*;
 use crate::io_pool::lanes::Lanes;
@@ -134,7 +134,7 @@ impl Jobs {
         let site = Location::caller();
         let task = TaskId { pool: 0, lane, request: self.0.request_any(site, |_, _| ()) };
         let work = Box::new(PoolTask::Unfinished(|| ControlFlow::Break(())));
-        lanes.push(Job { task, site, has_parts: false, submitted: self.0.now(), work });
+        lanes.push(QueuedTask { task, site, has_parts: false, submitted: self.0.now(), work });
         task
     }
 }
@@ -160,7 +160,7 @@ fn turns_after(nth: usize, take_out: impl Fn(&mut Lanes, &[TaskId])) -> Vec<usiz
     all.extend(jobs.submit(&mut lanes, Lane::Fast, 100));
     let gone: Vec<TaskId> = all.iter().copied().step_by(nth).collect();
     take_out(&mut lanes, &gone);
-    let number = |job: Job| all.iter().position(|task| *task == job.task).expect("one of them");
+    let number = |job: QueuedTask| all.iter().position(|task| *task == job.task).expect("one of them");
     std::iter::from_fn(|| lanes.pop(true)).map(number).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What a pool promises.
+//! Tests of the pool: limits, deadlines, lanes, ends.
 
 mod ends;
 mod files;

@@ -116,7 +116,7 @@ fn a_task_may_have_a_deadline_of_its_own() {
 }
 
 #[test]
-fn who_asked_for_it_is_told_of_each_stuck_thread() {
+fn the_callback_for_stuck_threads_is_called_for_each_of_them() {
     let (mut event_loop, pool) = pool_with(one_thread());
     let told = Rc::new(RefCell::new(Vec::new()));
     let telling = Rc::clone(&told);

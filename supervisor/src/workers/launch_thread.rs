@@ -1,19 +1,20 @@
-//! The thread that starts the workers of one program, one after another.
+//! The thread that starts the workers of one version of a program, one after another.
 //!
 //! ```text
-//!            order               fork                   exec: its file is loaded
+//!           request            fork                   exec: its file is loaded
 //!   idle ------------> starting ------> loading ----------------------------------> answered ---> idle
 //!                          |               |
 //!                          '---------------'-- for longer than LAUNCH_HANGS_AFTER, and given up: the start hangs.
-//!                                              The forked process is killed. Further orders are refused until the
+//!                                              The forked process is killed. Further requests are refused until the
 //!                                              thread is free again, which may never happen.
 //! ```
 //!
-//! Starting a process waits until its file is loaded, which on a dead file system takes forever. So each program has a
-//! thread of its own, and a start that hangs delays no other program. The thread lives as long as any worker that it
-//! has started, because the parent-death signal of these workers is bound to it (prctl(2), PR_SET_PDEATHSIG).
+//! Starting a process waits until its file is loaded, which on a dead file system takes forever. So each version of a
+//! program has a thread of its own, and a start that hangs delays no other program. The thread lives as long as any
+//! worker that it has started, because the parent-death signal of these workers is bound to it (prctl(2),
+//! PR_SET_PDEATHSIG).
 
-use super::launcher::{Answer, Outbox};
+use super::launcher::{EventSender, LauncherEvent};
 use super::process::{Process, SpawnError};
 use super::program::Program;
 use super::sweep::kill_children_of_thread;
@@ -30,12 +31,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How much is added to the niceness of a starting thread: as much as to that of confined workers.
-pub(super) const NICER: i32 = 5;
+pub(super) const NICENESS_ADDED: i32 = 5;
 pub(super) const NICENESS_HIGHEST: i32 = 19;
 
-/// An order to start a process.
+/// A request to start a process.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct LaunchRequest {
     pub(super) key: u64,
     pub(super) program: Program,
     pub(super) payload_max: usize,
@@ -44,71 +45,72 @@ pub(super) struct Order {
 
 /// The ids of all threads that start workers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Threads(Arc<Mutex<BTreeSet<u32>>>);
+pub(super) struct LaunchThreadIds(Arc<Mutex<BTreeSet<u32>>>);
 
 /// The owner's end of the thread. Dropping it does not wait: the thread ends when it has nothing left to do.
 #[derive(Debug)]
-pub(super) struct Lane {
-    /// The queue of orders. It never holds more orders than there are places for workers, because the owner has at
-    /// most one start under way for each place.
-    orders: Option<Sender<Order>>,
-    state: Arc<Mutex<State>>,
-    is_over: Receiver<Infallible>,
-    /// Keys that were ordered here and have not been forgotten.
+pub(super) struct LaunchThread {
+    /// The queue of requests. It never holds more requests than there may be workers, because the owner has at most one
+    /// start under way for each.
+    requests: Option<Sender<LaunchRequest>>,
+    state: Arc<Mutex<LaunchThreadState>>,
+    ended: Receiver<Infallible>,
+    /// Keys that were requested here and have not been forgotten.
     users: BTreeSet<u64>,
 }
 
+/// What the thread and its owner share.
 #[derive(Debug, Default)]
-struct State {
+struct LaunchThreadState {
     thread: Option<u32>,
-    making: Option<Making>,
+    current: Option<CurrentLaunch>,
     /// Process ids of the workers that were started here and have not been forgotten, by key.
     started: BTreeMap<u64, u32>,
 }
 
 /// The start that the thread is working on.
 #[derive(Debug)]
-struct Making {
+struct CurrentLaunch {
     since: Instant,
     is_wanted: Arc<AtomicBool>,
 }
 
-impl Making {
+impl CurrentLaunch {
     fn hangs(&self) -> bool {
         !self.is_wanted.load(Ordering::Relaxed) && self.since.elapsed() > LAUNCH_HANGS_AFTER
     }
 }
 
-impl Threads {
-    pub(super) fn include(&self, thread: u32) -> bool {
+impl LaunchThreadIds {
+    pub(super) fn contains(&self, thread: u32) -> bool {
         locked(&self.0).contains(&thread)
     }
 }
 
-impl Lane {
+impl LaunchThread {
     /// Starts the thread.
-    pub(super) fn start(threads: Threads, outbox: Outbox) -> io::Result<Lane> {
-        let (orders, inbox) = channel();
-        let (alive, is_over) = channel();
-        let state = Arc::new(Mutex::new(State::default()));
-        let worker = Thread { threads, outbox, state: Arc::clone(&state) };
+    pub(super) fn start(launch_threads: LaunchThreadIds, events: EventSender) -> io::Result<LaunchThread> {
+        let (requests, inbox) = channel();
+        let (alive, ended) = channel();
+        let state = Arc::new(Mutex::new(LaunchThreadState::default()));
+        let launch_loop = LaunchLoop { launch_threads, events, state: Arc::clone(&state) };
         thread::Builder::new().name("offload-launch".to_owned()).spawn(move || {
             let _alive: Sender<Infallible> = alive;
-            worker.work_off(&inbox);
+            launch_loop.run(&inbox);
         })?;
-        Ok(Lane { orders: Some(orders), state, is_over, users: BTreeSet::new() })
+        Ok(LaunchThread { requests: Some(requests), state, ended, users: BTreeSet::new() })
     }
 
     /// For how long a start has been hanging here that was given up. None if no start hangs.
     pub(super) fn hanging_for(&self) -> Option<Duration> {
         let state = locked(&self.state);
-        state.making.as_ref().filter(|making| making.hangs()).map(|making| making.since.elapsed())
+        state.current.as_ref().filter(|current| current.hangs()).map(|current| current.since.elapsed())
     }
 
-    /// Passes an order to the thread. Returns false if the thread has ended.
-    pub(super) fn order(&mut self, order: Order) -> bool {
-        self.users.insert(order.key);
-        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
+    /// Passes a request to the thread. Returns false if the thread has ended.
+    pub(super) fn request(&mut self, request: LaunchRequest) -> bool {
+        self.users.insert(request.key);
+        self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok())
     }
 
     /// Forgets a key. Returns true if nothing needs this thread any more.
@@ -120,10 +122,11 @@ impl Lane {
 
     /// Kills the process of a start that hangs, if there is one. If it can be killed where it hangs, the thread
     /// becomes free again.
-    pub(super) fn kill_what_hangs(&self) {
+    pub(super) fn kill_hanging_launch(&self) {
         // The thread needs this lock before it begins the next start.
         let state = locked(&self.state);
-        if let (Some(thread), Some(_)) = (state.thread, state.making.as_ref().filter(|making| making.hangs()))
+        if let (Some(thread), Some(_)) =
+            (state.thread, state.current.as_ref().filter(|current| current.hangs()))
         {
             let spared = state.started.values().copied().collect();
             kill_children_of_thread(thread, &spared);
@@ -131,59 +134,59 @@ impl Lane {
     }
 
     #[cfg(test)]
-    pub(super) fn is_making(&self) -> bool {
-        locked(&self.state).making.is_some()
+    pub(super) fn is_launching(&self) -> bool {
+        locked(&self.state).current.is_some()
     }
 
-    /// Closes the queue of orders.
+    /// Closes the queue of requests.
     pub(super) fn close(&mut self) {
-        self.orders = None;
+        self.requests = None;
     }
 
-    /// Waits until all orders are done. A start that hangs is not waited for; its process is killed.
+    /// Waits until all requests are done. A start that hangs is not waited for; its process is killed.
     pub(super) fn wait_until(&self, deadline: Instant) {
         let patience = match self.hanging_for() {
             Some(_) => Duration::ZERO,
             None => deadline.saturating_duration_since(Instant::now()),
         };
-        let _ = self.is_over.recv_timeout(patience);
-        self.kill_what_hangs();
+        let _ = self.ended.recv_timeout(patience);
+        self.kill_hanging_launch();
     }
 }
 
-/// The state of the thread.
-struct Thread {
-    threads: Threads,
-    outbox: Outbox,
-    state: Arc<Mutex<State>>,
+/// What runs on the thread.
+struct LaunchLoop {
+    launch_threads: LaunchThreadIds,
+    events: EventSender,
+    state: Arc<Mutex<LaunchThreadState>>,
 }
 
-impl Thread {
-    /// Carries out orders until the queue is closed.
-    fn work_off(self, inbox: &Receiver<Order>) {
+impl LaunchLoop {
+    /// Carries out requests until the queue is closed.
+    fn run(self, inbox: &Receiver<LaunchRequest>) {
         // If the kernel refuses the higher niceness, starts disturb the event loop a little more.
-        let _ = be_nicer();
+        let _ = raise_niceness();
         let thread = nix::unistd::gettid().as_raw().unsigned_abs();
-        locked(&self.threads.0).insert(thread);
+        locked(&self.launch_threads.0).insert(thread);
         locked(&self.state).thread = Some(thread);
-        for order in inbox {
-            let process = self.launch(&order).map(Box::new);
-            self.outbox.put(Answer::Launched { key: order.key, process });
+        for request in inbox {
+            let process = self.launch(&request).map(Box::new);
+            self.events.send(LauncherEvent::Launched { key: request.key, process });
         }
-        locked(&self.threads.0).remove(&thread);
+        locked(&self.launch_threads.0).remove(&thread);
     }
 
-    fn launch(&self, order: &Order) -> Result<Process, SpawnError> {
-        let Order { key, program, is_wanted, .. } = order;
+    fn launch(&self, request: &LaunchRequest) -> Result<Process, SpawnError> {
+        let LaunchRequest { key, program, is_wanted, .. } = request;
         let is_unwanted = || !is_wanted.load(Ordering::Relaxed);
         if is_unwanted() {
             return Err(failed(program, "its turn did not come in time"));
         }
-        let making = Making { since: Instant::now(), is_wanted: Arc::clone(is_wanted) };
-        locked(&self.state).making = Some(making);
-        let process = spawn(order);
+        let current = CurrentLaunch { since: Instant::now(), is_wanted: Arc::clone(is_wanted) };
+        locked(&self.state).current = Some(current);
+        let process = spawn(request);
         let mut state = locked(&self.state);
-        state.making = None;
+        state.current = None;
         state.started.extend(process.as_ref().ok().map(|process| (*key, process.pid())));
         drop(state);
         match process {
@@ -193,10 +196,10 @@ impl Thread {
     }
 }
 
-fn spawn(order: &Order) -> Result<Process, SpawnError> {
+fn spawn(request: &LaunchRequest) -> Result<Process, SpawnError> {
     // A panic must not end this thread, because all its workers would end with it.
-    catch_unwind(AssertUnwindSafe(|| Process::spawn(&order.program, order.payload_max)))
-        .unwrap_or_else(|_| Err(failed(&order.program, "a panic, which is a mistake of this program")))
+    catch_unwind(AssertUnwindSafe(|| Process::spawn(&request.program, request.payload_max)))
+        .unwrap_or_else(|_| Err(failed(&request.program, "a panic, which is a mistake of this program")))
 }
 
 /// The error of a start that may be tried again.
@@ -206,9 +209,9 @@ pub(super) fn failed(program: &Program, why: &str) -> SpawnError {
 
 /// Raises the niceness of the calling thread. On Linux each thread has its own, which processes that the thread starts
 /// inherit (setpriority(2)).
-pub(super) fn be_nicer() -> rustix::io::Result<()> {
+pub(super) fn raise_niceness() -> rustix::io::Result<()> {
     let niceness = getpriority_process(None)?;
-    setpriority_process(None, (niceness + NICER).min(NICENESS_HIGHEST))
+    setpriority_process(None, (niceness + NICENESS_ADDED).min(NICENESS_HIGHEST))
 }
 
 /// Locks, also after a panic: no code leaves the data under these locks in an inconsistent state.

@@ -10,21 +10,19 @@
 //!              ^                      |   ^   '-- done, more is left ---> Paused -- a pause, or requested --> UnderWay
 //!              |            requested v   |
 //!              |                  WantedAgain -- done --> as if requested
-//!            NotOurs: it stays so
+//!             Off: it stays so
 //! ```
 
+use crate::limits::MEASURED_AT_A_TIME;
 use offload_core::ids::WorkerId;
 use offload_event_loop::{HandleId, LoopHandle, TimerId};
 use std::time::Instant;
 
-/// At most this many workers are measured at each check. One measurement takes some ten microseconds.
-const MEASURED_AT_A_TIME: usize = 32;
-
 /// When the periodic checks are due. See the module's documentation.
-pub(super) struct Watch {
-    next_look: NextLook,
+pub(super) struct CheckSchedule {
+    next_check: NextCheck,
     /// When the last check began, or when checks began after none was scheduled.
-    looked_at: Instant,
+    last_check_at: Instant,
     /// The worker that was measured last. None if all workers have been measured.
     last_measured: Option<WorkerId>,
     sweeps: Sweeps,
@@ -33,7 +31,7 @@ pub(super) struct Watch {
 
 /// When the next check of the workers takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextLook {
+pub(super) enum NextCheck {
     /// Not scheduled: it will be when something happens.
     Never,
     /// Soon, because something is in progress.
@@ -46,7 +44,7 @@ pub(super) enum NextLook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweeps {
     /// Sweeps are off: a child of this process that is not a worker need not come from a worker.
-    NotOurs,
+    Off,
     Resting,
     UnderWay,
     WantedAgain,
@@ -54,14 +52,14 @@ enum Sweeps {
     Paused(TimerId),
 }
 
-impl Watch {
+impl CheckSchedule {
     /// `sweeps` says whether this process may kill what workers leave behind.
-    pub(super) fn new(sweeps: bool) -> Watch {
-        Watch {
-            next_look: NextLook::Never,
-            looked_at: Instant::now(),
+    pub(super) fn new(sweeps: bool) -> CheckSchedule {
+        CheckSchedule {
+            next_check: NextCheck::Never,
+            last_check_at: Instant::now(),
             last_measured: None,
-            sweeps: if sweeps { Sweeps::Resting } else { Sweeps::NotOurs },
+            sweeps: if sweeps { Sweeps::Resting } else { Sweeps::Off },
             child_signals: None,
         }
     }
@@ -76,33 +74,33 @@ impl Watch {
 }
 
 /// Periodic checks of workers.
-impl Watch {
+impl CheckSchedule {
     /// Something happened. Returns true if the caller has to schedule a check soon.
     pub(super) fn wake(&mut self, handle: &LoopHandle) -> bool {
-        match self.next_look {
-            NextLook::Soon => return false,
-            NextLook::Late(timer) => drop(handle.clear(timer)),
-            NextLook::Never => {}
+        match self.next_check {
+            NextCheck::Soon => return false,
+            NextCheck::Late(timer) => drop(handle.clear(timer)),
+            NextCheck::Never => {}
         }
-        self.looked_at = Instant::now();
-        self.next_look = NextLook::Soon;
+        self.last_check_at = Instant::now();
+        self.next_check = NextCheck::Soon;
         true
     }
 
     /// A check begins. Events that the check itself causes do not schedule another one, or checks would never end.
     /// Returns when the previous check began.
-    pub(super) fn begin_look(&mut self) -> Instant {
-        self.next_look = NextLook::Soon;
-        std::mem::replace(&mut self.looked_at, Instant::now())
+    pub(super) fn begin_check(&mut self) -> Instant {
+        self.next_check = NextCheck::Soon;
+        std::mem::replace(&mut self.last_check_at, Instant::now())
     }
 
-    pub(super) fn end_look(&mut self, next: NextLook) {
-        self.next_look = next;
+    pub(super) fn end_check(&mut self, next: NextCheck) {
+        self.next_check = next;
     }
 
     /// When the last check began.
-    pub(super) fn looked_at(&self) -> Instant {
-        self.looked_at
+    pub(super) fn last_check_at(&self) -> Instant {
+        self.last_check_at
     }
 
     /// The next workers to measure, in the order of their ids, so that all take turns.
@@ -121,15 +119,15 @@ impl Watch {
 }
 
 /// Sweeps of stray processes.
-impl Watch {
-    pub(super) fn is_sweeping_ours_to_do(&self) -> bool {
-        self.sweeps != Sweeps::NotOurs
+impl CheckSchedule {
+    pub(super) fn may_sweep(&self) -> bool {
+        self.sweeps != Sweeps::Off
     }
 
     /// Requests a sweep. Returns true if the caller has to order it now.
     pub(super) fn begin_sweep(&mut self, handle: &LoopHandle) -> bool {
         match self.sweeps {
-            Sweeps::NotOurs => return false,
+            Sweeps::Off => return false,
             Sweeps::UnderWay | Sweeps::WantedAgain => {
                 self.sweeps = Sweeps::WantedAgain;
                 return false;
@@ -144,7 +142,7 @@ impl Watch {
     /// A sweep is done. Returns true if another one was requested meanwhile.
     pub(super) fn end_sweep(&mut self) -> bool {
         let is_wanted_again = self.sweeps == Sweeps::WantedAgain;
-        if self.is_sweeping_ours_to_do() {
+        if self.may_sweep() {
             self.sweeps = Sweeps::Resting;
         }
         is_wanted_again
@@ -179,41 +177,41 @@ mod tests {
     #[test]
     fn all_that_is_asked_for_during_a_sweep_is_one_more() {
         with_a_loop(|handle, _| {
-            let mut watch = Watch::new(true);
-            assert!(watch.begin_sweep(handle));
-            assert!(!watch.begin_sweep(handle) && !watch.begin_sweep(handle));
-            assert!(watch.end_sweep(), "one more");
-            assert!(watch.begin_sweep(handle) && !watch.end_sweep(), "and that is all");
+            let mut schedule = CheckSchedule::new(true);
+            assert!(schedule.begin_sweep(handle));
+            assert!(!schedule.begin_sweep(handle) && !schedule.begin_sweep(handle));
+            assert!(schedule.end_sweep(), "one more");
+            assert!(schedule.begin_sweep(handle) && !schedule.end_sweep(), "and that is all");
         });
     }
 
     #[test]
     fn who_asks_for_a_sweep_in_a_pause_need_not_wait_and_then_nothing_is_asked_for_twice() {
         with_a_loop(|handle, timer| {
-            let mut watch = Watch::new(true);
-            assert!(watch.begin_sweep(handle) && !watch.end_sweep());
-            watch.pause_sweeps(timer);
-            assert!(watch.begin_sweep(handle));
+            let mut schedule = CheckSchedule::new(true);
+            assert!(schedule.begin_sweep(handle) && !schedule.end_sweep());
+            schedule.pause_sweeps(timer);
+            assert!(schedule.begin_sweep(handle));
             assert!(!handle.clear(timer), "the timer is cleared");
-            watch.end_pause();
-            assert_eq!(watch.sweeps, Sweeps::UnderWay);
+            schedule.end_pause();
+            assert_eq!(schedule.sweeps, Sweeps::UnderWay);
         });
     }
 
     #[test]
     fn what_is_not_ours_is_never_swept() {
         with_a_loop(|handle, _| {
-            let mut watch = Watch::new(false);
-            assert!(!watch.begin_sweep(handle) && !watch.end_sweep() && !watch.is_sweeping_ours_to_do());
+            let mut schedule = CheckSchedule::new(false);
+            assert!(!schedule.begin_sweep(handle) && !schedule.end_sweep() && !schedule.may_sweep());
         });
     }
 
     #[test]
     fn each_worker_is_measured_in_its_turn() {
-        let mut watch = Watch::new(false);
+        let mut schedule = CheckSchedule::new(false);
         let mut next = || -> Vec<u64> {
             let workers = (1..=40).map(WorkerId);
-            watch.next_to_measure(workers).into_iter().map(|worker| worker.0).collect()
+            schedule.next_to_measure(workers).into_iter().map(|worker| worker.0).collect()
         };
         assert_eq!(next(), (1..=32).collect::<Vec<u64>>());
         assert_eq!(next(), (33..=40).collect::<Vec<u64>>());
@@ -223,12 +221,12 @@ mod tests {
     #[test]
     fn however_much_happens_there_is_one_look() {
         with_a_loop(|handle, timer| {
-            let mut watch = Watch::new(false);
-            assert!(watch.wake(handle) && !watch.wake(handle));
-            watch.begin_look();
-            assert!(!watch.wake(handle), "what a look finds brings about no other one");
-            watch.end_look(NextLook::Late(timer));
-            assert!(watch.wake(handle) && !handle.clear(timer));
+            let mut schedule = CheckSchedule::new(false);
+            assert!(schedule.wake(handle) && !schedule.wake(handle));
+            schedule.begin_check();
+            assert!(!schedule.wake(handle), "what a look finds brings about no other one");
+            schedule.end_check(NextCheck::Late(timer));
+            assert!(schedule.wake(handle) && !handle.clear(timer));
         });
     }
 }

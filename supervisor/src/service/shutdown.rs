@@ -1,21 +1,19 @@
 //! The end of the supervisor: drain, stop, and the last answers. [`Stage`] says which step comes next.
 //!
 //! ```text
-//!   drain, stop, signal ---> hub ends jobs and workers ---> part: clients that asked for the end are answered,
-//!                                                              |   and fronts are told
-//!              the loop stops <--- every front has written its last answers, or PARTING_MAX is over
+//!   drain, stop, signal ---> hub ends jobs and workers ---> closing: clients that asked for the
+//!                                                              |   end are answered, fronts are told
+//!              the loop stops <--- every front has written its last answers, or LAST_ANSWERS_TIMEOUT is over
 //! ```
 
 use super::reply::{Document, Reply};
 pub(super) use super::stage::EndRequester;
 use super::{Inner, Service, Stage};
+use crate::limits::LAST_ANSWERS_TIMEOUT;
 use offload_core::outcome::human;
 use offload_event_loop::Hold;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-
-/// The longest time for the last answers.
-const PARTING_MAX: Duration = Duration::from_secs(1);
 
 /// How a server ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +43,7 @@ pub enum ServerEnd {
 }
 
 /// How far the supervisor is on the way to its end, and which fronts are to be told.
-pub(super) struct Ending {
+pub(super) struct Shutdown {
     stage: Stage,
     /// Why the supervisor ends, if nobody asked for the end.
     because: Option<ServerEnd>,
@@ -63,13 +61,13 @@ struct LoopStop(Weak<Inner>);
 
 impl Drop for LoopStop {
     fn drop(&mut self) {
-        Service::with(&self.0, Service::let_go);
+        Service::with(&self.0, Service::stop_loop);
     }
 }
 
-impl Ending {
-    pub(super) fn new(hold: Hold) -> Ending {
-        Ending { stage: Stage::Serving, because: None, fronts: Vec::new(), hold: Some(hold) }
+impl Shutdown {
+    pub(super) fn new(hold: Hold) -> Shutdown {
+        Shutdown { stage: Stage::Serving, because: None, fronts: Vec::new(), hold: Some(hold) }
     }
 }
 
@@ -78,29 +76,29 @@ impl Service {
     /// before the event loop stops. The front then accepts no more clients, writes its unsent answers, and drops the
     /// [`LastAnswers`].
     pub fn on_end(&self, front: impl FnOnce(LastAnswers) + 'static) {
-        self.0.ending.borrow_mut().fronts.push(Box::new(front));
+        self.0.shutdown.borrow_mut().fronts.push(Box::new(front));
     }
 
     /// How far the supervisor is on the way to its end.
     pub fn stage(&self) -> Stage {
-        self.0.ending.borrow().stage
+        self.0.shutdown.borrow().stage
     }
 
     /// Graceful shutdown: accepts no more jobs, finishes the accepted ones, then ends. Jobs that have not ended after
     /// `limit` are cancelled. If this is called several times, the earliest end counts.
     pub fn drain(&self, limit: Option<Duration>) {
-        self.drain_for(limit, EndRequester::Somebody);
+        self.drain_for(limit, EndRequester::Caller);
     }
 
     /// Immediate shutdown: cancels all jobs, then ends.
     pub fn stop(&self) {
-        let is_news = self.0.ending.borrow_mut().stage.stop();
+        let is_news = self.0.shutdown.borrow_mut().stage.stop();
         if is_news {
             let me = self.weak();
-            let then = Box::new(move |_: &mut _| Service::with(&me, Service::part));
+            let then = Box::new(move |_: &mut _| Service::with(&me, Service::begin_closing));
             return self.hub().borrow_mut().stop(then);
         }
-        self.part_from_the_late();
+        self.answer_late_shutdown_requests();
     }
 
     /// Handles a signal such as SIGTERM: the first one starts a drain within the configured time, the second one a
@@ -119,7 +117,7 @@ impl Service {
     /// Drains within the configured time for a reason that no client and no signal gave, such as the loss of the front's
     /// socket. [`Service::end`] returns that reason.
     pub fn drain_because(&self, end: ServerEnd) {
-        self.0.ending.borrow_mut().because = Some(end);
+        self.0.shutdown.borrow_mut().because = Some(end);
         self.drain(Some(self.drain_timeout()));
     }
 
@@ -129,7 +127,7 @@ impl Service {
         self.hub().borrow_mut().when_no_worker_starts(Box::new(move |reason, _| {
             Service::with(&me, |service| {
                 service.log().error(format_args!("{reason}; ending, because of --fail-fast"));
-                service.0.ending.borrow_mut().because = Some(ServerEnd::Unavailable { reason });
+                service.0.shutdown.borrow_mut().because = Some(ServerEnd::Unavailable { reason });
                 service.stop();
             });
         }));
@@ -138,24 +136,24 @@ impl Service {
     /// How the supervisor ended, if it has ended.
     pub fn end(&self) -> ServerEnd {
         let cancelled = self.hub().borrow().cut_short();
-        let ending = self.0.ending.borrow();
-        match &ending.because {
+        let shutdown = self.0.shutdown.borrow();
+        match &shutdown.because {
             Some(end) => end.clone(),
             None if cancelled == 0 => ServerEnd::Done,
-            None if ending.stage.was_stopped() => ServerEnd::Stopped { cancelled },
+            None if shutdown.stage.was_stopped() => ServerEnd::Stopped { cancelled },
             None => ServerEnd::CutShort { cancelled },
         }
     }
 
     pub(super) fn drain_for(&self, limit: Option<Duration>, requester: EndRequester) {
-        let is_news = self.0.ending.borrow_mut().stage.drain(requester);
+        let is_news = self.0.shutdown.borrow_mut().stage.drain(requester);
         if is_news {
             let me = self.weak();
-            let then = Box::new(move |_: &mut _| Service::with(&me, Service::part));
+            let then = Box::new(move |_: &mut _| Service::with(&me, Service::begin_closing));
             return self.hub().borrow_mut().drain(limit, then);
         }
         limit.into_iter().for_each(|limit| self.hub().borrow_mut().limit_drain(limit));
-        self.part_from_the_late();
+        self.answer_late_shutdown_requests();
     }
 
     fn drain_timeout(&self) -> Duration {
@@ -164,34 +162,34 @@ impl Service {
 
     /// Answers those who ask for the end when jobs and workers are gone already. The event loop does it soon, and not
     /// this call, because the calling front may be borrowed.
-    fn part_from_the_late(&self) {
-        if self.stage().is_parting() {
+    fn answer_late_shutdown_requests(&self) {
+        if self.stage().is_closing() {
             let me = self.weak();
-            self.0.handle.set_pending(move |_| Service::with(&me, Service::part));
+            self.0.handle.set_pending(move |_| Service::with(&me, Service::begin_closing));
         }
     }
 
     /// Jobs and workers are gone. May be called more than once.
-    fn part(&self) {
-        self.answer_farewells();
-        let is_news = self.0.ending.borrow_mut().stage.part();
+    fn begin_closing(&self) {
+        self.answer_shutdown_requests();
+        let is_news = self.0.shutdown.borrow_mut().stage.close();
         if !is_news {
             return;
         }
         self.log_the_end();
         let me = self.weak();
-        self.0.handle.set_timeout(PARTING_MAX, move |_| Service::with(&me, Service::let_go));
-        let finale = Rc::new(LoopStop(self.weak()));
-        let fronts = std::mem::take(&mut self.0.ending.borrow_mut().fronts);
-        fronts.into_iter().for_each(|front| front(LastAnswers(Rc::clone(&finale))));
+        self.0.handle.set_timeout(LAST_ANSWERS_TIMEOUT, move |_| Service::with(&me, Service::stop_loop));
+        let loop_stop = Rc::new(LoopStop(self.weak()));
+        let fronts = std::mem::take(&mut self.0.shutdown.borrow_mut().fronts);
+        fronts.into_iter().for_each(|front| front(LastAnswers(Rc::clone(&loop_stop))));
     }
 
-    fn answer_farewells(&self) {
+    fn answer_shutdown_requests(&self) {
         let (cancelled, uncollected) = {
             let hub = self.hub().borrow();
             (hub.cut_short(), hub.uncollected())
         };
-        for ticket in self.take_farewells() {
+        for ticket in self.take_shutdown_tickets() {
             let ended = Document::Ended { state: "stopped", cancelled, uncollected };
             self.answer_later(ticket, Reply::document(ended));
         }
@@ -215,8 +213,8 @@ impl Service {
         }
     }
 
-    fn let_go(&self) {
-        let hold = self.0.ending.borrow_mut().hold.take();
+    fn stop_loop(&self) {
+        let hold = self.0.shutdown.borrow_mut().hold.take();
         if hold.is_some() {
             self.0.handle.stop();
         }

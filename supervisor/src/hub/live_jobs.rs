@@ -1,8 +1,8 @@
-//! A job from its acceptance to its end: its input, its options, and the listeners that are called when it ends. The
+//! A job from its acceptance to its end: its input, its options, and the subscribers that are called when it ends. The
 //! core knows the job by its number only.
 
-use super::finished::Ending;
-use super::holding::Undelivered;
+use super::finished::EndedJobDetails;
+use super::holding::OutputCharge;
 use super::{Hub, Payload};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A job that has been accepted and has not ended.
-pub(crate) struct Order {
+pub(crate) struct LiveJob {
     pub(super) task: String,
     pub(super) content: ContentType,
     pub(super) input: Bytes,
@@ -31,64 +31,64 @@ pub(crate) struct Order {
     pub(super) options: SubmitOptions,
     /// The state from which the next attempt resumes.
     pub(super) checkpoint: Option<Bytes>,
-    pub(super) listeners: Vec<Listener>,
+    pub(super) subscribers: Vec<Subscriber>,
     /// Keeps the event loop alive until the job ends.
     _hold: Hold,
 }
 
-/// The function that a listener calls when its job has ended.
-type Call = Box<dyn FnOnce(Finished, Undelivered, &mut Context)>;
+/// The function that a subscriber calls when its job has ended.
+type OnFinished = Box<dyn FnOnce(Finished, OutputCharge, &mut Context)>;
 
 /// A callback that is told how a job ended.
-pub(crate) struct Listener {
-    /// The place in the source where the listener was registered, by which a slow one can be named.
+pub(crate) struct Subscriber {
+    /// The place in the source where the subscriber was registered, by which a slow one can be named.
     site: &'static Location<'static>,
-    /// The client connection that the listener reports to. None if the listener is part of this program.
+    /// The client connection that the subscriber reports to. None if the subscriber is part of this program.
     connection: Option<u64>,
-    call: Call,
+    call: OnFinished,
 }
 
-impl Listener {
-    /// A listener that is part of this program. The output is not charged to anybody once the listener has it.
+impl Subscriber {
+    /// A subscriber that is part of this program. The output is not charged to anybody once the subscriber has it.
     #[track_caller]
-    pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Listener {
+    pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Subscriber {
         let call = move |finished, held, cx: &mut Context| {
             drop(held);
             call(finished, cx);
         };
-        Listener { site: Location::caller(), connection: None, call: Box::new(call) }
+        Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
-    /// A listener that reports to a client connection. It also gets the charge for the output: the output stays on the
-    /// account of the job's client until that is dropped.
+    /// A subscriber that reports to a client connection. It also gets the charge for the output: the output stays on
+    /// the account of the job's client until that is dropped.
     #[track_caller]
     pub(crate) fn of_connection(
         id: u64,
-        call: impl FnOnce(Finished, Undelivered, &mut Context) + 'static,
-    ) -> Listener {
-        Listener { site: Location::caller(), connection: Some(id), call: Box::new(call) }
+        call: impl FnOnce(Finished, OutputCharge, &mut Context) + 'static,
+    ) -> Subscriber {
+        Subscriber { site: Location::caller(), connection: Some(id), call: Box::new(call) }
     }
 
-    /// The client connection that the listener reports to, if there is one.
+    /// The client connection that the subscriber reports to, if there is one.
     pub(super) fn connection(&self) -> Option<u64> {
         self.connection
     }
 
-    /// Calls the listener. Only the event loop does this, never the hub, because the listener may call the hub to
+    /// Calls the subscriber. Only the event loop does this, never the hub, because the subscriber may call the hub to
     /// submit more jobs.
-    pub(crate) fn call(self, finished: Finished, held: Undelivered, cx: &mut Context) {
+    pub(crate) fn call(self, finished: Finished, held: OutputCharge, cx: &mut Context) {
         (self.call)(finished, held, cx);
     }
 
-    /// The place in the source where the listener was registered.
+    /// The place in the source where the subscriber was registered.
     pub(crate) fn site(&self) -> &'static Location<'static> {
         self.site
     }
 }
 
-impl Order {
-    pub(super) fn new(job: Job, account: &str, listener: Option<Listener>, hold: Hold) -> Order {
-        Order {
+impl LiveJob {
+    pub(super) fn new(job: Job, account: &str, subscriber: Option<Subscriber>, hold: Hold) -> LiveJob {
+        LiveJob {
             account: Arc::from(account),
             task: job.task,
             content: job.content,
@@ -96,35 +96,35 @@ impl Order {
             client: cut(&job.client, LABEL_MAX).to_owned(),
             options: job.options,
             checkpoint: None,
-            listeners: listener.into_iter().collect(),
+            subscribers: subscriber.into_iter().collect(),
             _hold: hold,
         }
     }
 }
 
 impl Hub {
-    /// A job has ended with this output: stores what is to be remembered, and has the listeners called.
+    /// A job has ended with this output: stores what is to be remembered, and has the subscribers called.
     pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
-        let Some(order) = self.records.close(ended.job) else { return };
+        let Some(live_job) = self.records.close(ended.job) else { return };
         let Payload { content, bytes: output } = output;
-        let report = self.report(ended, &order, content, output.len());
-        let held = self.records.undelivered(&order.account, output.len() as u64);
+        let report = self.report(ended, &live_job, content, output.len());
+        let held = self.records.charge_output(&live_job.account, output.len() as u64);
         let finished = Finished { report, output };
         let age = ended.queued + ended.run + ended.returned;
         if let Some(letter) = ended.letter {
-            self.add_dead_letter(ended, letter, &order, &finished.report);
+            self.add_dead_letter(ended, letter, &live_job, &finished.report);
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
-        let record = Ending { client: order.account.to_string(), age, lost, bytes };
-        self.records.finished_mut().remember(ended.job, &finished, ended.keep, record);
+        let details = EndedJobDetails { client: live_job.account.to_string(), age, lost, bytes };
+        self.records.finished_mut().remember(ended.job, &finished, ended.keep, details);
         self.make_room_for_promises();
-        // A job may have a thousand listeners. They share the report and the output until each is called.
+        // A job may have a thousand subscribers. They share the report and the output until each is called.
         let finished = Rc::new(finished);
-        for listener in order.listeners {
+        for subscriber in live_job.subscribers {
             let (finished, held) = (Rc::clone(&finished), held.clone());
-            self.handle.set_pending_at(listener.site(), move |cx| {
-                listener.call(Rc::unwrap_or_clone(finished), held, cx);
+            self.handle.set_pending_at(subscriber.site(), move |cx| {
+                subscriber.call(Rc::unwrap_or_clone(finished), held, cx);
             });
         }
     }
@@ -142,25 +142,25 @@ impl Hub {
         self.records.finished_mut().forget_collected_over(most);
     }
 
-    /// Ends all jobs, because nobody will run them any more. Their listeners are called.
-    pub(super) fn give_up_orders(&mut self) {
-        for (job, order) in self.records.close_all() {
+    /// Ends all jobs, because nobody will run them any more. Their subscribers are called.
+    pub(super) fn cancel_live_jobs(&mut self) {
+        for (job, live_job) in self.records.close_all() {
             let message = "the pool was dropped".to_owned();
             let code = OutcomeCode::Cancelled;
-            let mut finished = refusal(&order.task, ErrorDetail::new(code, message));
+            let mut finished = refusal(&live_job.task, ErrorDetail::new(code, message));
             finished.report.job = self.name(job);
-            for listener in order.listeners {
-                let (finished, held) = (finished.clone(), Undelivered::nothing());
-                self.handle.set_pending_at(listener.site(), move |cx| listener.call(finished, held, cx));
+            for subscriber in live_job.subscribers {
+                let (finished, held) = (finished.clone(), OutputCharge::none());
+                self.handle.set_pending_at(subscriber.site(), move |cx| subscriber.call(finished, held, cx));
             }
         }
     }
 
-    fn report(&self, ended: &Ended, order: &Order, content: ContentType, output_bytes: usize) -> Report {
+    fn report(&self, ended: &Ended, live_job: &LiveJob, content: ContentType, output_bytes: usize) -> Report {
         let place = ended.place;
         Report {
             job: self.name(ended.job),
-            task: order.task.clone(),
+            task: live_job.task.clone(),
             outcome: ended.outcome,
             error: ended.error.clone(),
             attempts: ended.attempts,
@@ -171,7 +171,7 @@ impl Hub {
                 worker_pid: place.and_then(|place| self.processes.pid(place.worker)).unwrap_or(0),
                 slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
                 incarnation: place.map_or(0, |place| place.incarnation),
-                input_bytes: order.input.len() as u64,
+                input_bytes: live_job.input.len() as u64,
                 output_bytes: output_bytes as u64,
                 usage: ended.usage,
             },

@@ -14,13 +14,15 @@
 //!
 //! The loop never waits for a terminal, a pipe or a disk: calls that may block run on a thread of the I/O pool.
 
-use super::batch::{Batch, Limits, Numbered, Step, Tally};
+use super::batch::{Batch, BatchLimits, BatchStep, BatchTally, NumberedResult};
 use super::end_by;
 use super::failure::Failure;
 use super::input::{Input, Payload, Unreadable};
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use super::sink::{Sink, Unwritten};
-use super::source::{Source, Taken};
+use super::source::{InputSource, TakenInputs};
+use crate::limits::AS_LONG_AS_IT_TAKES;
+use crate::limits::BATCH_IO_THREADS;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
 use offload_protocol::nouns::OutcomeCode;
@@ -31,13 +33,6 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// Threads of the I/O pool. One may wait for standard input and one for standard output; the others read files.
-const IO_THREADS: usize = 6;
-
-/// Reads and writes have no time limit, because a person at a keyboard or a reader of our output may take any time.
-/// Ctrl-C ends the wait.
-const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// If the supervisor has had no room for this long, and none of our jobs is running, a message tells the user.
 const PAUSES_TOLD_AFTER: Duration = Duration::from_secs(2);
@@ -59,54 +54,54 @@ pub(crate) trait Target {
 }
 
 /// A batch to be done.
-pub(crate) struct Work {
+pub(crate) struct BatchWork {
     /// The task of all its jobs.
     pub(crate) task: String,
     /// Its limits.
-    pub(crate) limits: Limits,
+    pub(crate) limits: BatchLimits,
     /// The source of its inputs.
-    pub(crate) source: Source,
+    pub(crate) source: InputSource,
     /// The destination of its results.
     pub(crate) sink: Sink,
     /// The display of its progress.
-    pub(crate) progress: Progress,
+    pub(crate) progress: ProgressDisplay,
 }
 
 /// The result of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
+pub(crate) struct BatchResult {
     /// The results.
-    pub(crate) tally: Tally,
+    pub(crate) tally: BatchTally,
     /// From the start to the last result written.
     pub(crate) took: Duration,
 }
 
 /// Runs the batch and returns when all results are written. Signals are caught before the target is made, because from
 /// then on only this process can end what the target starts.
-pub(crate) fn convey<T: Target + 'static>(
+pub(crate) fn run_batch<T: Target + 'static>(
     event_loop: &mut EventLoop,
-    work: Work,
+    work: BatchWork,
     make_target: impl FnOnce(&mut EventLoop) -> Result<Rc<T>, Failure>,
-) -> Result<Done, Failure> {
+) -> Result<BatchResult, Failure> {
     let started = Instant::now();
-    let interruptible = Rc::new(OnceCell::<Rc<Conveyor>>::new());
+    let interruptible = Rc::new(OnceCell::<Rc<BatchRunner>>::new());
     let interrupted = Rc::clone(&interruptible);
     let on_signal = move |signal| {
-        interrupted.get().into_iter().for_each(|conveyor| conveyor.on_interrupt(signal));
+        interrupted.get().into_iter().for_each(|runner| runner.on_interrupt(signal));
     };
     watch_signals(event_loop, on_signal).map_err(|error| Failure::internal("cannot catch signals", error))?;
     let target = make_target(event_loop)?;
-    let conveyor = Conveyor::start(event_loop, work, target)?;
-    let conveyor = interruptible.get_or_init(|| conveyor);
+    let runner = BatchRunner::start(event_loop, work, target)?;
+    let runner = interruptible.get_or_init(|| runner);
     event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
-    conveyor.progress.close();
-    match conveyor.end.borrow_mut().take() {
-        Some(End { failure: None, at }) => {
-            let tally = conveyor.batch.borrow().tally();
-            conveyor.sink.borrow_mut().iter_mut().for_each(Sink::finish);
-            Ok(Done { tally, took: at - started })
+    runner.progress.close();
+    match runner.end.borrow_mut().take() {
+        Some(BatchEnd { failure: None, at }) => {
+            let tally = runner.batch.borrow().tally();
+            runner.sink.borrow_mut().iter_mut().for_each(Sink::finish);
+            Ok(BatchResult { tally, took: at - started })
         }
-        Some(End { failure: Some(failure), .. }) => Err(conveyor.conclude(failure)),
+        Some(BatchEnd { failure: Some(failure), .. }) => Err(runner.conclude(failure)),
         None => Err(Failure::Internal("the event loop ended before the work did".to_owned())),
     }
 }
@@ -119,38 +114,41 @@ fn watch_signals(event_loop: &EventLoop, on_signal: impl Fn(i32) + 'static) -> R
     Ok(())
 }
 
-struct Conveyor {
+struct BatchRunner {
     handle: LoopHandle,
     io_pool: IoPool,
     batch: RefCell<Batch>,
     /// Absent while a thread reads from it.
-    source: RefCell<Option<Source>>,
+    source: RefCell<Option<InputSource>>,
     /// Absent while a thread writes to it.
     sink: RefCell<Option<Sink>>,
     target: Rc<dyn Target>,
-    progress: Progress,
+    progress: ProgressDisplay,
     /// For how long the target has had no room for any of our jobs. None once the user has been told.
     without_room: Cell<Option<Duration>>,
     is_turning: Cell<bool>,
     /// The terminal was closed. Several signals report this, and they count as one.
     is_hung_up: Cell<bool>,
     /// The results of a write that failed.
-    unwritten: RefCell<Vec<Numbered>>,
+    unwritten: RefCell<Vec<NumberedResult>>,
     /// Set when the batch is to end.
-    end: RefCell<Option<End>>,
+    end: RefCell<Option<BatchEnd>>,
 }
 
-struct End {
+struct BatchEnd {
     failure: Option<Failure>,
     at: Instant,
 }
 
-impl Conveyor {
-    fn start(cx: &mut Context, work: Work, target: Rc<dyn Target>) -> Result<Rc<Conveyor>, Failure> {
-        let Work { task, limits, source, sink, progress } = work;
-        let threads =
-            IoPoolConfig { threads: IO_THREADS, deadline: AS_LONG_AS_IT_TAKES, ..IoPoolConfig::default() };
-        let conveyor = Rc::new(Conveyor {
+impl BatchRunner {
+    fn start(cx: &mut Context, work: BatchWork, target: Rc<dyn Target>) -> Result<Rc<BatchRunner>, Failure> {
+        let BatchWork { task, limits, source, sink, progress } = work;
+        let threads = IoPoolConfig {
+            threads: BATCH_IO_THREADS,
+            deadline: AS_LONG_AS_IT_TAKES,
+            ..IoPoolConfig::default()
+        };
+        let runner = Rc::new(BatchRunner {
             handle: cx.handle(),
             io_pool: IoPool::new(cx, threads)
                 .map_err(|error| Failure::internal("cannot start threads", error))?,
@@ -165,9 +163,9 @@ impl Conveyor {
             unwritten: RefCell::new(Vec::new()),
             end: RefCell::new(None),
         });
-        let first = Rc::clone(&conveyor);
+        let first = Rc::clone(&runner);
         cx.set_immediate(move |_| first.turn());
-        Ok(conveyor)
+        Ok(runner)
     }
 
     /// Does all steps that can be done now. A step may finish at once and call this again; then the outer call
@@ -187,30 +185,30 @@ impl Conveyor {
         }
     }
 
-    fn perform(self: &Rc<Self>, step: Step) {
+    fn perform(self: &Rc<Self>, step: BatchStep) {
         match step {
-            Step::Read { most } => self.read(most),
-            Step::Load { index, input } => self.load(index, input),
-            Step::Submit { index, payload } => self.submit(index, payload),
-            Step::Write(results) => self.write(results),
-            Step::Pause { at_least, number, why } => self.pause(at_least, number, &why),
+            BatchStep::Read { most } => self.read(most),
+            BatchStep::Load { index, input } => self.load(index, input),
+            BatchStep::Submit { index, payload } => self.submit(index, payload),
+            BatchStep::Write(results) => self.write(results),
+            BatchStep::Pause { at_least, number, why } => self.pause(at_least, number, &why),
         }
     }
 
     fn read(self: &Rc<Self>, most: u64) {
         let source = self.source.borrow_mut().take();
         match source {
-            Some(Source::List(mut list)) => {
+            Some(InputSource::List(mut list)) => {
                 let inputs: Vec<_> =
                     list.by_ref().take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
-                let taken = Taken { inputs, is_last: list.len() == 0 };
-                self.on_read(Source::List(list), taken);
+                let taken = TakenInputs { inputs, is_last: list.len() == 0 };
+                self.on_read(InputSource::List(list), taken);
             }
-            Some(Source::Lines(mut lines)) => self.on_thread(
+            Some(InputSource::Lines(mut lines)) => self.on_thread(
                 move || lines.take(most).map(|taken| (lines, taken)),
-                |conveyor, read| match read {
-                    Ok((lines, taken)) => conveyor.on_read(Source::Lines(lines), taken),
-                    Err(error) => conveyor.end(Some(Failure::outcome(
+                |runner, read| match read {
+                    Ok((lines, taken)) => runner.on_read(InputSource::Lines(lines), taken),
+                    Err(error) => runner.end(Some(Failure::outcome(
                         OutcomeCode::IoError,
                         format!("cannot read the list: {error}"),
                     ))),
@@ -220,8 +218,8 @@ impl Conveyor {
         }
     }
 
-    fn on_read(self: &Rc<Self>, source: Source, taken: Taken) {
-        let Taken { inputs, is_last } = taken;
+    fn on_read(self: &Rc<Self>, source: InputSource, taken: TakenInputs) {
+        let TakenInputs { inputs, is_last } = taken;
         self.source.replace(Some(source));
         self.batch.borrow_mut().on_read(inputs, is_last);
         self.show_progress();
@@ -229,7 +227,7 @@ impl Conveyor {
 
     fn show_progress(&self) {
         if self.end.borrow().is_none() {
-            self.progress.show(self.batch.borrow().standing());
+            self.progress.show(self.batch.borrow().progress());
         }
     }
 
@@ -237,43 +235,43 @@ impl Conveyor {
         let max = self.batch.borrow().payload_max();
         self.on_thread(
             move || input.load(max),
-            move |conveyor, loaded: Result<Payload, Unreadable>| {
-                conveyor.batch.borrow_mut().on_loaded(index, loaded);
+            move |runner, loaded: Result<Payload, Unreadable>| {
+                runner.batch.borrow_mut().on_loaded(index, loaded);
             },
         );
     }
 
     fn submit(self: &Rc<Self>, index: u64, payload: Payload) {
-        let conveyor = Rc::clone(self);
+        let runner = Rc::clone(self);
         let done = move |finished: Finished, _: &mut Context| {
-            let is_given_up = conveyor.end.borrow().is_some();
+            let is_given_up = runner.end.borrow().is_some();
             if is_given_up && finished.report.outcome == OutcomeCode::Cancelled {
                 return;
             }
-            conveyor.batch.borrow_mut().on_finished(index, finished);
-            conveyor.show_progress();
-            if conveyor.target.is_lost().is_some() {
-                conveyor.batch.borrow_mut().stop_reading();
+            runner.batch.borrow_mut().on_finished(index, finished);
+            runner.show_progress();
+            if runner.target.is_lost().is_some() {
+                runner.batch.borrow_mut().stop_reading();
             }
-            conveyor.turn();
+            runner.turn();
         };
         self.target.submit(payload, Box::new(done));
     }
 
-    fn write(self: &Rc<Self>, results: Vec<Numbered>) {
+    fn write(self: &Rc<Self>, results: Vec<NumberedResult>) {
         let Some(mut sink) = self.sink.borrow_mut().take() else { return };
         self.on_thread(
             move || {
                 let written = sink.write(results);
                 (sink, written)
             },
-            |conveyor, (sink, written)| {
-                conveyor.sink.replace(Some(sink));
+            |runner, (sink, written)| {
+                runner.sink.replace(Some(sink));
                 match written {
-                    Ok(()) => conveyor.batch.borrow_mut().on_written(),
+                    Ok(()) => runner.batch.borrow_mut().on_written(),
                     Err(Unwritten { failure, left }) => {
-                        conveyor.unwritten.replace(left);
-                        conveyor.end(Some(failure));
+                        runner.unwritten.replace(left);
+                        runner.end(Some(failure));
                     }
                 }
             },
@@ -297,10 +295,10 @@ impl Conveyor {
         // Clients that were rejected together must not all retry at the same moment.
         let by_chance = at_least / 256 * (RandomState::new().hash_one(number) % 64) as u32;
         self.tell_of_pauses(at_least + by_chance, why);
-        let conveyor = Rc::clone(self);
+        let runner = Rc::clone(self);
         self.handle.set_timeout(at_least + by_chance, move |_| {
-            conveyor.batch.borrow_mut().on_resumed(number);
-            conveyor.turn();
+            runner.batch.borrow_mut().on_resumed(number);
+            runner.turn();
         });
     }
 
@@ -320,15 +318,15 @@ impl Conveyor {
     fn on_thread<T: Send + 'static>(
         self: &Rc<Self>,
         task: impl FnOnce() -> T + Send + 'static,
-        settle: impl FnOnce(&Rc<Conveyor>, T) + 'static,
+        settle: impl FnOnce(&Rc<BatchRunner>, T) + 'static,
     ) {
-        let conveyor = Rc::clone(self);
+        let runner = Rc::clone(self);
         self.io_pool.submit(task, move |_, result| {
             match result {
-                Ok(value) => settle(&conveyor, value),
-                Err(error) => conveyor.end(Some(Failure::internal("a thread failed", error))),
+                Ok(value) => settle(&runner, value),
+                Err(error) => runner.end(Some(Failure::internal("a thread failed", error))),
             }
-            conveyor.turn();
+            runner.turn();
         });
     }
 
@@ -350,7 +348,7 @@ impl Conveyor {
         if self.end.borrow().is_some() {
             return;
         }
-        self.end.replace(Some(End { failure, at: Instant::now() }));
+        self.end.replace(Some(BatchEnd { failure, at: Instant::now() }));
         self.target.shut_down(Box::new(|cx| cx.stop()));
     }
 }

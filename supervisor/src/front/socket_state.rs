@@ -1,6 +1,7 @@
 //! Checks whether the socket and the lock are still those of this supervisor, and who owns them otherwise.
 
 use super::directory::PrivateDirectory;
+use crate::limits::CHANGE_READS_MAX;
 use rustix::fs::{self, Stat, inotify};
 use rustix::io::{Errno, read};
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The state of a listener's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SocketState {
     /// Clients find the socket, and the lock is held.
     Sound,
     /// The socket was removed, or its name belongs to another file. The lock is still ours.
@@ -18,9 +19,6 @@ pub enum Standing {
     /// The lock file was removed or replaced, so another supervisor may take the lock.
     LockLost,
 }
-
-/// Maximum number of reads of change reports in one call. One read has room for more than a hundred reports.
-const READS_MAX: usize = 16;
 
 /// Device and inode, by which a file is recognized.
 pub(super) type Identity = (u64, u64);
@@ -59,7 +57,8 @@ pub(super) fn watch_changes(directory: &PrivateDirectory) -> Option<OwnedFd> {
 /// Whether anything has changed since the last call.
 pub(super) fn has_changed(changes: &OwnedFd) -> bool {
     let mut buffer = [0; 4096];
-    (0..READS_MAX).take_while(|_| read(changes, &mut buffer).is_ok_and(|length| length > 0)).count() > 0
+    (0..CHANGE_READS_MAX).take_while(|_| read(changes, &mut buffer).is_ok_and(|length| length > 0)).count()
+        > 0
 }
 
 /// The process that holds the lock of this socket, if there is one. It need not be listening. The holder is looked up

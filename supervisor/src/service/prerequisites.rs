@@ -2,7 +2,7 @@
 //! the next supervisor finds processes that outlive this one.
 //!
 //! ```text
-//!   prepare ---> the front takes its place ---> take_over ---> Service::start_on
+//!   prepare ---> the front takes its place ---> take_over ---> Service::start_with
 //!                (a socket with its lock)       processes that earlier supervisors of the place left are killed
 //! ```
 
@@ -13,8 +13,8 @@ use crate::workers::orphans::{self, Killed};
 use std::io;
 use std::rc::Rc;
 
-/// What a service starts on. See the module's documentation.
-pub struct Ground {
+/// What a service needs that exists before it starts. See the module's documentation.
+pub struct Prerequisites {
     pub(super) config: ServiceConfig,
     pub(super) descriptors: Descriptors,
     /// None if the kernel provides no random numbers: then left-over processes cannot be recognized.
@@ -34,16 +34,16 @@ pub trait Generations {
     fn write(&mut self, generations: Vec<String>) -> io::Result<()>;
 }
 
-impl Ground {
+impl Prerequisites {
     /// Raises the limit of open files as far as this process may, and opens the log. No worker is started.
     ///
     /// # Errors
     /// [`ServiceStartError::Descriptors`].
-    pub fn prepare(config: ServiceConfig) -> Result<Ground, ServiceStartError> {
+    pub fn prepare(config: ServiceConfig) -> Result<Prerequisites, ServiceStartError> {
         let descriptors = Descriptors::raise(config.io_threads);
         descriptors.check(config.pool.core().processes_max()).map_err(ServiceStartError::Descriptors)?;
         let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
-        Ok(Ground { config, descriptors, generation: orphans::new_generation(), log })
+        Ok(Prerequisites { config, descriptors, generation: orphans::new_generation(), log })
     }
 
     /// Kills the processes that earlier supervisors of this place left behind. Before that, the old generations and the
@@ -101,18 +101,19 @@ mod tests {
         }
     }
 
-    fn ground() -> Ground {
+    fn prerequisites() -> Prerequisites {
         let mut pool = PoolConfig::with(Program::command(vec!["nothing".to_owned()]));
         pool.core.workers = 1;
-        Ground::prepare(ServiceConfig { pool, io_threads: 1, reload: None, fixed: Vec::new() }).unwrap()
+        Prerequisites::prepare(ServiceConfig { pool, io_threads: 1, reload: None, fixed: Vec::new() })
+            .unwrap()
     }
 
     #[test]
     fn while_it_takes_over_old_generations_stay_written_and_afterwards_only_its_own() {
         let mut place = Notebook(vec![vec!["no generation".to_owned()]]);
-        let ground = ground();
-        let own = ground.generation.clone().unwrap();
-        ground.take_over(&mut place);
+        let prerequisites = prerequisites();
+        let own = prerequisites.generation.clone().unwrap();
+        prerequisites.take_over(&mut place);
         assert_eq!(place.0[1..], [vec!["no generation".to_owned(), own.clone()], vec![own]]);
     }
 }
