@@ -1,9 +1,8 @@
 //! Pages of a list. A page has a limited number of rows and names its last row; the next page begins after that row.
 //! So no row is left out, however the list changes between two pages.
 //!
-//! PageBuilder are made one by one. Each is given to the front, which writes it in its own format and says whether it still
-//! fits; no further row is made after one that does not. So at most one row exists here at a time, however long the
-//! list is.
+//! Rows are made one by one. Each is given to the front, which writes it in its own format and says whether it still
+//! fits; no further row is made after one that does not. So of a long list no more than a page is ever in memory.
 //!
 //! ```text
 //!   jobs     live jobs, the youngest first ---> ended jobs, the youngest first
