@@ -1,6 +1,6 @@
 //! Rules of this project that the compiler does not check.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tests::harness::workspace;
@@ -18,10 +18,6 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
         &["offload-core", "offload-event-loop", "offload-protocol", "offload-supervisor", "offload-worker"],
     ),
 ];
-
-/// Modules of the library that use no other but the nouns and bounds, which are everybody's.
-const INDEPENDENT_MODULES: [&str; 2] = ["workers", "front"];
-const EVERYBODYS: [&str; 4] = ["limits", "sys", "views", "wire"];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -54,16 +50,55 @@ fn room_at_the_start_of(text: &str) -> String {
     text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
-#[test]
-fn workers_and_the_front_know_nothing_of_the_hub() {
-    for module in INDEPENDENT_MODULES {
-        for file in rust_files(&workspace().join("supervisor/src").join(module)) {
-            let source = std::fs::read_to_string(&file).unwrap();
-            for used in rooms_used(&source) {
-                let is_fine = used == module || EVERYBODYS.contains(&&*used);
-                assert!(is_fine, "{} uses {used}, which {module} may not", file.display());
-            }
+/// The rooms of the library with those that each uses, the highest first, as ARCHITECTURE.md draws them. The last line
+/// of the drawing has those that use no other.
+fn drawn_rooms() -> Vec<(String, BTreeSet<String>)> {
+    let architecture = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let drawing = architecture.split("### Rooms of the library").nth(1).unwrap().split("```").nth(1).unwrap();
+    let lines = drawing.lines().filter_map(|line| line.split_once("──►"));
+    let words = |text: &str| text.split(", ").map(|word| word.trim().to_owned()).collect::<BTreeSet<_>>();
+    let mut rooms = Vec::new();
+    for (room, used) in lines {
+        let used = words(used.split(':').next().unwrap());
+        match room.trim() {
+            "" => rooms.extend(used.into_iter().map(|room| (room, BTreeSet::new()))),
+            room => rooms.push((room.to_owned(), used)),
         }
+    }
+    rooms
+}
+
+/// The rooms of the library, each with the other ones that its files name.
+fn rooms_in_the_sources() -> BTreeMap<String, BTreeSet<String>> {
+    let folder = workspace().join("supervisor/src");
+    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in rust_files(&folder) {
+        let inside = file.strip_prefix(&folder).unwrap();
+        let room = inside.iter().next().unwrap().to_string_lossy().trim_end_matches(".rs").to_owned();
+        let source = std::fs::read_to_string(&file).unwrap();
+        assert!(!source.contains("crate::{"), "{}: one line for each room", file.display());
+        let used = rooms_used(&source).into_iter().filter(|used| *used != room);
+        rooms.entry(room.clone()).or_default().extend(used);
+    }
+    rooms.remove("lib");
+    rooms
+}
+
+/// Nothing that is drawn points up, so no two rooms use each other.
+#[test]
+fn the_rooms_of_the_library_are_as_they_are_drawn_and_use_only_those_below() {
+    let drawn = drawn_rooms();
+    for (position, (room, used)) in drawn.iter().enumerate() {
+        let below: BTreeSet<_> = drawn[position + 1..].iter().map(|(room, _)| room).collect();
+        for used in used {
+            assert!(below.contains(used), "{room} uses {used}, which is not drawn below it");
+        }
+    }
+    let drawn: BTreeMap<_, _> = drawn.into_iter().collect();
+    let found = rooms_in_the_sources();
+    assert_eq!(found.keys().collect::<Vec<_>>(), drawn.keys().collect::<Vec<_>>());
+    for (room, used) in found {
+        assert_eq!(used, drawn[&room], "{room}: on the left what it uses, on the right what is drawn");
     }
 }
 

@@ -23,6 +23,13 @@ pub const CORE_VARIABLE: &str = "OFFLOAD_CORE";
 /// Most files that a worker may have open, whatever its configuration says.
 pub const OPEN_FILES_HIGHEST: u64 = 4096;
 
+/// How much the niceness of a worker is above that of its supervisor, and that of the threads that start workers above
+/// that of the others: the loop that feeds all workers gets the CPU first.
+pub const NICENESS_ADDED: i32 = 5;
+
+/// The highest niceness that there is.
+pub const NICENESS_HIGHEST: i32 = 19;
+
 /// The largest payload limit that can be configured, in bytes (1 GiB). Lengths are sent as `u32`.
 pub const PAYLOAD_MAX_CEILING: usize = 1 << 30;
 

@@ -29,6 +29,7 @@
 mod ask;
 mod callbacks;
 mod check_schedule;
+mod config;
 mod dead;
 mod ending;
 mod explain;
@@ -49,8 +50,7 @@ mod view;
 use crate::end_of_turn::EndOfTurn;
 use crate::job::Job;
 use crate::log::Log;
-use crate::pool::StartError;
-use crate::workers::{Launcher, Program};
+use crate::workers::Program;
 use bytes::Bytes;
 use callbacks::Callbacks;
 use check_schedule::CheckSchedule;
@@ -73,9 +73,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+pub(crate) use config::HubConfig;
+pub use config::{PoolConfig, StartError, default_workers};
 pub(crate) use holding::OutputCharge;
 pub(crate) use live_jobs::Subscriber;
-pub use pages::Page;
 
 /// A shared reference to the hub.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -97,19 +98,6 @@ pub(crate) struct Hub {
     checks: CheckSchedule,
     callbacks: Callbacks,
     start_failures: StartFailures,
-}
-
-/// The hub's configuration beside that of the core.
-pub(crate) struct HubConfig {
-    /// The programs that the workers run.
-    pub(crate) programs: Vec<Program>,
-    /// Whether each worker is bound to one CPU core.
-    pub(crate) affinity: bool,
-    /// Starts the worker processes.
-    pub(crate) launcher: Launcher,
-    /// Whether the hub may kill every child of this process that is not a worker. If so, such a child must have
-    /// escaped from a worker.
-    pub(crate) sweep: bool,
 }
 
 /// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.

@@ -1,6 +1,6 @@
 //! A job as a program submits it, and the result that it gets back.
 
-use crate::front::Peer;
+use crate::peer::Peer;
 use bytes::Bytes;
 use offload_core::event::{JobRequest, Key};
 use offload_core::kept::Owner;

@@ -128,9 +128,10 @@ impl LineMaker {
     }
 }
 
-/// The log. See the module's documentation.
+/// The log of a supervisor: lines on standard error with a time and a level, of which each kind is limited. Logging never
+/// waits for the reader.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub struct Log {
     line_maker: RefCell<LineMaker>,
     printer: Printer,
 }
@@ -149,25 +150,25 @@ impl Log {
 
     /// Logs something that needs attention.
     #[track_caller]
-    pub(crate) fn error(&self, line: fmt::Arguments<'_>) {
+    pub fn error(&self, line: fmt::Arguments<'_>) {
         self.say(LineKind::Place(Location::caller()), Level::Quiet, line);
     }
 
     /// Logs something that went wrong.
     #[track_caller]
-    pub(crate) fn warn(&self, line: fmt::Arguments<'_>) {
+    pub fn warn(&self, line: fmt::Arguments<'_>) {
         self.say(LineKind::Place(Location::caller()), Level::Normal, line);
     }
 
     /// Logs an ordinary event that is shown at the normal level.
     #[track_caller]
-    pub(crate) fn tell(&self, line: fmt::Arguments<'_>) {
+    pub fn tell(&self, line: fmt::Arguments<'_>) {
         self.speak(LineKind::Place(Location::caller()), Weight::NEWS, line);
     }
 
     /// Logs an ordinary event.
     #[track_caller]
-    pub(crate) fn info(&self, line: fmt::Arguments<'_>) {
+    pub fn info(&self, line: fmt::Arguments<'_>) {
         self.say(LineKind::Place(Location::caller()), Level::Verbose, line);
     }
 

@@ -1,146 +1,17 @@
 //! The pool of worker processes for programs that embed this library.
 
-use crate::hub::{Hub, HubConfig, HubRef, OutputCharge, Subscriber};
+use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber};
 use crate::job::{Finished, Job};
-use crate::log::{Level, Log, LogFormat};
+use crate::log::Log;
 use crate::views::{IoPoolView, Status, WorkerView};
 use crate::workers::orphans::new_generation;
-use crate::workers::{Launcher, Program};
-use offload_core::config::CoreConfig;
 use offload_event_loop::{Context, LoopHandle};
 use std::cell::RefCell;
-use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hasher};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-
-/// The number of CPU cores that this process may use, at least 1. CPU affinity and cgroup quota are respected.
-pub fn default_workers() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(offload_core::limits::WORKERS_MAX)
-}
-
-/// How a pool is set up. The defaults are those of the command line.
-///
-/// ```
-/// use offload_supervisor::PoolConfig;
-/// use std::time::Duration;
-///
-/// let mut config = PoolConfig::default();
-/// config.core.run_timeout = Duration::from_secs(10);
-/// ```
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// Everything by which the core decides: numbers of workers and jobs, bytes, times. Unlike in
-    /// [`CoreConfig::default`], `workers` is [`default_workers`] and `seed` is a random number, so change fields
-    /// instead of replacing the whole. Its field `programs` is overwritten at the start with the number of
-    /// [`PoolConfig::programs`].
-    pub core: CoreConfig,
-    /// The programs that the workers run: slot `i` runs program `i` modulo their number. There is no default.
-    pub programs: Vec<Program>,
-    /// Whether each worker is bound to one CPU core: of the n cores that this process may use, a worker that is started
-    /// in slot `i` is bound to core `i` modulo n. A spare has the number after the last slot, and keeps its core when it
-    /// takes the place of another worker.
-    pub affinity: bool,
-    /// Whether processes that workers left behind, and that are children of this process now, are killed: when a
-    /// worker has ended those with its mark (see [`crate::workers::marks`]), and all of them when the pool ends. Only
-    /// for a program that has called [`crate::workers::sweep::become_subreaper`] and has no children but workers.
-    pub sweep: bool,
-    /// How much is logged to standard error.
-    pub log: Level,
-    /// The format of the log.
-    pub log_format: LogFormat,
-}
-
-impl Default for PoolConfig {
-    fn default() -> PoolConfig {
-        PoolConfig {
-            core: CoreConfig { workers: default_workers(), seed: seed(), ..CoreConfig::default() },
-            programs: Vec::new(),
-            affinity: false,
-            sweep: false,
-            log: Level::Normal,
-            log_format: LogFormat::Text,
-        }
-    }
-}
-
-impl PoolConfig {
-    /// The defaults with this one program.
-    pub fn with(program: Program) -> PoolConfig {
-        PoolConfig { programs: vec![program], ..PoolConfig::default() }
-    }
-
-    /// What the hub needs beside the core's configuration. `generation` is how processes that workers leave behind are
-    /// recognized.
-    ///
-    /// # Errors
-    /// [`StartError::Launcher`].
-    pub(crate) fn into_hub(self, generation: Option<String>) -> Result<HubConfig, StartError> {
-        let PoolConfig { programs, affinity, sweep, .. } = self;
-        let launcher = Launcher::start(generation).map_err(StartError::Launcher)?;
-        Ok(HubConfig { programs, affinity, sweep, launcher })
-    }
-
-    /// The configuration of the core, with the number of programs filled in.
-    pub(crate) fn core(&self) -> CoreConfig {
-        CoreConfig { programs: self.programs.len(), ..self.core.clone() }
-    }
-}
-
-/// A random seed for jitter: two supervisors that start at the same moment must not do everything at the same time.
-fn seed() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
-/// Why a pool or a server did not start.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The configuration is invalid.
-    Config(String),
-    /// The local socket cannot be created.
-    Bind(crate::front::BindError),
-    /// The event loop refused to watch something.
-    Loop(offload_event_loop::LoopError),
-    /// The limit of open files leaves no room for a client. The sentence states the limit that is needed.
-    Descriptors(String),
-    /// The thread that starts workers could not be started.
-    Launcher(std::io::Error),
-    /// The threads for blocking work could not be started.
-    Threads(offload_event_loop::io_pool::IoError),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Config(sentence) | StartError::Descriptors(sentence) => formatter.write_str(sentence),
-            StartError::Bind(error) => write!(formatter, "{error}"),
-            StartError::Loop(error) => write!(formatter, "{error}"),
-            StartError::Launcher(error) => {
-                write!(formatter, "cannot start the thread that starts workers: {error}")
-            }
-            StartError::Threads(error) => write!(formatter, "cannot start threads: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<crate::front::BindError> for StartError {
-    fn from(error: crate::front::BindError) -> StartError {
-        StartError::Bind(error)
-    }
-}
-
-impl From<offload_event_loop::LoopError> for StartError {
-    fn from(error: offload_event_loop::LoopError) -> StartError {
-        StartError::Loop(error)
-    }
-}
 
 /// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone. Dropping the last
 /// clone kills the workers, and awaited jobs end as cancelled.
@@ -157,8 +28,7 @@ impl ComputePool {
     /// Starts the workers. Jobs may be submitted at once; they wait for the first worker to be ready.
     ///
     /// # Errors
-    /// [`StartError::Config`], [`StartError::Launcher`] and [`StartError::Loop`]. A program that cannot be started is
-    /// no error here; the outcomes of the jobs tell it.
+    /// A [`StartError`]. A program that cannot be started is no error here; the outcomes of the jobs tell it.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Rc::new(Log::to_stderr(config.log, config.log_format));
         let core = config.core();

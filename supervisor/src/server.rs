@@ -22,6 +22,7 @@ mod address;
 mod back_pressure;
 mod client;
 mod clients;
+mod error;
 mod pace;
 mod patience;
 mod processes;
@@ -29,13 +30,11 @@ mod turns;
 
 use crate::end_of_turn::EndOfTurn;
 use crate::front::Listener;
-use crate::log::Log;
-use crate::pool::{PoolConfig, StartError};
 use crate::service::{
-    Descriptors, FixedSetting, LastAnswers, OnReply, Prerequisites, Reload, ServerEnd, Service, ServiceConfig,
+    FixedSetting, Generations, LastAnswers, OnReply, PoolConfig, Prerequisites, Reload, ServerEnd, Service,
+    ServiceConfig,
 };
 use crate::signals::EndingSignals;
-use crate::workers::orphans::{self, Killed};
 use address::AddressWatch;
 use back_pressure::RoomQueue;
 use client::ConnectedClient;
@@ -46,10 +45,13 @@ use signal_hook::consts::SIGHUP;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use turns::TurnQueue;
+
+pub use error::ServerStartError;
 
 /// How a server is set up.
 #[derive(Clone)]
@@ -123,22 +125,19 @@ impl Server {
     /// Listens on the socket and starts the workers. `on_ready` is called once, when the first worker is ready.
     ///
     /// # Errors
-    /// A [`StartError`]. Nothing is left behind.
+    /// A [`ServerStartError`]. Nothing is left behind.
     pub fn start(
         config: ServerConfig,
         cx: &mut Context,
         on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
-    ) -> Result<Server, StartError> {
+    ) -> Result<Server, ServerStartError> {
         let ServerConfig { pool, socket, io_threads, reload, fixed, fail_fast } = config;
-        let descriptors = Descriptors::raise(io_threads);
-        descriptors.check(pool.core().processes_max()).map_err(StartError::Descriptors)?;
+        let workers = pool.core.workers;
+        let prerequisites = Prerequisites::prepare(ServiceConfig { pool, io_threads, reload, fixed })?;
         let mut listener = Listener::bind(&socket)?;
-        let log = Rc::new(Log::to_stderr(pool.log, pool.log_format));
-        let generation = create_generation(&mut listener, &log);
-        let ready = Ready { socket, workers: pool.core.workers, pid: std::process::id() };
-        let prerequisites = Prerequisites { descriptors, generation, log };
-        let service =
-            Service::start_with(prerequisites, ServiceConfig { pool, io_threads, reload, fixed }, cx)?;
+        prerequisites.take_over(&mut listener);
+        let service = Service::start_with(prerequisites, cx)?;
+        let ready = Ready { socket, workers, pid: std::process::id() };
         service.when_ready(move |cx| on_ready(&ready, cx));
         let front = Front::new(service.clone(), cx.handle());
         front.borrow_mut().listen(listener)?;
@@ -180,36 +179,14 @@ impl Server {
     }
 }
 
-/// Creates the generation of this supervisor: a name by which the next supervisor finds processes that outlive this
-/// one. Also kills the processes that earlier supervisors left behind. Before that, the old generations and the new
-/// one are written down, and an old one is removed only when none of its processes is left. So if this start fails,
-/// the next supervisor still knows all of them. None if the kernel provides no random numbers: then left-over
-/// processes cannot be recognized.
-fn create_generation(listener: &mut Listener, log: &Log) -> Option<String> {
-    let generation = orphans::new_generation()?;
-    let before = listener.generations().to_vec();
-    let mut known = before.clone();
-    known.push(generation.clone());
-    write_generations(listener, known, log);
-    let mut killed = 0;
-    let mut left: Vec<String> = Vec::new();
-    for previous in before {
-        let Killed { count, is_all } = orphans::kill_generation(&previous);
-        killed += count;
-        left.extend((!is_all).then_some(previous));
+/// The generations are written to the lock file of the socket.
+impl Generations for Listener {
+    fn written(&self) -> Vec<String> {
+        self.generations().to_vec()
     }
-    if killed > 0 {
-        let processes = if killed == 1 { "process" } else { "processes" };
-        log.warn(format_args!("ended {killed} {processes} that a killed supervisor had left behind"));
-    }
-    left.push(generation.clone());
-    write_generations(listener, left, log);
-    Some(generation)
-}
 
-fn write_generations(listener: &mut Listener, generations: Vec<String>, log: &Log) {
-    if let Err(error) = listener.set_generations(generations) {
-        log.warn(format_args!("what outlives this process if it is killed will not be found: {error}"));
+    fn write(&mut self, generations: Vec<String>) -> io::Result<()> {
+        self.set_generations(generations)
     }
 }
 
@@ -248,7 +225,7 @@ impl Front {
         }
     }
 
-    fn listen(&mut self, listener: Listener) -> Result<(), StartError> {
+    fn listen(&mut self, listener: Listener) -> Result<(), LoopError> {
         let me = self.me.clone();
         let watcher = self.handle.watch(listener.socket(), Interest::READ, move |_, _| {
             Front::with(&me, Front::accept);
@@ -257,7 +234,7 @@ impl Front {
         Ok(())
     }
 
-    fn watch_signals(&mut self) -> Result<(), StartError> {
+    fn watch_signals(&mut self) -> Result<(), LoopError> {
         let me = self.me.clone();
         let mut signals = EndingSignals::catch().map_err(LoopError::from)?;
         let readable = signals.descriptor().map_err(LoopError::from)?;

@@ -24,8 +24,10 @@
 //! - Bytes of the body have arrived: [`Account::set_arriving`].
 //! - A job is complete: [`Session::submit`].
 //! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
-//! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain), [`show`](Service::show),
-//!   [`page`](Service::page), [`Session::dead_letter`].
+//! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain),
+//!   [`status`](Service::status), [`tasks`](Service::tasks), [`Session::dead_letter`].
+//! - The client asks for a list: [`Service::page`]. The front gets the rows as values, one by one, and ends the page when
+//!   its bytes are enough. It makes the next page when the client has taken this one.
 //! - The client looks after the supervisor: [`Session::drain`], [`Session::stop`], [`Session::reload`].
 //! - Answers are queued for writing: [`Account::set_outgoing`].
 //! - The client has received a whole output: [`Collection::complete`].
@@ -37,7 +39,7 @@
 //! # Rules
 //!
 //! - Every request has a number that the front chooses (a ticket), and one final answer. A method that returns a
-//!   [`Reply`] has answered. A method that returns `None` answers later: the session's callback gets the ticket and
+//!   [`Reply`] or a [`Page`] has answered. A method that returns `None` answers later: the session's callback gets the ticket and
 //!   the reply. The callback is never called from inside a method of the service, so a front may hold a borrow of
 //!   itself while it calls one. A job has two answers: [`Reply::Accepted`] at once and [`Reply::Report`] at its end.
 //! - Everything held for a client belongs to its [`Session`]: the jobs that it waits for, the answers that it is owed,
@@ -47,9 +49,25 @@
 //! - Nothing here blocks, and everything happens on the event loop's thread.
 //!
 //! Jobs are named by their public ids, as clients know them.
+//!
+//! # What belongs to the process
+//!
+//! All fronts of a process share one service. Whichever of them starts it does so once, and gives the others a clone:
+//!
+//! - [`Service::start`]; or, if the front has a place that outlives the process, such as a socket with a lock file:
+//!   [`Prerequisites::prepare`], then it takes the place, then [`Prerequisites::take_over`] and [`Service::start_with`]. In this order a
+//!   supervisor that cannot serve takes no place from another one, and nothing is killed by a supervisor that does not own
+//!   the place.
+//! - [`Service::stop_if_no_worker_starts`], if the program is to end rather than to try again.
+//! - It catches the signals of the process: [`Service::reload`], [`Service::on_ending_signal`].
+//!
+//! Every front may write to [`Service::log`], and may end the supervisor when it can serve nobody any more:
+//! [`Service::drain_because`].
 
 mod account;
 mod descriptors;
+mod error;
+mod prerequisites;
 mod reload;
 mod reply;
 mod session;
@@ -58,10 +76,8 @@ mod stage;
 mod waits;
 
 use crate::hub::{Hub, HubRef};
-use crate::log::Log;
-use crate::pool::{PoolConfig, StartError};
-use crate::views::IoPoolView;
-use crate::workers::orphans::new_generation;
+use crate::views::{IoPoolView, Page, Row};
+use descriptors::Descriptors;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
@@ -75,11 +91,15 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
+pub use crate::hub::PoolConfig;
+pub use crate::log::Log;
+pub use crate::peer::{Peer, is_client_name};
 pub use account::Account;
 pub use descriptors::Connections;
-pub(crate) use descriptors::Descriptors;
+pub use error::ServiceStartError;
+pub use prerequisites::{Generations, Prerequisites};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
-pub use reply::{Collection, Document, Page, Reply, Report};
+pub use reply::{Collection, Document, Reply, Report};
 pub use session::{OnReply, Session, Submission, Ticket};
 pub use shutdown::{LastAnswers, ServerEnd};
 pub use stage::Stage;
@@ -118,14 +138,6 @@ pub struct ServiceConfig {
     pub fixed: Vec<FixedSetting>,
 }
 
-/// What a service needs that exists before it starts.
-pub(crate) struct Prerequisites {
-    pub(crate) descriptors: Descriptors,
-    /// The generation of this supervisor's processes, by which a later supervisor finds those that outlived this one.
-    pub(crate) generation: Option<String>,
-    pub(crate) log: Rc<Log>,
-}
-
 /// A job that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
@@ -139,23 +151,20 @@ impl Service {
     /// Starts the workers. Jobs may be submitted at once; they wait until a worker is ready.
     ///
     /// # Errors
-    /// [`StartError`], except the variant for a socket that cannot be bound. Nothing is left behind.
-    pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, StartError> {
-        let descriptors = Descriptors::raise(config.io_threads);
-        descriptors.check(config.pool.core().processes_max()).map_err(StartError::Descriptors)?;
-        let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
-        Service::start_with(Prerequisites { descriptors, generation: new_generation(), log }, config, cx)
+    /// A [`ServiceStartError`]. Nothing is left behind.
+    pub fn start(config: ServiceConfig, cx: &mut Context) -> Result<Service, ServiceStartError> {
+        Service::start_with(Prerequisites::prepare(config)?, cx)
     }
 
-    pub(crate) fn start_with(
-        prerequisites: Prerequisites,
-        config: ServiceConfig,
-        cx: &mut Context,
-    ) -> Result<Service, StartError> {
-        let Prerequisites { descriptors, generation, log } = prerequisites;
+    /// Starts the workers, for a front that does something between [`Prerequisites::prepare`] and this.
+    ///
+    /// # Errors
+    /// The same as for [`Service::start`], except [`ServiceStartError::Descriptors`].
+    pub fn start_with(prerequisites: Prerequisites, cx: &mut Context) -> Result<Service, ServiceStartError> {
+        let Prerequisites { config, descriptors, generation, log } = prerequisites;
         let handle = cx.handle();
         let io_config = IoPoolConfig { threads: config.io_threads, ..IoPoolConfig::default() };
-        let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(StartError::Threads)?);
+        let io_pool = Rc::new(IoPool::new(cx, io_config).map_err(ServiceStartError::Threads)?);
         let mut warn = log.warner();
         // If the watchdog's thread cannot be created, the event loop runs without being watched.
         let watchdog =
@@ -217,26 +226,40 @@ impl Service {
         }
     }
 
-    /// The status, the tasks, or the first page of a list.
-    pub fn show(&self, view: View) -> Reply {
-        match view {
-            View::Status => {
-                Reply::document(Document::Status(self.hub().borrow().status(self.io_pool_view())))
-            }
-            View::Tasks => Reply::document(Document::Tasks(self.hub().borrow().tasks())),
-            View::Workers | View::Jobs | View::Dead => self.page(view, "", usize::MAX),
-        }
+    /// The state of the supervisor: [`Document::Status`].
+    pub fn status(&self) -> Reply {
+        Reply::document(Document::Status(self.hub().borrow().status(self.io_pool_view())))
     }
 
-    /// At most `most` rows of a list. `after` is [`Page::next`] of the previous page, or empty for the first page.
-    pub fn page(&self, view: View, after: &str, most: usize) -> Reply {
-        match self.hub().borrow().page(view, after, most) {
-            Some(page) => Reply::Page(page),
-            None => Reply::refusal(
-                OutcomeCode::BadRequest,
-                "there is no such list, or no such row in it from which it could go on".to_owned(),
-            ),
-        }
+    /// The tasks that workers offer: [`Document::Tasks`].
+    pub fn tasks(&self) -> Reply {
+        Reply::document(Document::Tasks(self.hub().borrow().tasks()))
+    }
+
+    /// A page of a list: at most `most` rows, and never more than [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).
+    /// `after` is [`Page::next`] of the previous page, or empty for the first page.
+    ///
+    /// `write` gets the rows in order and turns each into what the page holds: the front's own bytes, or the row itself.
+    /// Each row is made when the one before it is written. If `write` returns None, that row is the first one of the
+    /// next page, and no further row is made. So a front bounds the size of a page by its own measure. `write` must not
+    /// call the service.
+    ///
+    /// # Errors
+    /// A refusal, if there is no such list, or no such row from which it could go on.
+    ///
+    /// # Panics
+    /// If `write` returns None for the first row: there is always room for one row, or the list would never end.
+    pub fn page<R>(
+        &self,
+        view: View,
+        after: &str,
+        most: usize,
+        mut write: impl FnMut(Row) -> Option<R>,
+    ) -> Result<Page<R>, ErrorDetail> {
+        self.hub().borrow().page(view, after, most, &mut write).ok_or_else(|| {
+            let message = "there is no such list, or no such row in it from which it could go on";
+            ErrorDetail::new(OutcomeCode::BadRequest, message.to_owned())
+        })
     }
 
     /// Calls `then` once, when memory of any client is released after this call. A front then asks
@@ -284,7 +307,8 @@ impl Service {
         self.0.log.warner()
     }
 
-    pub(crate) fn log(&self) -> &Log {
+    /// The log of this process. Fronts write to it, so that the lines of all of them are limited together.
+    pub fn log(&self) -> &Log {
         &self.0.log
     }
 

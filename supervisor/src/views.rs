@@ -1,7 +1,9 @@
-//! The data that `status`, `workers`, `jobs` and `tasks` show. The supervisor fills in these structures, `--json`
-//! prints them unchanged, and the command line makes its tables from them. The field names are a contract with users.
+//! The data that `status`, `workers`, `jobs`, `dead` and `tasks` show. The supervisor fills in these structures,
+//! `--json` prints them unchanged, and the command line makes its tables from them. The field names are a contract with
+//! users.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// The state of the supervisor as a whole.
@@ -200,7 +202,7 @@ pub struct IoPoolView {
 }
 
 /// One slot, or the spare.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerView {
     /// Number of the slot; the spare has the number after the last slot.
     pub slot: usize,
@@ -381,11 +383,26 @@ pub struct ExplanationView {
     pub lost: Vec<AttemptView>,
 }
 
-/// Some rows of a list.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Page {
-    /// The rows in the order of the list, each as the supervisor sent it.
-    pub rows: Vec<Box<serde_json::value::RawValue>>,
+/// One row of a list. It is written as the fields of the variant, without its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Row {
+    /// A row of the list of workers.
+    Worker(Box<WorkerView>),
+    /// A row of the list of jobs.
+    Job(JobView),
+    /// A row of the list of dead letters. Of what the workers printed last it has little.
+    Dead(DeadView),
+}
+
+/// Some rows of a list, each as `R`: a [`Row`], or what a front makes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page<R> {
+    /// The rows in the order of the list.
+    pub rows: Vec<R>,
     /// The name of the last row, after which the next page begins. None if this is the last page.
     pub next: Option<String>,
 }
+
+/// A page as it travels over the local socket: each row is a JSON document.
+pub type JsonPage = Page<Box<RawValue>>;

@@ -6,13 +6,16 @@
 //!   patient TASK LENGTH    the same, but NUMBER send comes when there is room
 //!      after the bytes     NUMBER accepted JOB, and at its end NUMBER ok OUTPUT or NUMBER failed CODE
 //!   cancel JOB             NUMBER document JSON
+//!   jobs ROWS AFTER        NUMBER rows JOB=STATE..., as many of them as ROWS, and perhaps next PLACE
 //!   drain                  NUMBER document JSON, when all is over
 //! ```
 //!
 //! `NUMBER` is the number of the line that is answered.
 
+use offload_protocol::messages::View;
 use offload_supervisor::event_loop::{EventLoop, HandleId, Interest, LoopHandle};
 use offload_supervisor::service::{OnReply, Reply, Service, ServiceConfig, Session, Submission};
+use offload_supervisor::views::{Page, Row};
 use offload_supervisor::{Job, Level, PoolConfig, Program, ServerEnd};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -135,10 +138,28 @@ impl LineFront {
                 return self.make_room(id, verb == "patient");
             }
             ["cancel", job] => Some(self.service.cancel(job)),
+            ["jobs", rows, ref after @ ..] => {
+                let page = self.page_of_jobs(number, rows.parse().unwrap(), after.first().unwrap_or(&""));
+                return self.write(id, &page);
+            }
             ["drain"] => client.session.drain(number, None),
             _ => panic!("{line}"),
         };
         reply.into_iter().for_each(|reply| self.answer(id, number, reply));
+    }
+
+    /// Rows are values, of which this front writes two fields. It ends a page by a rule of its own.
+    fn page_of_jobs(&self, number: u64, mut room: usize, after: &str) -> String {
+        let write = |row| {
+            let Row::Job(job) = row else { panic!("{row:?}") };
+            room = room.checked_sub(1)?;
+            Some(format!("{}={}", job.job, job.state))
+        };
+        match self.service.page(View::Jobs, after, usize::MAX, write) {
+            Ok(Page { rows, next: None }) => format!("{number} rows {}", rows.join(" ")),
+            Ok(Page { rows, next: Some(next) }) => format!("{number} rows {} next {next}", rows.join(" ")),
+            Err(error) => format!("{number} failed {}", error.code),
+        }
     }
 
     fn make_room(&mut self, id: u64, may_wait: bool) {
@@ -175,7 +196,6 @@ impl LineFront {
                 Some(error) => format!("{number} failed {}", error.code),
             },
             Reply::Refusal(error) => format!("{number} failed {}", error.code),
-            Reply::Page(page) => format!("{number} document {}", String::from_utf8_lossy(&page.rows)),
             Reply::Document(document) => {
                 format!("{number} document {}", String::from_utf8_lossy(&document.to_json()))
             }
@@ -274,6 +294,32 @@ fn another_front_runs_jobs_cancels_them_and_sees_the_drain() {
             "{last}"
         );
         assert_eq!(client.line() + &other.line(), "", "the connections are closed");
+    });
+    assert_eq!(end, ServerEnd::Done);
+}
+
+#[test]
+fn another_front_writes_lists_in_its_own_way_and_ends_each_page_where_it_likes() {
+    let end = with_two_clients(|mut client, mut other| {
+        let (_, first) = client.submit("submit", "sleep", b"3600000");
+        let (_, second) = client.submit("submit", "sleep", b"3600000");
+        let (_, third) = client.submit("submit", "sleep", b"3600000");
+        for job in [&third, &first] {
+            other.cancel(job);
+            assert!(client.line().ends_with(" failed cancelled"));
+        }
+        let number = other.ask("jobs 2");
+        let page = other.line();
+        let expected = format!("{number} rows {second}=");
+        assert!(page.starts_with(&expected), "what lives is listed before what has ended: {page}");
+        let (_, next) = page.split_once(" next ").expect("there is one more");
+        let number = other.ask(&format!("jobs 2 {next}"));
+        assert_eq!(other.line(), format!("{number} rows {first}=cancelled"));
+        let number = other.ask("jobs 2 nowhere");
+        assert_eq!(other.line(), format!("{number} failed bad_request"));
+        other.cancel(&second);
+        other.ask("drain");
+        other.line();
     });
     assert_eq!(end, ServerEnd::Done);
 }

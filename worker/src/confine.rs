@@ -41,8 +41,9 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::stat::{Mode, umask};
-use offload_protocol::limits::OPEN_FILES_HIGHEST;
-use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE};
+use offload_protocol::limits::{
+    CORE_VARIABLE, MARK_VARIABLE, NICENESS_ADDED, NICENESS_HIGHEST, OPEN_FILES_HIGHEST,
+};
 use rustix::process::{getppid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fmt;
@@ -59,12 +60,8 @@ pub const FILE_SIZE_VARIABLE: &str = "OFFLOAD_LIMIT_FSIZE";
 /// The environment variable for [`Limits::memory`], in bytes.
 pub const MEMORY_VARIABLE: &str = "OFFLOAD_MAX_MEMORY";
 
-/// How much nicer than its supervisor a worker is: the loop that feeds all workers gets the core first.
-pub const NICER: i32 = 5;
 /// Of a worker's `oom_score_adj`: when memory runs out the kernel takes workers before anybody else.
 pub const OOM_SCORE_ADJ: i32 = 900;
-
-const NICENESS_HIGHEST: i32 = 19;
 
 /// Why this process must not serve.
 #[derive(Debug)]
@@ -240,7 +237,7 @@ fn be_nicer_than_the_parent() -> rustix::io::Result<()> {
         Some(parent) => getpriority_process(Some(parent))?,
         None => 0,
     };
-    let wanted = (of_parent + NICER).min(NICENESS_HIGHEST);
+    let wanted = (of_parent + NICENESS_ADDED).min(NICENESS_HIGHEST);
     if getpriority_process(None)? < wanted { setpriority_process(None, wanted) } else { Ok(()) }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn new_event_loop() -> Result<EventLoop, Failure> {
     EventLoop::new().map_err(|error| Failure::internal("cannot make an event loop", error))
 }
 
-/// The failure of a verb whose pool or server did not start.
+/// The failure of a verb whose pool did not start.
 pub(crate) fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Config(sentence) => Failure::Usage(sentence),

@@ -9,8 +9,9 @@ use clap::{Args, ValueEnum};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::front::BindError;
 use offload_supervisor::printer::Printer;
+use offload_supervisor::service::ServiceStartError;
 use offload_supervisor::{
-    Configuration, LogFormat, PoolConfig, Ready, Reload, Server, ServerConfig, ServerEnd, StartError,
+    Configuration, LogFormat, PoolConfig, Ready, Reload, Server, ServerConfig, ServerEnd, ServerStartError,
 };
 use serde_json::json;
 use std::process::ExitCode;
@@ -151,14 +152,15 @@ fn ready_line(ready: &Ready, is_json: bool) -> String {
     }
 }
 
-fn refused(error: StartError) -> Failure {
+fn refused(error: ServerStartError) -> Failure {
     match error {
-        StartError::Bind(error @ BindError::AlreadyRunning { .. }) => {
+        ServerStartError::Bind(error @ BindError::AlreadyRunning { .. }) => {
             Failure::AlreadyRunning(error.to_string())
         }
-        StartError::Bind(error @ BindError::Unsuitable { .. }) => Failure::Usage(format!(
+        ServerStartError::Bind(error @ BindError::Unsuitable { .. }) => Failure::Usage(format!(
             "{error}; put the socket into a folder of your own, such as --socket ~/.offload/me.sock"
         )),
-        other => not_started(other),
+        ServerStartError::Service(ServiceStartError::Pool(error)) => not_started(error),
+        other => Failure::internal("cannot start", other),
     }
 }

@@ -6,7 +6,7 @@ use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line};
 use crate::limits::ANSWER_TIMEOUT;
 use offload_protocol::messages::{ToSupervisor, View};
-use offload_supervisor::views::Page;
+use offload_supervisor::views::JsonPage;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ pub(crate) fn show_list<T: DeserializeOwned>(
         let limit = u32::try_from(most - list.rows.len()).unwrap_or(u32::MAX);
         let request = ToSupervisor::Page { ticket: 1, view, after: &place, limit };
         let document = client.ask(&request, Some(ANSWER_TIMEOUT))?;
-        let page: Page = serde_json::from_slice(&document).map_err(unknown)?;
+        let page: JsonPage = serde_json::from_slice(&document).map_err(unknown)?;
         page.rows.into_iter().try_for_each(|row| list.add(row, &name))?;
         after = page.next;
     }

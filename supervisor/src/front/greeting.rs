@@ -2,7 +2,7 @@
 //! such as a browser.
 
 use super::connection::{ConnectionError, violation};
-use super::peer::Peer;
+use crate::peer::{Peer, is_client_name};
 use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameError};
 use offload_protocol::limits::LABEL_MAX;
@@ -46,14 +46,4 @@ pub(super) fn client_name_in(frame: &Frame<'_>) -> Result<String, ConnectionErro
         return Err(violation(format!("'{client}' is what a client without a name is called")));
     }
     Ok(client.to_owned())
-}
-
-/// Whether a client may have this name.
-pub fn is_client_name(name: &str) -> bool {
-    name.len() <= LABEL_MAX && !name.contains(is_unprintable)
-}
-
-/// Whether a character could forge a line in a table or a log, which show names.
-fn is_unprintable(character: char) -> bool {
-    character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }

@@ -11,6 +11,7 @@
 //! connection.rs   one client: Greeting -> Open -> Closing
 //! greeting.rs     whether the peer is a client at all
 //! request.rs      the requests of clients
+//! pages.rs        lists as JSON, page by page
 //! peer.rs         the process at the other end
 //! client.rs       the client's end of the socket, blocking: for the command line and for programs
 //! ```
@@ -24,6 +25,7 @@ mod directory;
 mod greeting;
 mod listener;
 mod lock;
+mod pages;
 mod peer;
 mod request;
 mod socket_state;
@@ -31,10 +33,10 @@ mod socket_state;
 mod tests;
 
 pub use crate::limits::{FLUSH_MAX, REQUESTS_PER_CALL_MAX};
+pub use crate::peer::{Peer, is_client_name};
 pub use crate::wire::Flushed;
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
-pub use greeting::is_client_name;
 pub use listener::{AcceptError, BindError, Listener};
-pub use peer::Peer;
+pub use pages::{RowWriter, to_json};
 pub use request::Request;
 pub use socket_state::{SocketState, owner_of};

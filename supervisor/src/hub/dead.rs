@@ -4,9 +4,9 @@
 
 use super::live_jobs::{LiveJob, micros};
 use super::{Hub, RefusedJob};
-use crate::front::Peer;
 use crate::job::Job;
 use crate::limits::LISTED_LINE_MAX;
+use crate::peer::Peer;
 use crate::views::{AttemptView, DeadView, UsageView};
 use bytes::Bytes;
 use offload_core::action::{Accepted, Ended, LetterKept, LostAttempt};

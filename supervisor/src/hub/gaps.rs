@@ -1,5 +1,6 @@
 //! The clock by which the core applies time limits. Before a limit is applied, everything that has already arrived is
 //! read. Time in which this process did not run (because it was stopped, or its machine was) is charged to nobody.
+//! `pauses.rs` says how such a gap is recognized, and when it is a short or a long one.
 //!
 //! ```text
 //!              due, and not late                             everything that has arrived goes to the core
@@ -23,7 +24,8 @@
 //! limit.
 
 use super::Hub;
-use crate::limits::{CATCH_UP_IN_ALL, CATCH_UP_MAX, GAP_MIN, LATE_MIN, WAIT_PART};
+use crate::limits::{CATCH_UP_IN_ALL, CATCH_UP_MAX, WAIT_PART};
+use crate::pauses::Pause;
 use offload_core::event::Event;
 use offload_core::ids::Mono;
 use offload_event_loop::TimerId;
@@ -34,7 +36,7 @@ pub(super) struct CoreClock {
     started: Instant,
     /// The total time in which this process should have run but did not.
     gaps: Duration,
-    /// The ends of the time to catch up: after gaps shorter than [`GAP_MIN`], and after longer ones.
+    /// The ends of the time to catch up: after gaps shorter than [`GAP_MIN`](crate::limits::GAP_MIN), and after longer ones.
     after_short: Mono,
     after_long: Mono,
     /// When the hub's timer is due.
@@ -85,15 +87,16 @@ impl CoreClock {
     fn notice_gap(&mut self, elapsed: Duration) {
         let now = self.with_unnoticed_gap(elapsed);
         let late = self.due.map_or(Duration::ZERO, |due| now - due);
-        if late < LATE_MIN {
-            return;
-        }
-        if late < GAP_MIN {
-            self.after_short = now + late;
-        } else {
-            let stood_still_at = self.without_gaps(elapsed);
-            self.gaps += now - stood_still_at;
-            self.after_long = stood_still_at + CATCH_UP_MAX;
+        match Pause::behind(late) {
+            Pause::None => return,
+            // Everybody else gets as long to catch up.
+            Pause::Short => self.after_short = now + late,
+            // The gap is taken out of the core's time, so no time limit and no receipt includes it.
+            Pause::Long => {
+                let stood_still_at = self.without_gaps(elapsed);
+                self.gaps += now - stood_still_at;
+                self.after_long = stood_still_at + CATCH_UP_MAX;
+            }
         }
         // A gap is noticed once.
         self.due = None;
@@ -108,7 +111,7 @@ impl CoreClock {
         let now = self.with_unnoticed_gap(elapsed);
         match self.due {
             // The core may have been told a slightly later time already, and its time never goes back.
-            Some(due) if now - due >= GAP_MIN => due.max(self.last_told),
+            Some(due) if Pause::behind(now - due) == Pause::Long => due.max(self.last_told),
             _ => now,
         }
     }

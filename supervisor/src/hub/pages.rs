@@ -1,6 +1,9 @@
 //! Pages of a list. A page has a limited number of rows and names its last row; the next page begins after that row.
 //! So no row is left out, however the list changes between two pages.
 //!
+//! Rows are made one by one. Each is given to the front, which writes it in its own format and says whether it still
+//! fits; no further row is made after one that does not. So of a long list no more than a page is ever in memory.
+//!
 //! ```text
 //!   jobs     live jobs, the youngest first ---> ended jobs, the youngest first
 //!            live/ID                            ended/ID        (a job that ends meanwhile may appear twice)
@@ -9,33 +12,16 @@
 //! ```
 
 use super::Hub;
-use crate::limits::{PAGE_BYTES_MAX, PAGE_ROWS_MAX};
+use crate::limits::PAGE_ROWS_MAX;
+use crate::views::{Page, Row};
 use offload_core::ids::{JobId, SlotIndex};
 use offload_protocol::messages::View;
-use serde::Serialize;
 
 /// Greater than every job id: all jobs are older than this one.
 const YOUNGEST: JobId = JobId(u64::MAX);
 
 const LIVE: &str = "live/";
 const ENDED: &str = "ended/";
-
-/// Some rows of a list, as JSON.
-#[derive(Debug)]
-pub struct Page {
-    /// A JSON array of the rows.
-    pub rows: Vec<u8>,
-    /// The name of the last row, after which the next page begins. None if this is the last page.
-    pub next: Option<String>,
-}
-
-impl Page {
-    /// The page as a JSON object with both fields.
-    pub fn into_document(self) -> Vec<u8> {
-        let next = serde_json::Value::from(self.next).to_string();
-        [b"{\"rows\":", self.rows.as_slice(), b",\"next\":", next.as_bytes(), b"}"].concat()
-    }
-}
 
 /// Names a row of a list, by which the next page begins where this one ended.
 #[derive(Clone, Copy, Debug)]
@@ -46,48 +32,57 @@ enum RowName {
     Slot(SlotIndex),
 }
 
-/// A page that is being made.
-struct PageBuilder {
-    json: Vec<u8>,
-    count: usize,
+/// A page that is being made. `write` turns a row into what the front keeps of it, or returns None if the row does not
+/// fit.
+struct PageBuilder<'a, R> {
+    write: &'a mut dyn FnMut(Row) -> Option<R>,
+    written: Vec<R>,
     most: usize,
     last: Option<RowName>,
     /// There was a row that did not fit.
     is_full: bool,
 }
 
-impl PageBuilder {
-    fn at_most(most: usize) -> PageBuilder {
+impl<R> PageBuilder<'_, R> {
+    fn at_most(most: usize, write: &mut dyn FnMut(Row) -> Option<R>) -> PageBuilder<'_, R> {
         let most = most.clamp(1, PAGE_ROWS_MAX);
-        PageBuilder { json: b"[".to_vec(), count: 0, most, last: None, is_full: false }
+        PageBuilder { write, written: Vec::new(), most, last: None, is_full: false }
     }
 
-    /// Adds a row if it fits. The first row always does, so that each page makes progress.
-    fn push<T: Serialize>(&mut self, name: RowName, row: impl FnOnce() -> T) {
-        if self.count >= self.most {
+    /// Makes a row and adds it if it fits.
+    ///
+    /// # Panics
+    /// If the front has no room for the first row. Every page has to make progress.
+    fn push(&mut self, name: RowName, row: impl FnOnce() -> Row) {
+        if self.written.len() >= self.most {
             self.is_full = true;
             return;
         }
-        let before = self.json.len();
-        if self.count > 0 {
-            self.json.push(b',');
-        }
-        serde_json::to_writer(&mut self.json, &row()).expect("views have string keys");
-        if self.count > 0 && self.json.len() >= PAGE_BYTES_MAX {
-            self.json.truncate(before);
+        let Some(written) = (self.write)(row()) else {
+            assert!(!self.written.is_empty(), "a front has room for the first row of a page");
             self.is_full = true;
             return;
-        }
-        self.count += 1;
+        };
+        self.written.push(written);
         self.last = Some(name);
     }
 }
 
 impl Hub {
-    /// The rows of a list after the row named `after`, at most `most` of them. `after` is the `next` of the previous
-    /// page, or empty for the first page. None if there is no such list or no such row.
-    pub(crate) fn page(&self, view: View, after: &str, most: usize) -> Option<Page> {
-        let mut rows = PageBuilder::at_most(most);
+    /// The rows of a list after the row named `after`, at most `most` of them and as many as `write` has room for, each
+    /// as `write` returns it. `after` is the `next` of the previous page, or empty for the first page. None if there is
+    /// no such list or no such row.
+    ///
+    /// # Panics
+    /// If `write` returns None for the first row.
+    pub(crate) fn page<R>(
+        &self,
+        view: View,
+        after: &str,
+        most: usize,
+        write: &mut dyn FnMut(Row) -> Option<R>,
+    ) -> Option<Page<R>> {
+        let mut rows = PageBuilder::at_most(most, write);
         match view {
             View::Jobs => self.add_jobs(self.last_shown_jobs(after)?, &mut rows),
             View::Dead => self.add_dead(self.last_shown_letter(after)?, &mut rows),
@@ -95,8 +90,7 @@ impl Hub {
             View::Status | View::Tasks => return None,
         }
         let next = rows.last.filter(|_| rows.is_full).map(|last| self.row_name(last));
-        rows.json.push(b']');
-        Some(Page { rows: rows.json, next })
+        Some(Page { rows: rows.written, next })
     }
 
     /// The oldest live job and the oldest ended job that were shown before.
@@ -112,34 +106,34 @@ impl Hub {
         if after.is_empty() { Some(YOUNGEST) } else { self.find(after) }
     }
 
-    fn add_jobs(&self, (live, ended): (JobId, JobId), rows: &mut PageBuilder) {
+    fn add_jobs<R>(&self, (live, ended): (JobId, JobId), rows: &mut PageBuilder<'_, R>) {
         for (id, job) in self.core.jobs().before(live) {
-            rows.push(RowName::Live(id), || self.live_job_view(id, job));
+            rows.push(RowName::Live(id), || Row::Job(self.live_job_view(id, job)));
             if rows.is_full {
                 return;
             }
         }
         for (id, record) in self.records.finished().before(ended) {
-            rows.push(RowName::Ended(id), || Hub::ended_job_view(record));
+            rows.push(RowName::Ended(id), || Row::Job(Hub::ended_job_view(record)));
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn add_dead(&self, younger: JobId, rows: &mut PageBuilder) {
+    fn add_dead<R>(&self, younger: JobId, rows: &mut PageBuilder<'_, R>) {
         for (id, letter) in self.dead_before(younger) {
-            rows.push(RowName::Dead(id), || letter);
+            rows.push(RowName::Dead(id), || Row::Dead(letter));
             if rows.is_full {
                 return;
             }
         }
     }
 
-    fn add_workers(&self, first: SlotIndex, rows: &mut PageBuilder) {
+    fn add_workers<R>(&self, first: SlotIndex, rows: &mut PageBuilder<'_, R>) {
         let slots = self.core.slots();
         for slot in (first..slots.len()).filter(|&slot| slots[slot].is_there()) {
-            rows.push(RowName::Slot(slot), || self.worker_view(slot));
+            rows.push(RowName::Slot(slot), || Row::Worker(Box::new(self.worker_view(slot))));
             if rows.is_full {
                 return;
             }
@@ -163,39 +157,42 @@ fn first_slot_after(after: &str) -> Option<SlotIndex> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::WorkerView;
+    use std::cell::Cell;
 
-    fn filled(most: usize, lengths: &[usize]) -> PageBuilder {
-        let mut rows = PageBuilder::at_most(most);
-        for (slot, length) in lengths.iter().enumerate() {
-            rows.push(RowName::Slot(slot), || "x".repeat(*length));
+    /// A list of this length is pushed for a page. Returns the slots in the page, whether there are more, and how many
+    /// rows were made.
+    fn page_of(length: usize, most: usize, room: usize) -> (Vec<usize>, bool, usize) {
+        let made = Cell::new(0);
+        let mut room_left = room;
+        let mut write = |row| {
+            let Row::Worker(worker) = row else { panic!("{row:?}") };
+            room_left = room_left.checked_sub(1)?;
+            Some(worker.slot)
+        };
+        let mut rows = PageBuilder::at_most(most, &mut write);
+        for slot in 0..length {
+            rows.push(RowName::Slot(slot), || {
+                made.set(made.get() + 1);
+                Row::Worker(Box::new(WorkerView { slot, ..WorkerView::default() }))
+            });
             if rows.is_full {
                 break;
             }
         }
-        rows
+        (rows.written, rows.is_full, made.get())
     }
 
     #[test]
-    fn a_page_ends_with_its_rows_or_with_its_bytes() {
-        assert!(!filled(3, &[1; 3]).is_full);
-        let by_number = filled(3, &[1; 4]);
-        assert!(by_number.is_full && by_number.count == 3);
-        let by_bytes = filled(1000, &[1000; 1000]);
-        assert!(by_bytes.is_full && by_bytes.json.len() < PAGE_BYTES_MAX, "{}", by_bytes.json.len());
-        assert_eq!(by_bytes.count, PAGE_BYTES_MAX / 1003);
+    fn a_page_ends_where_the_list_ends_or_its_number_or_the_room_of_its_front() {
+        assert_eq!(page_of(3, 3, 10), (vec![0, 1, 2], false, 3));
+        assert_eq!(page_of(4, 3, 10), (vec![0, 1, 2], true, 3));
+        assert_eq!(page_of(3, 10, 3), (vec![0, 1, 2], false, 3));
     }
 
     #[test]
-    fn a_row_that_is_longer_than_a_page_is_a_page() {
-        let rows = filled(1000, &[2 * PAGE_BYTES_MAX, 1]);
-        assert!(rows.is_full && rows.count == 1);
-        assert!(matches!(rows.last, Some(RowName::Slot(0))));
-    }
-
-    #[test]
-    fn a_page_says_where_the_next_one_begins() {
-        let page = |next: Option<&str>| Page { rows: b"[1,2]".to_vec(), next: next.map(str::to_owned) };
-        assert_eq!(page(Some("a\"b")).into_document(), br#"{"rows":[1,2],"next":"a\"b"}"#);
-        assert_eq!(page(None).into_document(), br#"{"rows":[1,2],"next":null}"#);
+    fn of_a_long_list_only_the_rows_of_the_page_are_made_and_the_first_that_does_not_fit() {
+        assert_eq!(page_of(10_000, usize::MAX, 2), (vec![0, 1], true, 3));
+        assert_eq!(page_of(10_000, usize::MAX, usize::MAX).2, PAGE_ROWS_MAX);
     }
 }

@@ -4,9 +4,10 @@ use super::Front;
 use super::accept::ClientRole;
 use super::client::{ConnectedClient, RequestInput};
 use crate::end_of_turn::{Written, write_and_watch};
-use crate::front::{Connection, ConnectionError, Received, Request, Room};
+use crate::front::{Connection, ConnectionError, Received, Request, Room, RowWriter, to_json};
 use crate::job::{Finished, Job};
 use crate::service::{Reply, Report, Session, Submission};
+use crate::views::JsonPage;
 use bytes::Bytes;
 use offload_event_loop::{HandleId, Interest, Readiness};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, MESSAGE_MAX};
@@ -111,7 +112,7 @@ impl Front {
             Request::Show { view, .. } => return self.show(id, ticket, view),
             Request::Page { view, after, limit, .. } => {
                 let most = usize::try_from(limit).unwrap_or(usize::MAX);
-                Some(self.service.page(view, &after, most))
+                return self.answer_with_page(id, ticket, (view, &after, most), |page| to_json(&page));
             }
             Request::Drain { limit, .. } => session.drain(ticket, limit),
             Request::Stop { .. } => session.stop(ticket),
@@ -131,17 +132,34 @@ impl Front {
                 self.send(id, &ToClient::Accepted { ticket, job: job.into() }, &Bytes::new());
             }
             Reply::Report(report) => self.deliver(id, ticket, *report),
-            Reply::Page(page) => self.answer(id, ticket, page.into_document()),
             Reply::Document(document) => self.answer(id, ticket, document.to_json()),
             Reply::Refusal(error) => self.refuse(id, ticket, &error),
         }
     }
 
-    /// Shows a list as one page, without saying where the next page begins.
+    /// Shows the status, the tasks, or the first page of a list without saying where the next page begins.
     fn show(&mut self, id: u64, ticket: u64, view: View) {
-        match self.service.show(view) {
-            Reply::Page(page) => self.answer(id, ticket, page.rows),
-            reply => self.reply(id, ticket, reply),
+        match view {
+            View::Status => self.reply(id, ticket, self.service.status()),
+            View::Tasks => self.reply(id, ticket, self.service.tasks()),
+            View::Workers | View::Jobs | View::Dead => {
+                self.answer_with_page(id, ticket, (view, "", usize::MAX), |page| to_json(&page.rows));
+            }
+        }
+    }
+
+    /// Makes a page of a list and sends it as `to_bytes` writes it.
+    fn answer_with_page(
+        &mut self,
+        id: u64,
+        ticket: u64,
+        (view, after, most): (View, &str, usize),
+        to_bytes: impl FnOnce(JsonPage) -> Vec<u8>,
+    ) {
+        let mut writer = RowWriter::default();
+        match self.service.page(view, after, most, |row| writer.write(&row)) {
+            Ok(page) => self.answer(id, ticket, to_bytes(page)),
+            Err(error) => self.refuse(id, ticket, &error),
         }
     }
 

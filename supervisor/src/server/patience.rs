@@ -14,8 +14,8 @@
 //! again later. Before a client is disconnected, what it sent is read, and each limit is checked twice, the second time
 //! after [`LAST_CHANCE`].
 //!
-//! If a check is late, the supervisor did not run for a while, and every client gets another last chance. If the check
-//! after that is late as well, only a gap of [`GAP_MIN`] gives one more, and at most [`EXCUSES_MAX`] in a row do. So no
+//! If a check is late, the supervisor did not run for a while (`pauses.rs`), and every client gets another last chance. If
+//! the check after that is late as well, only a long gap gives one more, and at most [`EXCUSES_MAX`] in a row do. So no
 //! client is disconnected because of a pause of the supervisor, and the limits still apply on a machine that is always
 //! late.
 //!
@@ -25,9 +25,8 @@ use super::Front;
 use super::accept::ClientRole;
 use super::client::ConnectedClient;
 use crate::end_of_turn::Writable;
-use crate::limits::{
-    CONTROL_IDLE_TIMEOUT, EXCUSES_MAX, GAP_MIN, GREETING_TIMEOUT, IDLE_TIMEOUT, LAST_CHANCE, LATE_MIN,
-};
+use crate::limits::{CONTROL_IDLE_TIMEOUT, EXCUSES_MAX, GREETING_TIMEOUT, IDLE_TIMEOUT, LAST_CHANCE};
+use crate::pauses::Pause;
 use offload_core::limits::STALL_TIMEOUT;
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
@@ -54,9 +53,11 @@ impl Excuse {
     /// A check that was due at `due` takes place now.
     fn on_check(&mut self, due: Instant, now: Instant) {
         let late = now.saturating_duration_since(due);
-        let is_excuse = match self.gaps {
-            0 => late >= LATE_MIN,
-            gaps => late >= GAP_MIN && gaps < EXCUSES_MAX,
+        let is_excuse = match Pause::behind(late) {
+            Pause::None => false,
+            // Right after another gap, a short one is no excuse.
+            Pause::Short => self.gaps == 0,
+            Pause::Long => self.gaps < EXCUSES_MAX,
         };
         if is_excuse {
             (self.until, self.gaps) = (Some(now + LAST_CHANCE), self.gaps + 1);
@@ -197,6 +198,7 @@ fn next_check_at(now: Instant, end: Instant) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{GAP_MIN, LATE_MIN};
 
     /// Checks a client whose limit is over, on a machine where each check is late by the same time. Returns how long
     /// the client is excused.

@@ -11,9 +11,9 @@
 //!   dropped ---------------> everything is released
 //! ```
 
-use crate::front::Peer;
 use crate::hub::HubRef;
 use crate::job::account_name;
+use crate::peer::Peer;
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::cell::{Cell, OnceCell};

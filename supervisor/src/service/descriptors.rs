@@ -30,7 +30,7 @@ const PER_THREAD: usize = 2;
 
 /// How many descriptors this process has and needs. See the module's documentation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Descriptors {
+pub(super) struct Descriptors {
     limit: usize,
     open: usize,
     threads: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Descriptors {
 
 impl Descriptors {
     /// Raises the limit as far as this process may. Workers lower their own.
-    pub(crate) fn raise(threads: usize) -> Descriptors {
+    pub(super) fn raise(threads: usize) -> Descriptors {
         let before = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: before.maximum, maximum: before.maximum };
         // If the kernel refuses, the old limit stays.
@@ -57,7 +57,7 @@ impl Descriptors {
     ///
     /// # Errors
     /// A sentence that states the limit that is needed.
-    pub(crate) fn check(self, processes: usize) -> Result<(), String> {
+    pub(super) fn check(self, processes: usize) -> Result<(), String> {
         if self.connections_beside(processes).are_enough() {
             return Ok(());
         }

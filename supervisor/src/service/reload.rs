@@ -13,7 +13,7 @@
 
 use super::reply::{Document, Reply};
 use super::{Service, Ticket};
-use crate::pool::PoolConfig;
+use crate::hub::PoolConfig;
 use crate::workers::Program;
 use offload_core::config::CoreConfig;
 use offload_event_loop::Context;

@@ -10,8 +10,6 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
 use std::fmt;
 
-pub use crate::hub::Page;
-
 /// One answer to one request.
 #[derive(Debug)]
 pub enum Reply {
@@ -22,8 +20,6 @@ pub enum Reply {
     },
     /// How a job ended, and its output.
     Report(Box<Report>),
-    /// Some rows of a list.
-    Page(Page),
     /// Any other answer, ready to be written as JSON.
     Document(Box<Document>),
     /// The request was refused, or it failed. The error has a code, a sentence, and perhaps a time after which to try

@@ -114,14 +114,15 @@ impl Service {
         self.drain_for(Some(limit), EndRequester::Signal);
     }
 
-    /// Drains within the configured time for a reason inside the supervisor. [`Service::end`] returns that reason.
-    pub(crate) fn drain_because(&self, end: ServerEnd) {
+    /// Drains within the configured time for a reason that no client and no signal gave, such as the loss of the front's
+    /// socket. [`Service::end`] returns that reason.
+    pub fn drain_because(&self, end: ServerEnd) {
         self.0.shutdown.borrow_mut().because = Some(end);
         self.drain(Some(self.drain_timeout()));
     }
 
-    /// Stops the supervisor if the first worker of a program cannot be started.
-    pub(crate) fn stop_if_no_worker_starts(&self) {
+    /// Stops the supervisor if the first worker of a program cannot be started. To be called at the start.
+    pub fn stop_if_no_worker_starts(&self) {
         let me = self.weak();
         self.hub().borrow_mut().when_no_worker_starts(Box::new(move |reason, _| {
             Service::with(&me, |service| {

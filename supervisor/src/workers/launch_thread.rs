@@ -19,6 +19,7 @@ use super::process::{Process, SpawnError};
 use super::program::Program;
 use super::sweep::kill_children_of_thread;
 use crate::limits::LAUNCH_HANGS_AFTER;
+use offload_protocol::limits::{NICENESS_ADDED, NICENESS_HIGHEST};
 use rustix::process::{getpriority_process, setpriority_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -29,10 +30,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// How much is added to the niceness of a starting thread: as much as to that of confined workers.
-pub(super) const NICENESS_ADDED: i32 = 5;
-pub(super) const NICENESS_HIGHEST: i32 = 19;
 
 /// A request to start a process.
 #[derive(Debug)]

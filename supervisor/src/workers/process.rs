@@ -258,7 +258,7 @@ impl Process {
         self.link.close();
     }
 
-    /// Reads once from one of the output streams, at most [`super::CAPTURE_CHUNK`] bytes.
+    /// Reads once from one of the output streams, at most [`CAPTURE_CHUNK`](crate::limits::CAPTURE_CHUNK) bytes.
     pub fn capture(&mut self, stream: OutputStream, now: Instant) -> Captured {
         self.capture.read(stream, now)
     }

@@ -1,11 +1,11 @@
 //! Real launches, some of them of a file that cannot be loaded. Each test waits for what it expects, with a deadline.
 
-use super::super::launch_thread::{NICENESS_ADDED, NICENESS_HIGHEST};
 use super::super::orphans::new_generation;
 use super::super::sweep::tests::alone_as;
 use super::super::wait::wait_for;
 use super::*;
 use offload_core::exit::Exit;
+use offload_protocol::limits::{NICENESS_ADDED, NICENESS_HIGHEST};
 use rustix::event::PollFlags;
 use rustix::process::getpriority_process;
 use std::io::{BufRead, BufReader};

@@ -1,0 +1,132 @@
+//! How the hub and its workers are set up, and why they do not start.
+
+use crate::log::{Level, LogFormat};
+use crate::workers::{Launcher, Program};
+use offload_core::config::CoreConfig;
+use offload_event_loop::LoopError;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+
+/// The number of CPU cores that this process may use, at least 1. CPU affinity and cgroup quota are respected.
+pub fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(offload_core::limits::WORKERS_MAX)
+}
+
+/// How a pool is set up. The defaults are those of the command line.
+///
+/// ```
+/// use offload_supervisor::PoolConfig;
+/// use std::time::Duration;
+///
+/// let mut config = PoolConfig::default();
+/// config.core.run_timeout = Duration::from_secs(10);
+/// ```
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Everything by which the core decides: numbers of workers and jobs, bytes, times. Unlike in
+    /// [`CoreConfig::default`], `workers` is [`default_workers`] and `seed` is a random number, so change fields
+    /// instead of replacing the whole. Its field `programs` is overwritten at the start with the number of
+    /// [`PoolConfig::programs`].
+    pub core: CoreConfig,
+    /// The programs that the workers run: slot `i` runs program `i` modulo their number. There is no default.
+    pub programs: Vec<Program>,
+    /// Whether each worker is bound to one CPU core: of the n cores that this process may use, a worker that is started
+    /// in slot `i` is bound to core `i` modulo n. A spare has the number after the last slot, and keeps its core when it
+    /// takes the place of another worker.
+    pub affinity: bool,
+    /// Whether processes that workers left behind, and that are children of this process now, are killed: when a
+    /// worker has ended those with its mark (see [`crate::workers::marks`]), and all of them when the pool ends. Only
+    /// for a program that has called [`crate::workers::sweep::become_subreaper`] and has no children but workers.
+    pub sweep: bool,
+    /// How much is logged to standard error.
+    pub log: Level,
+    /// The format of the log.
+    pub log_format: LogFormat,
+}
+
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        PoolConfig {
+            core: CoreConfig { workers: default_workers(), seed: seed(), ..CoreConfig::default() },
+            programs: Vec::new(),
+            affinity: false,
+            sweep: false,
+            log: Level::Normal,
+            log_format: LogFormat::Text,
+        }
+    }
+}
+
+impl PoolConfig {
+    /// The defaults with this one program.
+    pub fn with(program: Program) -> PoolConfig {
+        PoolConfig { programs: vec![program], ..PoolConfig::default() }
+    }
+
+    /// What the hub needs beside the core's configuration. `generation` is how processes that workers leave behind are
+    /// recognized.
+    ///
+    /// # Errors
+    /// [`StartError::Launcher`].
+    pub(crate) fn into_hub(self, generation: Option<String>) -> Result<HubConfig, StartError> {
+        let PoolConfig { programs, affinity, sweep, .. } = self;
+        let launcher = Launcher::start(generation).map_err(StartError::Launcher)?;
+        Ok(HubConfig { programs, affinity, sweep, launcher })
+    }
+
+    /// The configuration of the core, with the number of programs filled in.
+    pub(crate) fn core(&self) -> CoreConfig {
+        CoreConfig { programs: self.programs.len(), ..self.core.clone() }
+    }
+}
+
+/// A random seed for jitter: two supervisors that start at the same moment must not do everything at the same time.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// The hub's configuration beside that of the core.
+pub(crate) struct HubConfig {
+    /// The programs that the workers run.
+    pub(crate) programs: Vec<Program>,
+    /// Whether each worker is bound to one CPU core.
+    pub(crate) affinity: bool,
+    /// Starts the worker processes.
+    pub(crate) launcher: Launcher,
+    /// Whether the hub may kill every child of this process that is not a worker. If so, such a child must have
+    /// escaped from a worker.
+    pub(crate) sweep: bool,
+}
+
+/// Why the workers of a pool or of a service did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is invalid.
+    Config(String),
+    /// The event loop refused to watch something.
+    Loop(LoopError),
+    /// The thread that starts workers could not be started.
+    Launcher(std::io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Config(sentence) => formatter.write_str(sentence),
+            StartError::Loop(error) => write!(formatter, "{error}"),
+            StartError::Launcher(error) => {
+                write!(formatter, "cannot start the thread that starts workers: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<LoopError> for StartError {
+    fn from(error: LoopError) -> StartError {
+        StartError::Loop(error)
+    }
+}
