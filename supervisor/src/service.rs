@@ -1,7 +1,7 @@
 //! The service: everything that a front may ask of the supervisor. A front is the code that talks to clients over one
 //! kind of connection: `server.rs` is the front for the local socket; one for HTTP would be another. A front knows its
 //! sockets and its bytes, and reaches jobs, workers and limits through the service only. To write a front it is enough
-//! to read this file and the types that it exports.
+//! to read this file, the types in its signatures, and `tests/spec/second_front.rs`, which is a small complete one.
 //!
 //! ```text
 //!   client ==bytes==> front --- requests --> Session --.                    .--> hub --> core (decides)
@@ -13,16 +13,17 @@
 //!
 //! # What a front does
 //!
-//! When it starts, it calls [`Service::on_end`].
+//! When the front starts, it calls [`Service::on_end`].
 //!
 //! For each connection:
 //!
-//! - A client connects: [`Service::open`]. The front keeps the [`Session`] as long as the connection.
+//! - A client connects, and there are fewer than [`Service::connections`] allow, over all fronts: [`Service::open`]. The front keeps the [`Session`] as long as the connection.
 //! - The client states its name: [`Session::introduce`].
-//! - A request body is announced: [`Account::has_room`]. If there is no room: [`Service::when_room`], or
-//!   [`Session::refuse_input`].
+//! - A request body is announced: if it is longer than [`Service::max_payload`], [`Service::refuse_too_large`];
+//!   otherwise [`Account::has_room`]. If there is no room: [`Service::when_room`], or [`Session::refuse_input`]. A front
+//!   that rejects a job by itself calls [`Service::count_refused`].
 //! - Bytes of the body have arrived: [`Account::set_arriving`].
-//! - A job is complete: [`Session::submit`].
+//! - A request body has arrived completely: [`Session::submit`].
 //! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
 //! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain),
 //!   [`status`](Service::status), [`tasks`](Service::tasks), [`Session::dead_letter`].

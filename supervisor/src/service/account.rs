@@ -6,7 +6,8 @@
 //!   a body is announced ---> has_room(length)? -- no --> wait (Service::when_room), or refuse (Session::refuse_input)
 //!                                  | yes
 //!                                  v
-//!   bytes arrive ----------> set_arriving(total by now) ---> complete: Session::submit, set_arriving(0)
+//!   bytes arrive ----------> set_arriving(total by now) ---> all are there: set_arriving(0), Session::submit
+//!                                                              (in this order: the job's own input counts from then on)
 //!   answers are queued ----> set_outgoing(total by now) ---> written: set_outgoing(0)
 //!   dropped ---------------> everything is released
 //! ```
