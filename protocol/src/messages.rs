@@ -156,7 +156,7 @@ pub enum View {
 
 /// What can be done with a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeadDeed {
+pub enum DeadLetterAction {
     /// Show all attempts.
     Show,
     /// Submit it again as a new job, and delete the dead letter.
@@ -271,7 +271,7 @@ pub enum ToSupervisor<'a> {
         /// The client's number for the request.
         ticket: u64,
         /// What to do.
-        deed: DeadDeed,
+        action: DeadLetterAction,
         /// The job's public id.
         job: &'a str,
     },

@@ -1,7 +1,7 @@
 //! Clients that wait for jobs, and what happens to a job when no client waits for it any more.
 
 use bytes::Bytes;
-use offload_protocol::messages::{DeadDeed, ToClient, ToSupervisor};
+use offload_protocol::messages::{DeadLetterAction, ToClient, ToSupervisor};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::client::Client;
 use offload_supervisor::limits::{CONNECTIONS_MAX, LATE_ANSWERS_MAX, REPEATED_WAITS_MAX};
@@ -128,7 +128,7 @@ fn a_dead_letter_is_tried_again_as_a_job_of_whoever_asks_for_it() {
     let letter = daemon.run(&["dead", "list", "--json"]).ok().json()[0]["job"].clone();
     let job = letter.as_str().unwrap();
     let mut client = daemon.client();
-    let retry = |ticket| ToSupervisor::Dead { ticket, deed: DeadDeed::Retry, job };
+    let retry = |ticket| ToSupervisor::Dead { ticket, action: DeadLetterAction::Retry, job };
     assert!(matches!(client.request(retry).unwrap().0, ToClient::Answer { .. }));
     let jobs = daemon.run(&["jobs", "--json"]).ok().json();
     let clients: Vec<&Value> = jobs.as_array().unwrap().iter().map(|job| &job["client"]).collect();

@@ -9,7 +9,7 @@ use super::show::{show_answer, show_list};
 use super::table::Table;
 use super::text;
 use clap::{Args, Subcommand};
-use offload_protocol::messages::{DeadDeed, ToSupervisor, View};
+use offload_protocol::messages::{DeadLetterAction, ToSupervisor, View};
 use offload_supervisor::views::DeadView;
 use serde_json::Value;
 
@@ -65,19 +65,19 @@ impl Dead {
 
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let request = |deed, job| ToSupervisor::Dead { ticket: 1, deed, job };
+        let request = |action, job| ToSupervisor::Dead { ticket: 1, action, job };
         match &self.verb {
             Verb::List { limit } => {
                 let most = limit.unwrap_or(usize::MAX);
                 show_list(globals, View::Dead, most, |letter: &DeadView| letter.job.clone(), list)
             }
-            Verb::Show { job } => show_answer(globals, &request(DeadDeed::Show, job), forensics),
-            Verb::Retry { job } => show_answer(globals, &request(DeadDeed::Retry, job), new_id)
+            Verb::Show { job } => show_answer(globals, &request(DeadLetterAction::Show, job), forensics),
+            Verb::Retry { job } => show_answer(globals, &request(DeadLetterAction::Retry, job), new_id)
                 .map_err(|failure| failure_after(failure, RETRIED)),
-            Verb::Drop { job } => {
-                show_answer(globals, &request(DeadDeed::Drop, job), |_: &Value| format!("{job}: dropped\n"))
-                    .map_err(|failure| failure_after(failure, "the dead letter is dropped"))
-            }
+            Verb::Drop { job } => show_answer(globals, &request(DeadLetterAction::Drop, job), |_: &Value| {
+                format!("{job}: dropped\n")
+            })
+            .map_err(|failure| failure_after(failure, "the dead letter is dropped")),
         }
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Announced, Frame, owned_payload};
-use offload_protocol::messages::{DeadDeed, SubmitOptions, ToSupervisor, View};
+use offload_protocol::messages::{DeadLetterAction, SubmitOptions, ToSupervisor, View};
 use offload_protocol::nouns::ContentType;
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ pub enum Request {
         /// The client's number for it.
         ticket: u64,
         /// Which of these.
-        deed: DeadDeed,
+        action: DeadLetterAction,
         /// The job's public id.
         job: String,
     },
@@ -149,7 +149,9 @@ impl Request {
             }
             ToSupervisor::Stop { ticket } => Request::Stop { ticket },
             ToSupervisor::Explain { ticket, job } => Request::Explain { ticket, job: job.to_owned() },
-            ToSupervisor::Dead { ticket, deed, job } => Request::Dead { ticket, deed, job: job.to_owned() },
+            ToSupervisor::Dead { ticket, action, job } => {
+                Request::Dead { ticket, action, job: job.to_owned() }
+            }
             ToSupervisor::Reload { ticket } => Request::Reload { ticket },
             ToSupervisor::Page { ticket, view, after, limit } => {
                 Request::Page { ticket, view, after: after.to_owned(), limit }
@@ -184,7 +186,7 @@ impl Request {
             | Request::Wait { .. }
             | Request::Result { .. }
             // It submits a job.
-            | Request::Dead { deed: DeadDeed::Retry, .. }
+            | Request::Dead { action: DeadLetterAction::Retry, .. }
             | Request::TooLarge { .. }
             | Request::NoRoom { .. } => false,
             Request::Cancel { .. }
@@ -193,7 +195,7 @@ impl Request {
             | Request::Drain { .. }
             | Request::Stop { .. }
             | Request::Explain { .. }
-            | Request::Dead { deed: DeadDeed::Drop | DeadDeed::Show, .. }
+            | Request::Dead { action: DeadLetterAction::Drop | DeadLetterAction::Show, .. }
             | Request::Reload { .. } => true,
         }
     }

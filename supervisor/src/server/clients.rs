@@ -117,7 +117,7 @@ impl Front {
             Request::Drain { limit, .. } => session.drain(ticket, limit),
             Request::Stop { .. } => session.stop(ticket),
             Request::Explain { job, .. } => Some(self.service.explain(&job)),
-            Request::Dead { deed, job, .. } => Some(session.dead_letter(deed, &job)),
+            Request::Dead { action, job, .. } => Some(session.dead_letter(action, &job)),
             Request::Reload { .. } => session.reload(ticket),
             Request::TooLarge { length, .. } => Some(self.service.refuse_too_large(length)),
             Request::NoRoom { length, .. } => Some(session.refuse_input(length)),

@@ -14,7 +14,7 @@ use super::{Account, Service};
 use crate::job::Job;
 use crate::limits::LATE_ANSWERS_MAX;
 use crate::peer::{Peer, is_client_name};
-use offload_protocol::messages::DeadDeed;
+use offload_protocol::messages::DeadLetterAction;
 use offload_protocol::nouns::OutcomeCode;
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,7 +172,7 @@ impl Session {
 
     /// Shows, deletes or retries a dead letter: a job that was given up because it killed its workers. A retry is a
     /// new job of this client.
-    pub fn dead_letter(&self, deed: DeadDeed, name: &str) -> Reply {
+    pub fn dead_letter(&self, action: DeadLetterAction, name: &str) -> Reply {
         let hub = self.open.service.hub();
         let letter = {
             let hub = hub.borrow();
@@ -183,13 +183,13 @@ impl Session {
                 "there is no dead letter of this job; `offload dead list` shows those that there are";
             return Reply::refusal(OutcomeCode::NoSuchJob, message.to_owned());
         };
-        match deed {
-            DeadDeed::Show => Reply::document(Document::Letter(letter)),
-            DeadDeed::Drop => {
+        match action {
+            DeadLetterAction::Show => Reply::document(Document::Letter(letter)),
+            DeadLetterAction::Drop => {
                 hub.borrow_mut().drop_dead_letter(job);
                 Reply::document(Document::Dropped { job: name.to_owned(), dropped: true })
             }
-            DeadDeed::Retry => {
+            DeadLetterAction::Retry => {
                 let retried = hub.borrow_mut().retry_dead_letter(job, (self.name(), self.open.peer));
                 match retried {
                     Some(Ok(accepted)) => {
