@@ -6,7 +6,7 @@ a JSON array of numbers.
 """
 import json, socket, struct, time
 
-BYTES, TEXT, JSON = range(3)                                  # what a payload is
+BYTES, JSON = "application/octet-stream", "application/json"   # what a payload is: any media type
 RUN, CANCEL, DRAIN = range(3)                                 # to the worker
 HELLO, STARTED, FINISHED, FAILED = range(4)                   # from the worker
 APP_ERROR = 0
@@ -52,8 +52,8 @@ while True:
     send(struct.pack("<IQI", STARTED, job, attempt))          # before the task runs: if we die, it was this job
     start = time.monotonic_ns()
     try:
-        content, output = run(payload)
-        send(struct.pack("<IQIQI", FINISHED, job, attempt, time.monotonic_ns() - start, content) + UNKNOWN, output)
+        media_type, output = run(payload)
+        send(struct.pack("<IQIQ", FINISHED, job, attempt, time.monotonic_ns() - start) + text(media_type) + UNKNOWN, output)
     except Exception as error:                                # the job fails, the worker goes on
         message = text(str(error).encode()[:1024].decode(errors="ignore"))
         send(struct.pack("<IQIQI", FAILED, job, attempt, time.monotonic_ns() - start, APP_ERROR) + message + UNKNOWN)

@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn golden_to_worker() {
         golden(
-            &ToWorker::Run { job: 7, attempt: 2, task: "primes", content: ContentType::Text },
-            b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\x06\0\0\0\0\0\0\0primes\x01\0\0\0",
+            &ToWorker::Run { job: 7, attempt: 2, task: "primes", media_type: MediaType::TEXT },
+            b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\x06\0\0\0\0\0\0\0primes\x19\0\0\0\0\0\0\0text/plain; charset=utf-8",
         );
         golden(&ToWorker::Cancel { job: 258 }, b"\x01\0\0\0\x02\x01\0\0\0\0\0\0");
         golden(&ToWorker::Drain, b"\x02\0\0\0");
@@ -158,8 +158,8 @@ mod tests {
         );
         golden(&FromWorker::Started { job: 7, attempt: 1 }, b"\x01\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0");
         golden(
-            &FromWorker::Finished { job: 7, attempt: 1, run_ns: 1000, content: ContentType::Json, usage },
-            b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\xe8\x03\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
+            &FromWorker::Finished { job: 7, attempt: 1, run_ns: 1000, media_type: MediaType::JSON, usage },
+            b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\xe8\x03\0\0\0\0\0\0\x10\0\0\0\0\0\0\0application/json\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
         );
         golden(
             &FromWorker::Failed {
@@ -210,11 +210,11 @@ mod tests {
             &ToSupervisor::Submit {
                 ticket: 1,
                 task: "echo",
-                content: ContentType::Bytes,
+                media_type: MediaType::OCTET_STREAM,
                 detach: true,
                 options,
             },
-            b"\x01\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0echo\0\0\0\0\x01\x01\x2c\x01\0\0\0\0\0\0\0\0\x01\x01\0\0\0\xfe\x01\x01\0\0\0\0\0\0\0k\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            b"\x01\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0echo\x18\0\0\0\0\0\0\0application/octet-stream\x01\x01\x2c\x01\0\0\0\0\0\0\0\0\x01\x01\0\0\0\xfe\x01\x01\0\0\0\0\0\0\0k\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         );
         golden(
             &ToSupervisor::Show { ticket: 2, view: View::Workers },
@@ -256,7 +256,7 @@ mod tests {
     fn a_header_over_the_limit_is_refused_on_both_sides_and_leaves_the_buffer_alone() {
         let task = "x".repeat(HEADER_MAX);
         let mut out = b"before".to_vec();
-        let message = ToWorker::Run { job: 1, attempt: 1, task: &task, content: ContentType::Bytes };
+        let message = ToWorker::Run { job: 1, attempt: 1, task: &task, media_type: MediaType::OCTET_STREAM };
         assert_eq!(encode(&message, 0, &mut out), Err(EncodeError::HeaderTooLong));
         assert_eq!(out, b"before");
 

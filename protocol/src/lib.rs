@@ -53,7 +53,7 @@
 //!
 //! | to the worker | number | fields | payload |
 //! |---|---|---|---|
-//! | Run | 0 | job `u64`, attempt `u32`, task `text`, content `u32` | the input |
+//! | Run | 0 | job `u64`, attempt `u32`, task `text`, media type `text` | the input |
 //! | Cancel | 1 | job `u64` | |
 //! | Drain | 2 | | |
 //! | Resume | 3 | job `u64` | a checkpoint; only for a task that offered `checkpoints` |
@@ -63,7 +63,7 @@
 //! |---|---|---|---|
 //! | Hello | 0 | magic `OFFLOADW`, major `u16` = 2, minor `u16` = 0, tasks `list` of offers | |
 //! | Started | 1 | job `u64`, attempt `u32` | |
-//! | Finished | 2 | job `u64`, attempt `u32`, run time in ns `u64`, content `u32`, `usage` | the output |
+//! | Finished | 2 | job `u64`, attempt `u32`, run time in ns `u64`, media type `text`, `usage` | the output |
 //! | Failed | 3 | job `u64`, attempt `u32`, run time in ns `u64`, kind `u32`, message `text` of at most 1024 bytes, `usage` | |
 //! | Skipped | 4 | job `u64` | |
 //! | Progress | 5 | job `u64`, attempt `u32`, done `u64`, total `u64` (0: unknown) | |
@@ -73,7 +73,8 @@
 //! - An **offer** is: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest time
 //!   between two Progress messages in ms `u32` (0: no promise). A worker offers at most 48 tasks. A name is 1 to 64 ASCII
 //!   letters, digits, `.`, `_` or `-`, and begins with a letter.
-//! - `content` says what a payload is: 0 bytes, 1 UTF-8 text, 2 JSON, 3 PNG.
+//! - A **media type** says what a payload is, as in HTTP: 1 to 127 bytes of ASCII, `type/subtype` and perhaps parameters, such as
+//!   `image/png`. Text is `text/plain; charset=utf-8`, and bytes of no stated kind are `application/octet-stream`.
 //! - `kind` says how a task failed: 0 it returned an error, 1 it panicked.
 //!
 //! For example, Started for job 7, attempt 1, is these 24 bytes:

@@ -55,6 +55,9 @@ pub const MESSAGE_MAX: usize = 1024;
 /// Longest client name and idempotency key, in bytes.
 pub const LABEL_MAX: usize = 64;
 
+/// Longest media type of a payload, in bytes.
+pub const MEDIA_TYPE_MAX: usize = 127;
+
 /// Longest checkpoint, in bytes (64 KiB).
 pub const CHECKPOINT_MAX: usize = 64 << 10;
 

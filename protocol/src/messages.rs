@@ -1,7 +1,7 @@
 //! All messages, one enum for each direction. The position of a variant is its number on the wire, so new variants go
 //! last.
 
-use crate::nouns::{ContentType, FailureKind, Lane, OutcomeCode, Report, TaskOffer, Usage};
+use crate::nouns::{FailureKind, Lane, MediaType, OutcomeCode, Report, TaskOffer, Usage};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub enum ToWorker<'a> {
         /// One of the tasks that the worker offered.
         task: &'a str,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
     },
     /// Nobody wants the answer to `job` any more. If it has not started, answer `Skipped` when its turn comes. If it runs,
     /// go on: the supervisor ends the process if that takes too long.
@@ -83,7 +83,7 @@ pub enum FromWorker<'a> {
         /// Nanoseconds that the task took.
         run_ns: u64,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
         /// What it used.
         usage: Usage,
     },
@@ -213,7 +213,7 @@ pub enum ToSupervisor<'a> {
         /// The task to run.
         task: &'a str,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
         /// Do not send `Finished`; keep the output for `Wait` and `Result`.
         detach: bool,
         /// How it wants to be treated.

@@ -1,34 +1,11 @@
 //! The types that messages consist of: what a payload is, what a task promises, how a job ended.
 
+mod media_type;
+
+pub use media_type::{MediaType, NoMediaType};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
-
-/// What the bytes of a payload are. The supervisor passes this on and never looks at the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ContentType {
-    /// Bytes of no stated kind.
-    #[default]
-    Bytes,
-    /// UTF-8 text.
-    Text,
-    /// One JSON document.
-    Json,
-    /// A PNG image.
-    Png,
-}
-
-impl ContentType {
-    /// The media type (RFC 2046) that this stands for.
-    pub fn media_type(self) -> &'static str {
-        match self {
-            ContentType::Bytes => "application/octet-stream",
-            ContentType::Text => "text/plain; charset=utf-8",
-            ContentType::Json => "application/json",
-            ContentType::Png => "image/png",
-        }
-    }
-}
 
 /// Where the jobs of a task run. A worker states it for each task, and a client can require it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -268,7 +245,7 @@ pub struct Report {
     /// Its times, and where it ran.
     pub receipt: Receipt,
     /// What the output is.
-    pub content: ContentType,
+    pub media_type: MediaType,
 }
 
 /// The longest prefix of `text` that has at most `max` bytes and ends at a character boundary.

@@ -222,7 +222,7 @@ mod tests {
     fn a_message_that_cannot_travel_leaves_no_trace() {
         let mut outbox = Outbox::new();
         let task = "x".repeat(5000);
-        let run = ToWorker::Run { job: 1, attempt: 1, task: &task, content: Default::default() };
+        let run = ToWorker::Run { job: 1, attempt: 1, task: &task, media_type: Default::default() };
         assert!(outbox.push(&run, &Bytes::from_static(b"payload")).is_err());
         assert!(outbox.is_empty() && outbox.front().is_empty());
     }

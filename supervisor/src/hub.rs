@@ -65,7 +65,7 @@ use offload_core::event::Event;
 use offload_core::ids::{JobId, Version, WorkerId};
 use offload_event_loop::{Context, LoopHandle};
 use offload_protocol::messages::ToWorker;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
+use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use processes::WorkerProcesses;
 use records::Records;
 use rustix::process::Signal;
@@ -126,7 +126,7 @@ struct PendingEvent {
 /// What came with an event; usually nothing.
 #[derive(Default)]
 struct Payload {
-    content: ContentType,
+    media_type: MediaType,
     bytes: Bytes,
 }
 
@@ -329,7 +329,8 @@ impl Hub {
         if let Some(state) = live_job.checkpoint.as_ref().filter(|_| resume) {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
-        let message = ToWorker::Run { job: job.0, attempt, task: &live_job.task, content: live_job.content };
+        let media_type = live_job.media_type.clone();
+        let message = ToWorker::Run { job: job.0, attempt, task: &live_job.task, media_type };
         self.processes.send(worker, &message, &live_job.input);
     }
 

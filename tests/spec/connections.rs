@@ -8,7 +8,7 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR, View,
 };
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::client::Client;
 use offload_supervisor::limits::PAGE_BYTES_MAX;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -97,7 +97,7 @@ pub(crate) fn hello() -> ToSupervisor<'static> {
 
 pub(crate) fn submit(ticket: u64, task: &str) -> ToSupervisor<'_> {
     let options = SubmitOptions::default();
-    ToSupervisor::Submit { ticket, task, content: ContentType::Json, detach: false, options }
+    ToSupervisor::Submit { ticket, task, media_type: MediaType::JSON, detach: false, options }
 }
 
 pub(crate) fn frame(message: &ToSupervisor<'_>, payload: &[u8]) -> Vec<u8> {
@@ -220,8 +220,8 @@ fn outcome_beside_a_stop_of(pause: Duration) -> Value {
     let mut client = daemon.client();
     let ticket = client.new_ticket();
     let options = SubmitOptions { timeout_ms: Some(1000), ..SubmitOptions::default() };
-    let content = ContentType::Json;
-    let request = ToSupervisor::Submit { ticket, task: "sleep", content, detach: false, options };
+    let media_type = MediaType::JSON;
+    let request = ToSupervisor::Submit { ticket, task: "sleep", media_type, detach: false, options };
     client.send(&request, &Bytes::from_static(b"700")).unwrap();
     assert!(matches!(client.answer_to(ticket).unwrap().0, ToClient::Accepted { .. }));
     let worker = daemon.worker_running("sleep")["pid"].as_u64().unwrap();

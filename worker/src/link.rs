@@ -281,8 +281,8 @@ struct Running {
 impl Inbox {
     fn take(&mut self, frame: Frame<'_>) -> Result<(), DecodeError> {
         match codec::decode(&frame.header)? {
-            ToWorker::Run { job: id, attempt, task, content } => {
-                let input = Input { bytes: owned_payload(frame.payload), content };
+            ToWorker::Run { job: id, attempt, task, media_type } => {
+                let input = Input { bytes: owned_payload(frame.payload), media_type };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
                 let job = Job { id, attempt, task: task.to_owned(), input, checkpoint };

@@ -116,8 +116,8 @@ impl Session {
         let Spent { run, usage } = spent;
         let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         let (message, payload) = match bounded(ended, self.output_max) {
-            Ended::Returned(Output { bytes, content }) => {
-                (FromWorker::Finished { job, attempt, run_ns, content, usage }, bytes)
+            Ended::Returned(Output { bytes, media_type }) => {
+                (FromWorker::Finished { job, attempt, run_ns, media_type, usage }, bytes)
             }
             Ended::GivenBack(state) => (FromWorker::Yielded { job, attempt, run_ns, usage }, state),
             Ended::Failed(kind, message) => {
@@ -149,7 +149,7 @@ mod tests {
     use crate::test_supervisor::{Said, Serving, TestSupervisor};
     use crate::worker::Worker;
     use offload_protocol::messages::ToWorker;
-    use offload_protocol::nouns::{ContentType, Lane, TaskOffer, Usage};
+    use offload_protocol::nouns::{Lane, MediaType, TaskOffer, Usage};
     use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
     fn started(job: u64) -> Said {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn finished(job: u64, output: &str) -> Said {
-        Said::Finished { job, attempt: 1, content: ContentType::Json, output: output.into() }
+        Said::Finished { job, attempt: 1, media_type: MediaType::JSON, output: output.into() }
     }
 
     fn failed(job: u64, message: &str) -> Said {
@@ -333,8 +333,8 @@ mod tests {
         supervisor.add_run(1, "flip", large.clone()).send();
         assert_eq!(supervisor.hear(), started(1));
         let output = large.into_iter().rev().collect();
-        let content = ContentType::Bytes;
-        assert_eq!(supervisor.hear(), Said::Finished { job: 1, attempt: 1, content, output });
+        let media_type = MediaType::OCTET_STREAM;
+        assert_eq!(supervisor.hear(), Said::Finished { job: 1, attempt: 1, media_type, output });
         drop(supervisor);
         serving.end().unwrap();
     }
@@ -348,10 +348,10 @@ mod tests {
         serve(vec![zeroes], theirs, 3).unwrap();
         assert!(matches!(supervisor.hear(), Said::Hello(_)));
         assert_eq!(supervisor.hear(), started(1));
-        let content = ContentType::Bytes;
+        let media_type = MediaType::OCTET_STREAM;
         assert_eq!(
             supervisor.hear(),
-            Said::Finished { job: 1, attempt: 1, content, output: b"000".to_vec() }
+            Said::Finished { job: 1, attempt: 1, media_type, output: b"000".to_vec() }
         );
         assert_eq!(supervisor.hear(), started(2));
         assert_eq!(supervisor.hear(), failed(2, "the output has 4 bytes, at most 3 can be sent"));

@@ -4,7 +4,7 @@ use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
 use bytes::Bytes;
-use offload_protocol::nouns::{ContentType, Lane, TaskOffer};
+use offload_protocol::nouns::{Lane, MediaType, TaskOffer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -62,7 +62,7 @@ impl Task {
         Task { name, idempotent: false, lane: Lane::Cpu, manner, progress_ms: 0, run }
     }
 
-    /// A task from one JSON document to another. The input is read as JSON whatever its content type says. If it does not
+    /// A task from one JSON document to another. The input is read as JSON whatever its media type says. If it does not
     /// fit `I`, the job fails with an error that names the line and column, and `run` is not called.
     pub fn json<I, O, E, F>(name: impl Into<String>, mut run: F) -> Task
     where
@@ -224,7 +224,7 @@ pub struct Input {
     /// The payload, as the client sent it.
     pub bytes: Bytes,
     /// What the bytes are, according to the client.
-    pub content: ContentType,
+    pub media_type: MediaType,
 }
 
 impl Input {
@@ -253,18 +253,18 @@ pub struct Output {
     /// The payload.
     pub bytes: Bytes,
     /// What it is.
-    pub content: ContentType,
+    pub media_type: MediaType,
 }
 
 impl Output {
     /// Bytes of no stated kind. Nothing is copied from a `Vec<u8>` or a [`Bytes`].
     pub fn bytes(bytes: impl Into<Bytes>) -> Output {
-        Output { bytes: bytes.into(), content: ContentType::Bytes }
+        Output { bytes: bytes.into(), media_type: MediaType::OCTET_STREAM }
     }
 
     /// Text.
     pub fn text(text: impl Into<String>) -> Output {
-        Output { bytes: text.into().into(), content: ContentType::Text }
+        Output { bytes: text.into().into(), media_type: MediaType::TEXT }
     }
 
     /// `value` as a JSON document.
@@ -273,7 +273,7 @@ impl Output {
     /// If JSON cannot represent it, for example a map whose keys are not strings.
     pub fn json(value: &impl Serialize) -> Result<Output, TaskError> {
         match serde_json::to_vec(value) {
-            Ok(bytes) => Ok(Output { bytes: bytes.into(), content: ContentType::Json }),
+            Ok(bytes) => Ok(Output { bytes: bytes.into(), media_type: MediaType::JSON }),
             Err(error) => Err(TaskError::new(format_args!("the result is not JSON: {error}"))),
         }
     }

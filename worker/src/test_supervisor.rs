@@ -9,7 +9,7 @@ use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use offload_protocol::messages::{FromWorker, ToWorker};
-use offload_protocol::nouns::{ContentType, FailureKind, TaskOffer, Usage};
+use offload_protocol::nouns::{FailureKind, MediaType, TaskOffer, Usage};
 use offload_protocol::outbox::Outbox;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -30,7 +30,7 @@ pub(crate) enum Said {
     Finished {
         job: u64,
         attempt: u32,
-        content: ContentType,
+        media_type: MediaType,
         output: Vec<u8>,
     },
     Failed {
@@ -93,7 +93,7 @@ impl TestSupervisor {
     }
 
     pub(crate) fn add_run(&mut self, job: u64, task: &str, input: impl Into<Bytes>) -> &mut TestSupervisor {
-        self.add(&ToWorker::Run { job, attempt: 1, task, content: ContentType::Text }, input)
+        self.add(&ToWorker::Run { job, attempt: 1, task, media_type: MediaType::TEXT }, input)
     }
 
     /// Sends in one batch what was added.
@@ -150,8 +150,8 @@ fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
             Said::Hello(tasks.into_iter().map(TaskOffer::into_owned).collect())
         }
         FromWorker::Started { job, attempt } => Said::Started { job, attempt },
-        FromWorker::Finished { job, attempt, content, .. } => {
-            Said::Finished { job, attempt, content, output }
+        FromWorker::Finished { job, attempt, media_type, .. } => {
+            Said::Finished { job, attempt, media_type, output }
         }
         FromWorker::Skipped { job } => Said::Skipped { job },
         FromWorker::Failed { job, attempt, kind, message, .. } => {

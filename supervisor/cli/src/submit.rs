@@ -109,7 +109,7 @@ impl Submit {
         let submit = ToSupervisor::Submit {
             ticket: TICKET,
             task: &self.task,
-            content: payload.content,
+            media_type: payload.media_type.clone(),
             detach: self.detach,
             options: SubmitOptions {
                 lane: self.lane,
@@ -122,7 +122,7 @@ impl Submit {
 
     fn idempotency(&self, payload: &Payload) -> Option<IdempotencyKey> {
         let key = self.idempotency_key.clone()?;
-        Some(IdempotencyKey { key, digest: input_digest(payload.content, &payload.bytes) })
+        Some(IdempotencyKey { key, digest: input_digest(&payload.media_type, &payload.bytes) })
     }
 
     /// Waits until the job has ended. Sets `job` as soon as the job has an id. There is no time limit here: the job has

@@ -37,7 +37,7 @@ use offload_protocol::limits::{LABEL_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
 };
-use offload_protocol::nouns::{ContentType, cut};
+use offload_protocol::nouns::{MediaType, cut};
 use offload_protocol::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -212,7 +212,7 @@ impl Client {
         let submit = ToSupervisor::Submit {
             ticket,
             task,
-            content: ContentType::Bytes,
+            media_type: MediaType::OCTET_STREAM,
             detach: false,
             options: SubmitOptions::default(),
         };

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Announced, Frame, owned_payload};
 use offload_protocol::messages::{DeadLetterAction, SubmitOptions, ToSupervisor, View};
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use std::time::Duration;
 
 const PAYLOAD_WITHOUT_JOB: &str = "a payload with a message that is not a job";
@@ -22,7 +22,7 @@ pub enum Request {
         /// The task to run.
         task: String,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
         /// The client does not want a `Finished` message.
         detach: bool,
         /// Options of the job.
@@ -131,10 +131,10 @@ impl Request {
             ToSupervisor::Submit { ticket, .. } if frame.payload.len() > payload_max => {
                 Request::TooLarge { ticket, length: frame.payload.len() }
             }
-            ToSupervisor::Submit { ticket, task, content, detach, options } => Request::Submit {
+            ToSupervisor::Submit { ticket, task, media_type, detach, options } => Request::Submit {
                 ticket,
                 task: task.to_owned(),
-                content,
+                media_type,
                 detach,
                 options,
                 payload: owned_payload(frame.payload),

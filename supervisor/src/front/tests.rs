@@ -12,7 +12,7 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR, View,
 };
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -44,14 +44,14 @@ fn hello(major: u16, client: &str) -> Vec<u8> {
 
 fn submit(ticket: u64) -> ToSupervisor<'static> {
     let options = SubmitOptions::default();
-    ToSupervisor::Submit { ticket, task: "echo", content: ContentType::Text, detach: false, options }
+    ToSupervisor::Submit { ticket, task: "echo", media_type: MediaType::TEXT, detach: false, options }
 }
 
 fn submitted(ticket: u64, payload: &[u8]) -> Request {
     Request::Submit {
         ticket,
         task: "echo".to_owned(),
-        content: ContentType::Text,
+        media_type: MediaType::TEXT,
         detach: false,
         options: SubmitOptions::default(),
         payload: Bytes::copy_from_slice(payload),

@@ -12,7 +12,7 @@ use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
-use offload_protocol::nouns::{ContentType, TaskOffer};
+use offload_protocol::nouns::{MediaType, TaskOffer};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -243,7 +243,7 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Pend
     match message {
         FromWorker::Hello { magic, major, tasks, .. } => hello(worker, magic, major, tasks).into(),
         FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
-        FromWorker::Finished { job, attempt, run_ns, content, usage } => PendingEvent {
+        FromWorker::Finished { job, attempt, run_ns, media_type, usage } => PendingEvent {
             event: Event::Finished {
                 worker,
                 job: JobId(job),
@@ -252,7 +252,7 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Pend
                 usage,
                 output_bytes: payload.len() as u64,
             },
-            payload: Payload { content, bytes: payload },
+            payload: Payload { media_type, bytes: payload },
         },
         FromWorker::Failed { job, attempt, run_ns, kind, message, usage } => Event::Failed {
             worker,
@@ -269,7 +269,7 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Pend
         }
         FromWorker::Checkpoint { job, attempt } => PendingEvent {
             event: Event::Checkpoint { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
-            payload: Payload { content: ContentType::Bytes, bytes: payload },
+            payload: Payload { media_type: MediaType::OCTET_STREAM, bytes: payload },
         },
         FromWorker::Yielded { job, attempt, run_ns, .. } => PendingEvent {
             event: Event::Yielded {
@@ -279,7 +279,7 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Pend
                 run: Duration::from_nanos(run_ns),
                 bytes: payload.len() as u64,
             },
-            payload: Payload { content: ContentType::Bytes, bytes: payload },
+            payload: Payload { media_type: MediaType::OCTET_STREAM, bytes: payload },
         },
         FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
     }

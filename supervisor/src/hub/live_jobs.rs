@@ -12,7 +12,7 @@ use offload_core::limits::PROMISE_BYTES;
 use offload_event_loop::{Context, Hold};
 use offload_protocol::limits::LABEL_MAX;
 use offload_protocol::messages::SubmitOptions;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
+use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt, Report, cut};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// A job that has been accepted and has not ended.
 pub(crate) struct LiveJob {
     pub(super) task: String,
-    pub(super) content: ContentType,
+    pub(super) media_type: MediaType,
     pub(super) input: Bytes,
     /// The name of the job's client; empty if it has none.
     pub(super) client: String,
@@ -91,7 +91,7 @@ impl LiveJob {
         LiveJob {
             account: Arc::from(account),
             task: job.task,
-            content: job.content,
+            media_type: job.media_type,
             input: job.input,
             client: cut(&job.client, LABEL_MAX).to_owned(),
             options: job.options,
@@ -106,8 +106,8 @@ impl Hub {
     /// A job has ended with this output: stores what is to be remembered, and has the subscribers called.
     pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
         let Some(live_job) = self.records.close(ended.job) else { return };
-        let Payload { content, bytes: output } = output;
-        let report = self.report(ended, &live_job, content, output.len());
+        let Payload { media_type, bytes: output } = output;
+        let report = self.report(ended, &live_job, media_type, output.len());
         let held = self.records.charge_output(&live_job.account, output.len() as u64);
         let finished = Finished { report, output };
         let age = ended.queued + ended.run + ended.returned;
@@ -156,7 +156,13 @@ impl Hub {
         }
     }
 
-    fn report(&self, ended: &Ended, live_job: &LiveJob, content: ContentType, output_bytes: usize) -> Report {
+    fn report(
+        &self,
+        ended: &Ended,
+        live_job: &LiveJob,
+        media_type: MediaType,
+        output_bytes: usize,
+    ) -> Report {
         let place = ended.place;
         Report {
             job: self.name(ended.job),
@@ -175,7 +181,7 @@ impl Hub {
                 output_bytes: output_bytes as u64,
                 usage: ended.usage,
             },
-            content,
+            media_type,
         }
     }
 }
@@ -189,7 +195,7 @@ pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
         error: Some(error),
         attempts: 0,
         receipt: Receipt::default(),
-        content: ContentType::default(),
+        media_type: MediaType::default(),
     };
     Finished { report, output: Bytes::new() }
 }

@@ -101,9 +101,9 @@ impl Front {
         let session = &client.session;
         let ticket = request.ticket();
         let reply = match request {
-            Request::Submit { task, content, detach, options, payload, .. } => {
+            Request::Submit { task, media_type, detach, options, payload, .. } => {
                 let is_let_in = payload.len() > INLINE_PAYLOAD_MAX;
-                let job = Job::new(task).input(payload).content(content).options(options);
+                let job = Job::new(task).input(payload).media_type(media_type).options(options);
                 Some(session.submit(ticket, Submission { job, detach, is_let_in }))
             }
             Request::Wait { job, .. } => session.wait(ticket, &job),

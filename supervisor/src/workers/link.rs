@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::limits::FLUSH_MAX;
     use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
-    use offload_protocol::nouns::{ContentType, Usage};
+    use offload_protocol::nouns::{MediaType, Usage};
     use rustix::event::PollFlags;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::{IoSlice, Read, Write};
@@ -154,7 +154,7 @@ mod tests {
             job,
             attempt: 1,
             run_ns: 5,
-            content: ContentType::Bytes,
+            media_type: MediaType::OCTET_STREAM,
             usage: Usage::default(),
         };
         codec::encode(&message, payload.len(), &mut bytes).unwrap();

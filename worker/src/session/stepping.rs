@@ -189,7 +189,7 @@ mod tests {
     use crate::worker::Worker;
     use offload_protocol::limits::CHECKPOINT_MAX;
     use offload_protocol::messages::ToWorker;
-    use offload_protocol::nouns::{ContentType, TaskOffer};
+    use offload_protocol::nouns::{MediaType, TaskOffer};
     use serde::{Deserialize, Serialize};
     use std::cell::RefCell;
     use std::os::unix::net::UnixStream;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     fn finished(job: u64, output: &str) -> Said {
-        Said::Finished { job, attempt: 1, content: ContentType::Json, output: output.into() }
+        Said::Finished { job, attempt: 1, media_type: MediaType::JSON, output: output.into() }
     }
 
     fn failed(job: u64, kind: FailureKind, message: &str) -> Said {

@@ -4,7 +4,7 @@ use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
-use offload_protocol::nouns::{ContentType, FailureKind, TaskOffer, Usage};
+use offload_protocol::nouns::{FailureKind, MediaType, TaskOffer, Usage};
 use rustix::io::{retry_on_intr, write};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::stdio::stdin;
@@ -142,9 +142,9 @@ pub(crate) fn started(job: u64, attempt: u32) -> Vec<u8> {
     frame(&FromWorker::Started { job, attempt }, b"")
 }
 
-pub(crate) fn finished(job: u64, attempt: u32, content: ContentType, output: &[u8]) -> Vec<u8> {
+pub(crate) fn finished(job: u64, attempt: u32, media_type: MediaType, output: &[u8]) -> Vec<u8> {
     let usage = Usage::default();
-    frame(&FromWorker::Finished { job, attempt, run_ns: 1000, content, usage }, output)
+    frame(&FromWorker::Finished { job, attempt, run_ns: 1000, media_type, usage }, output)
 }
 
 pub(crate) fn failed(job: &Job, kind: FailureKind, message: &str) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use super::wire::{self, Job};
 use offload_protocol::limits::{HEADER_MAX, PAYLOAD_MAX_VARIABLE};
 use offload_protocol::messages::FromWorker;
-use offload_protocol::nouns::{ContentType, FailureKind, Usage};
+use offload_protocol::nouns::{FailureKind, MediaType, Usage};
 
 /// Another job than any that was given.
 const NOBODYS: u64 = 1 << 40;
@@ -26,7 +26,9 @@ fn nonsense(act: &str, number: Option<usize>) -> Option<Vec<u8>> {
         "unknown" => headed(b"\x63\0\0\0"),
         "cut" => headed(b"\x02\0\0\0\x01"),
         "badkind" => headed(&[3u32.to_le_bytes().as_slice(), &[0; 20], &[9, 0, 0, 0], &[0; 32]].concat()),
-        "badcontent" => headed(&[2u32.to_le_bytes().as_slice(), &[0; 20], &[77, 0, 0, 0], &[0; 24]].concat()),
+        "badcontent" => {
+            headed(&[2u32.to_le_bytes().as_slice(), &[0; 20], &3u64.to_le_bytes(), b"png", &[0; 24]].concat())
+        }
         "badtext" => headed(
             &[3u32.to_le_bytes().as_slice(), &[0; 24], &2u64.to_le_bytes(), b"\xff\xfe", &[0; 24]].concat(),
         ),
@@ -40,13 +42,11 @@ fn nonsense(act: &str, number: Option<usize>) -> Option<Vec<u8>> {
 /// What is a message, at the wrong time or about the wrong thing.
 fn lies(act: &str, job: &Job) -> Option<Vec<u8>> {
     let Job { id, attempt, .. } = *job;
-    let finished = |id, attempt| wire::finished(id, attempt, ContentType::Json, b"\"stolen\"");
+    let finished = |id, attempt| wire::finished(id, attempt, MediaType::JSON, b"\"stolen\"");
     Some(match act {
         "wrongid" | "wrongjob" => finished(id.wrapping_add(NOBODYS), attempt),
         "wrongattempt" => finished(id, attempt + 1),
-        "double" | "finished" => {
-            wire::finished(id, attempt, ContentType::Json, attempt.to_string().as_bytes())
-        }
+        "double" | "finished" => wire::finished(id, attempt, MediaType::JSON, attempt.to_string().as_bytes()),
         "failed" => wire::failed(job, FailureKind::AppError, "never started"),
         "started" => wire::started(id, attempt),
         "startedother" => wire::started(id.wrapping_add(NOBODYS), 1),
