@@ -92,6 +92,7 @@ impl Siege {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
+            capabilities: 0,
             client: name,
         };
         rude.say(&hello, 0, b"");
@@ -296,7 +297,13 @@ fn slow_bodies(siege: &Siege) {
     let (task, media_type) = ("canary", MediaType::TEXT);
     let mut bodies: Vec<Rude> = (0..8).map(|number| siege.connect(&format!("body {number}"))).collect();
     for (ticket, body) in (0..).zip(&mut bodies) {
-        let submit = ToSupervisor::Submit { ticket, task, media_type, detach: false, options: options() };
+        let submit = ToSupervisor::Submit {
+            ticket,
+            task,
+            media_type: media_type.clone(),
+            detach: false,
+            options: options(),
+        };
         // Every second one sends most of it at once.
         let part = if ticket % 2 == 0 { 1 } else { MAX_PAYLOAD as usize - 1000 };
         body.say(&submit, MAX_PAYLOAD as usize, &vec![b'x'; part]);

@@ -18,6 +18,7 @@
 //! |---|---|---|
 //! | `processes` | the living worker processes, and what is being sent to each | `processes.rs` |
 //! | `launches` | processes that are being started, and the programs that they run | `launches.rs` |
+//! | `introductions` | workers that say what they offer, and what tasks say of themselves | `introductions.rs` |
 //! | `records` | what the core does not know of jobs: bytes, subscribers, reports, dead letters | `records.rs` |
 //! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
@@ -36,6 +37,7 @@ mod explain;
 mod finished;
 mod gaps;
 mod holding;
+mod introductions;
 mod launches;
 mod links;
 mod live_jobs;
@@ -55,6 +57,7 @@ use bytes::Bytes;
 use callbacks::Callbacks;
 use check_schedule::CheckSchedule;
 use gaps::CoreClock;
+use introductions::Introductions;
 use launches::{Launches, Start};
 use live_jobs::LiveJob;
 use notices::StartFailures;
@@ -72,6 +75,7 @@ use rustix::process::Signal;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
@@ -94,6 +98,7 @@ pub(crate) struct Hub {
     time: CoreClock,
     processes: WorkerProcesses,
     launches: Launches,
+    introductions: Introductions,
     records: Records,
     checks: CheckSchedule,
     callbacks: Callbacks,
@@ -161,6 +166,7 @@ impl Hub {
                 time: CoreClock::new(),
                 processes: WorkerProcesses::default(),
                 launches: Launches::new(launcher, programs, affinity),
+                introductions: Introductions::default(),
                 records: Records::new(),
                 checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
@@ -329,8 +335,15 @@ impl Hub {
         if let Some(state) = live_job.checkpoint.as_ref().filter(|_| resume) {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
-        let media_type = live_job.media_type.clone();
-        let message = ToWorker::Run { job: job.0, attempt, task: &live_job.task, media_type };
+        let remaining = self.core.remaining(self.time.now(), job);
+        let message = ToWorker::Run {
+            job: job.0,
+            attempt,
+            task: &live_job.task,
+            media_type: live_job.media_type.clone(),
+            remaining_ms: remaining.map_or(0, |remaining| millis(remaining).max(1)),
+            metadata: live_job.options.metadata.clone(),
+        };
         self.processes.send(worker, &message, &live_job.input);
     }
 
@@ -371,4 +384,8 @@ impl Hub {
         self.flush_processes();
         self.set_timer();
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,7 +4,7 @@ use crate::peer::Peer;
 use bytes::Bytes;
 use offload_core::event::{JobRequest, Key};
 use offload_core::kept::Owner;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions};
 use offload_protocol::nouns::{Lane, MediaType, Report, cut};
 use sha2::{Digest, Sha256};
@@ -101,7 +101,7 @@ impl Job {
     /// The job as the core sees it: the core knows each client by one name.
     pub(crate) fn to_request(&self, keeps_output: bool) -> JobRequest {
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
-        let client = cut(&self.client, LABEL_MAX);
+        let client = cut(&self.client, NAME_MAX);
         let key = self.options.idempotency.as_ref();
         JobRequest {
             task: self.task.clone(),
@@ -123,7 +123,7 @@ impl Job {
 /// The name that a job is charged to: the client's name, or the process of a client without a name. Empty if this
 /// program submits the job and gives no name.
 pub(crate) fn account_name(client: &str, peer: Option<Peer>) -> String {
-    match (cut(client, LABEL_MAX), peer) {
+    match (cut(client, NAME_MAX), peer) {
         ("", Some(peer)) => peer.to_string(),
         (client, _) => client.to_owned(),
     }

@@ -73,9 +73,13 @@ impl Raw {
 /// The message, independent of the buffer in which it came; its texts are of no interest here.
 fn without_text(message: &ToClient<'_>) -> ToClient<'static> {
     match message {
-        ToClient::Welcome { magic, major, minor, payload_max } => {
-            ToClient::Welcome { magic: *magic, major: *major, minor: *minor, payload_max: *payload_max }
-        }
+        ToClient::Welcome { magic, major, minor, capabilities, payload_max } => ToClient::Welcome {
+            magic: *magic,
+            major: *major,
+            minor: *minor,
+            capabilities: *capabilities,
+            payload_max: *payload_max,
+        },
         ToClient::Accepted { ticket, .. } => ToClient::Accepted { ticket: *ticket, job: "".into() },
         ToClient::Rejected { ticket, code, retry_after_ms, .. } => ToClient::Rejected {
             ticket: *ticket,
@@ -92,7 +96,13 @@ fn without_text(message: &ToClient<'_>) -> ToClient<'static> {
 }
 
 pub(crate) fn hello() -> ToSupervisor<'static> {
-    ToSupervisor::Hello { magic: CLIENT_MAGIC, major: VERSION_MAJOR, minor: VERSION_MINOR, client: "raw" }
+    ToSupervisor::Hello {
+        magic: CLIENT_MAGIC,
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR,
+        capabilities: 0,
+        client: "raw",
+    }
 }
 
 pub(crate) fn submit(ticket: u64, task: &str) -> ToSupervisor<'_> {
@@ -208,7 +218,10 @@ fn lists_come_whole_in_pages_whatever_their_length() {
     assert_eq!(table.lines().count(), 1001);
     let mut client = daemon.client();
     for (view, after) in [(View::Jobs, "nonsense"), (View::Status, ""), (View::Dead, "live/x")] {
-        let answer = client.request(|ticket| ToSupervisor::Page { ticket, view, after, limit: 1 }).unwrap().0;
+        let answer = client
+            .request(|ticket| ToSupervisor::Page { ticket, view, after, limit: 1, label: "" })
+            .unwrap()
+            .0;
         assert!(matches!(answer, ToClient::Rejected { .. }), "{answer:?}");
     }
 }

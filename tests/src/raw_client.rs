@@ -86,6 +86,7 @@ impl RawClient {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
+            capabilities: 0,
             client: name,
         };
         self.queue(&hello, &Bytes::new());

@@ -13,7 +13,8 @@ use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
-use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,6 +22,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 /// Why a session ended early: the supervisor broke the protocol, or the socket failed.
 #[derive(Debug)]
@@ -29,6 +31,13 @@ pub enum SessionError {
     Frame(FrameError),
     /// A frame has no valid message for a worker.
     Decode(DecodeError),
+    /// The supervisor speaks another version of the protocol.
+    Version {
+        /// Its major version.
+        major: u16,
+        /// Its minor version.
+        minor: u16,
+    },
     /// A job for a task that this worker does not offer.
     UnknownTask(String),
     /// The socket failed.
@@ -41,6 +50,11 @@ impl fmt::Display for SessionError {
         match self {
             SessionError::Frame(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
             SessionError::Decode(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
+            SessionError::Version { major, minor } => write!(
+                formatter,
+                "the supervisor speaks protocol {major}.{minor}, this worker {VERSION_MAJOR}.{VERSION_MINOR}: build both from \
+                 the same release"
+            ),
             SessionError::UnknownTask(name) => {
                 write!(formatter, "the supervisor asked for task {name:?}, which is not offered")
             }
@@ -89,6 +103,9 @@ pub(crate) struct Job {
     pub(crate) input: Input,
     /// The checkpoint of an earlier attempt.
     pub(crate) checkpoint: Option<Bytes>,
+    /// When its time is over, if that is limited.
+    pub(crate) over_at: Option<Instant>,
+    pub(crate) metadata: Metadata,
 }
 
 impl Job {
@@ -218,6 +235,11 @@ impl Link {
         self.inbox.running.last_mut().is_some_and(|running| std::mem::take(&mut running.wanted_back))
     }
 
+    /// The longest payload that the supervisor takes, in bytes, if it has said so.
+    pub(crate) fn payload_max(&self) -> Option<usize> {
+        self.inbox.payload_max
+    }
+
     pub(crate) fn send_garbage(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -261,6 +283,8 @@ struct Inbox {
     /// The jobs that have begun, at most [`RUNNING_MAX`]. All but the last one wait for the last one to end.
     running: Vec<Running>,
     draining: bool,
+    /// The longest payload that the supervisor takes, once it has said so.
+    payload_max: Option<usize>,
 }
 
 /// What to do with a job when its turn comes.
@@ -279,13 +303,23 @@ struct Running {
 }
 
 impl Inbox {
-    fn take(&mut self, frame: Frame<'_>) -> Result<(), DecodeError> {
+    fn take(&mut self, frame: Frame<'_>) -> Result<(), Stop> {
         match codec::decode(&frame.header)? {
-            ToWorker::Run { job: id, attempt, task, media_type } => {
+            ToWorker::Welcome { major, minor, payload_max, .. } => {
+                if major != VERSION_MAJOR {
+                    return Err(Stop::Error(SessionError::Version { major, minor }));
+                }
+                let payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
+                self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
+            }
+            ToWorker::Run { job: id, attempt, task, media_type, remaining_ms, metadata } => {
                 let input = Input { bytes: owned_payload(frame.payload), media_type };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
-                let job = Job { id, attempt, task: task.to_owned(), input, checkpoint };
+                let over_at = Instant::now().checked_add(Duration::from_millis(remaining_ms));
+                let over_at = over_at.filter(|_| remaining_ms > 0);
+                let task = task.to_owned();
+                let job = Job { id, attempt, task, input, checkpoint, over_at, metadata };
                 self.bytes += job.bytes();
                 self.turns.push_back(Turn::Run(job));
             }

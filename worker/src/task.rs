@@ -4,7 +4,7 @@ use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
 use bytes::Bytes;
-use offload_protocol::nouns::{Lane, MediaType, TaskOffer};
+use offload_protocol::nouns::{DescribedTask, Lane, MediaType, TaskOffer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -44,6 +44,7 @@ pub struct Task {
     manner: Manner,
     /// 0 if nothing is promised.
     progress_ms: u32,
+    described: DescribedTask,
     run: Box<Run>,
 }
 
@@ -59,7 +60,15 @@ impl Task {
     }
 
     fn new(name: String, manner: Manner, run: Box<Run>) -> Task {
-        Task { name, idempotent: false, lane: Lane::Cpu, manner, progress_ms: 0, run }
+        Task {
+            name,
+            idempotent: false,
+            lane: Lane::Cpu,
+            manner,
+            progress_ms: 0,
+            described: DescribedTask::default(),
+            run,
+        }
     }
 
     /// A task from one JSON document to another. The input is read as JSON whatever its media type says. If it does not
@@ -77,6 +86,8 @@ impl Task {
             drop(input);
             Output::json(&run(value, context).map_err(TaskError::new)?)
         })
+        .accepts([MediaType::JSON])
+        .produces(MediaType::JSON)
     }
 
     /// A task that is done in steps. `start` makes a state from the input, which is a JSON document as for [`Task::json`].
@@ -129,6 +140,8 @@ impl Task {
             Ok(Ran::Steps(Box::new(InSteps::new(state, keeping)) as Box<dyn Steps>))
         };
         Task::new(name, Manner::Stepped { checkpoints: keeping.is_some() }, Box::new(run))
+            .accepts([MediaType::JSON])
+            .produces(MediaType::JSON)
     }
 
     /// Promises to report progress at least once in this time, in whole milliseconds. If a job does not, the supervisor takes
@@ -167,12 +180,68 @@ impl Task {
         self
     }
 
+    /// Says what it does, in one line of at most [`DESCRIPTION_MAX`](offload_protocol::limits::DESCRIPTION_MAX) bytes. It is
+    /// shown by `offload tasks`, as are the example, the schema, the media types and the needs.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Task {
+        self.described.about.description = description.into();
+        self
+    }
+
+    /// Says which media types it takes, at most 8; `image/*` stands for several. A task that takes JSON says so by itself.
+    #[must_use]
+    pub fn accepts(mut self, media_types: impl IntoIterator<Item = MediaType>) -> Task {
+        self.described.about.accepts = media_types.into_iter().collect();
+        self
+    }
+
+    /// Says what it returns. A task that returns JSON says so by itself.
+    #[must_use]
+    pub fn produces(mut self, media_type: MediaType) -> Task {
+        self.described.about.produces = media_type;
+        self
+    }
+
+    /// Gives an input that it can be tried with. Example and schema together have at most 64 KiB.
+    #[must_use]
+    pub fn example(mut self, input: impl Into<Vec<u8>>) -> Task {
+        self.described.example = input.into().into();
+        self
+    }
+
+    /// Gives a JSON Schema of its input.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<String>) -> Task {
+        self.described.schema = schema.into().into();
+        self
+    }
+
+    /// Says how much memory one job needs, in bytes.
+    #[must_use]
+    pub fn needs_memory(mut self, bytes: u64) -> Task {
+        self.described.about.memory_bytes = bytes;
+        self
+    }
+
+    /// Says that a job of it should have its machine to itself.
+    #[must_use]
+    pub fn exclusive(mut self) -> Task {
+        self.described.about.exclusive = true;
+        self
+    }
+
+    /// What it says of itself.
+    pub fn described(&self) -> &DescribedTask {
+        &self.described
+    }
+
     /// The name that jobs ask for.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn offer(&self) -> TaskOffer<'_> {
+    /// What it promises.
+    pub fn offer(&self) -> TaskOffer<'_> {
         let (stepped, checkpoints) = match self.manner {
             Manner::AtOnce => (false, false),
             Manner::Stepped { checkpoints } => (true, checkpoints),

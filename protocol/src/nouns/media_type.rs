@@ -33,7 +33,11 @@ impl MediaType {
     /// A PNG image.
     pub const PNG: MediaType = MediaType(Text::Known("image/png"));
 
-    const KNOWN: [MediaType; 4] = [MediaType::OCTET_STREAM, MediaType::TEXT, MediaType::JSON, MediaType::PNG];
+    /// Stands for all types, where a task says what it takes or gives.
+    pub const ANY: MediaType = MediaType(Text::Known("*/*"));
+
+    const KNOWN: [MediaType; 5] =
+        [MediaType::OCTET_STREAM, MediaType::TEXT, MediaType::JSON, MediaType::PNG, MediaType::ANY];
 
     /// The whole text, with its parameters.
     pub fn as_str(&self) -> &str {

@@ -11,8 +11,9 @@ use crate::configuration::{Layer, Origin, Settings, default_socket, read_environ
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_core::limits::PRIORITY_MAX;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
+use offload_protocol::nouns::{BadTag, Labels, Metadata, check_label};
 use offload_supervisor::front::is_client_name;
 use offload_supervisor::{Level, PoolConfig, Program};
 use std::env::var_os;
@@ -165,6 +166,15 @@ pub(crate) struct JobFlags {
     /// Priority from -10 to 10: higher starts sooner; each level counts like one second of waiting [default: 0]
     #[arg(long, value_name = "N", value_parser = priorities(), allow_negative_numbers = true)]
     priority: Option<i8>,
+
+    /// A word, or KEY=VALUE, by which the job can be found (`jobs --label`); repeatable, up to 8
+    #[arg(long = "label", value_name = "LABEL", value_parser = parse_label)]
+    labels: Vec<String>,
+
+    /// Text that goes with the job to its task, its log lines and its report, such as traceparent=...; repeatable, up
+    /// to 16
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_metadata)]
+    metadata: Vec<(String, String)>,
 }
 
 fn priorities() -> clap::builder::RangedI64ValueParser<i8> {
@@ -174,14 +184,20 @@ fn priorities() -> clap::builder::RangedI64ValueParser<i8> {
 
 impl JobFlags {
     /// The same options in the form that is sent to the supervisor.
-    pub(crate) fn options(&self) -> SubmitOptions {
-        SubmitOptions {
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] for too many labels or pairs of metadata, or a key that is given twice.
+    pub(crate) fn options(&self) -> Result<SubmitOptions, Failure> {
+        let usage = |error: BadTag| Failure::Usage(error.to_string());
+        Ok(SubmitOptions {
             timeout_ms: self.timeout.map(milliseconds),
             deadline_ms: self.deadline.map(milliseconds),
             attempts: self.attempts,
             priority: self.priority.unwrap_or(0),
+            labels: Labels::new(&self.labels).map_err(usage)?,
+            metadata: Metadata::new(&self.metadata).map_err(usage)?,
             ..SubmitOptions::default()
-        }
+        })
     }
 }
 
@@ -201,12 +217,24 @@ fn config_path() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
+/// For clap: a label.
+pub(crate) fn parse_label(text: &str) -> Result<String, String> {
+    check_label(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// For clap: a pair of metadata.
+fn parse_metadata(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("metadata is KEY=VALUE")?;
+    Metadata::new(&[(key, value)]).map_err(|error| error.to_string())?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// For clap: a name for this client.
 pub(crate) fn parse_client_name(text: &str) -> Result<String, String> {
     match text.len() {
-        1..=LABEL_MAX if !is_client_name(text) => Err("a name has no control characters".to_owned()),
-        1..=LABEL_MAX => Ok(text.to_owned()),
-        length => Err(format!("a name has 1 to {LABEL_MAX} bytes, this one {length}")),
+        1..=NAME_MAX if !is_client_name(text) => Err("a name has no control characters".to_owned()),
+        1..=NAME_MAX => Ok(text.to_owned()),
+        length => Err(format!("a name has 1 to {NAME_MAX} bytes, this one {length}")),
     }
 }
 
@@ -217,10 +245,10 @@ mod tests {
     /// The supervisor would treat such a name as a protocol violation; here it is a mistake on the command line.
     #[test]
     fn a_name_that_the_supervisor_would_not_take_is_refused_where_it_is_typed() {
-        for name in ["", "a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(LABEL_MAX + 1)] {
+        for name in ["", "a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(NAME_MAX + 1)] {
             assert!(parse_client_name(name).is_err(), "{name:?}");
         }
-        for name in ["a b", "team/bill", &"x".repeat(LABEL_MAX)] {
+        for name in ["a b", "team/bill", &"x".repeat(NAME_MAX)] {
             assert_eq!(parse_client_name(name).as_deref(), Ok(name));
         }
     }

@@ -84,7 +84,7 @@ impl Map {
             payload: config.core.max_payload,
             failures: self.max_failures,
         };
-        let summary = work(config, self.job.options(), self.work(limits, globals)?)?;
+        let summary = work(config, self.job.options()?, self.work(limits, globals)?)?;
         Ok(exit_code(&summary, globals))
     }
 
@@ -100,7 +100,7 @@ impl Map {
         let name = self.client.as_deref().unwrap_or(NAMELESS);
         let handle = event_loop.handle();
         let daemon =
-            SupervisorTarget::connect(settings.socket()?, name, &handle, &self.task, self.job.options())?;
+            SupervisorTarget::connect(settings.socket()?, name, &handle, &self.task, self.job.options()?)?;
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX,
             bytes: BATCH_BYTES_MAX,

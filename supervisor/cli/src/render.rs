@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt, Report};
+use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
 use offload_supervisor::Finished;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,15 +12,27 @@ use super::text;
 
 /// A finished job as one JSON document on one line, without a line end. `index` is its position in a batch.
 pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
-    let Report { job, task, outcome, error, attempts, receipt, media_type } = &finished.report;
+    let Report { job, task, outcome, error, attempts, receipt, media_type, metadata, labels } =
+        &finished.report;
     let (output, output_base64) = match outcome {
         OutcomeCode::Ok => json_output(media_type, &finished.output),
         _ => (None, None),
     };
     let error = error.as_ref().map(JsonError::from);
     let outcome = outcome.as_str();
-    let document =
-        JsonJob { index, job, task, outcome, output, output_base64, error, attempts: *attempts, receipt };
+    let document = JsonJob {
+        index,
+        job,
+        task,
+        outcome,
+        output,
+        output_base64,
+        error,
+        attempts: *attempts,
+        receipt,
+        metadata,
+        labels,
+    };
     serde_json::to_string(&document).expect("texts, numbers and checked JSON are always written")
 }
 
@@ -90,6 +102,8 @@ pub(crate) fn refused(task: &str, code: OutcomeCode, message: String) -> Finishe
         attempts: 0,
         receipt: Receipt::default(),
         media_type: MediaType::OCTET_STREAM,
+        metadata: Metadata::default(),
+        labels: Labels::default(),
     };
     Finished { report, output: Bytes::new() }
 }
@@ -121,6 +135,10 @@ struct JsonJob<'a> {
     error: Option<JsonError<'a>>,
     attempts: u32,
     receipt: &'a Receipt,
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    metadata: &'a Metadata,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
 }
 
 #[derive(Serialize)]
@@ -193,6 +211,8 @@ mod tests {
             attempts: 1,
             receipt,
             media_type,
+            metadata: Metadata::default(),
+            labels: Labels::default(),
         };
         Finished { report, output: output.into() }
     }
@@ -261,6 +281,16 @@ mod tests {
         };
         assert!(rejected(Some(1900)).contains(r#""retry_after_ms":1900}"#), "{}", rejected(Some(1900)));
         assert!(!rejected(None).contains("retry_after_ms"));
+    }
+
+    #[test]
+    fn what_was_attached_to_a_job_is_shown_and_nothing_if_nothing_was() {
+        let mut job = finished(MediaType::JSON, "1");
+        assert!(json(&job, None).ends_with("}}"), "{}", json(&job, None));
+        job.report.metadata = Metadata::new(&[("tenant", "blue")]).unwrap();
+        job.report.labels = Labels::new(&["nightly"]).unwrap();
+        let expected = r#","metadata":{"tenant":"blue"},"labels":["nightly"]}"#;
+        assert!(json(&job, None).ends_with(expected), "{}", json(&job, None));
     }
 
     #[test]

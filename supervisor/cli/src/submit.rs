@@ -17,7 +17,7 @@ use super::render::{refused, rejected};
 use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
 use clap::Args;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions, ToClient, ToSupervisor};
 use offload_protocol::nouns::{Lane, OutcomeCode};
 use offload_supervisor::{Finished, input_digest};
@@ -114,7 +114,7 @@ impl Submit {
             options: SubmitOptions {
                 lane: self.lane,
                 idempotency: self.idempotency(payload),
-                ..self.job.options()
+                ..self.job.options()?
             },
         };
         client.send(&submit, &payload.bytes)
@@ -196,8 +196,8 @@ fn cancel(client: &mut RequestClient, mut job: Option<String>) {
 
 fn parse_key(text: &str) -> Result<String, String> {
     match text.len() {
-        1..=LABEL_MAX => Ok(text.to_owned()),
-        length => Err(format!("a key has 1 to {LABEL_MAX} bytes, this one {length}")),
+        1..=NAME_MAX => Ok(text.to_owned()),
+        length => Err(format!("a key has 1 to {NAME_MAX} bytes, this one {length}")),
     }
 }
 

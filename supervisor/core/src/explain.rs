@@ -78,6 +78,15 @@ pub struct Waiting {
 }
 
 impl Core {
+    /// How much time the next attempt of a job has: its run timeout, or the time to its deadline if that is shorter. `None`
+    /// if neither limits it, or there is no such job.
+    pub fn remaining(&self, now: Mono, id: JobId) -> Option<Duration> {
+        let job = self.jobs.get(id)?;
+        let to_deadline = job.deadline.map(|deadline| deadline - now);
+        let run = (job.run_timeout < Duration::MAX).then_some(job.run_timeout);
+        run.into_iter().chain(to_deadline).min()
+    }
+
     /// Why the job is where it is; `None` if it has ended, or never was.
     pub fn explain(&self, now: Mono, id: JobId) -> Option<Explanation> {
         let job = self.jobs.get(id)?;

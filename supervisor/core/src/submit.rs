@@ -13,7 +13,7 @@ use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending, Phase};
 use crate::limits::{LAST_JOBS, NAMES_TOLD, PRIORITY_MAX};
-use offload_protocol::limits::{LABEL_MAX, TASK_NAME_MAX};
+use offload_protocol::limits::{NAME_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
 use std::time::Duration;
@@ -322,9 +322,7 @@ fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
     }
     match request.key.as_ref().map(|key| key.name.len()) {
         Some(0) => bad("an idempotency key has at least one byte".to_owned()),
-        Some(length) if length > LABEL_MAX => {
-            bad(format!("an idempotency key of {length} bytes is too long"))
-        }
+        Some(length) if length > NAME_MAX => bad(format!("an idempotency key of {length} bytes is too long")),
         _ => Ok(()),
     }
 }

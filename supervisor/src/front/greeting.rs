@@ -5,8 +5,9 @@ use super::connection::{ConnectionError, violation};
 use crate::peer::{Peer, is_client_name};
 use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameError};
-use offload_protocol::limits::LABEL_MAX;
-use offload_protocol::messages::{CLIENT_MAGIC, ToSupervisor, VERSION_MAJOR};
+use offload_protocol::greeting::Greeting;
+use offload_protocol::limits::NAME_MAX;
+use offload_protocol::messages::{CLIENT_MAGIC, ToSupervisor};
 
 /// The first four bytes of HTTP requests.
 const METHODS: [&[u8; 4]; 9] =
@@ -27,19 +28,21 @@ pub(super) fn identify_protocol(error: &FrameError) -> ConnectionError {
 
 /// The name that the client states in its hello.
 pub(super) fn client_name_in(frame: &Frame<'_>) -> Result<String, ConnectionError> {
-    let Ok(ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor, client }) = codec::decode(&frame.header)
-    else {
+    if let Some(greeting) = Greeting::of(&frame.header)
+        && greeting.magic == CLIENT_MAGIC
+        && greeting.is_foreign()
+    {
+        return Err(ConnectionError::Version(greeting));
+    }
+    let Ok(ToSupervisor::Hello { magic: CLIENT_MAGIC, client, .. }) = codec::decode(&frame.header) else {
         return Err(ConnectionError::NotAClient);
     };
-    if major != VERSION_MAJOR {
-        return Err(ConnectionError::Version { major, minor });
-    }
     if !frame.payload.is_empty() {
         return Err(violation("a payload with the hello"));
     }
     if !is_client_name(client) {
         return Err(violation(format!(
-            "a client's name has at most {LABEL_MAX} bytes and no control characters"
+            "a client's name has at most {NAME_MAX} bytes and no control characters"
         )));
     }
     if Peer::may_be_called(client) {

@@ -101,6 +101,8 @@ pub enum Request {
         after: String,
         /// The maximum number of rows.
         limit: u32,
+        /// Of the jobs, only those with this label. Empty for all.
+        label: String,
     },
     /// A job whose payload exceeds the limit. The payload is skipped as it arrives. The answer is `too_large`.
     TooLarge {
@@ -153,8 +155,8 @@ impl Request {
                 Request::Dead { ticket, action, job: job.to_owned() }
             }
             ToSupervisor::Reload { ticket } => Request::Reload { ticket },
-            ToSupervisor::Page { ticket, view, after, limit } => {
-                Request::Page { ticket, view, after: after.to_owned(), limit }
+            ToSupervisor::Page { ticket, view, after, limit, label } => {
+                Request::Page { ticket, view, after: after.to_owned(), limit, label: label.to_owned() }
             }
         })
     }

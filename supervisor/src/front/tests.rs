@@ -39,7 +39,10 @@ fn wait(descriptor: impl AsFd, interest: PollFlags) {
 }
 
 fn hello(major: u16, client: &str) -> Vec<u8> {
-    frame(&ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor: VERSION_MINOR, client }, b"")
+    frame(
+        &ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor: VERSION_MINOR, capabilities: 0, client },
+        b"",
+    )
 }
 
 fn submit(ticket: u64) -> ToSupervisor<'static> {

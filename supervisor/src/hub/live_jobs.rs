@@ -10,9 +10,9 @@ use offload_core::action::{Ended, Released};
 use offload_core::ids::JobId;
 use offload_core::limits::PROMISE_BYTES;
 use offload_event_loop::{Context, Hold};
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
-use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt, Report, cut};
+use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report, cut};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl LiveJob {
             task: job.task,
             media_type: job.media_type,
             input: job.input,
-            client: cut(&job.client, LABEL_MAX).to_owned(),
+            client: cut(&job.client, NAME_MAX).to_owned(),
             options: job.options,
             checkpoint: None,
             subscribers: subscriber.into_iter().collect(),
@@ -182,6 +182,8 @@ impl Hub {
                 usage: ended.usage,
             },
             media_type,
+            metadata: live_job.options.metadata.clone(),
+            labels: live_job.options.labels.clone(),
         }
     }
 }
@@ -196,6 +198,8 @@ pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
         attempts: 0,
         receipt: Receipt::default(),
         media_type: MediaType::default(),
+        metadata: Metadata::default(),
+        labels: Labels::default(),
     };
     Finished { report, output: Bytes::new() }
 }

@@ -8,7 +8,8 @@ use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
 use offload_protocol::frame::{FrameError, owned_payload};
-use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::greeting::Greeting;
+use offload_protocol::messages::{FromWorker, ToWorker, WORKER_MAGIC};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -33,6 +34,8 @@ pub enum LinkError {
     Frame(FrameError),
     /// The worker sent a frame that is not a message.
     Decode(DecodeError),
+    /// The worker sent the hello of another version.
+    Foreign(Greeting),
     /// The socket failed, which is not the worker's fault.
     Io(io::Error),
 }
@@ -42,12 +45,23 @@ impl fmt::Display for LinkError {
         match self {
             LinkError::Frame(error) => write!(formatter, "not a frame: {error}"),
             LinkError::Decode(error) => write!(formatter, "not a message: {error}"),
+            LinkError::Foreign(greeting) => formatter.write_str(&greeting.foreign_worker()),
             LinkError::Io(error) => write!(formatter, "worker socket: {error}"),
         }
     }
 }
 
 impl std::error::Error for LinkError {}
+
+/// What a header that is no message is: the hello of another version, or nothing at all.
+fn refusal(header: &[u8], error: DecodeError) -> LinkError {
+    match Greeting::of(header) {
+        Some(greeting) if greeting.magic == WORKER_MAGIC && greeting.is_foreign() => {
+            LinkError::Foreign(greeting)
+        }
+        _ => LinkError::Decode(error),
+    }
+}
 
 /// The socket to one worker. See the module's documentation.
 #[derive(Debug)]
@@ -114,7 +128,7 @@ impl Link {
     fn hand_over(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<(), LinkError> {
         loop {
             while let Some(frame) = self.wire.decoder().next().map_err(LinkError::Frame)? {
-                let message = codec::decode(&frame.header).map_err(LinkError::Decode)?;
+                let message = codec::decode(&frame.header).map_err(|error| refusal(&frame.header, error))?;
                 sink(message, owned_payload(frame.payload));
             }
             // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be

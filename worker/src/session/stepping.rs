@@ -370,8 +370,10 @@ mod tests {
         let mut supervisor = TestSupervisor::new(ours);
         supervisor.add(&ToWorker::Drain, "").send();
         worker(Arc::default()).serve_on(theirs).unwrap();
-        let Said::Hello(offers) = supervisor.hear() else { panic!("a worker says Hello first") };
-        let offer = |name: &str| offers.iter().find(|offer| offer.name == name).unwrap().clone();
+        let offers = supervisor.hear_offers();
+        let offer = |name: &str| {
+            offers.iter().map(|(offer, _)| offer).find(|offer| offer.name == name).unwrap().clone()
+        };
         assert_eq!(offer("steps"), TaskOffer::new("steps"));
         assert_eq!(offer("stroll"), TaskOffer { stepped: true, ..TaskOffer::new("stroll") });
         assert_eq!(offer("tell"), TaskOffer { stepped: true, progress_ms: 20, ..TaskOffer::new("tell") });

@@ -174,6 +174,8 @@ mod tests {
             attempts: 1,
             receipt,
             media_type: MediaType::JSON,
+            metadata: Default::default(),
+            labels: Default::default(),
         };
         Finished { report, output: output.into() }
     }

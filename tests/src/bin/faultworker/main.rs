@@ -107,7 +107,7 @@ impl Worker {
 
     /// Everything until the hello is said.
     fn greet(&mut self, faults: &[Fault]) {
-        let hello = wire::frame(&wire::hello(TASKS), b"");
+        let hello = wire::introduction(TASKS);
         if let Some(boot) = faults.iter().find(|fault| fault.phase == Phase::Boot) {
             eprintln!("faultworker: boot:{}", boot.act);
             self.misspeak_at_the_start(boot, &hello);
