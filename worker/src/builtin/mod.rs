@@ -23,6 +23,7 @@
 
 pub mod average;
 mod compress;
+mod descriptions;
 mod digest;
 mod fault;
 pub mod json;
@@ -56,7 +57,7 @@ pub fn tasks(faults: bool) -> Vec<Task> {
     if faults {
         tasks.push(fault::task());
     }
-    tasks.into_iter().map(Task::idempotent).collect()
+    tasks.into_iter().map(|task| descriptions::described(task.idempotent())).collect()
 }
 
 /// The built-in worker: [`Worker::serve`] with [`tasks`].
