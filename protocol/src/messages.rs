@@ -351,6 +351,7 @@ pub enum ToSupervisor<'a> {
 
 /// Supervisor to client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "few are alive at a time, and most of them are the large one")]
 pub enum ToClient<'a> {
     /// The answer to `Hello`.
     Welcome {

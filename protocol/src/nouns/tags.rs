@@ -10,7 +10,10 @@ use std::sync::Arc;
 /// Short texts by key, such as a trace context (`traceparent`): at most [`METADATA_PAIRS_MAX`], in the order in which they
 /// were given. They reach the task, the log lines of its worker and the report. Cloning copies no text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Metadata(Option<Arc<[(Box<str>, Box<str>)]>>);
+pub struct Metadata(Option<Arc<[Pair]>>);
+
+/// Key and value.
+type Pair = (Box<str>, Box<str>);
 
 /// Words by which jobs are found, such as `nightly` or `batch=7`: at most [`LABELS_MAX`]. Cloning copies no text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

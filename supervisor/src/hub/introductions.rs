@@ -153,13 +153,21 @@ impl Hub {
     }
 }
 
+/// What became of a message.
+pub(super) enum Taken<'a> {
+    /// It was part of an introduction. An event may follow from it.
+    Event(Option<PendingEvent>),
+    /// It is another message.
+    Other(FromWorker<'a>),
+}
+
 /// The event of a message by which a worker introduces itself, if one follows from it; or the message, if it is another.
 pub(super) fn take_introduction<'a>(
     introductions: &mut Introductions,
     worker: WorkerId,
     message: FromWorker<'a>,
     payload: &Bytes,
-) -> Result<Option<PendingEvent>, FromWorker<'a>> {
+) -> Taken<'a> {
     let event = match message {
         FromWorker::Hello { magic, major, minor, sdk, .. } if payload.is_empty() => {
             introductions.hello(worker, Greeting { magic, major, minor }, sdk)
@@ -169,9 +177,9 @@ pub(super) fn take_introduction<'a>(
             introductions.offer(worker, task, described)
         }
         FromWorker::Ready if payload.is_empty() => introductions.ready(worker),
-        other => return Err(other),
+        other => return Taken::Other(other),
     };
-    Ok(event.map(PendingEvent::from))
+    Taken::Event(event.map(PendingEvent::from))
 }
 
 /// The bytes that an offer takes, about.
@@ -239,8 +247,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn is_unfit(event: Option<Event>, part: &str) {
-        assert!(matches!(&event, Some(Event::Unfit { message, .. }) if message.contains(part)), "{event:?}");
+    fn is_unfit(event: &Option<Event>, part: &str) {
+        assert!(matches!(event, Some(Event::Unfit { message, .. }) if message.contains(part)), "{event:?}");
     }
 
     #[test]
@@ -249,17 +257,17 @@ mod tests {
         for number in 0..TASKS_OFFERED_MAX {
             assert!(offer(&mut introductions, &format!("t{number}"), "").is_none());
         }
-        is_unfit(offer(&mut introductions, "last", ""), "more than 4096 tasks");
+        is_unfit(&offer(&mut introductions, "last", ""), "more than 4096 tasks");
         let mut introductions = greeted();
         let long = "x".repeat(60_000);
         for number in 0..OFFERS_BYTES_MAX / 61_000 {
             assert!(offer(&mut introductions, &format!("t{number}"), &long).is_none());
         }
-        is_unfit(offer(&mut introductions, "last", &long), "more than 1048576 bytes");
+        is_unfit(&offer(&mut introductions, "last", &long), "more than 1048576 bytes");
         let bad = introductions.offer(WORKER, TaskOffer::new("sum"), Err("it is odd".to_owned()));
-        is_unfit(bad, "its offer of the task \"sum\" is not valid: it is odd");
+        is_unfit(&bad, "its offer of the task \"sum\" is not valid: it is odd");
         let mut introductions = Introductions::default();
-        is_unfit(introductions.hello(WORKER, Greeting { major: 2, ..GOOD }, ""), "rebuild the worker");
-        is_unfit(introductions.hello(WORKER, Greeting { magic: *b"OFFLOADC", ..GOOD }, ""), "wrong magic");
+        is_unfit(&introductions.hello(WORKER, Greeting { major: 2, ..GOOD }, ""), "rebuild the worker");
+        is_unfit(&introductions.hello(WORKER, Greeting { magic: *b"OFFLOADC", ..GOOD }, ""), "wrong magic");
     }
 }

@@ -1,7 +1,7 @@
 //! Watches the living worker processes on the event loop: their sockets, their output and their ends become events for
 //! the core.
 
-use super::introductions::take_introduction;
+use super::introductions::{Taken, take_introduction};
 use super::processes::{EndedProcess, ReadResult, Watchers};
 use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
@@ -82,8 +82,8 @@ impl Hub {
                 message,
                 &payload,
             ) {
-                Ok(event) => inbox.extend(event),
-                Err(message) => inbox.extend(event_from(worker, message, payload)),
+                Taken::Event(event) => inbox.extend(event),
+                Taken::Other(message) => inbox.extend(event_from(worker, message, payload)),
             });
         self.welcome_workers();
         if let ReadResult::Last(event) = read {
