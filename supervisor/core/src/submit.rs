@@ -235,6 +235,7 @@ impl Core {
         let JobState::Running { worker, .. } = state else { return self.withdraw(turn, id, ending) };
         // This comes before the job ends: with the job, the core may forget its client.
         let paid = self.charge_worker(id);
+        self.tiny_changes += 1;
         self.finish(turn, id, ending);
         turn.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
@@ -255,6 +256,8 @@ impl Core {
         if matches!(state, JobState::Running { .. }) {
             self.charge_worker(id);
         }
+        // A worker that has the job keeps it for now; what is not known any more is not tiny.
+        self.tiny_changes += u64::from(state.is_with_a_worker());
         self.finish(turn, id, ending);
         match state {
             JobState::Parked | JobState::Queued | JobState::Held => {}
