@@ -30,7 +30,7 @@ pub const HEAD_START: Duration = Duration::from_millis(100);
 /// The position of a job among the jobs of its client. The smallest rank is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    aged: i128,
+    aged: i64,
     job: JobId,
     priority: i8,
 }
@@ -38,8 +38,9 @@ pub struct Rank {
 impl Rank {
     /// The rank of a job that was accepted at this time.
     pub fn new(accepted_at: Mono, priority: i8, job: JobId) -> Rank {
-        let gained = i128::from(priority) * AGEING.as_nanos() as i128;
-        Rank { aged: i128::from(accepted_at.as_nanos()) - gained, job, priority }
+        let gained = i64::from(priority) * AGEING.as_nanos() as i64;
+        let accepted_at = i64::try_from(accepted_at.as_nanos()).unwrap_or(i64::MAX);
+        Rank { aged: accepted_at.saturating_sub(gained), job, priority }
     }
 
     fn head_start(self) -> VirtualTime {

@@ -4,11 +4,11 @@
 use super::action::{Accepted, Action, Kill};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
-use super::jobs::{Expected, Job, JobState, Jobs, RanUnder};
+use super::jobs::{Job, JobState, Jobs};
 use super::keys::Known;
 use super::ledger::Holding;
 use super::outcome::{self, human};
-use super::registry::{Class, Promise};
+use super::registry::Class;
 use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending, Phase};
@@ -158,37 +158,14 @@ impl Core {
         };
         let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
         let id = self.jobs.insert(Job {
-            task_name,
-            task: None,
-            client,
-            account: Arc::from(&*request.client),
             priority: request.priority,
-            key_before: None,
             input_bytes: request.input_bytes,
-            expected_output: 0,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
             deadline: request.deadline.map(|deadline| turn.now + deadline),
             attempts_asked: request.attempts,
             attempts_default: self.config.max_attempts,
             lane: request.lane,
-            accepted_at: turn.now,
-            waits_since: turn.now,
-            expected_wait: None,
-            expected: Expected { run: None, class: Class::Long },
-            charged: 0,
-            attempts: 0,
-            crashes: 0,
-            is_suspect: false,
-            unstarted: 0,
-            late_tests: 0,
-            is_abandoned: false,
-            promise: Promise::default(),
-            ran_under: RanUnder::default(),
-            ran_before: Duration::ZERO,
-            progress: None,
-            checkpoint_bytes: 0,
-            lost: Vec::new(),
-            state: JobState::Parked,
+            ..Job::new(task_name, client, Arc::from(&*request.client), turn.now)
         });
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
         let key_before = self.promise(id, request);
