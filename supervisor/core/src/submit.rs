@@ -157,6 +157,7 @@ impl Core {
             None => Arc::from(&*request.task),
         };
         let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
+        let account = self.clients.name_of(client);
         let id = self.jobs.insert(Job {
             priority: request.priority,
             input_bytes: request.input_bytes,
@@ -165,7 +166,7 @@ impl Core {
             attempts_asked: request.attempts,
             attempts_default: self.config.max_attempts,
             lane: request.lane,
-            ..Job::new(task_name, client, Arc::from(&*request.client), turn.now)
+            ..Job::new(task_name, client, account, turn.now)
         });
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
         let key_before = self.promise(id, request);
