@@ -1,5 +1,5 @@
-//! The table of living jobs: found by number in constant time, listed by age, and kept in one piece of memory each, that
-//! never moves.
+//! A table of what is known of living jobs: found by the job's number in constant time, listed by age, and kept in one
+//! piece of memory each, that never moves. The core has one for its decisions, and the hub one for payloads and callbacks.
 //!
 //! ```text
 //!   job number = page number x 256 + place
@@ -14,7 +14,6 @@
 //! page of 1 KiB. A tree of jobs would move its entries, which are large, and leave its nodes half empty.
 
 use super::ids::JobId;
-use super::jobs::Job;
 use std::collections::BTreeMap;
 
 /// Numbers in one page.
@@ -26,12 +25,12 @@ const CHUNKS_KEPT: usize = 4;
 /// In a page: no living job has this number.
 const NONE: u32 = u32::MAX;
 
-/// See the module's documentation.
-#[derive(Debug, Default)]
-pub(super) struct JobTable {
+/// A table of living jobs. See the module's documentation.
+#[derive(Debug)]
+pub struct JobTable<T> {
     pages: BTreeMap<u64, Page>,
     /// Each has its full capacity from the start, so no job is ever moved.
-    chunks: Vec<Vec<Option<Job>>>,
+    chunks: Vec<Vec<Option<T>>>,
     /// How many places the chunks have.
     places: u32,
     /// Places in the chunks that are free again; the last one is used first.
@@ -57,12 +56,18 @@ fn split(id: JobId) -> (u64, usize) {
     (id.0 / PAGE, (id.0 % PAGE) as usize)
 }
 
-impl JobTable {
+impl<T> Default for JobTable<T> {
+    fn default() -> JobTable<T> {
+        JobTable { pages: BTreeMap::new(), chunks: Vec::new(), places: 0, free: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> JobTable<T> {
     /// Adds a job.
     ///
     /// # Panics
     /// If 2^32 - 1 jobs live at once, or one of this number does.
-    pub(super) fn insert(&mut self, id: JobId, job: Job) {
+    pub fn insert(&mut self, id: JobId, job: T) {
         let place = self.free.pop().unwrap_or_else(|| self.add_place());
         if let Some(entry) = self.entry(place) {
             *entry = Some(job);
@@ -87,7 +92,7 @@ impl JobTable {
         place
     }
 
-    fn entry(&mut self, place: u32) -> Option<&mut Option<Job>> {
+    fn entry(&mut self, place: u32) -> Option<&mut Option<T>> {
         self.chunks.get_mut(place as usize / CHUNK)?.get_mut(place as usize % CHUNK)
     }
 
@@ -97,7 +102,7 @@ impl JobTable {
     }
 
     /// Takes a job out.
-    pub(super) fn remove(&mut self, id: JobId) -> Option<Job> {
+    pub fn remove(&mut self, id: JobId) -> Option<T> {
         let (number, index) = split(id);
         let page = self.pages.get_mut(&number)?;
         let place = std::mem::replace(&mut page.places[index], NONE);
@@ -126,30 +131,30 @@ impl JobTable {
     }
 
     /// The job of this number.
-    pub(super) fn get(&self, id: JobId) -> Option<&Job> {
+    pub fn get(&self, id: JobId) -> Option<&T> {
         let place = self.place(id)? as usize;
         self.chunks.get(place / CHUNK)?.get(place % CHUNK)?.as_ref()
     }
 
     /// The job of this number.
-    pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
+    pub fn get_mut(&mut self, id: JobId) -> Option<&mut T> {
         let place = self.place(id)?;
         self.entry(place)?.as_mut()
     }
 
     /// All jobs, the oldest first.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (JobId, &T)> {
         self.pages.iter().flat_map(|(&number, page)| self.of_page(number, page))
     }
 
     /// The jobs that are older than this one, the youngest first.
-    pub(super) fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+    pub fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &T)> {
         let pages = self.pages.range(..=split(id).0).rev();
         let jobs = pages.flat_map(|(&number, page)| self.of_page(number, page).rev());
         jobs.skip_while(move |(other, _)| *other >= id)
     }
 
-    fn of_page(&self, number: u64, page: &Page) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
+    fn of_page(&self, number: u64, page: &Page) -> impl DoubleEndedIterator<Item = (JobId, &T)> {
         (0..PAGE as usize).filter_map(move |index| {
             let place = page.places[index];
             let id = JobId(number * PAGE + index as u64);
@@ -158,9 +163,20 @@ impl JobTable {
         })
     }
 
+    /// Takes all jobs out, the oldest first.
+    pub fn into_jobs(mut self) -> impl Iterator<Item = (JobId, T)> {
+        let ids: Vec<JobId> = self.iter().map(|(id, _)| id).collect();
+        ids.into_iter().filter_map(move |id| Some((id, self.remove(id)?)))
+    }
+
     /// How many jobs there are.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 }
 
@@ -169,6 +185,7 @@ mod tests {
     use super::*;
     use crate::clients::ClientId;
     use crate::ids::Mono;
+    use crate::jobs::Job;
     use crate::rng::Rng;
     use std::collections::BTreeMap;
 
@@ -182,7 +199,7 @@ mod tests {
     #[test]
     fn it_holds_what_a_tree_holds_in_the_same_order() {
         let mut random = Rng::new(7);
-        let (mut table, mut tree, mut last) = (JobTable::default(), BTreeMap::new(), 0);
+        let (mut table, mut tree, mut last) = (JobTable::<Job>::default(), BTreeMap::new(), 0);
         for step in 0..20_000_u64 {
             let grows = (step / 2_000).is_multiple_of(2);
             if tree.is_empty() || random.below(10) < if grows { 8 } else { 2 } {

@@ -241,7 +241,7 @@ impl JobState {
 /// All jobs that have not ended, with their deadlines in order.
 #[derive(Debug, Default)]
 pub struct Jobs {
-    live: JobTable,
+    live: JobTable<Job>,
     deadlines: BTreeSet<(Mono, JobId)>,
     parked: BTreeSet<JobId>,
     held_bytes: u64,
@@ -327,7 +327,7 @@ impl Jobs {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.live.len() == 0
+        self.live.is_empty()
     }
 
     /// How many bytes of inputs and checkpoints the jobs hold.

@@ -54,7 +54,7 @@ pub mod exit;
 mod explain;
 pub mod ids;
 mod invariants;
-mod job_table;
+pub mod job_table;
 pub mod jobs;
 pub mod kept;
 mod keys;
