@@ -26,7 +26,7 @@ mod weights;
 mod words;
 
 pub(crate) use environment::{default_socket, read_environment};
-pub(crate) use file::read_file;
+pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::Key;
 pub(crate) use reference::{reference, reference_json};
 
@@ -125,6 +125,11 @@ impl Layer {
     pub(crate) fn and(mut self, other: Layer) -> Layer {
         self.values.extend(other.values);
         self
+    }
+
+    /// Whether it sets nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     fn set(&mut self, key: &'static Key, value: Value, place: String) {
