@@ -36,7 +36,7 @@ use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use table::{SOCKET, TABLE, in_file_order};
+use table::{MAX_PAYLOAD, SOCKET, TABLE, in_file_order};
 use value::Value;
 
 /// A mistake in a configuration, as one sentence for the person who wrote it.
@@ -222,6 +222,16 @@ impl Settings {
     /// Whether the socket was named by a flag or the environment, not by a file or the default.
     pub(crate) fn socket_is_named(&self) -> bool {
         matches!(self.origin(SOCKET), Origin::Flag | Origin::Environment)
+    }
+
+    /// The flags that have to be given a larger value to allow larger payloads.
+    pub(crate) fn payload_setting(&self) -> &'static str {
+        let core = &self.values.pool.core;
+        match (core.max_payload < core.max_bytes, self.origin(MAX_PAYLOAD)) {
+            (true, _) => "--max-payload",
+            (false, Origin::Default) => "--max-bytes",
+            (false, _) => "--max-payload and --max-bytes",
+        }
     }
 
     /// These settings for a pool that runs `programs`.

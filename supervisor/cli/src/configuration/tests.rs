@@ -366,6 +366,23 @@ fn a_pool_without_a_command_beside_others_runs_the_built_in_tasks() {
 }
 
 #[test]
+fn the_largest_payload_that_is_shown_is_the_one_that_counts_and_the_setting_that_bounds_it_is_known() {
+    let with = |words: &[&str]| {
+        let settings = resolve(&[flags(words).unwrap()]).unwrap();
+        let shown = settings.show().into_iter().find(|line| line.key == "supervisor.max_payload").unwrap();
+        (shown.value, settings.payload_setting())
+    };
+    for (words, shown, setting) in [
+        (&[][..], "64MiB", "--max-payload"),
+        (&["--max-payload=1KiB"], "1KiB", "--max-payload"),
+        (&["--max-bytes=1"], "1B", "--max-bytes"),
+        (&["--max-bytes=1KiB", "--max-payload=1KiB"], "1KiB", "--max-payload and --max-bytes"),
+    ] {
+        assert_eq!(with(words), (shown.to_owned(), setting), "{words:?}");
+    }
+}
+
+#[test]
 fn the_socket_is_read_from_a_file_whatever_else_that_says() {
     let read = |text: &str| {
         let folder = tempfile::tempdir().unwrap();
