@@ -25,12 +25,12 @@ impl Core {
     pub(super) fn on_started(&mut self, turn: &mut Turn<'_>, worker: WorkerId, id: JobId, attempt: u32) {
         let Some(slot) = self.slot_of(worker) else { return };
         if !self.slots[slot].is_trusted() {
-            return self.doubt_up_to(slot, id);
+            return self.doubt_named(slot, id);
         }
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
-            self.doubt_up_to(slot, id);
+            self.doubt_named(slot, id);
             let message = format!("started a job out of turn (attempt {attempt})");
             return self.on_violation(turn, worker, message);
         }
@@ -91,14 +91,14 @@ impl Core {
     ) -> Option<(SlotIndex, Running)> {
         let slot = self.slot_of(worker)?;
         if !self.slots[slot].is_trusted() {
-            self.doubt_up_to(slot, id);
+            self.doubt_named(slot, id);
             return None;
         }
         let running = self.slots[slot].load().and_then(|load| load.running);
         let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
-            self.doubt_up_to(slot, id);
+            self.doubt_named(slot, id);
             self.on_violation(turn, worker, message);
         }
         named.map(|running| (slot, running))

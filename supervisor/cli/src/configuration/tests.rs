@@ -10,7 +10,7 @@ use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE, PAYLOAD_MAX_VARIABL
 use offload_supervisor::limits::SOCKET_PATH_MAX;
 use offload_supervisor::workers::orphans::GENERATION_VARIABLE;
 use offload_worker::confine;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -194,8 +194,15 @@ fn the_file_in_the_readme_is_valid() {
     let (_, text) = readme.split_once("```toml\n").expect("README has an example of a file");
     let (text, _) = text.split_once("```").unwrap();
     let settings = resolve(&[file(text).unwrap()]).unwrap();
-    let from_file = settings.show().into_iter().filter(|line| line.origin == Origin::File).count();
-    assert_eq!(from_file, text.lines().filter(|line| line.contains(" = ")).count());
+    let from_file: BTreeMap<_, _> = settings
+        .show()
+        .into_iter()
+        .filter(|line| line.origin == Origin::File)
+        .map(|line| (line.key, line.value))
+        .collect();
+    let keys = ["clients", "pool.command", "pool.max_rss", "pool.run_timeout", "pool.workers"];
+    assert!(keys.iter().all(|key| from_file.contains_key(key)), "{from_file:?}");
+    assert_eq!(from_file["pool.command"], "python3 /srv/worker.py; builtin", "these are two programs");
 }
 
 #[test]
