@@ -61,7 +61,7 @@ impl Core {
         let task = self.route(request)?;
         self.check_size(request)?;
         self.check_room(request, task)?;
-        self.check_promises(now, request, task.map(|task| self.program_of(task)))?;
+        self.check_promises(now, request)?;
         Ok(task)
     }
 
@@ -109,8 +109,7 @@ impl Core {
         let config = &self.config;
         let bytes = request.input_bytes;
         if bytes > config.max_payload {
-            let message = format!("input of {bytes} bytes, the limit is {} bytes", config.max_payload);
-            return Err(outcome::error(OutcomeCode::TooLarge, message));
+            return Err(outcome::error(OutcomeCode::TooLarge, config.too_large(bytes)));
         }
         Ok(())
     }
