@@ -13,8 +13,8 @@
 //! and so are the jobs that are cancelled ([`super::batch`], *early end*). A second Ctrl-C ends the process at once; its
 //! workers see that their sockets are closed, and end too.
 //!
-//! If a write fails, or after Ctrl-C takes longer than [`LAST_WRITE_TIMEOUT`], the results that are not written yet are
-//! saved in a file after the loop has stopped.
+//! If a write fails, or after Ctrl-C takes longer than [`LAST_WRITE_TIMEOUT`](crate::limits::LAST_WRITE_TIMEOUT), the
+//! results that are not written yet are saved in a file after the loop has stopped.
 //!
 //! The loop never waits for a terminal, a pipe or a disk: calls that may block run on a thread of the I/O pool.
 
