@@ -2,11 +2,12 @@
 //! those of the built-in worker.
 
 use super::failure::{Failure, OK, VerbResult};
-use super::flags::{BUILTIN, Globals, NAMELESS};
+use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line, say};
 use super::show::fetch_list;
 use super::table::Table;
 use super::text;
+use crate::configuration::table::BUILTIN;
 use clap::Args;
 use offload_protocol::messages::View;
 use offload_protocol::nouns::{MediaType, OutcomeCode};

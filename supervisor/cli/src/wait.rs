@@ -2,7 +2,7 @@
 
 use super::failure::{OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_label};
-use super::output::{OutputFlags, say};
+use super::output::{OutputFlags, ResultSource, say};
 use super::show::open_jobs;
 use crate::limits::NO_LIMIT;
 use clap::Args;
@@ -28,7 +28,7 @@ impl Wait {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         // Before the supervisor is asked: the result must have somewhere to go.
-        let mut destination = Some(self.output.open(None, globals)?);
+        let mut destination = Some(self.output.open(ResultSource::Known, globals)?);
         let mut client = globals.connect(NAMELESS)?;
         let jobs = match &self.label {
             Some(label) => open_jobs(&mut client, label)?,
@@ -38,7 +38,7 @@ impl Wait {
         for job in &jobs {
             let destination = match destination.take() {
                 Some(destination) => destination,
-                None => self.output.open(None, globals)?,
+                None => self.output.open(ResultSource::Known, globals)?,
             };
             let finished = client.ask_for_a_job(&ToSupervisor::Wait { ticket: 1, job }, NO_LIMIT)?;
             let code = destination.deliver(&finished)?;

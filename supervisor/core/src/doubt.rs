@@ -39,7 +39,7 @@ impl Load {
     fn doubt_named(&mut self, job: JobId, is_first_mistake: bool) {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) {
             self.doubtful = self.doubtful.max(place + 1);
-        } else if !self.is_started(job) && !(is_first_mistake && self.running.is_some()) {
+        } else if !(self.is_started(job) || is_first_mistake && self.running.is_some()) {
             self.doubt_all();
         }
     }
