@@ -58,7 +58,7 @@
 //! | to the worker | number | fields | payload |
 //! |---|---|---|---|
 //! | Welcome | 0 | major `u16`, minor `u16`, capabilities `u64`, longest payload in bytes `u64` | |
-//! | Run | 1 | job `u64`, attempt `u32`, task `text`, media type `text`, remaining time in ms `u64` (0: no limit), metadata `list` of pairs `text`, `text` | the input |
+//! | Run | 1 | job `u64`, attempt `u32`, task `text`, media type `text`, timeout in ms `u64`, time to the deadline in ms `u64`, metadata `list` of pairs `text`, `text` | the input |
 //! | Cancel | 2 | job `u64` | |
 //! | Drain | 3 | | |
 //! | Resume | 4 | job `u64` | a checkpoint; only for a task that offered `checkpoints` |
@@ -87,8 +87,8 @@
 //!   tasks, in at most 1 MiB.
 //! - A **media type** says what a payload is, as in HTTP: 1 to 127 bytes of ASCII, `type/subtype` and perhaps parameters, such
 //!   as `image/png`. Text is `text/plain; charset=utf-8`, and bytes of no stated kind are `application/octet-stream`.
-//! - **Remaining time** is how long the attempt may take before the worker is killed, counted from when Run was sent: the
-//!   smaller one of the run timeout and the time to the job's deadline.
+//! - The **timeout** is how long the attempt may run, counted from Started, before the worker is killed. The **time to the
+//!   deadline** counts from when Run was sent: then nobody wants the answer any more. 0 means that there is no such limit.
 //! - **Metadata** is what the client attached to the job, such as a trace context (`traceparent`): at most 16 pairs; a key is 1
 //!   to 64 of `a-z`, `0-9`, `.`, `_` and `-`, a value has at most 256 bytes.
 //! - `kind` says how a task failed: 0 it returned an error, 1 it panicked.
@@ -145,18 +145,21 @@
 //! so an end of another version is recognized and told what to do. A worker of another version is not started again, and the
 //! jobs of its tasks are rejected with that sentence.
 //!
-//! From version 3 on, whatever is added is a **capability**: one bit of the capabilities in Hello and Welcome. Its messages and
-//! fields may be used only if both ends have set its bit. An end ignores bits that it does not know, and sets none that it does
-//! not keep. So old workers go on working, and a worker that sets no bit needs to know nothing about them. There are none yet.
+//! From version 3 on, whatever is added is a **capability**: one bit of the capabilities in Hello and Welcome. Hello states what
+//! the worker has, and Welcome what both ends have: bits that the supervisor does not know are ignored and not in Welcome. The
+//! messages and fields of a capability may be used only if its bit is in Welcome, so a worker that wants to use one waits for
+//! Welcome first. So old workers go on working under a new supervisor and new ones under an old supervisor of the same major
+//! version, and a worker that sets no bit needs to know nothing about capabilities. There are none yet.
 //!
 //! ## Clients
 //!
 //! Clients speak the same frames over the supervisor's local socket, with the messages [`messages::ToSupervisor`] and
-//! [`messages::ToClient`]. A client begins with Hello, and the supervisor answers with Welcome. What is said above of versions, capabilities, media
-//! types and metadata holds for clients too. The number of a message is
-//! its position in the enum, counted from 0, and its fields have the order and the types that are written there. A
-//! value of another enum is its position as `u32`. An `Option` is one byte: 0 for none, or 1 followed by the value. `u128` has
-//! 16 bytes, `i8` one.
+//! [`messages::ToClient`]. A client begins with Hello, and the supervisor answers with Welcome, or with Goodbye and a sentence that
+//! says why not. What is said above of versions, capabilities, media types and metadata holds for clients too. The number of a
+//! message is its position in the enum, counted from 0, and its fields have the order and the types that are written there.
+//! A value of another enum is its position as `u32`. An `Option` is one byte: 0 for none, or 1 followed by the value. `u128` has
+//! 16 bytes, `i8` one. A `MediaType` is a `text`, `Labels` a `list` of at most 8 `text` of 1 to 64 bytes without spaces, and
+//! `Metadata` a `list` of pairs.
 
 pub mod codec;
 pub mod frame;

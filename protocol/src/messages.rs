@@ -15,9 +15,14 @@ pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 pub const VERSION_MAJOR: u16 = 3;
 /// A higher minor version only adds capabilities, and the other end need not know them.
 pub const VERSION_MINOR: u16 = 0;
-/// The capabilities that this version has, one bit each: none yet. Each end states its own, and what a capability adds to
-/// the protocol may be used once both ends have stated it. Unknown bits are ignored.
+/// The capabilities that this version has, one bit each: none yet. A hello states those of its sender, and the welcome
+/// those that both ends have. What a capability adds to the protocol may be used only then.
 pub const CAPABILITIES: u64 = 0;
+
+/// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
+pub const fn shared_capabilities(theirs: u64) -> u64 {
+    theirs & CAPABILITIES
+}
 
 /// Supervisor to worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +33,7 @@ pub enum ToWorker<'a> {
         major: u16,
         /// [`VERSION_MINOR`].
         minor: u16,
-        /// [`CAPABILITIES`].
+        /// Those that both ends have: see [`shared_capabilities`].
         capabilities: u64,
         /// The longest payload that this supervisor takes, in bytes.
         payload_max: u64,
@@ -43,9 +48,10 @@ pub enum ToWorker<'a> {
         task: &'a str,
         /// What the payload is.
         media_type: MediaType,
-        /// How much time the attempt has, in milliseconds, counted from when this message was sent: the smaller one of its
-        /// run timeout and the time to the job's deadline. 0 if there is no limit.
-        remaining_ms: u64,
+        /// How long the attempt may run, in milliseconds, counted from `Started`. 0 if there is no limit.
+        timeout_ms: u64,
+        /// The time to the job's deadline, in milliseconds, counted from when this message was sent. 0 if there is none.
+        deadline_ms: u64,
         /// What the client attached to the job.
         metadata: Metadata,
     },
@@ -361,7 +367,7 @@ pub enum ToClient<'a> {
         major: u16,
         /// [`VERSION_MINOR`].
         minor: u16,
-        /// [`CAPABILITIES`].
+        /// Those that both ends have: see [`shared_capabilities`].
         capabilities: u64,
         /// The longest payload that this supervisor takes, in bytes.
         payload_max: u64,

@@ -4,6 +4,8 @@
 //! The file is generated: `OFFLOAD_WRITE_VECTORS=1 cargo test -p offload-protocol vectors` writes it. A change of it is a
 //! change of the wire.
 
+mod refused;
+
 use crate::codec::{self, DecodeError};
 use crate::frame::{FrameDecoder, FrameError};
 use crate::limits::PREFIX_BYTES;
@@ -157,12 +159,13 @@ fn metadata() -> Metadata {
 fn to_worker() -> Vec<Vector> {
     let vector =
         |about, message: ToWorker<'_>, payload: &[u8]| good(Direction::ToWorker, about, &message, payload);
-    let run = |media_type, remaining_ms, metadata| ToWorker::Run {
+    let run = |media_type, [timeout_ms, deadline_ms]: [u64; 2], metadata| ToWorker::Run {
         job: 7,
         attempt: 2,
         task: "primes",
         media_type,
-        remaining_ms,
+        timeout_ms,
+        deadline_ms,
         metadata,
     };
     vec![
@@ -176,10 +179,10 @@ fn to_worker() -> Vec<Vector> {
             ToWorker::Welcome { major: 3, minor: 9, capabilities: 1 << 63, payload_max: 1 },
             b"",
         ),
-        vector("a job without a time limit", run(MediaType::TEXT, 0, Metadata::default()), b"1000"),
+        vector("a job without a time limit", run(MediaType::TEXT, [0, 0], Metadata::default()), b"1000"),
         vector(
             "a job with everything",
-            run("image/jpeg; q=\"0.9\"".parse().unwrap(), 2500, metadata()),
+            run("image/jpeg; q=\"0.9\"".parse().unwrap(), [300_000, 2500], metadata()),
             b"\x00\xff",
         ),
         vector("nobody wants the answer", ToWorker::Cancel { job: 258 }, b""),
@@ -347,72 +350,8 @@ fn to_client() -> Vec<Vector> {
     ]
 }
 
-fn refused() -> Vec<Vector> {
-    use Direction::*;
-    let long = (PAYLOAD_MAX as u32 + 1).to_le_bytes();
-    let finished = |media_type: &[u8]| {
-        let length = (media_type.len() as u64).to_le_bytes();
-        headed(&[&[4, 0, 0, 0], &[0; 20][..], &length, media_type, &[0; 24]].concat())
-    };
-    let run = |pairs: &[u8]| {
-        let start =
-            b"\x01\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0t\x03\0\0\0\0\0\0\0a/b\0\0\0\0\0\0\0\0";
-        headed(&[&start[..], pairs].concat())
-    };
-    let unknown = |direction, number| {
-        bad(direction, "an unknown number", "variant", &headed(&u32::to_le_bytes(number)))
-    };
-    let from_worker = |about, reason, frame: &[u8]| bad(FromWorker, about, reason, frame);
-    let to_worker = |about, reason, frame: &[u8]| bad(ToWorker, about, reason, frame);
-    vec![
-        from_worker("no header", "header of 0 bytes", &[0; 8]),
-        from_worker("a header over 16 KiB", "header of 16385 bytes", &[1, 64, 0, 0, 0, 0, 0, 0]),
-        from_worker(
-            "a payload over the limit, which is 1,024 bytes here",
-            "payload of 1025 bytes",
-            &[&[4, 0, 0, 0], &long[..], &[2, 0, 0, 0]].concat(),
-        ),
-        unknown(FromWorker, 10),
-        unknown(ToWorker, 6),
-        unknown(ToSupervisor, 13),
-        unknown(ToClient, 6),
-        from_worker("it ends too early", "too early", &headed(b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0")),
-        from_worker("a byte too many", "1 bytes too many", &headed(b"\x02\0\0\0!")),
-        from_worker(
-            "a bool that is neither 0 nor 1",
-            "Boolean",
-            &headed(b"\x01\0\0\0\x01\0\0\0\0\0\0\0a\x02\0\0\0\0\0\0\0\0\0\0\0"),
-        ),
-        from_worker("a text that is not UTF-8", "UTF-8", &finished(b"\xff\xfe")),
-        from_worker(
-            "a text of absurd length",
-            "",
-            &headed(&[&[4, 0, 0, 0], &[0; 20][..], &[255; 8]].concat()),
-        ),
-        from_worker("no media type", "\"png\" is no media type", &finished(b"png")),
-        from_worker("an empty media type", "\"\" is no media type", &finished(b"")),
-        from_worker("a media type with a line break", "is no media type", &finished(b"text/plain\r\nX: y")),
-        from_worker(
-            "a hello of protocol 2: its version can be read, the rest of it cannot",
-            "",
-            &headed(b"\0\0\0\0OFFLOADW\x02\0\x01\0\0\0\0\0\0\0\0\0"),
-        ),
-        to_worker("a list of absurd length", "", &run(&[255; 8])),
-        to_worker(
-            "a key of metadata in capitals",
-            "no key of metadata",
-            &run(b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0A\0\0\0\0\0\0\0\0"),
-        ),
-        to_worker(
-            "a key of metadata twice",
-            "two values",
-            &run(b"\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0a\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0a\0\0\0\0\0\0\0\0"),
-        ),
-    ]
-}
-
 fn all() -> Vec<Vector> {
-    [to_worker(), from_worker(), to_supervisor(), to_client(), refused()].concat()
+    [to_worker(), from_worker(), to_supervisor(), to_client(), refused::frames()].concat()
 }
 
 /// One vector a line, so that a change of one is a change of one line.

@@ -337,13 +337,14 @@ impl Hub {
         if let Some(state) = live_job.checkpoint.as_ref().filter(|_| resume) {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
-        let remaining = self.core.remaining(self.time.now(), job);
+        let limits = self.core.time_limits(self.time.now(), job);
         let message = ToWorker::Run {
             job: job.0,
             attempt,
             task: &live_job.task,
             media_type: live_job.media_type.clone(),
-            remaining_ms: remaining.map_or(0, |remaining| millis(remaining).max(1)),
+            timeout_ms: limit_millis(limits.run),
+            deadline_ms: limit_millis(limits.to_deadline),
             metadata: live_job.options.metadata.clone(),
         };
         self.processes.send(worker, &message, &live_job.input);
@@ -388,6 +389,7 @@ impl Hub {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// A limit as it is sent: 0 is no limit, so a time that is over is one millisecond.
+fn limit_millis(limit: Option<Duration>) -> u64 {
+    limit.map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1))
 }

@@ -103,8 +103,10 @@ pub(crate) struct Job {
     pub(crate) input: Input,
     /// The checkpoint of an earlier attempt.
     pub(crate) checkpoint: Option<Bytes>,
-    /// When its time is over, if that is limited.
-    pub(crate) over_at: Option<Instant>,
+    /// How long it may run, if that is limited.
+    pub(crate) timeout: Option<Duration>,
+    /// When its deadline is, if it has one.
+    pub(crate) deadline: Option<Instant>,
     pub(crate) metadata: Metadata,
 }
 
@@ -302,6 +304,11 @@ struct Running {
     wanted_back: bool,
 }
 
+/// A time limit as it is sent: 0 is none.
+fn limit(millis: u64) -> Option<Duration> {
+    (millis > 0).then(|| Duration::from_millis(millis))
+}
+
 impl Inbox {
     fn take(&mut self, frame: Frame<'_>) -> Result<(), Stop> {
         match codec::decode(&frame.header)? {
@@ -312,14 +319,14 @@ impl Inbox {
                 let payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
                 self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
             }
-            ToWorker::Run { job: id, attempt, task, media_type, remaining_ms, metadata } => {
+            ToWorker::Run { job: id, attempt, task, media_type, timeout_ms, deadline_ms, metadata } => {
                 let input = Input { bytes: owned_payload(frame.payload), media_type };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
-                let over_at = Instant::now().checked_add(Duration::from_millis(remaining_ms));
-                let over_at = over_at.filter(|_| remaining_ms > 0);
+                let timeout = limit(timeout_ms);
+                let deadline = limit(deadline_ms).and_then(|left| Instant::now().checked_add(left));
                 let task = task.to_owned();
-                let job = Job { id, attempt, task, input, checkpoint, over_at, metadata };
+                let job = Job { id, attempt, task, input, checkpoint, timeout, deadline, metadata };
                 self.bytes += job.bytes();
                 self.turns.push_back(Turn::Run(job));
             }

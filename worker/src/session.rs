@@ -89,14 +89,16 @@ impl Session {
 
     /// Runs a job, from Started to its answer. Returns the time and CPU time that it used.
     fn run_job(&mut self, job: Job) -> Result<Spent, Stop> {
-        let Job { id, attempt: number, task, input, checkpoint, over_at, metadata } = job;
+        let Job { id, attempt: number, task, input, checkpoint, timeout, deadline, metadata } = job;
         let Some(index) = self.tasks.iter().position(|offered| offered.name() == task) else {
             return Err(Stop::Error(SessionError::UnknownTask(task)));
         };
         self.link.push(&FromWorker::Started { job: id, attempt: number }, &Bytes::new());
         self.link.flush()?;
 
-        let progress = Progress::new(self.tasks[index].promise(), Instant::now());
+        let now = Instant::now();
+        let progress = Progress::new(self.tasks[index].promise(), now);
+        let over_at = timeout.and_then(|longest| now.checked_add(longest)).into_iter().chain(deadline).min();
         let mut attempt = Attempt { job: id, number, over_at, metadata, meter: Meter::start(), progress };
         let ended = self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?;
         let spent = attempt.meter.stop();
@@ -255,7 +257,7 @@ mod tests {
             Worker::new().json("ask", |(): (), context: &mut TaskContext| {
                 let left = context.remaining().map(|left| left.as_millis());
                 let tenant = context.metadata().get("tenant").map(str::to_owned);
-                Ok::<_, TaskError>((left.is_some_and(|left| left > 1000 && left <= 3_600_000), tenant))
+                Ok::<_, TaskError>((left.is_some_and(|left| left > 1000 && left <= 1_800_000), tenant))
             })
         });
         let metadata = Metadata::new(&[("tenant", "blue")]).unwrap();
@@ -264,7 +266,8 @@ mod tests {
             attempt: 1,
             task: "ask",
             media_type: MediaType::JSON,
-            remaining_ms: 3_600_000,
+            timeout_ms: 3_600_000,
+            deadline_ms: 1_800_000,
             metadata,
         };
         supervisor.add(&limited, "null").add_run(2, "ask", "null").send();

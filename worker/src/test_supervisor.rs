@@ -95,8 +95,16 @@ impl TestSupervisor {
     }
 
     pub(crate) fn add_run(&mut self, job: u64, task: &str, input: impl Into<Bytes>) -> &mut TestSupervisor {
-        let (media_type, remaining_ms, metadata) = (MediaType::TEXT, 0, Metadata::default());
-        self.add(&ToWorker::Run { job, attempt: 1, task, media_type, remaining_ms, metadata }, input)
+        let run = ToWorker::Run {
+            job,
+            attempt: 1,
+            task,
+            media_type: MediaType::TEXT,
+            timeout_ms: 0,
+            deadline_ms: 0,
+            metadata: Metadata::default(),
+        };
+        self.add(&run, input)
     }
 
     /// Sends in one batch what was added.

@@ -77,14 +77,22 @@ pub struct Waiting {
     pub unavailable: Option<String>,
 }
 
+/// What limits the time of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The longest run, counted from its start.
+    pub run: Option<Duration>,
+    /// The time to the job's deadline; zero if that is over.
+    pub to_deadline: Option<Duration>,
+}
+
 impl Core {
-    /// How much time the next attempt of a job has: its run timeout, or the time to its deadline if that is shorter. `None`
-    /// if neither limits it, or there is no such job.
-    pub fn remaining(&self, now: Mono, id: JobId) -> Option<Duration> {
-        let job = self.jobs.get(id)?;
-        let to_deadline = job.deadline.map(|deadline| deadline - now);
-        let run = (job.run_timeout < Duration::MAX).then_some(job.run_timeout);
-        run.into_iter().chain(to_deadline).min()
+    /// What limits the time of a job's next attempt, as of now. Nothing if there is no such job.
+    pub fn time_limits(&self, now: Mono, id: JobId) -> TimeLimits {
+        self.jobs.get(id).map_or(TimeLimits::default(), |job| TimeLimits {
+            run: (job.run_timeout < Duration::MAX).then_some(job.run_timeout),
+            to_deadline: job.deadline.map(|deadline| deadline - now),
+        })
     }
 
     /// Why the job is where it is; `None` if it has ended, or never was.

@@ -17,7 +17,7 @@
 //! the payload is announced, and its bytes are skipped as they arrive. If there may soon be room, the payload stays in
 //! the socket until then.
 
-use super::greeting::{client_name_in, identify_protocol};
+use super::greeting::{ClientHello, client_hello, identify_protocol};
 use super::peer::process_of;
 use super::request::{Request, ticket_of};
 use crate::limits::REQUESTS_PER_CALL_MAX;
@@ -26,7 +26,7 @@ use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::MESSAGE_MAX;
-use offload_protocol::messages::{CAPABILITIES, CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::cut;
 use std::fmt;
 use std::io;
@@ -378,8 +378,8 @@ impl Connection {
     /// Answers the client's hello once it is complete. Returns whether it was complete.
     fn greet(&mut self) -> Result<bool, ConnectionError> {
         if let Some(frame) = self.wire.decoder().next().map_err(|error| identify_protocol(&error))? {
-            let client = client_name_in(&frame)?;
-            self.welcome(client);
+            let hello = client_hello(&frame)?;
+            self.welcome(hello);
             return Ok(true);
         }
         match self.wire.announced() {
@@ -388,13 +388,13 @@ impl Connection {
         }
     }
 
-    fn welcome(&mut self, client: String) {
-        self.state = ConnectionState::Open { client };
+    fn welcome(&mut self, hello: ClientHello) {
+        self.state = ConnectionState::Open { client: hello.name };
         let welcome = ToClient::Welcome {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
-            capabilities: CAPABILITIES,
+            capabilities: hello.capabilities,
             payload_max: self.payload_max as u64,
         };
         self.send(&welcome, &Bytes::new()).expect("a Welcome fits into a header");

@@ -2,6 +2,7 @@
 
 mod client;
 mod connection;
+mod greeting;
 mod listener;
 
 use super::{Connection, Received, Request, Room};

@@ -17,7 +17,7 @@ use offload_core::ids::{ProgramIndex, WorkerId};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, SDK_NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{
-    CAPABILITIES, FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC, shared_capabilities,
 };
 use offload_protocol::nouns::{DescribedTask, TaskOffer, cut};
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub(super) type Descriptions = BTreeMap<String, DescribedTask>;
 #[derive(Default)]
 pub(super) struct Introductions {
     workers: BTreeMap<WorkerId, Stage>,
-    /// The workers that have said hello and were not answered.
-    greeted: Vec<WorkerId>,
+    /// The workers that have said hello and were not answered, and the capabilities that they share with this supervisor.
+    greeted: Vec<(WorkerId, u64)>,
     programs: BTreeMap<ProgramIndex, Descriptions>,
 }
 
@@ -53,8 +53,13 @@ struct Offering {
 }
 
 impl Introductions {
-    /// A worker has sent its hello.
-    pub(super) fn hello(&mut self, worker: WorkerId, greeting: Greeting, sdk: &str) -> Option<Event> {
+    /// A worker has sent its hello, with its capabilities and the library that it is written with.
+    pub(super) fn hello(
+        &mut self,
+        worker: WorkerId,
+        greeting: Greeting,
+        (capabilities, sdk): (u64, &str),
+    ) -> Option<Event> {
         if greeting.magic != WORKER_MAGIC {
             return Some(unfit(worker, "its hello has the wrong magic".to_owned()));
         }
@@ -65,7 +70,7 @@ impl Introductions {
             None => {
                 let sdk = cut(sdk, SDK_NAME_MAX).to_owned();
                 self.workers.insert(worker, Stage::Offering(Offering { sdk, ..Offering::default() }));
-                self.greeted.push(worker);
+                self.greeted.push((worker, shared_capabilities(capabilities)));
                 None
             }
             // The core knows what to do with a worker that says hello again.
@@ -141,11 +146,11 @@ impl Introductions {
 impl Hub {
     /// Answers the workers that have just said hello.
     pub(super) fn welcome_workers(&mut self) {
-        while let Some(worker) = self.introductions.greeted.pop() {
+        while let Some((worker, capabilities)) = self.introductions.greeted.pop() {
             let welcome = ToWorker::Welcome {
                 major: VERSION_MAJOR,
                 minor: VERSION_MINOR,
-                capabilities: CAPABILITIES,
+                capabilities,
                 payload_max: self.core.config().max_payload,
             };
             self.send(worker, &welcome);
@@ -169,8 +174,8 @@ pub(super) fn take_introduction<'a>(
     payload: &Bytes,
 ) -> Taken<'a> {
     let event = match message {
-        FromWorker::Hello { magic, major, minor, sdk, .. } if payload.is_empty() => {
-            introductions.hello(worker, Greeting { magic, major, minor }, sdk)
+        FromWorker::Hello { magic, major, minor, capabilities, sdk } if payload.is_empty() => {
+            introductions.hello(worker, Greeting { magic, major, minor }, (capabilities, sdk))
         }
         FromWorker::Offer { task, about, example_length, schema_length } => {
             let described = DescribedTask::new(about, payload, example_length, schema_length);
@@ -200,13 +205,14 @@ fn violation(worker: WorkerId, message: &str) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use offload_protocol::messages::CAPABILITIES;
 
     const GOOD: Greeting = Greeting { magic: WORKER_MAGIC, major: VERSION_MAJOR, minor: VERSION_MINOR };
     const WORKER: WorkerId = WorkerId(7);
 
     fn greeted() -> Introductions {
         let mut introductions = Introductions::default();
-        assert!(introductions.hello(WORKER, GOOD, "python").is_none());
+        assert!(introductions.hello(WORKER, GOOD, (0, "python")).is_none());
         introductions
     }
 
@@ -233,17 +239,25 @@ mod tests {
     }
 
     #[test]
+    fn a_capability_that_only_the_worker_has_is_not_shared() {
+        let mut introductions = Introductions::default();
+        let newer = Greeting { minor: VERSION_MINOR + 1, ..GOOD };
+        assert!(introductions.hello(WORKER, newer, (u64::MAX, "")).is_none());
+        assert_eq!(introductions.greeted, [(WORKER, CAPABILITIES)]);
+    }
+
+    #[test]
     fn another_order_breaks_the_protocol() {
         let is_violation = |event: Option<Event>| matches!(event, Some(Event::Violation { .. }));
         let mut silent = Introductions::default();
         assert!(is_violation(silent.ready(WORKER)) && is_violation(offer(&mut silent, "sum", "")));
         let mut introductions = greeted();
-        assert!(is_violation(introductions.hello(WORKER, GOOD, "")));
+        assert!(is_violation(introductions.hello(WORKER, GOOD, (0, ""))));
         assert!(introductions.ready(WORKER).is_some());
         assert!(
             is_violation(introductions.ready(WORKER)) && is_violation(offer(&mut introductions, "sum", ""))
         );
-        assert!(matches!(introductions.hello(WORKER, GOOD, ""), Some(Event::Hello { .. })));
+        assert!(matches!(introductions.hello(WORKER, GOOD, (0, "")), Some(Event::Hello { .. })));
     }
 
     #[track_caller]
@@ -267,7 +281,10 @@ mod tests {
         let bad = introductions.offer(WORKER, TaskOffer::new("sum"), Err("it is odd".to_owned()));
         is_unfit(&bad, "its offer of the task \"sum\" is not valid: it is odd");
         let mut introductions = Introductions::default();
-        is_unfit(&introductions.hello(WORKER, Greeting { major: 2, ..GOOD }, ""), "rebuild the worker");
-        is_unfit(&introductions.hello(WORKER, Greeting { magic: *b"OFFLOADC", ..GOOD }, ""), "wrong magic");
+        is_unfit(&introductions.hello(WORKER, Greeting { major: 2, ..GOOD }, (0, "")), "rebuild the worker");
+        is_unfit(
+            &introductions.hello(WORKER, Greeting { magic: *b"OFFLOADC", ..GOOD }, (0, "")),
+            "wrong magic",
+        );
     }
 }

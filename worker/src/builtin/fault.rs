@@ -128,7 +128,8 @@ mod tests {
             attempt: 2,
             task: "fault",
             media_type: MediaType::JSON,
-            remaining_ms: 0,
+            timeout_ms: 0,
+            deadline_ms: 0,
             metadata: Metadata::default(),
         };
         supervisor.add(&run, r#"{"act":"panic","on_attempt":2}"#).send();

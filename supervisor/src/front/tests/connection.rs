@@ -115,18 +115,6 @@ fn whoever_begins_with_anything_but_our_hello_gets_no_answer() {
 }
 
 #[test]
-fn a_client_of_another_version_is_told_so() {
-    let mut pair = Pair::new(PAYLOAD_MAX);
-    pair.peer.say(&hello(VERSION_MAJOR + 1, "newer"));
-    assert!(pair.receive().unwrap_err().contains(&format!("protocol 4.{VERSION_MINOR}")));
-    let heard = pair.end();
-    assert!(
-        heard.starts_with("Goodbye") && heard.contains(&format!("this supervisor 3.{VERSION_MINOR}")),
-        "{heard}"
-    );
-}
-
-#[test]
 fn a_name_that_could_forge_a_line_or_is_too_long_is_refused() {
     for name in ["a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(NAME_MAX + 1)] {
         let mut pair = Pair::new(PAYLOAD_MAX);
