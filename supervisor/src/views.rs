@@ -2,6 +2,8 @@
 //! `--json` prints them unchanged, and the command line makes its tables from them. The field names are a contract with
 //! users.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use offload_protocol::nouns::{DescribedTask, Labels, Lane, MediaType, TaskOffer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -279,9 +281,12 @@ pub struct TaskView {
     pub accepts: Vec<MediaType>,
     /// The media type of its output; `*/*` if that depends on the job, or if it does not say.
     pub produces: MediaType,
-    /// An input that it can be tried with; absent if there is none, or if it is not text.
+    /// An input that it can be tried with; null if there is none, or if it is no text.
     pub example: Option<String>,
-    /// A JSON Schema of the input; absent if there is none, or if it is not JSON.
+    /// The same in base64, if it is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub example_base64: Option<String>,
+    /// A JSON Schema of the input; null if there is none, or if it is not JSON.
     pub schema: Option<serde_json::Value>,
     /// The lane of the task.
     pub lane: String,
@@ -307,13 +312,15 @@ impl TaskView {
             Lane::Cpu => "cpu",
             Lane::Io => "io",
         };
+        let (text, base64) = example_views(example);
         TaskView {
             task: offer.name.to_string(),
             name: offer.name.to_string(),
             description: about.description.clone(),
             accepts: about.accepts.clone(),
             produces: about.produces.clone(),
-            example: std::str::from_utf8(example).ok().filter(|text| !text.is_empty()).map(str::to_owned),
+            example: text,
+            example_base64: base64,
             schema: serde_json::from_str(schema).ok(),
             lane: lane.to_owned(),
             idempotent: offer.idempotent,
@@ -323,6 +330,16 @@ impl TaskView {
             exclusive: about.exclusive,
             program: program.to_owned(),
         }
+    }
+}
+
+/// An example as text, or in base64 if it has characters that text for people has not.
+fn example_views(example: &[u8]) -> (Option<String>, Option<String>) {
+    let is_strange = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
+    match std::str::from_utf8(example) {
+        _ if example.is_empty() => (None, None),
+        Ok(text) if !text.contains(is_strange) => (Some(text.to_owned()), None),
+        _ => (None, Some(STANDARD.encode(example))),
     }
 }
 

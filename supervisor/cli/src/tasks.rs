@@ -90,13 +90,17 @@ fn details(task: &TaskView) -> String {
         yes(task.exclusive, "a machine to itself"),
     ];
     let list = |words: &[Option<String>]| words.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+    let example = task.example.clone().or_else(|| {
+        let binary = task.example_base64.as_ref()?;
+        Some(format!("in base64, {binary}"))
+    });
     let schema = task.schema.as_ref().map(ToString::to_string).unwrap_or_default();
     let lines = [
         ("takes", accepts.join(", ")),
         ("returns", task.produces.to_string()),
         ("promises", list(&promises)),
         ("needs", list(&needs)),
-        ("example", task.example.clone().unwrap_or_default()),
+        ("example", example.unwrap_or_default()),
         ("schema", schema),
         ("program", task.program.clone()),
     ];
