@@ -15,7 +15,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_core::limits::PRIORITY_MAX;
 use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
-use offload_protocol::nouns::{BadTag, Labels, Metadata, check_label};
+use offload_protocol::nouns::{BadTag, Labels, MediaType, Metadata, check_label};
 use offload_supervisor::front::is_client_name;
 use offload_supervisor::{Level, PoolConfig, Program};
 use std::env::var_os;
@@ -197,6 +197,10 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "N", value_parser = priorities(), allow_negative_numbers = true)]
     priority: Option<i8>,
 
+    /// Media type of the input, such as image/jpeg [default: text/plain if it is UTF-8, else application/octet-stream]
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<MediaType>,
+
     /// A word, or KEY=VALUE, by which the job can be found (`jobs --label`); repeatable, up to 8
     #[arg(long = "label", value_name = "LABEL", value_parser = parse_label)]
     labels: Vec<String>,
@@ -213,6 +217,11 @@ fn priorities() -> clap::builder::RangedI64ValueParser<i8> {
 }
 
 impl JobFlags {
+    /// The media type that was stated for the input.
+    pub(crate) fn content_type(&self) -> Option<&MediaType> {
+        self.content_type.as_ref()
+    }
+
     /// The same options in the form that is sent to the supervisor.
     ///
     /// # Errors

@@ -31,8 +31,15 @@ pub(crate) enum Input {
 pub(crate) struct Payload {
     /// The bytes.
     pub(crate) bytes: Bytes,
-    /// Text if they are valid UTF-8, bytes otherwise.
+    /// The stated one; otherwise text if they are valid UTF-8, or else bytes.
     pub(crate) media_type: MediaType,
+}
+
+impl Payload {
+    /// The same bytes, of the type that was stated, if one was.
+    pub(crate) fn of_type(self, stated: Option<&MediaType>) -> Payload {
+        Payload { media_type: stated.cloned().unwrap_or(self.media_type), ..self }
+    }
 }
 
 /// Why there is no payload.

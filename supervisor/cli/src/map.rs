@@ -134,7 +134,8 @@ impl Map {
             false => InputLines::new(open(&self.file)?, line, limits.payload),
         };
         let (source, progress) = (InputSource::Lines(Box::new(lines)), ProgressDisplay::new(globals.quiet));
-        Ok(BatchWork { task: self.task.clone(), limits, source, sink: Sink::json_lines(), progress })
+        let (task, media_type) = (self.task.clone(), self.job.content_type().cloned());
+        Ok(BatchWork { task, limits, source, media_type, sink: Sink::json_lines(), progress })
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
         OutcomeCode::Ok => json_output(media_type, &finished.output),
         _ => (None, None),
     };
+    let content_type = (*outcome == OutcomeCode::Ok).then(|| media_type.as_str());
     let error = error.as_ref().map(JsonError::from);
     let outcome = outcome.as_str();
     let document = JsonJob {
@@ -27,6 +28,7 @@ pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
         outcome,
         output,
         output_base64,
+        content_type,
         error,
         attempts: *attempts,
         receipt,
@@ -131,6 +133,9 @@ struct JsonJob<'a> {
     output: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_base64: Option<String>,
+    /// The media type of the output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JsonError<'a>>,
     attempts: u32,
@@ -225,7 +230,7 @@ mod tests {
         assert_eq!(
             json(&job, None),
             format!(
-                r#"{{"job":"01J","task":"primes","outcome":"ok","output":{{"count":78498,"largest":999983}},"attempts":1,{RECEIPT}}}"#
+                r#"{{"job":"01J","task":"primes","outcome":"ok","output":{{"count":78498,"largest":999983}},"content_type":"application/json","attempts":1,{RECEIPT}}}"#
             )
         );
     }
@@ -234,7 +239,7 @@ mod tests {
         let line = json(&finished(media_type, output), Some(3));
         assert!(!line.contains('\n'));
         let start = r#"{"index":3,"job":"01J","task":"primes","outcome":"ok","#;
-        line.strip_prefix(start).unwrap().split(r#","attempts""#).next().unwrap().to_owned()
+        line.strip_prefix(start).unwrap().split(r#","content_type""#).next().unwrap().to_owned()
     }
 
     #[test]

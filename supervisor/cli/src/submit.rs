@@ -86,7 +86,7 @@ impl Submit {
         let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
         let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
         let payload = match input.load(client.payload_max()) {
-            Ok(payload) => payload,
+            Ok(payload) => payload.of_type(self.job.content_type()),
             Err(error) => {
                 let error = error.with_setting(LIMIT_OF_SUPERVISOR);
                 return destination.deliver(&refused(&self.task, error.code, error.message));
