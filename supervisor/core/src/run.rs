@@ -139,11 +139,13 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let (Some(task), client) = (job.task, job.client) else { return };
         let (bytes, ran_before) = (job.input_bytes, job.ran_before);
+        let were_tiny = self.why_tiny(client, task);
         self.registry.task_mut(task).ran(bytes, run + ran_before);
         if let Some(output) = output {
             self.registry.task_mut(task).returned(bytes, output);
         }
         self.clients.returned(client, output.unwrap_or(0));
+        self.tiny_changes += u64::from(self.why_tiny(client, task) != were_tiny);
         let program = self.program_of(task);
         if let Some(worker) = self.slots[slot].ready_worker() {
             self.programs[program].restarts.proved_good(worker.ready_at);
