@@ -36,7 +36,7 @@ const LISTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 /// The largest tick that the levels can hold, far beyond the last one that a clock of 2^64 ns reaches.
 pub(super) const TICK_MAX: u64 = (1 << (LEVELS as u32 * DIGIT_BITS)) - 1;
 /// The largest slack, in ticks.
-pub(super) const SLACK_MAX: u64 = 23;
+pub(super) const SLACK_MAX: u64 = 15;
 const _: () = assert!(TICK_MAX < 1 << SLACK_SHIFT && SLACK_MAX < 1 << (64 - SLACK_SHIFT));
 const SLACK_SHIFT: u32 = 56;
 /// In the place of a due tick: the timer was fetched and is in no list.
