@@ -62,7 +62,7 @@ impl Core {
                     self.finish(turn, id, Ending::of(error));
                 }
                 None => {
-                    if let Err(error) = self.route_unknown(&job.task_name) {
+                    if let Err(error) = self.no_route(&job.task_name) {
                         self.finish(turn, id, Ending::of(error));
                     }
                 }
