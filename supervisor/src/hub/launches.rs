@@ -121,7 +121,7 @@ impl Launches {
     }
 
     /// Forgets the versions that may not be started any more.
-    pub(super) fn retain_versions(&mut self, may_start: impl Fn(ProgramIndex, Version) -> bool) {
+    pub(super) fn retain_versions(&mut self, may_start: impl Fn(Version) -> bool) {
         self.programs.retain(may_start);
     }
 
@@ -196,9 +196,9 @@ impl Programs {
         self.last_version
     }
 
-    fn retain(&mut self, may_start: impl Fn(ProgramIndex, Version) -> bool) {
-        for (program, versions) in self.each.iter_mut().enumerate() {
-            versions.retain(|&version, _| may_start(program, version));
+    fn retain(&mut self, may_start: impl Fn(Version) -> bool) {
+        for versions in &mut self.each {
+            versions.retain(|&version, _| may_start(version));
         }
     }
 }
