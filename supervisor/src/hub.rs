@@ -198,7 +198,9 @@ impl Hub {
         let result = match verdict {
             Ok(accepted) if accepted.is_known => Ok((accepted, subscriber)),
             Ok(accepted) => {
-                let live_job = LiveJob::new(job, &request.client, subscriber, self.handle.hold());
+                let account = self.core.jobs().get(accepted.job).map(|job| job.account.clone());
+                let account = account.unwrap_or_else(|| request.client.into());
+                let live_job = LiveJob::new(job, account, subscriber, self.handle.hold());
                 self.records.open(accepted.job, live_job);
                 Ok((accepted, None))
             }

@@ -287,8 +287,7 @@ impl Service {
     /// Counts a job as refused because its body of `length` bytes is too large, and returns the answer.
     pub fn refuse_too_large(&self, length: usize) -> Reply {
         self.count_refused();
-        let limit = self.max_payload();
-        let message = format!("input of {length} bytes, the limit is {limit} bytes");
+        let message = self.hub().borrow().config().too_large(length as u64);
         Reply::refusal(OutcomeCode::TooLarge, message)
     }
 

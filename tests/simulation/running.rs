@@ -53,9 +53,9 @@ impl FakeProcess {
         }
         let started = Event::Started { worker, job, attempt };
         if self.strikes(Fault::WrongJob, out) {
-            // A job that is begun without Started and ends without an answer is begun unseen, and not counted.
-            let job = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
-            self.say(false, Event::Started { worker, job, attempt: attempt + 1 }, out);
+            let other = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
+            self.say(false, Event::Started { worker, job: other, attempt: attempt + 1 }, out);
+            out.started(job, self.promises(task));
         } else {
             let wrong_by = u32::from(self.strikes(Fault::WrongAttempt, out));
             self.say(wrong_by == 0, Event::Started { worker, job, attempt: attempt + wrong_by }, out);

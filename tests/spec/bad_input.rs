@@ -241,6 +241,62 @@ fn a_mistake_in_the_configuration_is_told_with_its_place_and_its_key_whoever_mak
     }
 }
 
+/// These verbs need the socket only.
+#[test]
+fn a_mistake_in_another_setting_keeps_nobody_from_the_supervisor_that_runs() {
+    let mut daemon = Daemon::start(&["--workers", "1"]);
+    let file = daemon.folder().join("bad.toml");
+    let socket = daemon.socket.display();
+    std::fs::write(&file, format!("[supervisor]\nsocket = \"{socket}\"\nmax_jobs = 0\n[pool]\n")).unwrap();
+    let job = daemon.run(&["submit", "--detach", "echo", "x"]).ok().text().trim().to_owned();
+    for verb in [
+        &["status"][..],
+        &["workers"],
+        &["jobs"],
+        &["tasks"],
+        &["explain", &job],
+        &["cancel", &job],
+        &["wait", &job],
+        &["submit", "echo", "x"],
+        &["dead", "list"],
+    ] {
+        for (name, value) in [
+            ("OFFLOAD_WORKERS", "many"),
+            ("OFFLOAD_MAX_JOBS", ""),
+            ("OFFLOAD_CONFIG", "/none"),
+            ("OFFLOAD_CONFIG", ""),
+        ] {
+            run(daemon.command(verb).env(name, value), b"").ok();
+        }
+        // Where nothing else names the socket, the file does.
+        let mut named_by_file = command(verb);
+        run(named_by_file.env("OFFLOAD_CONFIG", &file), b"").ok();
+        let ran = run(command(verb).env("OFFLOAD_CONFIG", "/none"), b"").code(2);
+        assert!(ran.stderr.contains("cannot read /none"), "{}", ran.stderr);
+    }
+    for verb in [&["run", "echo", "x"][..], &["map", "echo"], &["config", "show"], &["serve"]] {
+        run(daemon.command(verb).env("OFFLOAD_SPARES", "many"), b"").code(2);
+        run(daemon.command(verb).env("OFFLOAD_CONFIG", "/none"), b"").code(2);
+    }
+    run(daemon.command(&["drain"]).env("OFFLOAD_WORKERS", "many").env("OFFLOAD_CONFIG", "/none"), b"").ok();
+    assert_eq!(daemon.wait(), 0);
+}
+
+#[test]
+fn a_client_is_not_given_two_weights_and_an_input_that_is_too_large_says_what_to_raise() {
+    let ran = run_offload(&["serve", "--weight", "a=1", "--weight", "a=2"]).code(2);
+    assert!(ran.stderr.contains("--weight: \"a\" is given two shares"), "{}", ran.stderr);
+    for (flags, setting) in
+        [(&["--max-bytes", "1"][..], "(--max-bytes)"), (&["--max-payload", "1"], "(--max-payload)")]
+    {
+        let ran = run_offload(&[&["run", "echo", "xx"], flags].concat()).code(4);
+        assert!(ran.stderr.contains(setting), "{}", ran.stderr);
+    }
+    let daemon = Daemon::start(&["--workers", "1", "--max-bytes", "1"]);
+    let ran = daemon.run(&["submit", "echo", "xx"]).code(4);
+    assert!(ran.stderr.contains("max_payload") && ran.stderr.contains("max_bytes"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_table_with_the_wrong_number_of_brackets_is_told_how_it_is_written() {
     let folder = private_folder();

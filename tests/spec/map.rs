@@ -223,6 +223,87 @@ fn an_interrupt_cancels_its_jobs_in_the_supervisor_too() {
     until("both to be cancelled", || (daemon.status()["jobs"]["cancelled"] == 2).then_some(()));
 }
 
+/// The outcomes of the lines, whose indices count from 0.
+fn outcomes(stdout: &[u8]) -> Vec<String> {
+    let lines = std::str::from_utf8(stdout).unwrap().lines();
+    let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().enumerate().all(|(index, line)| line["index"] == index), "{lines:?}");
+    lines.iter().map(|line| line["outcome"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn an_interrupted_map_delivers_what_has_ended_and_a_line_for_each_job_that_was_cancelled() {
+    let daemon = Daemon::start(&["--workers", "2"]);
+    let mut map = daemon.command(&["map", "sleep"]);
+    let mut map = map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut list = map.stdin.take().unwrap();
+    list.write_all(b"3600000\n1\n2\n").unwrap();
+    until("two jobs to be done", || (daemon.status()["jobs"]["ok"] == 2).then_some(()));
+    signal(map.id(), Signal::TERM);
+    let ended = map.wait_with_output().unwrap();
+    drop(list);
+    assert_eq!(ended.status.signal(), Some(Signal::TERM.as_raw()));
+    assert_eq!(outcomes(&ended.stdout), ["cancelled", "ok", "ok"]);
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(said.contains("not done: 1 job cancelled, the rest of the list not read"), "{said}");
+    assert_eq!(daemon.status()["jobs"]["cancelled"], 1);
+}
+
+#[test]
+fn an_interrupted_map_with_workers_of_its_own_delivers_what_has_ended_too() {
+    let folder = private_folder();
+    let list = folder.path().join("list");
+    std::fs::write(&list, "3600000\n1\n2\n").unwrap();
+    let terminal = Terminal::open();
+    let mut map = command(&["map", "--workers", "2", "sleep", list.to_str().unwrap()]);
+    let map = map.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(terminal.side()).spawn().unwrap();
+    let drawn = terminal.lines();
+    let bar = drawn.find(|line| line.contains("2 of 3 done, 0 failed"), PATIENCE);
+    signal(map.id(), Signal::INT);
+    let ended = map.wait_with_output().unwrap();
+    assert!(bar.is_some(), "{:#?}", drawn.all());
+    assert_eq!(ended.status.signal(), Some(Signal::INT.as_raw()));
+    assert_eq!(outcomes(&ended.stdout), ["cancelled", "ok", "ok"]);
+    let line = drawn.find(|line| line.contains("not done: 1 job cancelled"), PATIENCE);
+    assert!(line.is_some(), "{:#?}", drawn.all());
+}
+
+/// `less` that shows the first page, say.
+#[test]
+fn a_map_whose_reader_has_stopped_saves_what_it_has_after_a_signal_and_ends_at_once_after_two() {
+    for signals in [&[Signal::INT][..], &[Signal::INT, Signal::TERM]] {
+        let daemon = Daemon::start(&["--workers", "1"]);
+        let mut map = daemon.command(&["map", "echo"]);
+        map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(daemon.folder());
+        let mut map = map.spawn().unwrap();
+        let mut list = map.stdin.take().unwrap();
+        let said = Lines::collect(map.stderr.take().unwrap());
+        // The last ones end while the first ones fill the pipe.
+        let long = "x".repeat(50_000);
+        (0..5).for_each(|_| writeln!(list, "{long}").unwrap());
+        until("all to be done", || (daemon.status()["jobs"]["ok"] == 5).then_some(()));
+        for which in signals {
+            signal(map.id(), *which);
+            assert!(said.find(|line| line.contains("a second signal ends this at once"), PATIENCE).is_some());
+        }
+        assert!(wait_for_end(map.id(), PATIENCE), "it waits for a reader");
+        assert_eq!(map.wait().unwrap().signal(), signals.last().map(|last| last.as_raw()));
+        let entries = std::fs::read_dir(daemon.folder()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let saved = names.filter(|name| name.ends_with(".jsonl")).count();
+        assert_eq!(saved, usize::from(signals.len() == 1), "{:?}", said.all());
+    }
+}
+
+#[test]
+fn a_map_that_stops_after_a_failure_says_how_many_jobs_have_no_line() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let mut map = daemon.command(&["map", "primes", "--max-failures", "1"]);
+    let ran = run(&mut map, b"1\nx\n2\n3\n").code(1);
+    assert_eq!(outcomes(&ran.stdout), ["ok", "app_error"]);
+    assert!(ran.stderr.contains("2 more jobs had been submitted and have no line"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_supervisor_that_runs_does_the_work_if_it_is_named() {
     let daemon = Daemon::start(&["--workers", "2"]);

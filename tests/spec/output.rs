@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use tests::harness::{
-    Daemon, PATIENCE, Ran, Terminal, command, offload, private_folder, run, run_offload, wait_for_end,
+    Daemon, PATIENCE, Ran, Terminal, command, offload, private_folder, run, run_offload, until, wait_for_end,
 };
 
 /// The exit code for results that could not be written.
@@ -264,10 +264,11 @@ fn the_id_of_a_job_that_was_detached_is_said_where_it_cannot_be_printed() {
 }
 
 #[test]
-fn a_map_whose_reader_leaves_ends_and_says_from_where_on_results_are_lost() {
+fn a_map_whose_reader_leaves_ends_and_saves_the_results_that_there_are_in_one_file() {
     let daemon = Daemon::start(&["--workers", "1"]);
     let mut map = daemon.command(&["map", "echo"]);
-    let mut map = map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(daemon.folder());
+    let mut map = map.spawn().unwrap();
     let mut list = map.stdin.take().unwrap();
     list.write_all(b"first\n").unwrap();
     let mut results = BufReader::new(map.stdout.take().unwrap());
@@ -275,12 +276,73 @@ fn a_map_whose_reader_leaves_ends_and_says_from_where_on_results_are_lost() {
     results.read_line(&mut line).unwrap();
     assert!(line.contains("\"first\""), "{line}");
     drop(results);
-    list.write_all(b"second\n").unwrap();
+    list.write_all(b"second\nthird\n").unwrap();
     assert!(wait_for_end(map.id(), PATIENCE), "it goes on for nobody");
     let mut said = String::new();
     map.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(map.wait().unwrap().code(), Some(UNWRITTEN), "{said}");
-    assert!(said.contains("results from index 1 on"), "{said}");
+    assert!(
+        said.contains("nobody reads standard output any more") && said.contains("from index 1 on"),
+        "{said}"
+    );
+    let saved = std::fs::read_to_string(daemon.folder().join(saved_at(&said))).expect(&said);
+    assert!(saved.lines().next().is_some_and(|line| line.contains("\"second\"")), "{saved}");
+    assert!(saved.lines().all(|line| line.contains("\"ok\"")), "only what had ended: {saved}");
+    assert_eq!(files_saved_in(daemon.folder()), 1);
+}
+
+fn files_saved_in(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    entries.filter(|name| name.to_string_lossy().starts_with("offload-")).count()
+}
+
+fn has_a_socket(process: u32) -> bool {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let mut targets = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    targets.any(|target| target.to_string_lossy().starts_with("socket:"))
+}
+
+/// Whether the job is new or known to the supervisor: who has fetched a result is the only one who surely has it.
+#[test]
+fn a_result_whose_reader_has_left_is_saved() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let detach =
+        |words: &[&str]| daemon.run(&[&["submit", "--detach"], words].concat()).ok().text().trim().to_owned();
+    for verb in ["submit", "wait"] {
+        let before = files_saved_in(daemon.folder());
+        let blocker = detach(&["sleep", "3600000"]);
+        daemon.worker_running("sleep");
+        let accepted = daemon.status()["jobs"]["accepted"].as_u64();
+        let words: Vec<String> = match verb {
+            "submit" => ["submit", "echo", "kept"].map(str::to_owned).to_vec(),
+            _ => vec!["wait".to_owned(), detach(&["echo", "kept"])],
+        };
+        let mut command = daemon.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.current_dir(daemon.folder()).spawn().unwrap();
+        until("the verb to be connected", || match verb {
+            "submit" => (daemon.status()["jobs"]["accepted"].as_u64() > accepted).then_some(()),
+            _ => has_a_socket(child.id()).then_some(()),
+        });
+        drop(child.stdout.take());
+        daemon.run(&["cancel", &blocker]).ok();
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(UNWRITTEN), "{said}");
+        assert!(said.contains("nobody reads standard output any more; the output of job "), "{said}");
+        assert_eq!(std::fs::read(daemon.folder().join(saved_at(&said))).expect(&said), b"kept");
+        assert_eq!(files_saved_in(daemon.folder()), before + 1);
+    }
+}
+
+#[test]
+fn a_result_that_nobody_would_read_stays_with_the_supervisor() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let job = daemon.run(&["submit", "--detach", "echo", "kept"]).ok().text().trim().to_owned();
+    let words = ["wait", &job];
+    let ran = Sink::NobodyReads.take(&words, Some(&daemon.socket), daemon.folder()).code(UNWRITTEN);
+    assert!(ran.stderr.contains("the result was not fetched"), "{}", ran.stderr);
+    assert_eq!(daemon.run(&words).ok().text(), "kept\n");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::{ComputePool, EventLoop, Job, Level, PoolConfig, Program};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -22,6 +23,29 @@ fn an_interrupted_run_ends_its_workers_and_then_itself_by_the_signal() {
     assert_eq!(child.wait().unwrap().signal(), Some(2), "a shell shows that as 130");
     for worker in workers {
         assert!(wait_for_end(worker, PATIENCE), "worker process {worker} lives on");
+    }
+}
+
+#[test]
+fn an_interrupted_run_says_what_was_not_done() {
+    for flags in [&[][..], &["--json"]] {
+        let mut run = command(&[&["run"], flags, &["sleep", "1", "3600000"]].concat());
+        let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+        lines.next().expect("the output of the first job").unwrap();
+        signal(run.id(), Signal::INT);
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        let ended = run.wait_with_output().unwrap();
+        assert_eq!(ended.status.signal(), Some(2));
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains("not done: 1 job cancelled"), "{said}");
+        if flags.is_empty() {
+            assert!(rest.is_empty(), "{rest:?}");
+            continue;
+        }
+        let [job, end] = &*rest else { panic!("{rest:?}") };
+        assert!(job.contains(r#""index":1,"#) && job.contains(r#""outcome":"cancelled""#), "{job}");
+        assert!(end.contains(r#""message":"interrupted by signal 2 (SIGINT)""#), "{end}");
     }
 }
 

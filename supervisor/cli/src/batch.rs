@@ -17,10 +17,17 @@
 //! *Limits.* However many inputs there are, at most `jobs` of them are between source and written, at most `bytes` of
 //! inputs and outputs are held for running jobs and results (a single job may be larger), and at most [`LOADS_MAX`]
 //! files are loaded and not yet submitted. So a slow first job delays the later ones instead of filling the memory.
+//!
+//! A batch that is interrupted delivers what has ended ([`early_end`]).
+
+mod early_end;
+
+pub(crate) use early_end::{CancelledJobs, NotDone};
 
 use super::input::{Input, Payload, Unreadable};
 use super::render::refused;
 use crate::limits::LOADS_MAX;
+use early_end::EarlyEnd;
 use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::Finished;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,6 +49,8 @@ pub(crate) struct BatchLimits {
     pub(crate) bytes: u64,
     /// Longest input of one job, in bytes.
     pub(crate) payload: u64,
+    /// The setting that says so.
+    pub(crate) payload_setting: &'static str,
     /// The batch ends after this many failed results have been written.
     pub(crate) failures: Option<u64>,
 }
@@ -83,7 +92,7 @@ pub(crate) enum BatchStep {
 }
 
 /// A result and the number of its input, counted from 0.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NumberedResult {
     /// The number.
     pub(crate) index: u64,
@@ -154,13 +163,16 @@ pub(crate) struct Batch {
     /// Jobs that have ended, and how many of them were not `ok`.
     ended: (u64, u64),
     tally: BatchTally,
+    /// Set when the batch is to end before all is done.
+    early_end: Option<EarlyEnd>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SourceState {
     Open,
     Reading,
-    VerbResult,
+    /// All inputs are read, or no more will be read.
+    AllRead,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,11 +214,15 @@ impl Batch {
             calm: 0,
             ended: (0, 0),
             tally: BatchTally::default(),
+            early_end: None,
         }
     }
 
     /// The next step that can be done now, if any. Steps that are nearest to the output come first.
     pub(crate) fn next_step(&mut self) -> Option<BatchStep> {
+        if self.early_end.is_some() {
+            return self.next_write_at_the_end();
+        }
         if self.has_failed_too_often() {
             return None;
         }
@@ -219,10 +235,10 @@ impl Batch {
 
     /// Inputs have come from the source; `is_last` when there will be no more.
     pub(crate) fn on_read(&mut self, inputs: Vec<Input>, is_last: bool) {
-        if self.source == SourceState::VerbResult {
-            return;
+        if self.source == SourceState::AllRead {
+            return self.on_read_too_late(inputs.len());
         }
-        self.source = if is_last { SourceState::VerbResult } else { SourceState::Open };
+        self.source = if is_last { SourceState::AllRead } else { SourceState::Open };
         for input in inputs {
             let index = self.taken;
             self.taken += 1;
@@ -236,13 +252,19 @@ impl Batch {
     /// An input has been loaded, or cannot be loaded.
     pub(crate) fn on_loaded(&mut self, index: u64, loaded: Result<Payload, Unreadable>) {
         self.loading -= 1;
-        self.settle_load(index, loaded);
+        // After an early end it is counted already.
+        if self.early_end.is_none() {
+            self.settle_load(index, loaded);
+        }
     }
 
     /// A job has ended.
     pub(crate) fn on_finished(&mut self, index: u64, finished: Finished) {
         let Some(payload) = self.running.remove(&index) else { return };
         self.running_bytes -= payload.bytes.len() as u64;
+        if let Some(end) = self.early_end {
+            return self.on_finished_late(end, index, finished);
+        }
         if let OutcomeCode::Overloaded | OutcomeCode::Quota = finished.report.outcome {
             self.loaded.insert(index, payload);
             return self.on_no_room(&finished.report);
@@ -294,12 +316,15 @@ impl Batch {
 
     /// From now on no more inputs are read; the batch is complete without them.
     pub(crate) fn stop_reading(&mut self) {
-        self.source = SourceState::VerbResult;
+        self.source = SourceState::AllRead;
     }
 
     /// Whether nothing is left to do.
     pub(crate) fn is_complete(&self) -> bool {
-        let all_written = self.source == SourceState::VerbResult && self.written == self.taken;
+        if self.early_end.is_some() {
+            return self.writing.is_none() && self.running.is_empty() && self.results.is_empty();
+        }
+        let all_written = self.source == SourceState::AllRead && self.written == self.taken;
         self.writing.is_none() && (all_written || self.has_failed_too_often())
     }
 
@@ -322,7 +347,7 @@ impl Batch {
     /// How far the batch is.
     pub(crate) fn progress(&self) -> BatchProgress {
         let (ended, failed) = self.ended;
-        BatchProgress { read: self.taken, is_all_read: self.source == SourceState::VerbResult, ended, failed }
+        BatchProgress { read: self.taken, is_all_read: self.source == SourceState::AllRead, ended, failed }
     }
 
     /// Longest input of one job, in bytes.
@@ -337,7 +362,10 @@ impl Batch {
     fn settle_load(&mut self, index: u64, loaded: Result<Payload, Unreadable>) {
         match loaded {
             Ok(payload) => drop(self.loaded.insert(index, payload)),
-            Err(Unreadable { code, message }) => self.keep(index, refused(&self.task, code, message)),
+            Err(unreadable) => {
+                let Unreadable { code, message } = unreadable.with_setting(self.limits.payload_setting);
+                self.keep(index, refused(&self.task, code, message));
+            }
         }
     }
 
@@ -362,8 +390,15 @@ impl Batch {
             prefix.push(NumberedResult { index: self.written, finished });
             self.written += 1;
         }
-        self.writing = Some(prefix.iter().map(|numbered| numbered.finished.output.len() as u64).sum());
-        Some(BatchStep::Write(prefix))
+        self.write_step(prefix)
+    }
+
+    fn write_step(&mut self, results: Vec<NumberedResult>) -> Option<BatchStep> {
+        if results.is_empty() {
+            return None;
+        }
+        self.writing = Some(results.iter().map(|numbered| numbered.finished.output.len() as u64).sum());
+        Some(BatchStep::Write(results))
     }
 
     fn count(&mut self, report: &Report) {

@@ -4,34 +4,39 @@
 //!              threads                        event loop                        workers
 //!   stdin, files --- read, load --->  Batch <--- finished --- Target --- submit ---> ...
 //!   stdout <---------- write ------     |
-//!                                       `--- complete, failed, Ctrl-C ---> Target::shut_down ---> the loop stops
+//!                                       `--- complete, failed, Ctrl-C ---> Target::shut_down: every job ends
+//!                                                                              ---> the last results are written
+//!                                                                              ---> the loop stops
 //! ```
 //!
-//! Ctrl-C stands for every signal that would end this process. A second Ctrl-C ends the process at once; its workers
-//! see that their sockets are closed, and end too.
+//! Ctrl-C stands for every signal that would end this process. What has ended by then is written like any other result,
+//! and so are the jobs that are cancelled ([`super::batch`], *early end*). A second Ctrl-C ends the process at once; its
+//! workers see that their sockets are closed, and end too.
 //!
-//! If a write fails, the results that are not written yet are saved after the loop has stopped.
+//! If a write fails, or after Ctrl-C takes longer than [`LAST_WRITE_TIMEOUT`](crate::limits::LAST_WRITE_TIMEOUT), the
+//! results that are not written yet are saved in a file after the loop has stopped.
 //!
 //! The loop never waits for a terminal, a pipe or a disk: calls that may block run on a thread of the I/O pool.
 
+mod ending;
+
 use super::batch::{Batch, BatchLimits, BatchStep, BatchTally, NumberedResult};
-use super::end_by;
 use super::failure::Failure;
 use super::input::{Input, Payload, Unreadable};
 use super::progress::ProgressDisplay;
 use super::sink::{Sink, Unwritten};
 use super::source::{InputSource, TakenInputs};
-use crate::limits::AS_LONG_AS_IT_TAKES;
-use crate::limits::BATCH_IO_THREADS;
+use crate::limits::{AS_LONG_AS_IT_TAKES, BATCH_IO_THREADS};
+use ending::{BatchEnd, EndReason};
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use offload_supervisor::signals::EndingSignals;
-use signal_hook::consts::SIGHUP;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// If the supervisor has had no room for this long, and none of our jobs is running, a message tells the user.
@@ -49,7 +54,8 @@ pub(crate) trait Target {
         None
     }
 
-    /// Gives up all jobs that have not ended, then calls `done`.
+    /// Cancels all jobs that have not ended, and calls `done` when each of them has been answered. A job whose end
+    /// cannot be learned in time is answered with `indeterminate`.
     fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>);
 }
 
@@ -94,15 +100,13 @@ pub(crate) fn run_batch<T: Target + 'static>(
     let runner = BatchRunner::start(event_loop, work, target)?;
     let runner = interruptible.get_or_init(|| runner);
     event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
-    runner.progress.close();
-    match runner.end.borrow_mut().take() {
-        Some(BatchEnd { failure: None, at }) => {
-            let tally = runner.batch.borrow().tally();
-            runner.sink.borrow_mut().iter_mut().for_each(Sink::finish);
-            Ok(BatchResult { tally, took: at - started })
-        }
-        Some(BatchEnd { failure: Some(failure), .. }) => Err(runner.conclude(failure)),
-        None => Err(Failure::Internal("the event loop ended before the work did".to_owned())),
+    let end = runner.end.borrow_mut().take();
+    let Some(BatchEnd { reason, at }) = end else {
+        return Err(Failure::Internal("the event loop ended before the work did".to_owned()));
+    };
+    match runner.conclude(reason) {
+        None => Ok(BatchResult { tally: runner.batch.borrow().tally(), took: at - started }),
+        Some(failure) => Err(failure),
     }
 }
 
@@ -129,15 +133,16 @@ struct BatchRunner {
     is_turning: Cell<bool>,
     /// The terminal was closed. Several signals report this, and they count as one.
     is_hung_up: Cell<bool>,
-    /// The results of a write that failed.
-    unwritten: RefCell<Vec<NumberedResult>>,
+    /// The results of the write under way, or of the last one.
+    writing: RefCell<Arc<Vec<NumberedResult>>>,
+    /// Does what the sink does while a thread has that.
+    spare_sink: RefCell<Sink>,
+    /// The results of a write that failed. After it there is no other.
+    unwritten: RefCell<Option<Unwritten>>,
     /// Set when the batch is to end.
     end: RefCell<Option<BatchEnd>>,
-}
-
-struct BatchEnd {
-    failure: Option<Failure>,
-    at: Instant,
+    /// Whether every job has ended after that.
+    is_shut_down: Cell<bool>,
 }
 
 impl BatchRunner {
@@ -154,14 +159,17 @@ impl BatchRunner {
                 .map_err(|error| Failure::internal("cannot start threads", error))?,
             batch: RefCell::new(Batch::new(&task, limits)),
             source: RefCell::new(Some(source)),
+            spare_sink: RefCell::new(sink.clone()),
             sink: RefCell::new(Some(sink)),
             target,
             progress,
             without_room: Cell::new(Some(Duration::ZERO)),
             is_turning: Cell::new(false),
             is_hung_up: Cell::new(false),
-            unwritten: RefCell::new(Vec::new()),
+            writing: RefCell::default(),
+            unwritten: RefCell::new(None),
             end: RefCell::new(None),
+            is_shut_down: Cell::new(false),
         });
         let first = Rc::clone(&runner);
         cx.set_immediate(move |_| first.turn());
@@ -174,14 +182,23 @@ impl BatchRunner {
         if self.is_turning.replace(true) {
             return;
         }
-        while self.end.borrow().is_none() {
-            let step = self.batch.borrow_mut().next_step();
-            let Some(step) = step else { break };
+        while let Some(step) = self.next_step() {
             self.perform(step);
         }
         self.is_turning.set(false);
-        if self.batch.borrow().is_complete() {
-            self.end(None);
+        let is_complete = self.batch.borrow().is_complete();
+        if is_complete {
+            self.end(EndReason::Complete);
+        }
+        if self.is_shut_down.get() && (is_complete || self.unwritten.borrow().is_some()) {
+            self.handle.stop();
+        }
+    }
+
+    fn next_step(&self) -> Option<BatchStep> {
+        match &*self.unwritten.borrow() {
+            None => self.batch.borrow_mut().next_step(),
+            Some(_) => None,
         }
     }
 
@@ -208,7 +225,7 @@ impl BatchRunner {
                 move || lines.take(most).map(|taken| (lines, taken)),
                 |runner, read| match read {
                     Ok((lines, taken)) => runner.on_read(InputSource::Lines(lines), taken),
-                    Err(error) => runner.end(Some(Failure::outcome(
+                    Err(error) => runner.end(EndReason::Failed(Failure::outcome(
                         OutcomeCode::IoError,
                         format!("cannot read the list: {error}"),
                     ))),
@@ -244,10 +261,6 @@ impl BatchRunner {
     fn submit(self: &Rc<Self>, index: u64, payload: Payload) {
         let runner = Rc::clone(self);
         let done = move |finished: Finished, _: &mut Context| {
-            let is_given_up = runner.end.borrow().is_some();
-            if is_given_up && finished.report.outcome == OutcomeCode::Cancelled {
-                return;
-            }
             runner.batch.borrow_mut().on_finished(index, finished);
             runner.show_progress();
             if runner.target.is_lost().is_some() {
@@ -260,35 +273,21 @@ impl BatchRunner {
 
     fn write(self: &Rc<Self>, results: Vec<NumberedResult>) {
         let Some(mut sink) = self.sink.borrow_mut().take() else { return };
+        let results = Arc::new(results);
+        self.writing.replace(Arc::clone(&results));
         self.on_thread(
             move || {
-                let written = sink.write(results);
+                let written = sink.write(&results);
                 (sink, written)
             },
             |runner, (sink, written)| {
                 runner.sink.replace(Some(sink));
                 match written {
                     Ok(()) => runner.batch.borrow_mut().on_written(),
-                    Err(Unwritten { failure, left }) => {
-                        runner.unwritten.replace(left);
-                        runner.end(Some(failure));
-                    }
+                    Err(unwritten) => runner.on_unwritten(unwritten),
                 }
             },
         );
-    }
-
-    /// The failure to report, after everything that was possible has been done.
-    fn conclude(&self, failure: Failure) -> Failure {
-        if !matches!(failure, Failure::Unwritten(_) | Failure::ReaderGone) {
-            return failure;
-        }
-        let mut left = self.unwritten.take();
-        left.extend(self.batch.borrow_mut().take_results());
-        match &mut *self.sink.borrow_mut() {
-            Some(sink) => sink.save_what_is_left(Unwritten { failure, left }),
-            None => failure,
-        }
     }
 
     fn pause(self: &Rc<Self>, at_least: Duration, number: u64, why: &str) {
@@ -324,31 +323,9 @@ impl BatchRunner {
         self.io_pool.submit(task, move |_, result| {
             match result {
                 Ok(value) => settle(&runner, value),
-                Err(error) => runner.end(Some(Failure::internal("a thread failed", error))),
+                Err(error) => runner.on_thread_failure(Failure::internal("a thread failed", error)),
             }
             runner.turn();
         });
-    }
-
-    fn on_interrupt(self: &Rc<Self>, signal: i32) {
-        let is_hangup = signal == SIGHUP;
-        if self.end.borrow().is_some() {
-            match is_hangup || self.is_hung_up.take() {
-                true => return,
-                false => end_by(signal),
-            }
-        }
-        self.is_hung_up.set(is_hangup);
-        self.progress.say("interrupted: what is not done is cancelled".to_owned());
-        self.end(Some(Failure::Interrupted(signal)));
-    }
-
-    /// The first call decides how the batch has ended.
-    fn end(&self, failure: Option<Failure>) {
-        if self.end.borrow().is_some() {
-            return;
-        }
-        self.end.replace(Some(BatchEnd { failure, at: Instant::now() }));
-        self.target.shut_down(Box::new(|cx| cx.stop()));
     }
 }

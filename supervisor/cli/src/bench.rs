@@ -1,4 +1,5 @@
-//! `offload bench`: compares offloading with the ways to do the same work on the event loop.
+//! `offload bench`: `compare` shows offloading beside the ways to do the same work on the event loop; `pool` shows the
+//! pool beside what the machine allows (see `bench/pool.rs`). This file is about `compare`.
 //!
 //! ```text
 //!   prober, a thread               event loop                        workers, for one of the four strategies
@@ -16,6 +17,7 @@
 
 mod array;
 mod jobs;
+pub(crate) mod pool;
 mod prober;
 mod report;
 mod strategy;
@@ -44,7 +46,7 @@ Examples:
   offload bench compare --task json --size 100000        each job measures an array of 100,000 elements
   offload bench compare --size 20000 --seconds 500ms --json";
 
-/// Compare offloading with doing the work on the event loop
+/// Compare offloading with doing the work on the event loop, or the pool with the limits of the machine
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -54,6 +56,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Compare(Compare),
+    Pool(pool::PoolBench),
 }
 
 /// Run the same jobs inline, partitioned and offloaded, and measure how late the event loop answers meanwhile
@@ -90,6 +93,7 @@ impl Bench {
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         match self.verb {
             Verb::Compare(compare) => compare.run(globals),
+            Verb::Pool(pool) => pool.run(globals),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Check FILE, and report mistakes with their lines
+    /// Check FILE, and report mistakes with their lines. A key that several pools set is counted once
     Check {
         /// The configuration file
         file: PathBuf,

@@ -4,7 +4,10 @@
 //! ```text
 //!   open --- submit: queued, written when the socket takes it --- Finished, Rejected: the job's `done` is called
 //!     |
-//!     `--- connection lost ---> lost: `done` gets `indeterminate` for jobs in flight, `unavailable` for later ones
+//!     |--- connection lost ---> lost: `done` gets `indeterminate` for jobs in flight, `unavailable` for later ones
+//!     |
+//!     `--- shut_down ---> closing: jobs in flight are cancelled --- every job is answered ---> closed
+//!                                     `--- no answer in ANSWER_TIMEOUT: `done` gets `indeterminate` ---^
 //! ```
 
 use super::batch_runner::{JobDone, Target};
@@ -12,8 +15,9 @@ use super::client::connect;
 use super::failure::Failure;
 use super::input::Payload;
 use super::render::{refused, rejected};
+use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
-use offload_event_loop::{Context, HandleId, Interest, LoopHandle};
+use offload_event_loop::{Context, HandleId, Interest, LoopHandle, TimerId};
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
@@ -22,7 +26,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 /// See the module's documentation.
@@ -37,6 +41,15 @@ pub(crate) struct SupervisorTarget {
     /// The accepted ones among them, with their ids.
     accepted: RefCell<BTreeMap<u64, String>>,
     lost: RefCell<Option<String>>,
+    closing: RefCell<Option<Closing>>,
+    this: Weak<SupervisorTarget>,
+}
+
+/// The jobs in flight are being cancelled.
+struct Closing {
+    done: Box<dyn FnOnce(&mut Context)>,
+    /// When it ends without answers.
+    timer: TimerId,
 }
 
 impl SupervisorTarget {
@@ -52,7 +65,7 @@ impl SupervisorTarget {
         let no_watch =
             |error: &dyn std::fmt::Display| Failure::internal("cannot watch the connection", error);
         let source = client.as_fd().try_clone_to_owned().map_err(|error| no_watch(&error))?;
-        let daemon = Rc::new(SupervisorTarget {
+        let daemon = Rc::new_cyclic(|this| SupervisorTarget {
             handle: handle.clone(),
             task: task.to_owned(),
             options,
@@ -61,6 +74,8 @@ impl SupervisorTarget {
             awaited: RefCell::new(BTreeMap::new()),
             accepted: RefCell::new(BTreeMap::new()),
             lost: RefCell::new(None),
+            closing: RefCell::new(None),
+            this: this.clone(),
         });
         let watching = Rc::downgrade(&daemon);
         let on_ready = move |cx: &mut Context, _| {
@@ -97,6 +112,9 @@ impl SupervisorTarget {
                 (ticket, rejected(&self.task, code, message.into_owned(), retry_after_ms))
             }
             ToClient::Accepted { ticket, job } => {
+                if self.closing.borrow().is_some() {
+                    self.cancel(&job);
+                }
                 self.accepted.borrow_mut().insert(ticket, job.into_owned());
                 return;
             }
@@ -106,6 +124,7 @@ impl SupervisorTarget {
         let done = self.awaited.borrow_mut().remove(&ticket);
         if let Some(done) = done {
             done(finished, cx);
+            self.close_if_answered(cx);
         }
     }
 
@@ -114,9 +133,42 @@ impl SupervisorTarget {
         let reason = error.to_string();
         let message = format!("{reason}; the job may or may not have run");
         self.lost.replace(Some(reason));
+        self.answer_all(&message, cx);
+    }
+
+    /// Nobody will know how the jobs in flight end.
+    fn answer_all(&self, message: &str, cx: &mut Context) {
         for done in self.awaited.take().into_values() {
-            done(refused(&self.task, OutcomeCode::Indeterminate, message.clone()), cx);
+            done(refused(&self.task, OutcomeCode::Indeterminate, message.to_owned()), cx);
         }
+        self.close_if_answered(cx);
+    }
+
+    fn cancel(&self, job: &str) {
+        let mut client = self.client.borrow_mut();
+        let ticket = client.new_ticket();
+        // If the connection is lost, the supervisor cannot be told; that is noticed when it is read.
+        let _ = client.queue(&ToSupervisor::Cancel { ticket, job }, &Bytes::new());
+    }
+
+    fn close_if_answered(&self, cx: &mut Context) {
+        if !self.awaited.borrow().is_empty() {
+            return;
+        }
+        let closing = self.closing.take();
+        if let Some(Closing { done, timer }) = closing {
+            self.handle.clear(timer);
+            self.unwatch();
+            done(cx);
+        }
+    }
+
+    fn on_silence(&self, cx: &mut Context) {
+        let seconds = ANSWER_TIMEOUT.as_secs();
+        let message = format!(
+            "the supervisor did not say in {seconds} s whether the job is cancelled; it may or may not have run"
+        );
+        self.answer_all(&message, cx);
     }
 
     fn try_submit(&self, payload: &Payload, done: JobDone) -> Result<(), (OutcomeCode, String, JobDone)> {
@@ -170,18 +222,21 @@ impl Target for SupervisorTarget {
         self.lost.borrow().clone()
     }
 
-    /// Cancels all jobs in flight. When a client disconnects, the supervisor itself cancels only the queued ones.
+    /// When a client disconnects, the supervisor itself cancels only the queued jobs. So all are cancelled here.
     fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>) {
-        self.unwatch();
-        let mut client = self.client.borrow_mut();
-        for job in self.accepted.take().into_values() {
-            let ticket = client.new_ticket();
-            // If the connection is lost, the supervisor cannot be told.
-            let _ = client.queue(&ToSupervisor::Cancel { ticket, job: &job }, &Bytes::new());
+        if self.awaited.borrow().is_empty() {
+            self.unwatch();
+            self.handle.set_immediate(done);
+            return;
         }
-        let _ = client.receive_until(Instant::now());
-        drop(client);
-        self.handle.set_immediate(done);
+        let jobs: Vec<String> = self.accepted.borrow().values().cloned().collect();
+        jobs.iter().for_each(|job| self.cancel(job));
+        let this = self.this.clone();
+        let timer = self.handle.set_timeout(ANSWER_TIMEOUT, move |cx| {
+            this.upgrade().into_iter().for_each(|daemon| daemon.on_silence(cx));
+        });
+        self.closing.replace(Some(Closing { done, timer }));
+        self.set_interest();
     }
 }
 
@@ -192,9 +247,10 @@ mod tests {
     use bytes::Bytes;
     use offload_event_loop::EventLoop;
     use offload_protocol::nouns::ContentType;
+    use offload_protocol::outbox::Outbox;
     use std::ops::ControlFlow;
 
-    type VerbResult = Rc<RefCell<Vec<(&'static str, OutcomeCode, Bytes)>>>;
+    type Ended = Rc<RefCell<Vec<(&'static str, OutcomeCode, Bytes)>>>;
 
     fn connect_to(supervisor: &FakeSupervisor, event_loop: &EventLoop) -> Rc<SupervisorTarget> {
         let options = SubmitOptions::default();
@@ -203,7 +259,7 @@ mod tests {
     }
 
     /// Submits; when as many have ended as `last` says, the daemon is shut down, so that the loop ends.
-    fn submit(daemon: &Rc<SupervisorTarget>, input: &'static str, ended: &VerbResult, last: usize) {
+    fn submit(daemon: &Rc<SupervisorTarget>, input: &'static str, ended: &Ended, last: usize) {
         let (ended, closing) = (Rc::clone(ended), Rc::clone(daemon));
         let payload = Payload { bytes: Bytes::from_static(input.as_bytes()), content: ContentType::Text };
         let done = move |finished: Finished, _: &mut Context| {
@@ -231,7 +287,7 @@ mod tests {
         });
         let mut event_loop = EventLoop::new().unwrap();
         let daemon = connect_to(&supervisor, &event_loop);
-        let ended = VerbResult::default();
+        let ended = Ended::default();
         for input in ["1", "2", "3"] {
             submit(&daemon, input, &ended, 3);
         }
@@ -246,7 +302,7 @@ mod tests {
         let supervisor = FakeSupervisor::start(|_, _| ControlFlow::Break(()));
         let mut event_loop = EventLoop::new().unwrap();
         let daemon = connect_to(&supervisor, &event_loop);
-        let ended = VerbResult::default();
+        let ended = Ended::default();
         submit(&daemon, "in flight", &ended, 2);
         assert!(daemon.is_lost().is_none());
         let (late, its_end) = (Rc::clone(&daemon), Rc::clone(&ended));
@@ -266,13 +322,66 @@ mod tests {
         );
     }
 
+    /// Two jobs, and the target is shut down when both are accepted. Returns how they ended, in that order.
+    fn shut_down_with(
+        on_cancel: impl Fn(u64, &mut Outbox) -> ControlFlow<()> + Send + 'static,
+    ) -> Vec<OutcomeCode> {
+        let mut tickets = Vec::new();
+        let supervisor = FakeSupervisor::start(move |message, outbox| match message {
+            ToSupervisor::Submit { ticket, .. } => {
+                let accepted = ToClient::Accepted { ticket: *ticket, job: ticket.to_string().into() };
+                outbox.push(&accepted, &Bytes::new()).unwrap();
+                tickets.push(*ticket);
+                ControlFlow::Continue(())
+            }
+            ToSupervisor::Cancel { job, .. } => {
+                assert!(tickets.contains(&job.parse().unwrap()));
+                on_cancel(job.parse().unwrap(), outbox)
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        let mut event_loop = EventLoop::new().unwrap();
+        let daemon = connect_to(&supervisor, &event_loop);
+        let ended = Ended::default();
+        for input in ["1", "2"] {
+            submit(&daemon, input, &ended, usize::MAX);
+        }
+        let closing = Rc::clone(&daemon);
+        let look = event_loop.set_interval(std::time::Duration::from_millis(1), move |_| {
+            if closing.accepted.borrow().len() == 2 && closing.closing.borrow().is_none() {
+                closing.shut_down(Box::new(|cx| cx.stop()));
+            }
+        });
+        event_loop.unref(look);
+        event_loop.run().unwrap();
+        ended.borrow().iter().map(|(_, outcome, _)| *outcome).collect()
+    }
+
+    #[test]
+    fn at_a_shut_down_jobs_are_cancelled_and_their_answers_are_waited_for() {
+        let outcomes = shut_down_with(|ticket, outbox| {
+            let cancelled = ToClient::Finished {
+                ticket,
+                report: refused("echo", OutcomeCode::Cancelled, String::new()).report,
+            };
+            outbox.push(&cancelled, &Bytes::new()).unwrap();
+            ControlFlow::Continue(())
+        });
+        assert_eq!(outcomes, [OutcomeCode::Cancelled; 2]);
+    }
+
+    #[test]
+    fn jobs_of_which_nothing_is_heard_at_a_shut_down_are_indeterminate() {
+        assert_eq!(shut_down_with(|_, _| ControlFlow::Break(())), [OutcomeCode::Indeterminate; 2]);
+    }
+
     #[test]
     fn an_input_over_the_limit_is_not_even_sent() {
         let supervisor = FakeSupervisor::start(|_, _| ControlFlow::Break(()));
         let mut event_loop = EventLoop::new().unwrap();
         let daemon = connect_to(&supervisor, &event_loop);
         assert_eq!(daemon.payload_max(), PAYLOAD_MAX);
-        let ended = VerbResult::default();
+        let ended = Ended::default();
         submit(&daemon, "x".repeat(1001).leak(), &ended, 1);
         assert!(ended.borrow().is_empty(), "the answer must not come from within the call");
         event_loop.run().unwrap();

@@ -45,7 +45,8 @@ enum Verb {
         /// The job's id
         job: String,
     },
-    /// Submit a dead letter again as a new job, print the new id, and delete the dead letter
+    /// Submit a dead letter again as a new job, print the new id, and delete the dead letter. An idempotency key stays
+    /// with the old job, and so with its outcome
     Retry {
         /// The job's id
         job: String,

@@ -3,10 +3,10 @@
 
 use super::batch_runner::{BatchResult, BatchWork, JobDone, Target, run_batch};
 use super::failure::Failure;
-use super::flags::BUILTIN;
 use super::input::Payload;
 use super::output::say;
 use super::text;
+use crate::configuration::table::BUILTIN;
 use offload_event_loop::{Context, EventLoop};
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::OutcomeCode;

@@ -1,6 +1,7 @@
 //! Why a verb failed, with its exit code and message. The exit codes are a contract with scripts.
 
 use crate::configuration::ConfigError;
+use offload_core::exit::Exit;
 use offload_protocol::nouns::OutcomeCode;
 use std::io;
 use std::process::ExitCode;
@@ -43,7 +44,7 @@ pub(crate) enum Failure {
     /// Results could not be written to their destination: 74.
     Unwritten(String),
     /// The reader of standard output left before everything was written: 74. This prints no message, because
-    /// `offload jobs | head -1` ends like that. If the result of a job is lost, the verb turns this into `Unwritten`.
+    /// `offload jobs | head -1` ends like that. If it is the result of a job, the verb turns this into `Unwritten`.
     ReaderGone,
     /// The system refused something, or there is a mistake in this program: 70.
     Internal(String),
@@ -100,6 +101,7 @@ impl Failure {
         let message = match self {
             Failure::Outcome { message, .. } => message.clone(),
             Failure::CommandLine(text) => in_one_line(text),
+            Failure::Interrupted(signal) => format!("interrupted by {}", Exit::Signal(*signal)),
             _ => self.message().unwrap_or_default(),
         };
         let mut error =

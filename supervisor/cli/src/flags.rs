@@ -5,9 +5,11 @@ use super::client::RequestClient;
 use super::embedded::become_sweeper;
 use super::failure::Failure;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
-use crate::configuration::table::SPARES;
+use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
 use crate::configuration::units::parse_time_limit;
-use crate::configuration::{Layer, Origin, Settings, default_socket, read_environment, read_file};
+use crate::configuration::{
+    Layer, Origin, Settings, default_socket, read_environment, read_file, read_key_of_file,
+};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_core::limits::PRIORITY_MAX;
@@ -31,7 +33,7 @@ pub(crate) struct Globals {
     pub(crate) keys: KeyFlags<Everywhere>,
 
     /// Configuration file (TOML) [env: OFFLOAD_CONFIG]
-    #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true, value_parser = config_path())]
+    #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) config: Option<PathBuf>,
 
     /// Print JSON: one document, or one per line where there are several results
@@ -51,11 +53,37 @@ impl Globals {
     /// The settings in effect, given these flags of a verb.
     pub(crate) fn settings(&self, flags: Layer) -> Result<Settings, Failure> {
         let flags = self.keys.layer().and(flags);
-        let environment = read_environment(|name| var_os(name))?;
-        let file = self.config.as_deref().map_or_else(|| Ok(Layer::new(Origin::File)), read_file)?;
-        let uid = rustix::process::getuid().as_raw();
-        let default_socket = default_socket(|name| var_os(name), Path::new("/run/user"), uid);
-        Ok(Settings::resolve(&[flags, environment, file], default_socket)?)
+        let environment = read_environment(TABLE, |name| var_os(name))?;
+        let file = self.config_file()?.map_or_else(|| Ok(Layer::new(Origin::File)), read_file)?;
+        Ok(Settings::resolve(&[flags, environment, file], place_of_socket())?)
+    }
+
+    /// An empty path is an error. It usually comes from a script in which a variable is not set; to run without a file
+    /// would mean another configuration than the intended one.
+    fn config_file(&self) -> Result<Option<&Path>, Failure> {
+        match &self.config {
+            Some(path) if path.as_os_str().is_empty() => Err(Failure::Usage(
+                "the path of the configuration file is empty: unset OFFLOAD_CONFIG to do without a file, or name the \
+                 file, there or with --config FILE"
+                    .to_owned(),
+            )),
+            path => Ok(path.as_deref()),
+        }
+    }
+
+    /// The socket of a supervisor that runs already. Only the source that decides it is looked at, and of that only
+    /// this setting: a mistake elsewhere keeps nobody from asking that supervisor or stopping it.
+    fn socket(&self) -> Result<PathBuf, Failure> {
+        let mut decides = self.keys.layer();
+        if decides.is_empty() {
+            decides = read_environment([socket_key()], |name| var_os(name))?;
+        }
+        if decides.is_empty()
+            && let Some(path) = self.config_file()?
+        {
+            decides = read_key_of_file(socket_key(), path)?;
+        }
+        Ok(Settings::resolve(&[decides], place_of_socket())?.socket()?.to_owned())
     }
 
     /// How much the library logs on standard error.
@@ -69,8 +97,13 @@ impl Globals {
 
     /// A connection to the supervisor.
     pub(crate) fn connect(&self, client: &str) -> Result<RequestClient, Failure> {
-        RequestClient::connect(self.settings(Layer::new(Origin::Flag))?.socket()?, client)
+        RequestClient::connect(&self.socket()?, client)
     }
+}
+
+fn place_of_socket() -> Option<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
+    default_socket(|name| var_os(name), Path::new("/run/user"), uid)
 }
 
 /// Flags of the verbs that start workers.
@@ -136,9 +169,6 @@ impl PoolFlags {
     }
 }
 
-/// The command that stands for the built-in worker.
-pub(crate) const BUILTIN: &str = "builtin";
-
 /// The words that are put in front of a command of the user.
 const SHIM: [&str; 3] = ["/proc/self/exe", "worker-exec", "--"];
 
@@ -187,18 +217,6 @@ impl JobFlags {
 
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// An empty path is an error. It usually comes from a script in which a variable is not set; to run without a file
-/// would mean another configuration than the intended one.
-fn config_path() -> impl TypedValueParser<Value = PathBuf> {
-    OsStringValueParser::new().try_map(|path| match path.is_empty() {
-        false => Ok(PathBuf::from(path)),
-        true => Err(
-            "it is empty: unset OFFLOAD_CONFIG to do without a file, or name the file, there or with --config FILE"
-                .to_owned(),
-        ),
-    })
 }
 
 /// For clap: a name for this client.

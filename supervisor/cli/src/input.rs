@@ -44,6 +44,20 @@ pub(crate) struct Unreadable {
     pub(crate) message: String,
 }
 
+/// Which setting of a supervisor bounds an input, as far as a client knows.
+pub(crate) const LIMIT_OF_SUPERVISOR: &str =
+    "max_payload of the supervisor, which is never over its max_bytes";
+
+impl Unreadable {
+    /// Says of an input that is too large which setting has to be raised.
+    pub(crate) fn with_setting(self, setting: &str) -> Unreadable {
+        match self.code {
+            OutcomeCode::TooLarge => Unreadable { message: format!("{} ({setting})", self.message), ..self },
+            _ => self,
+        }
+    }
+}
+
 impl Input {
     /// For clap. Arguments need not be UTF-8.
     pub(crate) fn parser() -> impl TypedValueParser<Value = Input> {
@@ -138,8 +152,7 @@ fn too_large(name: &str, length: Option<u64>, max: u64) -> Unreadable {
         Some(length) => format!("{name} has {length} bytes, the limit is {max} bytes"),
         None => format!("{name} has more than {max} bytes, which is the limit"),
     };
-    let message = format!("{sentence} (see --max-payload of serve and run)");
-    Unreadable { code: OutcomeCode::TooLarge, message }
+    Unreadable { code: OutcomeCode::TooLarge, message: sentence }
 }
 
 #[cfg(test)]

@@ -25,6 +25,12 @@ pub(crate) const NO_LIMIT: Option<Duration> = None;
 /// Most input files of `map` that are being read, or were read and wait to be submitted.
 pub(crate) const LOADS_MAX: usize = 4;
 
+/// After a signal, how long the results that there are may take to be written. Then they are saved in a file.
+pub(crate) const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same signal again within this time is the same request to end.
+pub(crate) const ONE_SIGNAL: Duration = Duration::from_millis(200);
+
 /// How many names are tried for the file that saves a result which has no job id.
 pub(crate) const FILE_NAMES_MAX: usize = 100;
 

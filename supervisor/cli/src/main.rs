@@ -12,6 +12,7 @@
 //! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `tasks`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
+//! | `bench-helper` (hidden) | the `bench pool` that started it |
 //!
 //! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a
 //! [`batch_runner`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the
@@ -117,6 +118,7 @@ enum Verb {
     Man(man::Man),
     Worker(worker::Worker),
     WorkerExec(worker_exec::WorkerExec),
+    BenchHelper(bench::pool::helper::BenchHelper),
 }
 
 /// Runs the verb of the command line, and reports on standard error what went wrong.
@@ -124,7 +126,7 @@ fn main() -> ExitCode {
     let (ended, json) = match CommandLine::try_parse() {
         Ok(CommandLine { globals, verb }) => {
             // A worker hides itself when it has said how little it wants: that is written to its own /proc.
-            if !matches!(verb, Verb::Worker(_) | Verb::WorkerExec(_)) {
+            if !matches!(verb, Verb::Worker(_) | Verb::WorkerExec(_) | Verb::BenchHelper(_)) {
                 // The kernel does not refuse it.
                 let _ = hide_this_process();
                 output::outlive_file_size_limit();
@@ -181,7 +183,7 @@ impl Verb {
     /// have an effect. A verb with an effect runs in any case; if it cannot report the effect, it exits with 74.
     fn is_for_its_output(&self) -> bool {
         match self {
-            Verb::Serve(_) | Verb::Worker(_) | Verb::WorkerExec(_) => false,
+            Verb::Serve(_) | Verb::Worker(_) | Verb::WorkerExec(_) | Verb::BenchHelper(_) => false,
             Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
             Verb::Cancel(_) | Verb::Reload(_) | Verb::Drain(_) | Verb::Stop(_) => false,
             Verb::Dead(dead) => !dead.has_an_effect(),
@@ -217,6 +219,7 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Man(man) => man.run(),
         Verb::Worker(worker) => worker.run(),
         Verb::WorkerExec(worker_exec) => worker_exec.run(),
+        Verb::BenchHelper(helper) => helper.run(),
     }
 }
 

@@ -6,7 +6,7 @@ use super::daemon::SupervisorTarget;
 use super::embedded::{Summary, new_event_loop, work};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name};
-use super::input::stdin;
+use super::input::{LIMIT_OF_SUPERVISOR, stdin};
 use super::output::expect_a_reader;
 use super::progress::ProgressDisplay;
 use super::sink::Sink;
@@ -31,6 +31,9 @@ Examples:
 Each output line is one finished job, with its \"index\" (counted from 0) and its outcome.
 Without --socket and OFFLOAD_SOCKET, map starts workers of its own. With one of them, that supervisor
 runs the jobs on its workers; while it has no room, map waits.
+Ctrl-C, or another signal, cancels what is not done. Results that there are by then are still printed, and
+so is a line for each job that was submitted; a second signal ends map at once.
+If the results cannot be written, those that there are are saved in one file.
 Exit codes: 0 all jobs were ok, 1 some failed, 2 the list cannot be read, 74 the results could not
 be written, 125 the connection to the supervisor was lost.";
 
@@ -49,7 +52,7 @@ pub(crate) struct Map {
     #[arg(long)]
     files: bool,
 
-    /// Stop after N failed results [default: never]
+    /// Stop after N failed results: what is not done is cancelled, and no more results are printed [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_failures: Option<u64>,
 
@@ -68,7 +71,7 @@ pub(crate) struct Map {
 impl Map {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        expect_a_reader()?;
+        expect_a_reader("nothing was run")?;
         let settings = globals.settings(self.pool.layer())?;
         match settings.socket_is_named() {
             true => self.through_daemon(&settings, globals),
@@ -82,6 +85,7 @@ impl Map {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
+            payload_setting: settings.payload_setting(),
             failures: self.max_failures,
         };
         let summary = work(config, self.job.options(), self.work(limits, globals)?)?;
@@ -105,6 +109,7 @@ impl Map {
             jobs: BATCH_JOBS_MAX,
             bytes: BATCH_BYTES_MAX,
             payload: daemon.payload_max(),
+            payload_setting: LIMIT_OF_SUPERVISOR,
             failures: self.max_failures,
         };
         let done = run_batch(&mut event_loop, self.work(limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;

@@ -70,13 +70,18 @@ pub(crate) fn print_done(effect: &str, line: impl AsRef<[u8]>) -> Result<(), Fai
     print_line(line).map_err(|failure| failure_after(failure, effect))
 }
 
+/// Why a result could not be written, or the failure itself if it is of another kind.
+pub(crate) fn why_unwritten(failure: Failure) -> Result<String, Failure> {
+    match failure {
+        Failure::Unwritten(why) => Ok(why),
+        Failure::ReaderGone => Ok(format!("nobody reads {STDOUT} any more")),
+        other => Err(other),
+    }
+}
+
 /// A failure to print, with the effect that could not be reported.
 pub(crate) fn failure_after(failure: Failure, effect: &str) -> Failure {
-    match failure {
-        Failure::Unwritten(why) => Failure::Unwritten(format!("{why}; {effect}")),
-        Failure::ReaderGone => Failure::Unwritten(format!("nobody reads standard output any more; {effect}")),
-        other => other,
-    }
+    why_unwritten(failure).map_or_else(|other| other, |why| Failure::Unwritten(format!("{why}; {effect}")))
 }
 
 /// From now on, a write beyond the limit of file sizes (`ulimit -f`) fails, instead of ending this process without a
@@ -101,8 +106,9 @@ pub(crate) fn check_stdout() -> Result<(), Failure> {
     }
 }
 
-/// Checks before jobs run that somebody can read their results.
-pub(crate) fn expect_a_reader() -> Result<(), Failure> {
+/// Checks that somebody can read the results of this verb, before it does anything. If not, the failure says with
+/// `untouched` what was not done.
+pub(crate) fn expect_a_reader(untouched: &str) -> Result<(), Failure> {
     check_stdout()?;
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let stdout = io::stdout();
@@ -110,7 +116,7 @@ pub(crate) fn expect_a_reader() -> Result<(), Failure> {
     // If it cannot be polled, a failing write will show it.
     let _ = poll(&mut watched, Some(&at_once));
     match watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
-        true => Err(Failure::Unwritten("nobody reads standard output, so nothing was run".to_owned())),
+        true => Err(Failure::Unwritten(format!("nobody reads {STDOUT}, so {untouched}"))),
         false => Ok(()),
     }
 }
@@ -129,13 +135,15 @@ pub(crate) struct OutputFlags {
 }
 
 impl OutputFlags {
-    /// Checks the destination of a result before the job runs. `task` is known if this process submits the job.
-    pub(crate) fn open(&self, task: Option<&str>, globals: &Globals) -> Result<Destination, Failure> {
+    /// Checks the destination of a result before the job runs, or before the result is fetched.
+    pub(crate) fn open(&self, source: ResultSource<'_>, globals: &Globals) -> Result<Destination, Failure> {
         let file = match &self.output {
             Some(path) => Some(OutputFile::open(path)?),
             None => {
-                expect_a_reader()?;
-                refuse_binary_on_a_terminal(task, globals)?;
+                expect_a_reader(source.untouched())?;
+                if let ResultSource::Own { task } = source {
+                    refuse_binary_on_a_terminal(task, globals)?;
+                }
                 None
             }
         };
@@ -143,13 +151,37 @@ impl OutputFlags {
     }
 }
 
+/// Which job a result belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResultSource<'a> {
+    /// This process submits the job and prints its output.
+    Own {
+        /// The task of the job.
+        task: &'a str,
+    },
+    /// This process submits the job and prints its id.
+    Detached,
+    /// The supervisor has the job already.
+    Known,
+}
+
+impl ResultSource<'_> {
+    /// What was not done, if nobody can read the result.
+    fn untouched(self) -> &'static str {
+        match self {
+            ResultSource::Own { .. } | ResultSource::Detached => "nothing was submitted",
+            ResultSource::Known => "the result was not fetched: the supervisor has it as before",
+        }
+    }
+}
+
 /// Refuses, before the job runs, to print the output of a task on a terminal if it is known to be binary.
-pub(crate) fn refuse_binary_on_a_terminal(task: Option<&str>, globals: &Globals) -> Result<(), Failure> {
-    match task.filter(|task| BINARY_TASKS.contains(task) && !globals.json && io::stdout().is_terminal()) {
-        Some(task) => Err(Failure::Usage(format!(
+pub(crate) fn refuse_binary_on_a_terminal(task: &str, globals: &Globals) -> Result<(), Failure> {
+    match BINARY_TASKS.contains(&task) && !globals.json && io::stdout().is_terminal() {
+        true => Err(Failure::Usage(format!(
             "the output of {task} is binary, which is not printed to a terminal; send it to a file with > FILE"
         ))),
-        None => Ok(()),
+        false => Ok(()),
     }
 }
 
@@ -194,24 +226,21 @@ impl Destination {
     }
 }
 
-/// The failure for a job whose result could not be written. The result is saved in a file, unless its reader left on
-/// purpose.
+/// The failure for a job whose result could not be written. An output is saved in a file, whatever the reason: the
+/// supervisor may have forgotten it as soon as this process had it.
 pub(crate) fn unwritten(finished: &Finished, failure: Failure) -> Failure {
     let job = name_of(finished);
-    match failure {
-        Failure::ReaderGone => Failure::Unwritten(format!(
-            "nobody reads standard output any more: {job} has ended, its result is lost"
-        )),
-        Failure::Unwritten(why) if finished.report.outcome == OutcomeCode::Ok => match save(finished) {
-            Ok(path) => Failure::Unwritten(format!("{why}; the output of {job} is in {}", path.display())),
-            Err(also) => Failure::Unwritten(format!("{why}; the output of {job} is lost ({also})")),
+    let why = match why_unwritten(failure) {
+        Ok(why) => why,
+        Err(other) => return other,
+    };
+    Failure::Unwritten(match finished.report.outcome {
+        OutcomeCode::Ok => match save(finished) {
+            Ok(path) => format!("{why}; the output of {job} is in {}", path.display()),
+            Err(also) => format!("{why}; the output of {job} is lost ({also})"),
         },
-        Failure::Unwritten(why) => {
-            let (outcome, message) = (finished.report.outcome, render::message(&finished.report));
-            Failure::Unwritten(format!("{why}; {job} ended with {outcome}: {message}"))
-        }
-        other => other,
-    }
+        outcome => format!("{why}; {job} ended with {outcome}: {}", render::message(&finished.report)),
+    })
 }
 
 fn name_of(finished: &Finished) -> String {

@@ -2,7 +2,7 @@
 
 use super::failure::VerbResult;
 use super::flags::{Globals, NAMELESS};
-use super::output::OutputFlags;
+use super::output::{OutputFlags, ResultSource};
 use crate::limits::ANSWER_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -20,7 +20,7 @@ pub(crate) struct Result {
 impl Result {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let destination = self.output.open(None, globals)?;
+        let destination = self.output.open(ResultSource::Known, globals)?;
         let request = ToSupervisor::Result { ticket: 1, job: &self.job };
         let finished = globals.connect(NAMELESS)?.ask_for_a_job(&request, Some(ANSWER_TIMEOUT))?;
         destination.deliver(&finished)

@@ -21,6 +21,7 @@ Examples:
   curl -s example.org | offload run sha256 -       the input is standard input
   offload run --worker 'python3 worker.py' py.sum '[1, 2]'
 
+Ctrl-C, or another signal, cancels what is not done; outputs that there are by then are still printed.
 The exit code is that of the first failed job in input order (2 if its input cannot be read).
 To pass an input that begins with @, pipe it in (-).";
 
@@ -49,8 +50,8 @@ impl Run {
         if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
             return Err(Failure::Usage("standard input (-) can be the input of one job only".to_owned()));
         }
-        expect_a_reader()?;
-        refuse_binary_on_a_terminal(Some(&self.task), globals)?;
+        expect_a_reader("nothing was run")?;
+        refuse_binary_on_a_terminal(&self.task, globals)?;
         let settings = globals.settings(self.pool.layer())?;
         let mut config = self.pool.embedded(&settings, globals);
         let core = &mut config.core;
@@ -61,6 +62,7 @@ impl Run {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
+            payload_setting: settings.payload_setting(),
             failures: None,
         };
         let sink = if globals.json { Sink::json_lines() } else { Sink::outputs(inputs.len() == 1) };

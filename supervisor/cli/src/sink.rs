@@ -1,12 +1,12 @@
 //! The destination of a batch's results. They are formatted and written on a thread, because a write blocks if its
 //! reader stops.
 //!
-//! When a write fails, the results that are not written yet are saved: JSON Lines in one file, outputs in one file each
-//! ([`Sink::save_what_is_left`]).
+//! When a write fails, whatever the reason, the results that are not written yet are saved: JSON Lines in one file, outputs
+//! in one file each ([`Sink::save_what_is_left`]).
 
 use super::batch::NumberedResult;
 use super::failure::Failure;
-use super::output::{print, print_counted, save_unprintable, say, spoils_a_terminal};
+use super::output::{print, print_counted, save_unprintable, say, spoils_a_terminal, why_unwritten};
 use super::output_file::{save, save_as};
 use super::{render, text};
 use crate::limits::WRITTEN_AT_ONCE_BYTES;
@@ -15,7 +15,7 @@ use offload_supervisor::Finished;
 
 /// See the module's documentation. It remembers its last message. If many jobs fail for the same reason, such as a
 /// program that cannot be started, the message is printed only once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sink {
     form: Form,
     said: String,
@@ -59,69 +59,65 @@ impl Sink {
         Sink { form, said: String::new(), repeats: 0 }
     }
 
+    /// Whether each job has a line, however it ended.
+    pub(crate) fn has_a_line_for_each_job(&self) -> bool {
+        self.form == Form::JsonLines
+    }
+
     /// Writes all results; blocks as long as it takes.
-    pub(crate) fn write(&mut self, results: Vec<NumberedResult>) -> Result<(), Unwritten> {
+    pub(crate) fn write(&mut self, results: &[NumberedResult]) -> Result<(), Unwritten> {
         match self.form {
             Form::JsonLines => write_lines(results),
             Form::Outputs { is_only_one } => self.write_outputs(results, is_only_one),
         }
     }
 
-    /// Saves results that could not be written in files, unless their reader left on purpose. Returns the failure to
-    /// report.
-    pub(crate) fn save_what_is_left(&mut self, Unwritten { failure, left }: Unwritten) -> Failure {
-        let why = match failure {
-            Failure::ReaderGone => return self.reader_gone(&left),
-            Failure::Unwritten(why) => why,
-            other => return other,
+    /// Saves results that could not be written in files, and returns the failure to report. Where there is one file for
+    /// each result, `tell` gets a message about each.
+    pub(crate) fn save_what_is_left(
+        &mut self,
+        Unwritten { failure, left }: Unwritten,
+        tell: &mut dyn FnMut(&str),
+    ) -> Failure {
+        let why = match why_unwritten(failure) {
+            Ok(why) => why,
+            Err(other) => return other,
         };
-        let lines = match self.form {
-            Form::JsonLines => save_lines(&left).map(|saved| format!("{why}; {saved}")),
+        let saved = match self.form {
+            Form::JsonLines => save_lines(&left),
             Form::Outputs { is_only_one } => {
-                left.into_iter().for_each(|result| self.save_output(&result, is_only_one));
+                left.iter().for_each(|result| self.save_output(result, is_only_one, tell));
+                self.finish(tell);
                 None
             }
         };
-        Failure::Unwritten(format!("{}; what is not done is cancelled", lines.unwrap_or(why)))
+        Failure::Unwritten(saved.map_or(why.clone(), |saved| format!("{why}; {saved}")))
     }
 
-    fn reader_gone(&self, left: &[NumberedResult]) -> Failure {
-        let first = left.first().map_or(0, |first| first.index);
-        let lost = match self.form {
-            Form::JsonLines => format!(
-                "results from index {first} on are not all written, and what is not done is cancelled"
-            ),
-            Form::Outputs { .. } => format!("the output of input {} and what follows is lost", first + 1),
-        };
-        Failure::Unwritten(format!("nobody reads standard output any more: {lost}"))
-    }
-
-    fn save_output(&mut self, result: &NumberedResult, is_only_one: bool) {
+    fn save_output(&mut self, result: &NumberedResult, is_only_one: bool, tell: &mut dyn FnMut(&str)) {
         let NumberedResult { index, finished } = result;
         if finished.report.outcome != OutcomeCode::Ok {
-            return self.say_failure(&name_of(*index, is_only_one), failure_line(finished));
+            return self.say_failure(&name_of(*index, is_only_one), failure_line(finished), tell);
         }
         let job = &finished.report.job;
-        say(&match save(finished) {
+        tell(&match save(finished) {
             Ok(path) => format!("input {}: the output of job {job} is in {}", index + 1, path.display()),
             Err(error) => format!("input {}: the output of job {job} is lost: {error}", index + 1),
         });
     }
 
     /// Prints the message that was held back: for how many more inputs the last message was the same.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self, tell: &mut dyn FnMut(&str)) {
         if self.repeats > 0 {
-            say(&format!("the same for {}", text::count(self.repeats, "more input")));
+            tell(&format!("the same for {}", text::count(self.repeats, "more input")));
             self.repeats = 0;
         }
     }
 
-    fn write_outputs(&mut self, results: Vec<NumberedResult>, is_only_one: bool) -> Result<(), Unwritten> {
-        let mut results = results.into_iter();
-        while let Some(result) = results.next() {
-            if let Err(failure) = self.write_output(&result, is_only_one) {
-                return Err(Unwritten { failure, left: std::iter::once(result).chain(results).collect() });
-            }
+    fn write_outputs(&mut self, results: &[NumberedResult], is_only_one: bool) -> Result<(), Unwritten> {
+        for (written, result) in results.iter().enumerate() {
+            self.write_output(result, is_only_one)
+                .map_err(|failure| Unwritten { failure, left: results[written..].to_vec() })?;
         }
         Ok(())
     }
@@ -130,7 +126,7 @@ impl Sink {
         let NumberedResult { index, finished } = result;
         let name = name_of(*index, is_only_one);
         if finished.report.outcome != OutcomeCode::Ok {
-            self.say_failure(&name, failure_line(finished));
+            self.say_failure(&name, failure_line(finished), &mut say);
         } else if spoils_a_terminal(finished) {
             say(&format!("{name}{}", save_unprintable(finished)?));
         } else {
@@ -139,13 +135,13 @@ impl Sink {
         Ok(())
     }
 
-    fn say_failure(&mut self, name: &str, line: String) {
+    fn say_failure(&mut self, name: &str, line: String, tell: &mut dyn FnMut(&str)) {
         if self.said == line {
             self.repeats += 1;
             return;
         }
-        self.finish();
-        say(&format!("{name}{line}"));
+        self.finish(tell);
+        tell(&format!("{name}{line}"));
         self.said = line;
     }
 }
@@ -158,14 +154,14 @@ fn failure_line(finished: &Finished) -> String {
     format!("{}: {}", finished.report.outcome, render::message(&finished.report))
 }
 
-fn write_lines(mut results: Vec<NumberedResult>) -> Result<(), Unwritten> {
+fn write_lines(results: &[NumberedResult]) -> Result<(), Unwritten> {
     let mut written = 0;
     while written < results.len() {
         let (lines, ends) = lines_of(&results[written..], WRITTEN_AT_ONCE_BYTES);
         if let Err((bytes, failure)) = print_counted(&lines) {
             // The line in which the write broke off is saved as a whole, although a part of it was written.
             written += ends.partition_point(|end| *end <= bytes);
-            return Err(Unwritten { failure, left: results.split_off(written) });
+            return Err(Unwritten { failure, left: results[written..].to_vec() });
         }
         written += ends.len();
     }
@@ -225,14 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_any_more_is_not_saved() {
-        let unwritten = Unwritten { failure: Failure::ReaderGone, left: results(2) };
-        let failure = Sink::json_lines().save_what_is_left(unwritten);
-        assert!(
-            failure
-                .message()
-                .unwrap()
-                .contains("nobody reads standard output any more: results from index 0")
-        );
+    fn a_reader_that_has_gone_is_told_with_the_place_of_the_results() {
+        let unwritten = Unwritten { failure: Failure::ReaderGone, left: Vec::new() };
+        let failure = Sink::json_lines().save_what_is_left(unwritten, &mut |_| ());
+        assert_eq!(failure.message().unwrap(), "nobody reads standard output any more");
     }
 }

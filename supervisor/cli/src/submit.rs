@@ -11,8 +11,8 @@
 use super::client::{ReceiveError, RequestClient};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, JobFlags, NAMELESS, parse_client_name};
-use super::input::{Input, Payload};
-use super::output::{OutputFlags, print_line, say};
+use super::input::{Input, LIMIT_OF_SUPERVISOR, Payload};
+use super::output::{OutputFlags, ResultSource, print_line, say};
 use super::render::{refused, rejected};
 use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
@@ -78,13 +78,17 @@ pub(crate) struct Submit {
 impl Submit {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let destination =
-            self.output.open(Some(&self.task).filter(|_| !self.detach).map(|task| &**task), globals)?;
+        let source = match self.detach {
+            true => ResultSource::Detached,
+            false => ResultSource::Own { task: &self.task },
+        };
+        let destination = self.output.open(source, globals)?;
         let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
         let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
         let payload = match input.load(client.payload_max()) {
             Ok(payload) => payload,
             Err(error) => {
+                let error = error.with_setting(LIMIT_OF_SUPERVISOR);
                 return destination.deliver(&refused(&self.task, error.code, error.message));
             }
         };

@@ -2,7 +2,7 @@
 
 use super::failure::VerbResult;
 use super::flags::{Globals, NAMELESS};
-use super::output::OutputFlags;
+use super::output::{OutputFlags, ResultSource};
 use crate::limits::NO_LIMIT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -20,7 +20,7 @@ pub(crate) struct Wait {
 impl Wait {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let destination = self.output.open(None, globals)?;
+        let destination = self.output.open(ResultSource::Known, globals)?;
         let request = ToSupervisor::Wait { ticket: 1, job: &self.job };
         let finished = globals.connect(NAMELESS)?.ask_for_a_job(&request, NO_LIMIT)?;
         destination.deliver(&finished)

@@ -202,6 +202,11 @@ impl Clients {
         self.accounts.get(&id)
     }
 
+    /// The client's name, shared by all of its jobs; empty if the client is not known.
+    pub(super) fn name_of(&self, id: ClientId) -> Arc<str> {
+        self.accounts.get(&id).map_or_else(|| Arc::from(""), |account| account.name.clone())
+    }
+
     /// The number of the client of this name, if it is remembered.
     pub fn id_of(&self, name: &str) -> Option<ClientId> {
         self.by_name.get(name).copied()

@@ -157,6 +157,15 @@ impl CoreConfig {
         self.window.max(self.backoff_min)
     }
 
+    /// The reason for rejecting an input of this many bytes, which is over `max_payload`. It names the settings that
+    /// have to be raised.
+    pub fn too_large(&self, bytes: u64) -> String {
+        let limit = self.max_payload;
+        let setting =
+            if limit < self.max_bytes { "max_payload" } else { "max_payload, which is never over max_bytes" };
+        format!("input of {bytes} bytes, the limit is {limit} bytes ({setting})")
+    }
+
     /// Most jobs of one client that may wait.
     pub fn max_jobs_of_one(&self) -> usize {
         self.max_jobs_per_client.unwrap_or(self.max_jobs - self.max_jobs / LAST_JOBS)

@@ -6,6 +6,9 @@
 //! ```text
 //!   the worker names a run of this job, out of turn   it may have begun this job, and all jobs that were to start
 //!   or after it has broken a rule                     before it
+//!   it names a run of a job that it does not have     it mistakes one job for another: the one that runs, if one does
+//!                                                     and this is its first mistake; otherwise it may have begun every
+//!                                                     job that it was given
 //!   it sent garbage: its later messages are lost      it may have begun every job that it was given
 //!   no byte of the job was written to the worker      it never began the job, whatever it says
 //!   anything else                                     it began only the jobs for which it sent Started
@@ -31,10 +34,13 @@ impl Load {
         self.doubtful = self.waiting.len();
     }
 
-    /// The worker may have begun this job, and the jobs that were to start before it.
-    fn doubt_up_to(&mut self, job: JobId) {
+    /// The worker has named a run of this job and should not have: it may have begun this job, and the jobs that were
+    /// to start before it. If it does not have the job, it means another one.
+    fn doubt_named(&mut self, job: JobId, is_first_mistake: bool) {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) {
             self.doubtful = self.doubtful.max(place + 1);
+        } else if !(self.is_started(job) || is_first_mistake && self.running.is_some()) {
+            self.doubt_all();
         }
     }
 
@@ -61,9 +67,10 @@ impl Core {
     }
 
     /// A worker that breaks a rule now, or did before, names a run of this job.
-    pub(super) fn doubt_up_to(&mut self, slot: SlotIndex, id: JobId) {
+    pub(super) fn doubt_named(&mut self, slot: SlotIndex, id: JobId) {
+        let is_first_mistake = self.slots[slot].is_trusted();
         if let Some(load) = self.slot_mut(slot).load_mut() {
-            load.doubt_up_to(id);
+            load.doubt_named(id, is_first_mistake);
         }
     }
 

@@ -183,6 +183,10 @@ impl Core {
             ensure(load.len() == 1 || !load.jobs().any(is_suspect), || {
                 format!("slot {slot} has a suspect and other jobs")
             })?;
+            let is_known_tiny = load.tiny_as_of.get() == self.tiny_changes;
+            ensure(is_leaving || !is_known_tiny || self.find_all_tiny(load), || {
+                format!("slot {slot} has a job that is not tiny, and it is not known")
+            })?;
             ensure(load.suspended.is_none() || load.running.is_some(), || {
                 format!("slot {slot} has a suspended job and no running one")
             })?;

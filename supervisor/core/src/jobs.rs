@@ -25,12 +25,13 @@
 use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
+use super::job_table::JobTable;
 use super::queue::Rank;
 use super::registry::{Class, Promise};
 use super::waiting::{Line, Standing};
 use crate::limits::UNSTARTED_MAX;
 use offload_protocol::nouns::Lane;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,6 +150,43 @@ pub struct Progress {
 }
 
 impl Job {
+    /// A job that is accepted now, about which nothing else is known.
+    pub(super) fn new(task_name: Arc<str>, client: ClientId, account: Arc<str>, now: Mono) -> Job {
+        Job {
+            task_name,
+            task: None,
+            client,
+            account,
+            priority: 0,
+            key_before: None,
+            input_bytes: 0,
+            expected_output: 0,
+            run_timeout: Duration::ZERO,
+            deadline: None,
+            attempts_asked: None,
+            attempts_default: 1,
+            lane: None,
+            accepted_at: now,
+            waits_since: now,
+            expected_wait: None,
+            expected: Expected { run: None, class: Class::Long },
+            charged: 0,
+            attempts: 0,
+            crashes: 0,
+            is_suspect: false,
+            unstarted: 0,
+            late_tests: 0,
+            is_abandoned: false,
+            promise: Promise::default(),
+            ran_under: RanUnder::default(),
+            ran_before: Duration::ZERO,
+            progress: None,
+            checkpoint_bytes: 0,
+            lost: Vec::new(),
+            state: JobState::Parked,
+        }
+    }
+
     /// Its position among the jobs of its client.
     pub fn rank(&self, id: JobId) -> Rank {
         Rank::new(self.waits_since, self.priority, id)
@@ -203,7 +241,7 @@ impl JobState {
 /// All jobs that have not ended, with their deadlines in order.
 #[derive(Debug, Default)]
 pub struct Jobs {
-    live: BTreeMap<JobId, Job>,
+    live: JobTable<Job>,
     deadlines: BTreeSet<(Mono, JobId)>,
     parked: BTreeSet<JobId>,
     held_bytes: u64,
@@ -228,7 +266,7 @@ impl Jobs {
 
     /// Removes a job.
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
-        let job = self.live.remove(&id)?;
+        let job = self.live.remove(id)?;
         self.held_bytes -= job.held_bytes();
         if let Some(deadline) = job.deadline {
             self.deadlines.remove(&(deadline, id));
@@ -264,22 +302,22 @@ impl Jobs {
 
     /// The job of this number, if it has not ended.
     pub fn get(&self, id: JobId) -> Option<&Job> {
-        self.live.get(&id)
+        self.live.get(id)
     }
 
     /// The job of this number, if it has not ended.
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        self.live.get_mut(&id)
+        self.live.get_mut(id)
     }
 
     /// All jobs, the oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (JobId, &Job)> {
-        self.live.iter().map(|(&id, job)| (id, job))
+        self.live.iter()
     }
 
     /// The jobs that are older than this one, the youngest first.
     pub fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &Job)> {
-        self.live.range(..id).rev().map(|(&id, job)| (id, job))
+        self.live.before(id)
     }
 
     /// How many jobs there are.
@@ -299,7 +337,7 @@ impl Jobs {
 
     /// Sets the length of a job's checkpoint; 0 if it has none any more.
     pub fn set_checkpoint(&mut self, id: JobId, bytes: u64) {
-        let Some(job) = self.live.get_mut(&id) else { return };
+        let Some(job) = self.live.get_mut(id) else { return };
         self.held_bytes = self.held_bytes - job.checkpoint_bytes + bytes;
         job.checkpoint_bytes = bytes;
     }

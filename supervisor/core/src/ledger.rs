@@ -132,31 +132,36 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Charges bytes to a client's account.
-    pub(super) fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
+    /// Charges bytes to a client's account. Returns whether that changed the level of its outputs.
+    pub(super) fn hold(&mut self, client: &str, what: Holding, bytes: u64) -> bool {
         if bytes == 0 {
-            return;
-        }
-        match self.accounts.get_mut(client) {
-            Some(account) => account.add(what, bytes),
-            None => {
-                let mut account = Holdings::default();
-                account.add(what, bytes);
-                self.accounts.insert(Arc::from(client), account);
-            }
+            return false;
         }
         self.all.add(what, bytes);
+        let Some(account) = self.accounts.get_mut(client) else {
+            let mut account = Holdings::default();
+            account.add(what, bytes);
+            self.accounts.insert(Arc::from(client), account);
+            return !client.is_empty() && account.outputs() > 0;
+        };
+        let before = account.outputs();
+        account.add(what, bytes);
+        !client.is_empty() && is_another_level(before, account.outputs())
     }
 
-    /// Takes bytes off a client's account. What was never held is not released.
-    pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) {
-        let Some(account) = self.accounts.get_mut(client) else { return };
+    /// Takes bytes off a client's account. What was never held is not released. Returns whether that changed the level
+    /// of its outputs.
+    pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) -> bool {
+        let Some(account) = self.accounts.get_mut(client) else { return false };
+        let before = account.outputs();
         let taken = account.take(what, bytes);
+        let after = account.outputs();
         self.releases += u64::from(taken > 0);
         if account.total() == 0 {
             self.accounts.remove(client);
         }
         self.all.take(what, taken);
+        !client.is_empty() && is_another_level(before, after)
     }
 
     /// The limit was raised.
@@ -229,6 +234,10 @@ impl Ledger {
         let is_idle = own == 0 && self.all.outputs() <= limit / IDLE_SHARE;
         is_idle || own.saturating_add(expected.saturating_mul(2)) < free
     }
+}
+
+fn is_another_level(before: u64, after: u64) -> bool {
+    before != after && Level::of(before) != Level::of(after)
 }
 
 #[cfg(test)]

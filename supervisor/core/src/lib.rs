@@ -55,6 +55,7 @@ pub mod exit;
 mod explain;
 pub mod ids;
 mod invariants;
+pub mod job_table;
 pub mod jobs;
 pub mod kept;
 mod keys;
@@ -147,6 +148,9 @@ pub struct Core {
     renewal: Renewal,
     tally: Tally,
     wait_estimates: WaitEstimates,
+    /// How often it has changed which jobs of workers are tiny, and one more. While this number stays, what was found of
+    /// the jobs of one worker holds, however many it has.
+    tiny_changes: u64,
     looks: Looks,
     rng: Rng,
     last_worker: u64,
@@ -182,6 +186,9 @@ struct Program {
     open_unproven: BTreeSet<(usize, SlotIndex)>,
     /// Slots whose job lets others run between its steps.
     between_steps: BTreeSet<SlotIndex>,
+    /// Half of the expected run time of each job that a worker has, in total. On average, half of a run is over at a
+    /// random moment.
+    in_flight: Duration,
     /// When short work last came, began or ended.
     short_seen_at: Option<Mono>,
     /// When short work last began or ended.
@@ -230,6 +237,7 @@ impl Core {
             renewal: Renewal::new(config.programs),
             tally: Tally::default(),
             wait_estimates: WaitEstimates::default(),
+            tiny_changes: 1,
             looks: Looks::default(),
             rng: Rng::new(config.seed),
             last_worker: 0,
@@ -364,6 +372,7 @@ impl Core {
             Charge::Nothing => self.charge(id, Duration::ZERO),
         }
         self.dequeue(id);
+        self.leave_worker(id);
         self.release_held(id);
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         self.release_account(id);

@@ -10,6 +10,7 @@
 
 use super::clients::ClientId;
 use super::ids::{JobId, Mono};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct Load {
     /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
     /// (`doubt.rs`).
     pub doubtful: usize,
+    /// The number of `Core::tiny_changes` at which all of these jobs were found to be tiny; 0 if they were not.
+    pub(super) tiny_as_of: Cell<u64>,
 }
 
 /// One attempt that was started.

@@ -32,10 +32,11 @@ mod held;
 
 use super::action::{Action, Ended, Keep, Notice, Released};
 use super::event::JobRequest;
-use super::ids::{JobId, Mono, ProgramIndex};
+use super::ids::{JobId, Mono};
 use super::kept::{Kept, share, whose};
 use super::keys::{KeyName, Keys, Known};
 use super::ledger::Short;
+use super::outcome;
 use super::turn::Turn;
 use super::{Core, Phase};
 use crate::limits::{ENDS_LOOKED_AT, PROMISE_BYTES, ROOM_AGAIN};
@@ -297,12 +298,7 @@ impl Core {
     }
 
     /// Whether there is room for one more promise, in the client's share and in total.
-    pub(super) fn check_promises(
-        &self,
-        now: Mono,
-        request: &JobRequest,
-        program: Option<ProgramIndex>,
-    ) -> Result<(), ErrorDetail> {
+    pub(super) fn check_promises(&self, now: Mono, request: &JobRequest) -> Result<(), ErrorDetail> {
         if !request.is_to_be_kept() {
             return Ok(());
         }
@@ -328,12 +324,15 @@ impl Core {
             }
         };
         let free_at = self.promises.free_at(whose_ends, lacking);
-        let wait = free_at.map_or_else(|| self.retry_after(program), |when| when - now);
         let message = format!(
             "results and idempotency keys that are kept for {state}; a result is kept until it is collected, or its \
              time is over"
         );
-        Err(super::submit::full(code, &message, wait))
+        Err(match free_at {
+            Some(when) => super::submit::full(code, &message, when - now),
+            // All of it is promised to jobs that have not ended, and nobody knows when they will.
+            None => outcome::error(code, message),
+        })
     }
 
     /// Promises something of a job that was accepted. If its key has expired before and that is remembered, returns

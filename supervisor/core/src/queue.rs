@@ -30,7 +30,7 @@ pub const HEAD_START: Duration = Duration::from_millis(100);
 /// The position of a job among the jobs of its client. The smallest rank is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    aged: i128,
+    aged: i64,
     job: JobId,
     priority: i8,
 }
@@ -38,8 +38,9 @@ pub struct Rank {
 impl Rank {
     /// The rank of a job that was accepted at this time.
     pub fn new(accepted_at: Mono, priority: i8, job: JobId) -> Rank {
-        let gained = i128::from(priority) * AGEING.as_nanos() as i128;
-        Rank { aged: i128::from(accepted_at.as_nanos()) - gained, job, priority }
+        let gained = i64::from(priority) * AGEING.as_nanos() as i64;
+        let accepted_at = i64::try_from(accepted_at.as_nanos()).unwrap_or(i64::MAX);
+        Rank { aged: accepted_at.saturating_sub(gained), job, priority }
     }
 
     fn head_start(self) -> VirtualTime {
@@ -83,6 +84,9 @@ pub struct FairQueue {
 
 type Order = BTreeSet<(VirtualTime, Rank, ClientId)>;
 
+/// The position of a client: its kind, and the entry in the order of this kind.
+type Listed = (Kind, VirtualTime, Rank);
+
 /// The waiting jobs of one client; at least one.
 #[derive(Debug)]
 struct Waiting {
@@ -92,15 +96,15 @@ struct Waiting {
     used: VirtualTime,
     /// How many bytes of outputs the client holds, rounded.
     level: Level,
-    /// The client's position: its kind, and the entry in the order of this kind.
-    listed: (Kind, VirtualTime, Rank),
+    /// The client's position, once it has one.
+    listed: Option<Listed>,
 }
 
 impl FairQueue {
     /// Adds a job. `used` is what the client has used until now; `kind` also sets the level of all its jobs.
     pub fn insert(&mut self, client: ClientId, used: VirtualTime, rank: Rank, kind: Kind) {
         let level = kind.level;
-        let fresh = || Waiting { jobs: BTreeMap::new(), used, level, listed: (kind, used, rank) };
+        let fresh = || Waiting { jobs: BTreeMap::new(), used, level, listed: None };
         let waiting = self.by_client.entry(client).or_insert_with(fresh);
         self.len += usize::from(waiting.jobs.insert(rank, (kind.task, kind.size)).is_none());
         (waiting.used, waiting.level) = (used, level);
@@ -134,26 +138,35 @@ impl FairQueue {
 
     /// The output level under which the client is listed, if any of its jobs waits here.
     pub fn level_of(&self, client: ClientId) -> Option<Level> {
-        self.by_client.get(&client).map(|waiting| waiting.listed.0.level)
+        self.by_client.get(&client).map(|waiting| waiting.level)
     }
 
-    /// Moves the client to its right place in the orders after a change, or removes it if no job is left.
+    /// Moves the client to its right place in the orders after a change, or removes it if no job is left. Most changes
+    /// leave it where it is.
     fn list(&mut self, client: ClientId) {
         let Some(waiting) = self.by_client.get_mut(&client) else { return };
-        let (kind, at, rank) = waiting.listed;
-        if let Some(order) = self.by_kind.get_mut(&kind) {
-            order.remove(&(at, rank, client));
-            if order.is_empty() {
-                self.by_kind.remove(&kind);
-            }
-        }
+        let old = waiting.listed;
         let Some((&first, &(task, size))) = waiting.jobs.first_key_value() else {
             self.by_client.remove(&client);
-            return;
+            return self.unlist(client, old);
         };
         let kind = Kind { task, size, level: waiting.level };
-        waiting.listed = (kind, waiting.used.saturating_sub(first.head_start()), first);
-        self.by_kind.entry(kind).or_default().insert((waiting.listed.1, first, client));
+        let new = (kind, waiting.used.saturating_sub(first.head_start()), first);
+        if old == Some(new) {
+            return;
+        }
+        waiting.listed = Some(new);
+        self.by_kind.entry(kind).or_default().insert((new.1, first, client));
+        self.unlist(client, old);
+    }
+
+    fn unlist(&mut self, client: ClientId, listed: Option<Listed>) {
+        let Some((kind, at, rank)) = listed else { return };
+        let Some(order) = self.by_kind.get_mut(&kind) else { return };
+        order.remove(&(at, rank, client));
+        if order.is_empty() {
+            self.by_kind.remove(&kind);
+        }
     }
 
     /// The job that is next.

@@ -15,15 +15,13 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
         if is_counted_by_shell(what) {
-            self.ledger.hold(client, what, bytes);
-            self.note_level(client);
+            self.hold(client, what, bytes);
         }
     }
 
     pub(super) fn on_released(&mut self, client: &str, what: Holding, bytes: u64) {
         if is_counted_by_shell(what) {
-            self.ledger.release(client, what, bytes);
-            self.note_level(client);
+            self.release(client, what, bytes);
         }
     }
 
@@ -100,7 +98,19 @@ impl Core {
         Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&job.account) }
     }
 
-    /// The client's outputs may have changed: its waiting jobs are listed under the new level.
+    fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
+        if self.ledger.hold(client, what, bytes) {
+            self.note_level(client);
+        }
+    }
+
+    fn release(&mut self, client: &str, what: Holding, bytes: u64) {
+        if self.ledger.release(client, what, bytes) {
+            self.note_level(client);
+        }
+    }
+
+    /// The level of the client's outputs has changed: its waiting jobs are listed under the new one.
     fn note_level(&mut self, client: &str) {
         let Some(id) = self.clients.id_of(client) else { return };
         let level = self.ledger.level_of(client);
@@ -117,8 +127,7 @@ impl Core {
     pub(super) fn expect_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let (client, expected) = (job.account.clone(), self.likely_output(job));
-        self.ledger.hold(&client, Holding::Expected, expected);
-        self.note_level(&client);
+        self.hold(&client, Holding::Expected, expected);
         if let Some(job) = self.jobs.get_mut(id) {
             job.expected_output = expected;
         }
@@ -132,8 +141,7 @@ impl Core {
             && let Some(job) = self.jobs.get(id)
         {
             let client = job.account.clone();
-            self.ledger.release(&client, Holding::Expected, expected);
-            self.note_level(&client);
+            self.release(&client, Holding::Expected, expected);
         }
     }
 
@@ -142,8 +150,7 @@ impl Core {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
         let client = job.account.clone();
-        self.ledger.hold(&client, Holding::Outgoing, bytes);
-        self.note_level(&client);
+        self.hold(&client, Holding::Outgoing, bytes);
     }
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {

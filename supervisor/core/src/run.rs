@@ -25,12 +25,12 @@ impl Core {
     pub(super) fn on_started(&mut self, turn: &mut Turn<'_>, worker: WorkerId, id: JobId, attempt: u32) {
         let Some(slot) = self.slot_of(worker) else { return };
         if !self.slots[slot].is_trusted() {
-            return self.doubt_up_to(slot, id);
+            return self.doubt_named(slot, id);
         }
         let is_next = self.slots[slot].load().and_then(Load::next_to_start) == Some(id);
         let expected = self.jobs.get(id).map(|job| job.attempts + 1);
         if !is_next || expected.is_some_and(|expected| expected != attempt) {
-            self.doubt_up_to(slot, id);
+            self.doubt_named(slot, id);
             let message = format!("started a job out of turn (attempt {attempt})");
             return self.on_violation(turn, worker, message);
         }
@@ -91,14 +91,14 @@ impl Core {
     ) -> Option<(SlotIndex, Running)> {
         let slot = self.slot_of(worker)?;
         if !self.slots[slot].is_trusted() {
-            self.doubt_up_to(slot, id);
+            self.doubt_named(slot, id);
             return None;
         }
         let running = self.slots[slot].load().and_then(|load| load.running);
         let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
-            self.doubt_up_to(slot, id);
+            self.doubt_named(slot, id);
             self.on_violation(turn, worker, message);
         }
         named.map(|running| (slot, running))
@@ -139,11 +139,13 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let (Some(task), client) = (job.task, job.client) else { return };
         let (bytes, ran_before) = (job.input_bytes, job.ran_before);
+        let were_tiny = self.why_tiny(client, task);
         self.registry.task_mut(task).ran(bytes, run + ran_before);
         if let Some(output) = output {
             self.registry.task_mut(task).returned(bytes, output);
         }
         self.clients.returned(client, output.unwrap_or(0));
+        self.tiny_changes += u64::from(self.why_tiny(client, task) != were_tiny);
         let program = self.program_of(task);
         // That a worker which has to prove itself fails a job is no sign that its program works.
         let proves = output.is_some() || !self.is_unproven(slot);

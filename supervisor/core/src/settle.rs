@@ -1,14 +1,14 @@
 //! The last step of every event: end what has expired, dispatch waiting jobs to workers, and start missing workers.
 
 use super::action::Action;
-use super::clients::Account;
-use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
+use super::clients::{Account, ClientId};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::JobState;
 use super::outcome;
 use super::registry::{Class, Promise};
 use super::slots::{Listed, Load, Opening, Role, Slot, SlotState};
 use super::turn::Turn;
-use super::waiting::{Line, Standing};
+use super::waiting::{Line, Standing, planned};
 use super::{Core, Ending, Phase};
 use crate::limits::{MOVED_MAX, SHORT_MEMORY, SHORT_MEMORY_MAX, UNSTARTED_MAX};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
@@ -273,14 +273,35 @@ impl Core {
     /// between its steps.
     fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
-        let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64
-            && self.clients.get(job.client).is_some_and(Account::has_small_outputs);
-        is_small && !promise.is_stepped && job.task.is_some_and(|task| self.registry.task(task).is_tiny())
+        let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64;
+        is_small
+            && !promise.is_stepped
+            && job.task.is_some_and(|task| self.why_tiny(job.client, task) == [true; 2])
+    }
+
+    /// Whether the outputs of this client have been small, and whether the runs and outputs of this task have been, for
+    /// everybody. If both have been, its jobs may be tiny.
+    pub(super) fn why_tiny(&self, client: ClientId, task: TaskIndex) -> [bool; 2] {
+        let has_small_outputs = self.clients.get(client).is_some_and(Account::has_small_outputs);
+        [has_small_outputs, self.registry.task(task).is_tiny()]
     }
 
     /// Whether a job that a worker has may share the worker with other tiny jobs.
     fn takes_company(&self, id: JobId) -> bool {
         self.jobs.get(id).is_some_and(|job| !job.is_suspect && self.is_tiny(id, job.promise))
+    }
+
+    /// Whether all of these jobs may share their worker with other tiny jobs. Usually the answer is known: a tiny job was
+    /// added, or a job went.
+    fn are_all_tiny(&self, load: &Load) -> bool {
+        let is_known = load.tiny_as_of.get() == self.tiny_changes;
+        let are_tiny = is_known || self.find_all_tiny(load);
+        load.tiny_as_of.set(if are_tiny { self.tiny_changes } else { 0 });
+        are_tiny
+    }
+
+    pub(super) fn find_all_tiny(&self, load: &Load) -> bool {
+        load.jobs().all(|job| self.takes_company(job))
     }
 
     /// Whether a job may be given to a worker that has other tiny jobs.
@@ -319,6 +340,8 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker };
             job.promise = promise;
+            let half = planned(job.expected) / 2;
+            self.programs[self.slots[slot].program].in_flight += half;
             if job.unstarted >= UNSTARTED_MAX {
                 self.programs[self.slots[slot].program].probation.test(id);
             }
@@ -387,8 +410,7 @@ impl Core {
             SlotState::Busy { .. } if self.is_unproven(slot) => None,
             SlotState::Busy { load, .. } => {
                 let length = load.len();
-                let all_tiny = || load.jobs().all(|job| self.takes_company(job));
-                (length < self.config.window_max && all_tiny()).then_some(length)
+                (length < self.config.window_max && self.are_all_tiny(load)).then_some(length)
             }
             SlotState::Vacant | SlotState::Starting { .. } | SlotState::Leaving { .. } => None,
         }
@@ -439,20 +461,6 @@ impl Core {
             slot.program == program && slot.role != Role::Trial && is_open
         };
         self.slots.iter().filter(is_open).count()
-    }
-
-    fn spawn(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
-        self.last_worker += 1;
-        let worker = WorkerId(self.last_worker);
-        self.tally.start(self.slots[slot].incarnation > 0);
-        let program = self.slots[slot].program;
-        let version = self.version_to_start(slot);
-        let ready_by = turn.now + self.config.hello_timeout;
-        let place = self.slot_mut(slot);
-        place.incarnation += 1;
-        place.state = SlotState::Starting { worker, version, since: turn.now, ready_by };
-        self.places.insert(worker, slot);
-        turn.push(Action::Spawn { worker, program, version, slot });
     }
 
     /// When the next empty place may be filled, if that has to wait for a pause to end.

@@ -22,6 +22,21 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 const EXIT_DO_NOT_RESTART: i32 = 64;
 
 impl Core {
+    /// Orders a process for this empty place.
+    pub(super) fn spawn(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
+        self.last_worker += 1;
+        let worker = WorkerId(self.last_worker);
+        self.tally.start(self.slots[slot].incarnation > 0);
+        let program = self.slots[slot].program;
+        let version = self.version_to_start(slot);
+        let ready_by = turn.now + self.config.hello_timeout;
+        let place = self.slot_mut(slot);
+        place.incarnation += 1;
+        place.state = SlotState::Starting { worker, version, since: turn.now, ready_by };
+        self.places.insert(worker, slot);
+        turn.push(Action::Spawn { worker, program, version, slot });
+    }
+
     /// The time to say hello begins only now: the start itself may have had to wait.
     pub(super) fn on_launched(&mut self, now: Mono, worker: WorkerId) {
         let ready_until = now + self.config.hello_timeout;

@@ -4,11 +4,11 @@
 use super::action::{Accepted, Action, Kill};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
-use super::jobs::{Expected, Job, JobState, Jobs, RanUnder};
+use super::jobs::{Job, JobState, Jobs};
 use super::keys::Known;
 use super::ledger::Holding;
 use super::outcome::{self, human};
-use super::registry::{Class, Promise};
+use super::registry::Class;
 use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending, Phase};
@@ -61,7 +61,7 @@ impl Core {
         let task = self.route(request)?;
         self.check_size(request)?;
         self.check_room(request, task)?;
-        self.check_promises(now, request, task.map(|task| self.program_of(task)))?;
+        self.check_promises(now, request)?;
         Ok(task)
     }
 
@@ -120,8 +120,7 @@ impl Core {
         let config = &self.config;
         let bytes = request.input_bytes;
         if bytes > config.max_payload {
-            let message = format!("input of {bytes} bytes, the limit is {} bytes", config.max_payload);
-            return Err(outcome::error(OutcomeCode::TooLarge, message));
+            return Err(outcome::error(OutcomeCode::TooLarge, config.too_large(bytes)));
         }
         Ok(())
     }
@@ -168,38 +167,16 @@ impl Core {
             None => Arc::from(&*request.task),
         };
         let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
+        let account = self.clients.name_of(client);
         let id = self.jobs.insert(Job {
-            task_name,
-            task: None,
-            client,
-            account: Arc::from(&*request.client),
             priority: request.priority,
-            key_before: None,
             input_bytes: request.input_bytes,
-            expected_output: 0,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
             deadline: request.deadline.map(|deadline| turn.now + deadline),
             attempts_asked: request.attempts,
             attempts_default: self.config.max_attempts,
             lane: request.lane,
-            accepted_at: turn.now,
-            waits_since: turn.now,
-            expected_wait: None,
-            expected: Expected { run: None, class: Class::Long },
-            charged: 0,
-            attempts: 0,
-            crashes: 0,
-            is_suspect: false,
-            unstarted: 0,
-            late_tests: 0,
-            is_abandoned: false,
-            promise: Promise::default(),
-            ran_under: RanUnder::default(),
-            ran_before: Duration::ZERO,
-            progress: None,
-            checkpoint_bytes: 0,
-            lost: Vec::new(),
-            state: JobState::Parked,
+            ..Job::new(task_name, client, account, turn.now)
         });
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
         let key_before = self.promise(id, request);
@@ -246,6 +223,7 @@ impl Core {
         let JobState::Running { worker, .. } = state else { return self.withdraw(turn, id, ending) };
         // This comes before the job ends: with the job, the core may forget its client.
         let paid = self.charge_worker(id);
+        self.tiny_changes += 1;
         self.finish(turn, id, ending);
         turn.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
@@ -266,6 +244,8 @@ impl Core {
         if matches!(state, JobState::Running { .. }) {
             self.charge_worker(id);
         }
+        // A worker that has the job keeps it for now; what is not known any more is not tiny.
+        self.tiny_changes += u64::from(state.is_with_a_worker());
         self.finish(turn, id, ending);
         match state {
             JobState::Parked | JobState::Queued | JobState::Held => {}

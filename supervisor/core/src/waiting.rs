@@ -8,7 +8,6 @@ use super::jobs::{Expected, Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
-use super::slots::Load;
 use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::cell::Cell;
 use std::fmt;
@@ -50,6 +49,7 @@ impl Core {
     /// looks into.
     pub(super) fn enqueue(&mut self, id: JobId) {
         self.expect_no_output(id);
+        self.leave_worker(id);
         self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };
         let Some(task) = self.registry.find(&job.task_name) else { return self.park(id) };
@@ -86,6 +86,15 @@ impl Core {
             program.backlog = program.backlog.saturating_sub(planned(expected));
             self.clients.waits_no_more(client, planned(expected));
         }
+    }
+
+    /// No worker has the job any more, if one had it: what it is expected to run is not in flight.
+    pub(super) fn leave_worker(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id).filter(|job| job.state.is_with_a_worker()) else { return };
+        let Some(task) = job.task else { return };
+        let (program, half) = (self.registry.task(task).program, planned(job.expected) / 2);
+        let in_flight = &mut self.programs[program].in_flight;
+        *in_flight = in_flight.saturating_sub(half);
     }
 
     /// A job is dispatched: its client is charged the expected run time.
@@ -172,10 +181,7 @@ impl Core {
         if self.programs[program].open.iter().any(|(load, _)| *load == 0) {
             return Duration::ZERO;
         }
-        let loads = self.slots_of(program).filter_map(|slot| self.slots[slot].load());
-        let jobs = loads.flat_map(Load::jobs).filter_map(|id| self.jobs.get(id));
-        // On average, half of a run is over at a random moment.
-        jobs.map(|job| planned(job.expected) / 2).sum()
+        self.programs[program].in_flight
     }
 
     /// How long a job that comes now would wait behind all others.

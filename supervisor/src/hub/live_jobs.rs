@@ -87,16 +87,17 @@ impl Subscriber {
 }
 
 impl LiveJob {
-    pub(super) fn new(job: Job, account: &str, subscriber: Option<Subscriber>, hold: Hold) -> LiveJob {
+    pub(super) fn new(job: Job, account: Arc<str>, subscriber: Option<Subscriber>, hold: Hold) -> LiveJob {
         LiveJob {
-            account: Arc::from(account),
+            account,
             task: job.task,
             content: job.content,
             input: job.input,
             client: cut(&job.client, LABEL_MAX).to_owned(),
             options: job.options,
             checkpoint: None,
-            subscribers: subscriber.into_iter().collect(),
+            // Nearly all jobs have one subscriber, and never another: room for one.
+            subscribers: subscriber.map_or_else(Vec::new, |subscriber| vec![subscriber]),
             _hold: hold,
         }
     }

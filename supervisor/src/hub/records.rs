@@ -17,13 +17,14 @@ use crate::limits::SUBSCRIBERS_MAX;
 use crate::public_id::{Named, PublicIds};
 use bytes::Bytes;
 use offload_core::ids::JobId;
+use offload_core::job_table::JobTable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// All records. See the module's documentation.
 pub(super) struct Records {
     ids: PublicIds,
-    live: BTreeMap<JobId, LiveJob>,
+    live: JobTable<LiveJob>,
     finished: FinishedJobs,
     dead: DeadLetters,
     /// Outputs that were delivered or dropped, and are still charged to their clients.
@@ -46,7 +47,7 @@ impl Records {
     pub(super) fn new() -> Records {
         Records {
             ids: PublicIds::new(),
-            live: BTreeMap::new(),
+            live: JobTable::default(),
             finished: FinishedJobs::default(),
             dead: DeadLetters::default(),
             ended_charges: EndedCharges::default(),
@@ -76,17 +77,17 @@ impl Records {
 
     /// A job has ended. Returns what was known of it.
     pub(super) fn close(&mut self, job: JobId) -> Option<LiveJob> {
-        self.live.remove(&job)
+        self.live.remove(job)
     }
 
     /// Removes and returns all live jobs, because nobody will run them any more.
-    pub(super) fn close_all(&mut self) -> BTreeMap<JobId, LiveJob> {
-        std::mem::take(&mut self.live)
+    pub(super) fn close_all(&mut self) -> impl Iterator<Item = (JobId, LiveJob)> + use<> {
+        std::mem::take(&mut self.live).into_jobs()
     }
 
     /// A job that has not ended.
     pub(super) fn live(&self, job: JobId) -> Option<&LiveJob> {
-        self.live.get(&job)
+        self.live.get(job)
     }
 
     /// Whether any job has not ended.
@@ -96,19 +97,19 @@ impl Records {
 
     /// The account that a live job is charged to. Empty if the job is not live.
     pub(super) fn account_of(&self, job: JobId) -> String {
-        self.live.get(&job).map_or(String::new(), |live_job| live_job.account.to_string())
+        self.live.get(job).map_or(String::new(), |live_job| live_job.account.to_string())
     }
 
     /// Stores the state from which the next attempt resumes.
     pub(super) fn keep_checkpoint(&mut self, job: JobId, state: Bytes) {
-        if let Some(live_job) = self.live.get_mut(&job) {
+        if let Some(live_job) = self.live.get_mut(job) {
             live_job.checkpoint = Some(state);
         }
     }
 
     /// Adds a subscriber to a job.
     pub(super) fn subscribe(&mut self, job: JobId, subscriber: Subscriber) -> Subscription {
-        let Some(live_job) = self.live.get_mut(&job) else {
+        let Some(live_job) = self.live.get_mut(job) else {
             return match self.finished.record(job).and_then(Record::finished) {
                 Some(finished) => Subscription::JobEnded(Box::new(finished), subscriber),
                 None => Subscription::Refused(subscriber),
@@ -127,7 +128,7 @@ impl Records {
 
     /// A connection no longer waits for a job. Returns true if no subscriber is left because of that.
     pub(super) fn leave(&mut self, job: JobId, connection: u64) -> bool {
-        let Some(live_job) = self.live.get_mut(&job) else { return false };
+        let Some(live_job) = self.live.get_mut(job) else { return false };
         let before = live_job.subscribers.len();
         live_job.subscribers.retain(|subscriber| subscriber.connection() != Some(connection));
         before > 0 && live_job.subscribers.is_empty()
@@ -180,7 +181,8 @@ mod tests {
     fn with_a_live_job(test: impl FnOnce(&mut Records)) {
         let event_loop = EventLoop::new().unwrap();
         let mut records = Records::new();
-        let live_job = LiveJob::new(Job::new("sum").input("1"), "me", None, event_loop.handle().hold());
+        let live_job =
+            LiveJob::new(Job::new("sum").input("1"), "me".into(), None, event_loop.handle().hold());
         records.open(JOB, live_job);
         test(&mut records);
     }

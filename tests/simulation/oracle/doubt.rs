@@ -30,8 +30,15 @@ impl Oracle {
                 if let Some(book) = self.workers.get_mut(worker)
                     && (book.is_liar || !is_honest)
                 {
-                    let place = book.given.iter().position(|given| given == job);
-                    book.doubtful.extend(book.given.iter().take(place.map_or(0, |place| place + 1)));
+                    // It may mistake one job for another: the one that runs, if one does and this is its first mistake.
+                    let is_explained = !book.is_liar && !book.started.is_empty();
+                    let is_skipped = matches!(event, Event::Skipped { .. });
+                    let count = match book.given.iter().position(|given| given == job) {
+                        Some(place) => place + 1,
+                        None if is_explained || is_skipped => 0,
+                        None => book.given.len(),
+                    };
+                    book.doubtful.extend(book.given.iter().take(count));
                 }
             }
             _ => {}

@@ -17,6 +17,8 @@ enum Way {
     DiesRunning,
     DiesIdle,
     AnswersTwice,
+    AnswersAJobThatItWasNotGiven,
+    StartsAJobThatItWasNotGiven,
     SendsNonsense,
     BecomesUnfit,
     SkipsUnasked,
@@ -43,10 +45,12 @@ enum Known {
     NeverBegan,
 }
 
-const WAYS: [(Way, Known); 16] = [
+const WAYS: [(Way, Known); 18] = [
     (Way::DiesRunning, Known::NeverBegan),
     (Way::DiesIdle, Known::NeverBegan),
-    (Way::AnswersTwice, Known::ByItsWord),
+    (Way::AnswersTwice, Known::Nothing),
+    (Way::AnswersAJobThatItWasNotGiven, Known::Nothing),
+    (Way::StartsAJobThatItWasNotGiven, Known::Nothing),
     (Way::SendsNonsense, Known::ByItsWord),
     (Way::BecomesUnfit, Known::ByItsWord),
     (Way::SkipsUnasked, Known::ByItsWord),
@@ -59,7 +63,7 @@ const WAYS: [(Way, Known); 16] = [
     (Way::IsCancelled, Known::ByItsWord),
     (Way::StartsNothing, Known::ByItsWord),
     (Way::IsStopped, Known::ByItsWord),
-    (Way::AnswersTwiceAndHangsInTheKernel, Known::ByItsWord),
+    (Way::AnswersTwiceAndHangsInTheKernel, Known::Nothing),
 ];
 
 struct Scene {
@@ -108,6 +112,10 @@ impl Scene {
         match way {
             Way::DiesRunning | Way::DiesIdle => {}
             Way::AnswersTwice | Way::AnswersTwiceAndHangsInTheKernel => self.answer(self.guilty),
+            Way::AnswersAJobThatItWasNotGiven => self.answer(JobId(1_000_000)),
+            Way::StartsAJobThatItWasNotGiven => {
+                self.pool.event(Event::Started { worker, job: JobId(1_000_000), attempt: 1 });
+            }
             Way::SendsNonsense => self.pool.event(Event::Violation { worker, message: String::new() }),
             Way::BecomesUnfit => self.pool.event(Event::Unfit { worker, message: String::new() }),
             Way::SkipsUnasked => self.pool.event(Event::Skipped { worker, job: self.next }),
@@ -251,4 +259,15 @@ fn a_job_that_is_answered_and_never_started_does_not_go_on_for_ever() {
         pool.wait(Duration::from_secs(1));
     }
     assert_eq!((pool.outcome(job), pool.ended[&job].attempts), (Some(Unavailable), 0));
+}
+
+/// A worker that answers the job that runs under another number has begun no other one.
+#[test]
+fn a_wrong_number_while_a_job_runs_puts_no_other_job_in_doubt() {
+    let mut scene = scene("charge");
+    scene.pool.start(scene.guilty);
+    scene.answer(JobId(1_000_000));
+    scene.end(Way::AnswersTwice);
+    assert_eq!(scene.pool.outcome(scene.guilty), Some(WorkerProtocol));
+    assert_eq!([scene.next, scene.last].map(|job| scene.pool.outcome(job)), [None, None]);
 }

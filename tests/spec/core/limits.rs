@@ -43,7 +43,10 @@ fn an_input_over_the_limit_is_refused_and_the_limit_is_said() {
     let mut pool = small();
     assert_eq!(pool.try_submit(&of_size(61)), None);
     let error = pool.rejected.last().unwrap();
-    assert_eq!((error.code, error.message.as_str()), (TooLarge, "input of 61 bytes, the limit is 60 bytes"));
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (TooLarge, "input of 61 bytes, the limit is 60 bytes (max_payload)")
+    );
 }
 
 #[test]

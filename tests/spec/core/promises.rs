@@ -145,6 +145,18 @@ fn a_client_whose_share_of_promises_is_used_up_is_refused_until_the_first_of_the
     pool.submit_with("charge", detached("me"));
 }
 
+/// When one of these jobs ends, nobody knows.
+#[test]
+fn where_all_is_promised_to_jobs_that_have_not_ended_no_time_is_named() {
+    let mut pool = pool(|config| config.max_kept_bytes = 8 * PROMISE_BYTES);
+    for _ in 0..4 {
+        pool.submit_with("charge", detached("me"));
+    }
+    let error = pool.refusal_with("charge", detached("me"));
+    assert_eq!((error.code, error.retry_after_ms), (Quota, None));
+    assert!(!error.message.contains("try again"), "{error:?}");
+}
+
 #[test]
 fn when_all_that_may_be_promised_is_promised_the_next_one_is_refused_and_nobody_loses_anything() {
     let mut pool = pool(|config| config.max_kept_bytes = 8 * PROMISE_BYTES);

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use offload_protocol::nouns::ContentType;
 use proptest::prelude::*;
 
-const LIMITS: BatchLimits = BatchLimits { jobs: 4, bytes: 1000, payload: 100, failures: None };
+const LIMITS: BatchLimits =
+    BatchLimits { jobs: 4, bytes: 1000, payload: 100, payload_setting: "--max-payload", failures: None };
 
 fn literals(count: usize) -> Vec<Input> {
     vec![Input::Literal(b"0123456789".to_vec()); count]
@@ -165,6 +166,58 @@ fn a_batch_that_stops_reading_is_complete_with_what_it_has() {
     assert!(batch.is_complete());
 }
 
+/// Jobs 0 to 3 are given to the workers; 4 waits to be loaded, and the source has more.
+fn begun() -> Batch {
+    let mut batch = Batch::new("task", BatchLimits { jobs: 5, ..LIMITS });
+    steps(&mut batch);
+    let mut inputs = literals(4);
+    inputs.push(Input::File("x".into()));
+    batch.on_read(inputs, false);
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1", "submit 2", "submit 3", "load 4"]);
+    batch
+}
+
+#[test]
+fn a_batch_that_ends_early_delivers_what_has_ended_and_what_was_cancelled_in_input_order() {
+    let mut batch = begun();
+    batch.on_finished(1, ok("b"));
+    batch.on_finished(3, failed(OutcomeCode::AppError));
+    batch.end_early(CancelledJobs::HaveResults);
+    assert!(
+        steps(&mut batch).is_empty() && !batch.is_complete(),
+        "the first job may end before it is cancelled"
+    );
+    batch.on_loaded(4, Err(Unreadable { code: OutcomeCode::IoError, message: "no".to_owned() }));
+    batch.on_read(literals(2), true);
+    batch.on_finished(0, failed(OutcomeCode::Cancelled));
+    assert_eq!(steps(&mut batch), ["write 0 1"]);
+    batch.on_written();
+    assert!(!batch.is_complete());
+    batch.on_silence();
+    assert_eq!(steps(&mut batch), ["write 2 3"]);
+    assert!(!batch.is_complete());
+    batch.on_written();
+    assert!(batch.is_complete());
+    let not_done = NotDone { cancelled: 1, unknown: 1, not_submitted: 3, is_partly_read: true };
+    assert_eq!(batch.not_done(), not_done);
+    assert_eq!((batch.tally().ok, batch.tally().failed), (1, 3));
+}
+
+#[test]
+fn where_cancelled_jobs_have_no_results_they_are_counted_and_what_has_ended_is_kept() {
+    let mut batch = begun();
+    batch.end_early(CancelledJobs::AreCounted);
+    batch.on_finished(0, failed(OutcomeCode::Cancelled));
+    batch.on_finished(1, failed(OutcomeCode::Overloaded));
+    batch.on_finished(3, ok("d"));
+    batch.on_finished(2, failed(OutcomeCode::Cancelled));
+    let not_done = NotDone { cancelled: 2, unknown: 0, not_submitted: 2, is_partly_read: true };
+    assert_eq!(batch.not_done(), not_done);
+    assert_eq!(steps(&mut batch), ["write 3"]);
+    batch.on_written();
+    assert!(batch.is_complete());
+}
+
 fn refused_for(code: OutcomeCode, retry_after_ms: Option<u64>) -> Finished {
     super::super::render::rejected("task", code, "full".to_owned(), retry_after_ms)
 }
@@ -317,7 +370,7 @@ proptest! {
         jobs in 1u64..10,
         bytes in 1u64..400,
     ) {
-        let written = play(inputs, &choices, BatchLimits { jobs, bytes, payload: 100, failures: None });
+        let written = play(inputs, &choices, BatchLimits { jobs, bytes, ..LIMITS });
         prop_assert_eq!(written, (0..inputs).collect::<Vec<_>>());
     }
 }

@@ -82,7 +82,8 @@ fn probes(window: Duration) -> u32 {
     u32::try_from(window.as_millis() / PERIOD.as_millis()).unwrap_or(u32::MAX)
 }
 
-fn broken(error: LoopError) -> Failure {
+/// The failure for an event loop that cannot go on.
+pub(super) fn broken(error: LoopError) -> Failure {
     Failure::internal("the event loop is broken", error)
 }
 
@@ -143,7 +144,7 @@ impl StrategyRunner {
 }
 
 /// Waits until all workers are ready, so that their start is not part of the measurement.
-fn await_workers(pool: &ComputePool, event_loop: &mut EventLoop) -> Result<(), Failure> {
+pub(super) fn await_workers(pool: &ComputePool, event_loop: &mut EventLoop) -> Result<(), Failure> {
     let give_up_at = Instant::now() + BENCH_READY_TIMEOUT;
     let look_again = event_loop.set_interval(Duration::from_millis(1), |_cx| {});
     while pool.status().workers.ready < pool.worker_count() {

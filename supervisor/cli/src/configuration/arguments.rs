@@ -12,7 +12,7 @@ use super::value::Value;
 use super::weights::parse_weight;
 use super::{Layer, Origin};
 use clap::builder::{BoolValueParser, OsStringValueParser, TypedValueParser, ValueParser};
-use clap::error::Error;
+use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -92,10 +92,13 @@ impl<C: Choice> FromArgMatches for KeyFlags<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<KeyFlags<C>, Error> {
         let mut flags = KeyFlags::default();
         for key in keys_of::<C>() {
-            let typed = matches.get_many::<Value>(key.flag).into_iter().flatten();
-            if let Some(value) = typed.cloned().reduce(Value::and) {
-                flags.layer.set(key, value, format!("--{}", key.flag));
-            }
+            let mut typed = matches.get_many::<Value>(key.flag).into_iter().flatten().cloned();
+            let Some(first) = typed.next() else { continue };
+            let place = format!("--{}", key.flag);
+            let value = typed
+                .try_fold(first, Value::and)
+                .map_err(|reason| Error::raw(ErrorKind::ValueValidation, format!("{place}: {reason}\n")))?;
+            flags.layer.set(key, value, place);
         }
         Ok(flags)
     }

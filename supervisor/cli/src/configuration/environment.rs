@@ -3,27 +3,28 @@
 //! The environment is passed in as a function, so that tests need not change the real one.
 
 use super::key::ValueKind;
-use super::table::TABLE;
-use super::{ConfigError, Layer, Origin};
+use super::{ConfigError, Key, Layer, Origin};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Reads the variables `OFFLOAD_*` through `variable`. An empty variable counts as not set, except that of a path,
-/// which is an error: it usually comes from a script in which a variable is not set, and the default would name another
-/// supervisor than the intended one.
+/// Reads the variables `OFFLOAD_*` of these keys through `variable`. An empty variable is an error: it usually comes
+/// from a script in which a variable is not set, and the default would be something else than was intended.
 ///
 /// # Errors
 /// [`ConfigError`] naming the variable that is not understood.
-pub(crate) fn read_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Layer, ConfigError> {
+pub(crate) fn read_environment(
+    keys: impl IntoIterator<Item = &'static Key>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Layer, ConfigError> {
     let mut layer = Layer::new(Origin::Environment);
-    for key in TABLE {
+    for key in keys {
         let name = key.variable();
-        let Some(text) = variable(&name).filter(|text| !text.is_empty() || key.kind == ValueKind::Path)
-        else {
-            continue;
+        let Some(text) = variable(&name) else { continue };
+        let value = match text.is_empty() && key.kind != ValueKind::Path {
+            true => Err("it is empty: unset it for the default, or give it a value".to_owned()),
+            false => key.parse(&text),
         };
-        let value = key.parse(&text).map_err(|reason| ConfigError(format!("{name}: {reason}")))?;
-        layer.set(key, value, name);
+        layer.set(key, value.map_err(|reason| ConfigError(format!("{name}: {reason}")))?, name);
     }
     Ok(layer)
 }
@@ -48,6 +49,7 @@ pub(crate) fn default_socket(
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::TABLE;
     use super::*;
 
     fn environment(variables: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
@@ -55,12 +57,22 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_is_not_set_unless_it_is_for_a_path() {
-        let layer =
-            read_environment(environment(&[("OFFLOAD_SPARES", ""), ("OFFLOAD_WORKERS", "3")])).unwrap();
-        assert_eq!(layer.values.keys().copied().collect::<Vec<_>>(), ["pool.workers"]);
-        let error = read_environment(environment(&[("OFFLOAD_SOCKET", "")])).unwrap_err();
-        assert!(error.to_string().starts_with("OFFLOAD_SOCKET: the path of the socket is empty"), "{error}");
+    fn an_empty_variable_is_an_error_whatever_it_is_for() {
+        for key in TABLE {
+            let name = key.variable();
+            let variable = |asked: &str| (asked == name).then(OsString::new);
+            let error = read_environment(TABLE, variable).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}");
+            assert!(error.to_string().contains("is empty"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_the_variables_of_the_wanted_keys_are_looked_at() {
+        let socket = TABLE.iter().filter(|key| key.name == "supervisor.socket");
+        let variables = environment(&[("OFFLOAD_WORKERS", "no number"), ("OFFLOAD_SOCKET", "/run/x")]);
+        let layer = read_environment(socket, variables).unwrap();
+        assert_eq!(layer.values.keys().copied().collect::<Vec<_>>(), ["supervisor.socket"]);
     }
 
     #[test]
@@ -75,7 +87,8 @@ mod tests {
             ("OFFLOAD_WEIGHTS", "a"),
             ("OFFLOAD_WEIGHTS", "a=0"),
         ] {
-            let error = read_environment(|asked| (asked == name).then(|| OsString::from(value))).unwrap_err();
+            let error =
+                read_environment(TABLE, |asked| (asked == name).then(|| OsString::from(value))).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}");
         }
     }

@@ -2,7 +2,7 @@
 //! unknown key also the nearest known one.
 
 use super::key::{Key, ValueKind};
-use super::table::{FILE_TABLES, in_table};
+use super::table::{BUILTIN, COMMAND, FILE_TABLES, in_table};
 use super::value::Value;
 use super::words::split_words;
 use super::{ConfigError, Layer, Origin};
@@ -27,9 +27,19 @@ const NAME: &str = "name";
 /// # Errors
 /// [`ConfigError`] if it cannot be read or says something that is not understood.
 pub(crate) fn read_file(path: &Path) -> Result<Layer, ConfigError> {
-    let unreadable = |reason: String| ConfigError(format!("cannot read {}: {reason}", path.display()));
-    let text = read_regular(path).map_err(unreadable)?;
-    parse_file(&text, path)
+    parse_file(&read_text(path)?, path)
+}
+
+/// Reads only this key of the file at `path`. Mistakes in other keys are not looked at.
+///
+/// # Errors
+/// [`ConfigError`] if the file cannot be read, is no TOML, or has a value of this key that is not understood.
+pub(crate) fn read_key_of_file(key: &'static Key, path: &Path) -> Result<Layer, ConfigError> {
+    parse(&read_text(path)?, path, |file| read_one(key, file))
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    read_regular(path).map_err(|reason| ConfigError(format!("cannot read {}: {reason}", path.display())))
 }
 
 /// Reads the text of a regular file. Reading anything else, such as a pipe, could block for ever. So the file is opened
@@ -57,12 +67,20 @@ fn read_regular(path: &Path) -> Result<String, String> {
 /// # Errors
 /// [`ConfigError`] naming the file, the line, and for an unknown key the nearest known one.
 pub(crate) fn parse_file(text: &str, path: &Path) -> Result<Layer, ConfigError> {
+    parse(text, path, read_tables)
+}
+
+fn parse(
+    text: &str,
+    path: &Path,
+    read: impl FnOnce(&DeTable<'_>) -> Result<Vec<SpannedValue>, Misplaced>,
+) -> Result<Layer, ConfigError> {
     let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let place = |span: &Range<usize>| format!("{}:{}", path.display(), line_of(span.start));
     let error = |(span, message): Misplaced| ConfigError(format!("{}: {message}", place(&span)));
     let file = DeTable::parse(text)
         .map_err(|mistake| error((mistake.span().unwrap_or_default(), mistake.message().to_owned())))?;
-    let values = read_tables(file.get_ref()).map_err(error)?;
+    let values = read(file.get_ref()).map_err(error)?;
     let mut layer = Layer::new(Origin::File);
     for SpannedValue { key, value, span } in values {
         layer.set(key, value, format!("{}: {}", place(&span), key.name));
@@ -93,9 +111,23 @@ fn read_tables(file: &DeTable<'_>) -> Result<Vec<SpannedValue>, Misplaced> {
             table => read_table(table, value, &mut values)?,
         }
     }
-    for one in &values {
-        one.key.check(&one.value).map_err(|reason| one.misplaced(&reason))?;
+    check_values(&values)?;
+    Ok(values)
+}
+
+fn check_values(values: &[SpannedValue]) -> Result<(), Misplaced> {
+    values.iter().try_for_each(|one| one.key.check(&one.value).map_err(|reason| one.misplaced(&reason)))
+}
+
+/// The value of one key that is in a table of its own name, and not in a `[[pool]]`.
+fn read_one(key: &'static Key, file: &DeTable<'_>) -> Result<Vec<SpannedValue>, Misplaced> {
+    let (table, name) = key.table_and_name();
+    let found = || file.get(table)?.get_ref().as_table()?.get(name?);
+    let mut values = Vec::new();
+    if let Some(written) = found() {
+        read_key(key, written, &mut values)?;
     }
+    check_values(&values)?;
     Ok(values)
 }
 
@@ -205,15 +237,20 @@ fn unknown_key(key: &str, known: &[&str], place: &str) -> String {
     }
 }
 
-/// Merges all `[[pool]]` tables into one pool: commands and numbers of workers add up, all other values must agree.
+/// Merges all `[[pool]]` tables into one pool: commands and numbers of workers add up, all other values must agree. A
+/// pool without a command adds the built-in one.
 fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplaced> {
     let mut all = BTreeMap::<&str, SpannedValue>::new();
     let mut names = BTreeSet::new();
+    let mut without_command = None;
     for pool in pools.get_ref().as_array().into_iter().flatten() {
         let mut values = Vec::new();
         read_table(POOL, pool, &mut values)?;
         if let Some(name) = pool.get_ref().get(NAME) {
             check_pool_name(name.get_ref(), &mut names).map_err(|reason| (name.span(), reason))?;
+        }
+        if !values.iter().any(|one| one.key.name == COMMAND) {
+            without_command.get_or_insert(pool.span());
         }
         for one in values {
             let one = match all.remove(one.key.name) {
@@ -222,6 +259,9 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
             };
             all.insert(one.key.name, one);
         }
+    }
+    if let (Some(span), Some(commands)) = (without_command, all.get_mut(COMMAND)) {
+        commands.add_default_command(span);
     }
     Ok(all.into_values().collect())
 }
@@ -243,6 +283,16 @@ impl SpannedValue {
         (self.span.clone(), format!("{}: {reason}", self.key.name))
     }
 
+    /// Beside pools with commands, a pool without one runs the built-in tasks, as it does alone.
+    fn add_default_command(&mut self, span: Range<usize>) {
+        let Value::Commands(commands) = &mut self.value else { return };
+        let builtin = vec![BUILTIN.to_owned()];
+        if !commands.contains(&builtin) {
+            commands.push(builtin);
+            self.span = span;
+        }
+    }
+
     /// Merges this pool with a later one.
     fn and(self, later: SpannedValue) -> Result<SpannedValue, Misplaced> {
         let SpannedValue { key, value, span } = later;
@@ -255,7 +305,10 @@ impl SpannedValue {
             return Err((span, message));
         }
         match key.adds_up {
-            true => Ok(SpannedValue { key, value: self.value.and(value), span }),
+            true => match self.value.and(value) {
+                Ok(value) => Ok(SpannedValue { key, value, span }),
+                Err(reason) => Err((span, format!("{}: {reason}", key.name))),
+            },
             false => Ok(self),
         }
     }
@@ -315,158 +368,4 @@ fn kind_of(written: &DeValue<'_>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Layer, String> {
-        parse_file(text, Path::new("offload.toml")).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn numbers_are_written_as_toml_has_them() {
-        let layer = parse("[supervisor]\nmax_payload = 1_048_576\nmax_bytes = 0x4000_0000").unwrap();
-        assert_eq!(layer.values["supervisor.max_payload"].value, Value::Number(1 << 20));
-        assert_eq!(layer.values["supervisor.max_bytes"].value, Value::Number(1 << 30));
-    }
-
-    #[test]
-    fn an_empty_file_sets_nothing() {
-        assert_eq!(parse(""), Ok(Layer::new(Origin::File)));
-    }
-
-    #[test]
-    fn an_unknown_key_is_told_with_file_line_and_the_nearest_known_one() {
-        for (text, expected) in [
-            (
-                "\n[supervisor]\nmax_job = 3\n",
-                "offload.toml:3: unknown key \"max_job\" in [supervisor]; did you mean \"max_jobs\"?",
-            ),
-            (
-                "[[pool]]\nworkers = 1\n[[pool]]\nwrokers = 2",
-                "offload.toml:4: unknown key \"wrokers\" in [[pool]]; did you mean \"workers\"?",
-            ),
-            (
-                "[supervizor]\n",
-                "offload.toml:1: unknown key \"supervizor\" as a table; did you mean \"supervisor\"?",
-            ),
-            ("[io]\nbananas = 2", "offload.toml:2: unknown key \"bananas\" in [io]; known are threads"),
-            (
-                "\n[pool]\nworkers = 2\n",
-                "offload.toml:2: [pool] is written [[pool]], with two brackets, because there may be several",
-            ),
-            (
-                "[[io]]\nthreads = 2\n",
-                "offload.toml:1: [[io]] is written [io], with one bracket, because there is only one",
-            ),
-            (
-                "[[pool]]\nrestart = { backof_min = \"1s\" }",
-                "offload.toml:2: unknown key \"backof_min\" in restart of [[pool]]; did you mean \"backoff_min\"?",
-            ),
-        ] {
-            assert_eq!(parse(text).unwrap_err(), expected);
-        }
-    }
-
-    #[test]
-    fn a_value_of_the_wrong_kind_is_told_with_its_line_and_its_key() {
-        for (text, expected) in [
-            (
-                "[supervisor]\n\nmax_jobs = \"many\"",
-                "3: supervisor.max_jobs: a whole number is expected, not the text \"many\"",
-            ),
-            (
-                "[supervisor]\nmax_jobs = -1",
-                "2: supervisor.max_jobs: -1 is not a whole number from 0 on, or too large",
-            ),
-            (
-                "[supervisor]\nmax_jobs = 1.5",
-                "2: supervisor.max_jobs: a whole number is expected, not the number 1.5",
-            ),
-            (
-                "[supervisor]\ndrain_timeout = 10",
-                "2: supervisor.drain_timeout: a duration such as \"10s\" is expected, not the number 10",
-            ),
-            (
-                "[supervisor]\nmax_bytes = true",
-                "2: supervisor.max_bytes: a size such as \"64MiB\" is expected, not true",
-            ),
-            ("[supervisor]\nsocket = []", "2: supervisor.socket: a path is expected, not a list"),
-            ("[[pool]]\naffinity = 1", "2: pool.affinity: true or false is expected, not the number 1"),
-            ("[[pool]]\ncommand = {}", "2: pool.command: a text or a list of words is expected, not a table"),
-            ("[[pool]]\ncommand = [1]", "2: pool.command: each word of a command is a text"),
-            ("[[pool]]\ncommand = []", "2: pool.command: an empty command"),
-            ("[[pool]]\nname = 1979-05-27", "2: pool.name: a text is expected, not the time 1979-05-27"),
-            ("[[pool]]\nrestart = 3", "2: pool.restart: a table is expected, not the number 3"),
-            ("pool = [3]", "1: pool: a table is expected, not the number 3"),
-            ("supervisor = 3", "1: supervisor: a table is expected, not the number 3"),
-            ("[clients]\na = 1\nb = \"x\"", "3: clients: b: a whole number is expected, not the text \"x\""),
-            ("[clients]\na = 0", "2: clients: the share of client \"a\" must be from 1 to 1000, not 0"),
-        ] {
-            assert_eq!(parse(text).unwrap_err(), format!("offload.toml:{expected}"));
-        }
-        let message = parse("[supervisor]\ndrain_timeout = \"10\"").unwrap_err();
-        assert!(
-            message.contains("2: supervisor.drain_timeout: \"10\"") && message.contains("250ms"),
-            "{message}"
-        );
-        assert!(parse("\n[supervisor\n").unwrap_err().starts_with("offload.toml:2: "));
-    }
-
-    #[test]
-    fn several_pools_add_their_commands_and_workers() {
-        let layer = parse(
-            "[[pool]]\ncommand = \"a\"\nworkers = 2\n[[pool]]\ncommand = [\"b\", \"c d\"]\nworkers = 3",
-        )
-        .unwrap();
-        assert_eq!(layer.values["pool.workers"].value, Value::Number(5));
-        let commands = [vec!["a".to_owned()], vec!["b".to_owned(), "c d".to_owned()]].to_vec();
-        assert_eq!(layer.values["pool.command"].value, Value::Commands(commands));
-        let message = parse("[[pool]]\nworkers = 200\n[[pool]]\nworkers = 100").unwrap_err();
-        assert_eq!(message, "offload.toml:4: pool.workers: it must be from 1 to 256, not 300");
-    }
-
-    #[test]
-    fn several_pools_cannot_differ_in_what_they_share() {
-        assert!(parse("[[pool]]\nspares = 1\n[[pool]]\nspares = 1").is_ok());
-        let message = parse("[[pool]]\nspares = 1\n[[pool]]\nname = \"b\"\nspares = 0").unwrap_err();
-        assert_eq!(
-            message,
-            "offload.toml:5: pool.spares: 0 here and 1 in a pool before it; it holds for all pools"
-        );
-    }
-
-    #[test]
-    fn two_pools_do_not_have_one_name() {
-        assert!(parse("[[pool]]\nname = \"a\"\n[[pool]]\nname = \"b\"\n[[pool]]\n[[pool]]").is_ok());
-        let message = parse("[[pool]]\nname = \"a\"\n[[pool]]\n\nname = \"a\"").unwrap_err();
-        assert_eq!(message, "offload.toml:5: pool.name: \"a\" is the name of a pool before it, too");
-        assert!(
-            parse("[[pool]]\nname = \"\"").unwrap_err().starts_with("offload.toml:2: pool.name: it is empty")
-        );
-    }
-
-    #[test]
-    fn what_is_no_regular_file_is_refused_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let pipe = folder.path().join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        for path in [pipe.as_path(), folder.path(), Path::new("/dev/zero")] {
-            let message = read_file(path).unwrap_err().to_string();
-            assert!(message.ends_with("it is no regular file"), "{message}");
-        }
-    }
-
-    #[test]
-    fn a_file_without_end_is_not_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("long");
-        std::fs::write(&path, "#".repeat(CONFIGURATION_FILE_MAX as usize + 1)).unwrap();
-        assert!(read_file(&path).unwrap_err().to_string().contains("at most 1048576 are read"));
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_is_named() {
-        let message = read_file(Path::new("/nonexistent/offload.toml")).unwrap_err().to_string();
-        assert!(message.starts_with("cannot read /nonexistent/offload.toml: "), "{message}");
-    }
-}
+mod tests;

@@ -26,7 +26,7 @@ mod weights;
 mod words;
 
 pub(crate) use environment::{default_socket, read_environment};
-pub(crate) use file::read_file;
+pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::Key;
 pub(crate) use reference::{reference, reference_json};
 
@@ -36,7 +36,7 @@ use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use table::{SOCKET, TABLE, in_file_order};
+use table::{MAX_PAYLOAD, SOCKET, TABLE, in_file_order};
 use value::Value;
 
 /// A mistake in a configuration, as one sentence for the person who wrote it.
@@ -125,6 +125,11 @@ impl Layer {
     pub(crate) fn and(mut self, other: Layer) -> Layer {
         self.values.extend(other.values);
         self
+    }
+
+    /// Whether it sets nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     fn set(&mut self, key: &'static Key, value: Value, place: String) {
@@ -217,6 +222,16 @@ impl Settings {
     /// Whether the socket was named by a flag or the environment, not by a file or the default.
     pub(crate) fn socket_is_named(&self) -> bool {
         matches!(self.origin(SOCKET), Origin::Flag | Origin::Environment)
+    }
+
+    /// The flags that have to be given a larger value to allow larger payloads.
+    pub(crate) fn payload_setting(&self) -> &'static str {
+        let core = &self.values.pool.core;
+        match (core.max_payload < core.max_bytes, self.origin(MAX_PAYLOAD)) {
+            (true, _) => "--max-payload",
+            (false, Origin::Default) => "--max-bytes",
+            (false, _) => "--max-payload and --max-bytes",
+        }
     }
 
     /// These settings for a pool that runs `programs`.

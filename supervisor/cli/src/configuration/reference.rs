@@ -43,7 +43,7 @@ fn document(key: &Key) -> Value {
 }
 
 const ABOUT_POOLS: &str = "There may be several of these, told apart by `name = \"...\"`: their commands and numbers of \
-                           workers add up, everything else has to agree.";
+                           workers add up (one without a command adds `builtin`), everything else has to agree.";
 
 fn begin(table: &str, text: &mut String) {
     let heading = match table {

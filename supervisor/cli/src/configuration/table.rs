@@ -15,6 +15,12 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 
 /// The setting that says where the supervisor is.
 pub(crate) const SOCKET: &str = "supervisor.socket";
+/// The setting that says which programs the workers run.
+pub(super) const COMMAND: &str = "pool.command";
+/// The command that stands for the built-in worker.
+pub(crate) const BUILTIN: &str = "builtin";
+/// The longest input or output; by default it gives way to the memory for all of them.
+pub(super) const MAX_PAYLOAD: &str = "supervisor.max_payload";
 /// The setting that a pool for one batch has another default for.
 pub(crate) const SPARES: &str = "pool.spares";
 
@@ -40,7 +46,7 @@ pub(crate) static TABLE: &[Key] = &[
         .for_example("/run/user/1000/offload/offload.sock")
         .that_needs_a_restart(),
     key(
-        "pool.command",
+        COMMAND,
         "worker",
         Commands,
         field!(commands),
@@ -48,7 +54,7 @@ pub(crate) static TABLE: &[Key] = &[
          examples/worker.py does, or `builtin`; may be given several times",
     )
     .in_group(Group::Programs)
-    .by_default("builtin")
+    .by_default(BUILTIN)
     .without_it("built-in")
     .added_up()
     .that_goes_with(each_program_has_a_worker),
@@ -110,7 +116,7 @@ pub(crate) static TABLE: &[Key] = &[
     .in_group(Group::Queue)
     .giving_way(bytes_for_the_largest_payload),
     key(
-        "supervisor.max_payload",
+        MAX_PAYLOAD,
         "max-payload",
         Bytes(1..=PAYLOAD_MAX_CEILING as u64),
         field!(pool.core.max_payload),
@@ -260,6 +266,11 @@ pub(crate) static TABLE: &[Key] = &[
     )
     .that_needs_a_restart(),
 ];
+
+/// The key that clients need.
+pub(crate) fn socket_key() -> &'static Key {
+    TABLE.iter().find(|key| key.name == SOCKET).expect("it is in the table")
+}
 
 /// All keys, grouped by table of the file.
 pub(crate) fn in_file_order() -> impl Iterator<Item = &'static Key> {

@@ -10,7 +10,7 @@ use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE, PAYLOAD_MAX_VARIABL
 use offload_supervisor::limits::SOCKET_PATH_MAX;
 use offload_supervisor::workers::orphans::GENERATION_VARIABLE;
 use offload_worker::confine;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn file(text: &str) -> Result<Layer, String> {
 
 fn environment(name: &str, value: &str) -> Result<Layer, String> {
     let variable = |asked: &str| (asked == name).then(|| OsString::from(value));
-    read_environment(variable).map_err(|error| error.to_string())
+    read_environment(TABLE, variable).map_err(|error| error.to_string())
 }
 
 /// The flags of all settings, as `serve` has them.
@@ -194,8 +194,15 @@ fn the_file_in_the_readme_is_valid() {
     let (_, text) = readme.split_once("```toml\n").expect("README has an example of a file");
     let (text, _) = text.split_once("```").unwrap();
     let settings = resolve(&[file(text).unwrap()]).unwrap();
-    let from_file = settings.show().into_iter().filter(|line| line.origin == Origin::File).count();
-    assert_eq!(from_file, text.lines().filter(|line| line.contains(" = ")).count());
+    let from_file: BTreeMap<_, _> = settings
+        .show()
+        .into_iter()
+        .filter(|line| line.origin == Origin::File)
+        .map(|line| (line.key, line.value))
+        .collect();
+    let keys = ["clients", "pool.command", "pool.max_rss", "pool.run_timeout", "pool.workers"];
+    assert!(keys.iter().all(|key| from_file.contains_key(key)), "{from_file:?}");
+    assert_eq!(from_file["pool.command"], "python3 /srv/worker.py; builtin", "these are two programs");
 }
 
 #[test]
@@ -336,4 +343,71 @@ fn flags_that_may_be_given_several_times_add_up() {
     assert_eq!(values.commands, [vec!["a", "b"], vec!["c"]]);
     assert_eq!(values.pool.core.weights, [("nightly".to_owned(), 1), ("web".to_owned(), 10)].into());
     assert!(flags(&["--workers=1", "--workers=2"]).is_err());
+}
+
+#[test]
+fn a_client_is_given_two_shares_by_no_source() {
+    assert!(environment("OFFLOAD_WEIGHTS", "a=1,a=2").unwrap_err().contains("\"a\" is given two shares"));
+    let words = ["--weight", "a=1", "--weight", "a=2"];
+    let matches = all_flags().try_get_matches_from(words).unwrap();
+    let error = KeyFlags::<Supervision>::from_arg_matches(&matches).unwrap_err();
+    assert_eq!(error.to_string(), "error: --weight: \"a\" is given two shares\n");
+    assert!(file("[clients]\na = 1\na = 2").is_err());
+}
+
+#[test]
+fn a_pool_without_a_command_beside_others_runs_the_built_in_tasks() {
+    let commands = |text: &str| resolve(&[file(text).unwrap()]).unwrap().values.commands;
+    let (own, builtin) = (vec!["a".to_owned()], vec!["builtin".to_owned()]);
+    let both = [own.clone(), builtin.clone()];
+    assert_eq!(commands("[[pool]]\nworkers = 1\n[[pool]]\ncommand = \"a\"\nworkers = 1"), both);
+    assert_eq!(commands("[[pool]]\ncommand = \"a\"\n[[pool]]\n[[pool]]"), both);
+    assert_eq!(commands("[[pool]]\ncommand = \"builtin\"\n[[pool]]\nspares = 0"), [builtin]);
+    assert_eq!(commands("[[pool]]\ncommand = \"a\"\nspares = 0"), [own]);
+    assert!(commands("[[pool]]\nworkers = 2\n[[pool]]").is_empty());
+    let too_few = file("[[pool]]\nworkers = 1\n\n[[pool]]\ncommand = \"a\"").unwrap();
+    assert_eq!(
+        resolve(&[too_few]).unwrap_err(),
+        "offload.toml:1: pool.command: 2 worker programs need at least as many workers, not 1"
+    );
+}
+
+#[test]
+fn the_largest_payload_that_is_shown_is_the_one_that_counts_and_the_setting_that_bounds_it_is_known() {
+    let with = |words: &[&str]| {
+        let settings = resolve(&[flags(words).unwrap()]).unwrap();
+        let shown = settings.show().into_iter().find(|line| line.key == "supervisor.max_payload").unwrap();
+        (shown.value, settings.payload_setting())
+    };
+    for (words, shown, setting) in [
+        (&[][..], "64MiB", "--max-payload"),
+        (&["--max-payload=1KiB"], "1KiB", "--max-payload"),
+        (&["--max-bytes=1"], "1B", "--max-bytes"),
+        (&["--max-bytes=1KiB", "--max-payload=1KiB"], "1KiB", "--max-payload and --max-bytes"),
+    ] {
+        assert_eq!(with(words), (shown.to_owned(), setting), "{words:?}");
+    }
+}
+
+#[test]
+fn the_socket_is_read_from_a_file_whatever_else_that_says() {
+    let read = |text: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("offload.toml");
+        std::fs::write(&path, text).unwrap();
+        super::read_key_of_file(super::table::socket_key(), &path).map_err(|error| error.to_string())
+    };
+    let socket = |text: &str| resolve(&[read(text).unwrap()]).unwrap().values.socket;
+    let mistakes = "[supervisor]\nsocket = \"/run/x\"\nmax_jobs = 0\nbananas = 1\n[[supervizor]]\n[pool]\n";
+    assert_eq!(socket(mistakes), Some("/run/x".into()));
+    for without in ["", "[supervisor]\nmax_jobs = 3", "supervisor = 3"] {
+        assert_eq!(socket(without), None, "{without}");
+    }
+    for (text, expected) in [
+        ("[supervisor]\nsocket = \"\"", ":2: supervisor.socket: the path of the socket is empty"),
+        ("[supervisor]\nsocket = 3", ":2: supervisor.socket: a path is expected"),
+        ("[supervisor\n", ":1: "),
+    ] {
+        assert!(read(text).unwrap_err().contains(expected), "{text}");
+    }
 }

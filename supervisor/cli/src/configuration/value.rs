@@ -1,5 +1,6 @@
 //! The values of settings, as sources deliver them and fields store them.
 
+use super::weights;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,19 +25,24 @@ pub(crate) enum Value {
 impl Value {
     /// Merges two values of a key that may be set several times: numbers add up (saturating), commands and shares are
     /// joined.
-    pub(super) fn and(self, more: Value) -> Value {
-        match (self, more) {
+    ///
+    /// # Errors
+    /// A sentence for the person who wrote them: a client is given two shares.
+    pub(super) fn and(self, more: Value) -> Result<Value, String> {
+        Ok(match (self, more) {
             (Value::Number(one), Value::Number(other)) => Value::Number(one.saturating_add(other)),
             (Value::Commands(mut all), Value::Commands(more)) => {
                 all.extend(more);
                 Value::Commands(all)
             }
             (Value::Weights(mut all), Value::Weights(more)) => {
-                all.extend(more);
+                for (name, weight) in more {
+                    weights::add(&mut all, name, weight)?;
+                }
                 Value::Weights(all)
             }
             (_, last) => last,
-        }
+        })
     }
 }
 

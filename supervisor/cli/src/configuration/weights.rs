@@ -3,6 +3,7 @@
 use offload_core::limits::WEIGHT_MAX;
 use offload_protocol::limits::LABEL_MAX;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Reads `NAME=N`. The name may contain `=`, the number is behind the last one.
 ///
@@ -24,11 +25,23 @@ pub(crate) fn parse_weights(text: &str) -> Result<BTreeMap<String, u32>, String>
     let mut weights = BTreeMap::new();
     for part in text.split(',') {
         let (name, weight) = parse_weight(part)?;
-        if weights.insert(name.clone(), weight).is_some() {
-            return Err(format!("{name:?} is given two shares"));
-        }
+        add(&mut weights, name, weight)?;
     }
     Ok(weights)
+}
+
+/// Adds the share of one more client.
+///
+/// # Errors
+/// A sentence for the person who wrote it: the client has a share already.
+pub(super) fn add(weights: &mut BTreeMap<String, u32>, name: String, weight: u32) -> Result<(), String> {
+    match weights.entry(name) {
+        Entry::Occupied(known) => Err(format!("{:?} is given two shares", known.key())),
+        Entry::Vacant(new) => {
+            new.insert(weight);
+            Ok(())
+        }
+    }
 }
 
 pub(super) fn show_weights(weights: &BTreeMap<String, u32>) -> String {

@@ -98,7 +98,7 @@ impl fmt::Display for ClientError {
             }
             ClientError::Closed { reason: None } => write!(formatter, "the supervisor closed the connection"),
             ClientError::TooLarge { length, max } => {
-                write!(formatter, "payload of {length} bytes, the supervisor takes {max}")
+                write!(formatter, "payload of {length} bytes, the supervisor takes {max} (its max_payload)")
             }
             ClientError::Encode(error) => write!(formatter, "the request cannot be sent: {error}"),
             ClientError::Protocol(reason) => write!(formatter, "the supervisor broke the protocol: {reason}"),

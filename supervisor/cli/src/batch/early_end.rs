@@ -1,0 +1,125 @@
+//! The early end of a batch: by a signal, or because its results cannot be written.
+//!
+//! ```text
+//!   source, waiting, loaded ---> counted as not submitted
+//!   running -------------------> each ends: by itself, or cancelled, or nobody knows --- results
+//!   results -------------------> written in input order as soon as no earlier job is running
+//! ```
+//!
+//! What has ended is delivered as if the batch had gone on; only that the results have gaps where jobs were not submitted.
+
+use super::{Batch, BatchStep, NumberedResult, SourceState};
+use crate::render::refused;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::Finished;
+
+/// What becomes of a job that is cancelled because its batch ends early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CancelledJobs {
+    /// It has a result like any other job.
+    HaveResults,
+    /// It is only counted.
+    AreCounted,
+}
+
+/// The jobs that were not done when a batch ended early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NotDone {
+    /// Jobs that were cancelled.
+    pub(crate) cancelled: u64,
+    /// Jobs of which nobody knows whether they were done.
+    pub(crate) unknown: u64,
+    /// Inputs that were read and whose jobs nobody was given.
+    pub(crate) not_submitted: u64,
+    /// More inputs may be there, which were not read.
+    pub(crate) is_partly_read: bool,
+}
+
+/// A batch that ends early.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EarlyEnd {
+    cancelled_jobs: CancelledJobs,
+    not_done: NotDone,
+}
+
+impl Batch {
+    /// Ends the batch early. From now on, there is no other step than [`BatchStep::Write`]; the batch is complete when
+    /// no job is running and all results are written. Only the first call counts.
+    pub(crate) fn end_early(&mut self, cancelled_jobs: CancelledJobs) {
+        if self.early_end.is_some() {
+            return;
+        }
+        let not_submitted = self.waiting.len() + self.loading + self.loaded.len();
+        self.waiting.clear();
+        self.loaded.clear();
+        let not_done = NotDone {
+            not_submitted: not_submitted as u64,
+            is_partly_read: self.source != SourceState::AllRead,
+            ..NotDone::default()
+        };
+        self.source = SourceState::AllRead;
+        self.early_end = Some(EarlyEnd { cancelled_jobs, not_done });
+    }
+
+    /// What was not done, if the batch has ended early.
+    pub(crate) fn not_done(&self) -> NotDone {
+        self.early_end.map_or(NotDone::default(), |end| end.not_done)
+    }
+
+    /// Whoever runs the jobs has ended, and says nothing more about those that are still running.
+    pub(crate) fn on_silence(&mut self) {
+        let running: Vec<u64> = self.running.keys().copied().collect();
+        for index in running {
+            let message = "nobody said how the job has ended; it may or may not have run".to_owned();
+            self.on_finished(index, refused(&self.task, OutcomeCode::Indeterminate, message));
+        }
+    }
+
+    /// Jobs that were given to the workers and whose results are not written, nor being written.
+    pub(crate) fn unwritten(&self) -> u64 {
+        (self.running.len() + self.results.len()) as u64
+    }
+
+    /// Inputs have come from the source after the early end.
+    pub(super) fn on_read_too_late(&mut self, inputs: usize) {
+        self.early_end.iter_mut().for_each(|end| end.not_done.not_submitted += inputs as u64);
+    }
+
+    /// A job has ended after the early end of the batch, or was rejected for want of room and is not submitted again.
+    pub(super) fn on_finished_late(&mut self, mut end: EarlyEnd, index: u64, finished: Finished) {
+        let is_result = match finished.report.outcome {
+            OutcomeCode::Overloaded | OutcomeCode::Quota => {
+                end.not_done.not_submitted += 1;
+                false
+            }
+            OutcomeCode::Cancelled => {
+                end.not_done.cancelled += 1;
+                end.cancelled_jobs == CancelledJobs::HaveResults
+            }
+            OutcomeCode::Indeterminate => {
+                end.not_done.unknown += 1;
+                true
+            }
+            _ => true,
+        };
+        self.early_end = Some(end);
+        if is_result {
+            self.keep(index, finished);
+        }
+    }
+
+    /// The results before the first job that is still running.
+    pub(super) fn next_write_at_the_end(&mut self) -> Option<BatchStep> {
+        if self.writing.is_some() {
+            return None;
+        }
+        let later = match self.running.first_key_value() {
+            Some((running, _)) => self.results.split_off(running),
+            None => Default::default(),
+        };
+        let results = std::mem::replace(&mut self.results, later);
+        results.values().for_each(|finished| self.count(&finished.report));
+        let results = results.into_iter().map(|(index, finished)| NumberedResult { index, finished });
+        self.write_step(results.collect())
+    }
+}
