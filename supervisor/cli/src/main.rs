@@ -49,6 +49,7 @@ mod configuration;
 mod dead;
 mod drain;
 mod explain;
+mod introduced;
 mod jobs;
 mod man;
 mod map;
