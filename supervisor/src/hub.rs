@@ -62,7 +62,7 @@ use launches::{Launches, Start};
 use live_jobs::LiveJob;
 use notices::StartFailures;
 use offload_core::Core;
-use offload_core::action::{Accepted, Action, Actions, Kill};
+use offload_core::action::{Accepted, Action, Actions, Kill, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Version, WorkerId};
@@ -106,7 +106,7 @@ pub(crate) struct Hub {
 }
 
 /// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.
-type OnReloaded = Box<dyn FnOnce(Option<String>, &mut Context)>;
+type OnReloaded = Box<dyn FnOnce(ReloadEnd, &mut Context)>;
 
 /// Called with the reason when the first worker of a program cannot be started.
 pub(crate) type OnNoWorker = Box<dyn FnOnce(String, &mut Context)>;
@@ -263,12 +263,12 @@ impl Hub {
         self.handle_event(Event::Reload { version });
     }
 
-    fn reloaded(&mut self, version: Version, rolled_back: Option<String>) {
+    fn reloaded(&mut self, version: Version, end: ReloadEnd) {
         if let Some(then) = self.callbacks.take_reloaded(version) {
-            self.handle.set_pending(move |cx| then(rolled_back, cx));
+            self.handle.set_pending(move |cx| then(end, cx));
         }
         let core = &self.core;
-        self.launches.retain_versions(|program, version| core.may_start_version(program, version));
+        self.launches.retain_versions(|version| core.may_start_version(version));
     }
 
     /// Applies other limits and times.
@@ -322,7 +322,7 @@ impl Hub {
             Action::Finish(ended) => self.finish(&ended, Payload::default()),
             Action::Release { job, why } => self.end_promise(job, why),
             Action::ForgetLetter { job } => drop(self.records.dead_mut().forget(job)),
-            Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
+            Action::Reloaded { version, end } => self.reloaded(version, end),
             Action::Log(notice) => self.log_notice(&notice),
             Action::Over => {
                 self.launches.give_up_all();

@@ -18,7 +18,7 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since the supervisor started.
     pub uptime_s: f64,
-    /// `starting`, `running`, `degraded` (some program has no worker, and the last start of one failed), `draining` or
+    /// `starting`, `running`, `degraded` (some program has no worker that can be relied on, and the last start of one failed), `draining` or
     /// `stopped`.
     pub state: String,
     /// Why the supervisor is degraded; absent otherwise.
@@ -58,7 +58,8 @@ pub struct Status {
 pub struct ProgramView {
     /// The name of the program.
     pub program: String,
-    /// `ready` (the program has a worker), `starting`, or `degraded` (it has none, and the last start failed).
+    /// `ready` (the program has a worker), `starting`, or `degraded` (the last start failed, and it has none, or
+    /// only one of a version that was taken back and that has not done a job well since).
     pub state: String,
     /// Number of failed starts in a row.
     pub failed_starts: u32,

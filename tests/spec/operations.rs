@@ -182,6 +182,7 @@ fn a_hangup_makes_more_workers_or_fewer_and_takes_none_that_is_busy() {
     let daemon = configured(&file);
     write_config(&file, "builtin", 3);
     daemon.signal(Signal::HUP);
+    daemon.stderr.find(|line| line.contains("reloaded"), PATIENCE).expect("none is on trial any more");
     until("three workers", || (daemon.status()["workers"]["ready"] == 3).then_some(()));
 
     let jobs: Vec<String> = (0..3).map(|_| detach(&daemon, &["sleep", "4000"])).collect();

@@ -97,7 +97,18 @@ impl Core {
         }
     }
 
-    pub(super) fn unknown_task(&self, name: &str) -> ErrorDetail {
+    /// The same for a job that was accepted. That a task is unknown is no outcome of a job that was accepted when the
+    /// task was known: its program has ceased to offer it.
+    pub(super) fn no_route(&self, name: &str) -> Result<(), ErrorDetail> {
+        self.route_unknown(name).map_err(|error| match self.registry.was_on_offer(name) {
+            true if error.code == OutcomeCode::UnknownTask => {
+                outcome::error(OutcomeCode::Unavailable, format!("no worker offers '{name}' any more"))
+            }
+            _ => error,
+        })
+    }
+
+    fn unknown_task(&self, name: &str) -> ErrorDetail {
         let mut known = self.registry.nearest(name);
         known.truncate(NAMES_TOLD);
         let known = known.join(", ");

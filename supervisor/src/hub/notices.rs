@@ -197,7 +197,10 @@ impl Hub {
                 )
             }
             Notice::RolledBack { program, why } => {
-                format!("program `{}`: the new version is taken back: {why}", self.program_name(*program))
+                format!(
+                    "program `{}`: the new version is taken back, the old workers stay: {why}",
+                    self.program_name(*program)
+                )
             }
             Notice::KeyUsedAgain { job, before } => {
                 let (job, before) = (self.name(*job), self.name(*before));

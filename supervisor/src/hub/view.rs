@@ -255,11 +255,11 @@ impl Hub {
 
 fn retirement(slot: &Slot) -> Option<&'static str> {
     match (slot.role, slot.tenure.retire()) {
+        (_, Some(Retire::Reload)) => Some("reload"),
         (Role::Surplus, _) => Some("surplus"),
         (_, Some(Retire::Jobs)) => Some("jobs"),
         (_, Some(Retire::Age)) => Some("age"),
         (_, Some(Retire::Memory)) => Some("memory"),
-        (_, Some(Retire::Reload)) => Some("reload"),
         (_, None) => None,
     }
 }
