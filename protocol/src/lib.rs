@@ -34,7 +34,8 @@
 //! ```text
 //! offset  size  field
 //! 0       4     H, length of the header in bytes, 1 to 16,384
-//! 4       4     P, length of the payload in bytes, at most OFFLOAD_PAYLOAD_MAX (64 MiB unless configured)
+//! 4       4     P, length of the payload in bytes, at most OFFLOAD_PAYLOAD_MAX (64 MiB unless configured), except where
+//!               a message has a bound of its own
 //! 8       H     header: the message, see below
 //! 8+H     P     payload: raw bytes that the supervisor never looks at
 //! ```

@@ -33,3 +33,4 @@ mod submit;
 mod tags;
 mod the_end;
 mod waiting;
+mod wire;

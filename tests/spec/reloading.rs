@@ -114,18 +114,18 @@ fn many_reloads_at_once_are_few_and_everybody_is_answered() {
     assert!(restarts <= 30, "{restarts} workers were started for {ASKERS} reloads and 100 signals");
 }
 
-/// The worker in Python, whose tasks may not be run twice, with one line in the place of another.
-fn write_worker(file: &Path, honest: &str, instead: &str) {
+/// The worker in Python, whose task `reverse` may not be run twice, with another body of that task.
+fn write_worker(file: &Path, body: &str) {
     let example = std::fs::read_to_string(workspace().join("examples/worker.py")).unwrap();
-    let example = example.replace("(reverse, True)", "(reverse, False)");
+    let honest = "lambda data: data[::-1], True";
     assert!(example.contains(honest), "the example has changed");
-    std::fs::write(file, example.replace(honest, instead)).unwrap();
+    std::fs::write(file, example.replace(honest, &format!("lambda data: {body}, False"))).unwrap();
 }
 
 fn in_python(arguments: &[&str]) -> (Daemon, PathBuf, TempDir) {
     let folder = private_folder();
     let file = folder.path().join("my.py");
-    write_worker(&file, "", "");
+    write_worker(&file, "data[::-1]");
     let worker = format!("python3 {}", file.display());
     let daemon = Daemon::start(&[&["--worker", &worker], arguments].concat());
     daemon.wait_until_whole();
@@ -154,7 +154,7 @@ fn without_a_spare_a_version_that_does_not_start_leaves_the_only_worker_alone() 
 fn a_version_that_ends_with_its_first_job_costs_one_job_and_no_worker() {
     let (daemon, file, _folder) = in_python(&["--workers", "1"]);
     let before = pids(&daemon);
-    write_worker(&file, "    return BYTES, data[::-1]", "    raise SystemExit(7)");
+    write_worker(&file, "exit(7)");
     let mut reload =
         daemon.command(&["reload"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let outcome = || daemon.run(&["submit", "--json", "reverse", "abc"]).json()["outcome"].clone();

@@ -1,6 +1,8 @@
 //! What is attached to jobs: labels, by which they are found, and metadata; and what tasks say of themselves.
 
-use tests::harness::Daemon;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tests::harness::{Daemon, private_folder, run_offload, workspace};
 
 #[test]
 fn jobs_are_found_cancelled_and_waited_for_by_their_label() {
@@ -22,6 +24,22 @@ fn jobs_are_found_cancelled_and_waited_for_by_their_label() {
     assert_eq!(daemon.run(&["wait", &awaited]).ok().text(), "null\n", "it had another label");
 }
 
+/// Some of them may have ended before anybody waits: their results are kept, so they count too.
+#[test]
+fn whoever_waits_for_a_label_gets_all_results_and_the_exit_code_of_the_first_failure() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let submit = |task: &str, input: &str| {
+        daemon.run(&["submit", "--detach", "--label", "batch=1", task, input]).ok().text().trim().to_owned()
+    };
+    let (first, failed) = (submit("echo", "one"), submit("primes", "none"));
+    daemon.run(&["wait", &first]).ok();
+    submit("sleep", "50");
+    let waited = daemon.run(&["wait", "--label", "batch=1"]).code(1);
+    assert_eq!(waited.text(), "one\nnull\n");
+    assert!(waited.stderr.contains(&format!("{failed}: app_error: ")), "{}", waited.stderr);
+    assert_eq!(daemon.run(&["wait", "--label", "unknown"]).ok().text(), "");
+}
+
 #[test]
 fn what_is_attached_to_a_job_is_in_its_report_and_what_is_no_tag_is_refused() {
     let daemon = Daemon::start(&["--workers", "1"]);
@@ -39,4 +57,33 @@ fn a_running_supervisor_shows_what_the_tasks_of_its_workers_take() {
     assert_eq!((&tasks[0]["name"], &tasks[0]["example"]), (&"sha256".into(), &"abc".into()));
     assert_eq!(tasks[0]["accepts"][0], "*/*");
     daemon.run(&["tasks", "nothing"]).code(4);
+}
+
+#[test]
+fn what_a_worker_program_offers_is_shown_without_a_supervisor() {
+    let example = format!("python3 {}", workspace().join("examples/worker.py").display());
+    let tasks = run_offload(&["tasks", "--json", "--worker", &example, "--worker", "builtin"]).ok().json();
+    let names: Vec<&str> =
+        tasks.as_array().unwrap().iter().map(|task| task["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"py.sum") && names.contains(&"primes"), "{names:?}");
+    let shown = run_offload(&["tasks", "py.sum", "--worker", &example]).ok();
+    assert!(
+        shown.text().contains("adds up an array of numbers") && shown.text().contains("[1, 2]"),
+        "{shown:?}"
+    );
+    let none = run_offload(&["tasks", "--worker", "/bin/true"]).code(4);
+    assert!(none.stderr.contains("unavailable"), "{}", none.stderr);
+}
+
+/// Where an input is not text, the example is in base64.
+#[test]
+fn every_example_of_a_built_in_task_works_as_it_is_shown() {
+    let folder = private_folder();
+    for task in run_offload(&["tasks", "--json", "--worker", "builtin"]).ok().json().as_array().unwrap() {
+        let text = task["example"].as_str().map(|text| text.as_bytes().to_vec());
+        let binary = || STANDARD.decode(task["example_base64"].as_str().unwrap()).unwrap();
+        let file = folder.path().join("example");
+        std::fs::write(&file, text.unwrap_or_else(binary)).unwrap();
+        run_offload(&["run", task["name"].as_str().unwrap(), &format!("@{}", file.display())]).ok();
+    }
 }

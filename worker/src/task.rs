@@ -306,7 +306,7 @@ impl Input {
             .map_err(|error| TaskError::new(format_args!("the input is not UTF-8 text: {error}")))
     }
 
-    /// The bytes as a JSON document, whatever [`Input::content`] says.
+    /// The bytes as a JSON document, whatever [`Input::media_type`] says.
     ///
     /// # Errors
     /// If they are not JSON or do not fit `T`. The message says what is wrong, and at which line and column.

@@ -4,7 +4,7 @@ use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_label};
 use super::output::{print_done, say};
-use super::show::open_jobs;
+use super::show::{is_open, labelled_jobs};
 use crate::limits::CANCEL_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -26,8 +26,10 @@ impl Cancel {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let mut client = globals.connect(NAMELESS)?;
-        let jobs = match &self.label {
-            Some(label) => open_jobs(&mut client, label)?,
+        let jobs: Vec<String> = match &self.label {
+            Some(label) => {
+                labelled_jobs(&mut client, label)?.into_iter().filter(is_open).map(|job| job.job).collect()
+            }
             None => self.job.into_iter().collect(),
         };
         for job in &jobs {

@@ -98,7 +98,7 @@ pub(crate) fn become_sweeper() -> bool {
 }
 
 /// If no worker of the user's program could be started, the message says what such a program has to do.
-fn explained(mut finished: Finished, is_own: bool) -> Finished {
+pub(crate) fn explained(mut finished: Finished, is_own: bool) -> Finished {
     if let Some(error) = &mut finished.report.error
         && error.code == OutcomeCode::Unavailable
         && is_own

@@ -156,18 +156,47 @@ impl PoolFlags {
     /// The programs that the workers run. A program of the user is started through `worker-exec`, which makes it end
     /// with its supervisor even if the program does nothing for that.
     pub(crate) fn programs(&self, settings: &Settings) -> Vec<Program> {
-        let builtin = || Program::builtin(self.allow_faults);
-        let programs: Vec<_> = settings
-            .values
-            .commands
-            .iter()
-            .map(|words| match words.as_slice() {
-                [word] if word == BUILTIN => builtin(),
-                _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
-            })
-            .collect();
-        if programs.is_empty() { vec![builtin()] } else { programs }
+        programs(settings, self.allow_faults)
     }
+}
+
+/// The flag that names the programs of workers, alone.
+#[derive(Args, Debug, Default)]
+pub(crate) struct ProgramFlags {
+    #[command(flatten)]
+    programs: KeyFlags<Programs>,
+}
+
+impl ProgramFlags {
+    /// A pool in which each of the named programs has one worker. None if no program is named.
+    pub(crate) fn pool(&self, globals: &Globals) -> Result<Option<PoolConfig>, Failure> {
+        if self.programs.first_given().is_none() {
+            return Ok(None);
+        }
+        let settings = globals.settings(self.programs.layer())?;
+        let programs = programs(&settings, false);
+        let workers = programs.len();
+        let mut config = settings.pool_config(programs);
+        config.core.workers = workers;
+        config.core.short_slots = Some(0);
+        config.core.spares = 0;
+        config.core.max_silent_starts = 1;
+        Ok(Some(PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config }))
+    }
+}
+
+fn programs(settings: &Settings, allow_faults: bool) -> Vec<Program> {
+    let builtin = || Program::builtin(allow_faults);
+    let programs: Vec<_> = settings
+        .values
+        .commands
+        .iter()
+        .map(|words| match words.as_slice() {
+            [word] if word == BUILTIN => builtin(),
+            _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
+        })
+        .collect();
+    if programs.is_empty() { vec![builtin()] } else { programs }
 }
 
 /// The words that are put in front of a command of the user.

@@ -74,15 +74,21 @@ pub(crate) fn fetch_list<T: DeserializeOwned>(
     Ok(list)
 }
 
-/// The ids of the jobs with a label that have not ended, the oldest first.
+/// The jobs with a label, in the order in which they were accepted.
 ///
 /// # Errors
-/// If the supervisor cannot be asked, or no such job is there.
-pub(crate) fn open_jobs(client: &mut RequestClient, label: &str) -> Result<Vec<String>, Failure> {
+/// If the supervisor cannot be asked.
+pub(crate) fn labelled_jobs(client: &mut RequestClient, label: &str) -> Result<Vec<JobView>, Failure> {
     let name = |job: &JobView| job.job.clone();
-    let list = fetch_list(client, (View::Jobs, label), usize::MAX, name)?;
-    let is_open = |job: &&JobView| matches!(job.state.as_str(), "queued" | "running");
-    Ok(list.rows.iter().rev().filter(is_open).map(name).collect())
+    let mut jobs = fetch_list(client, (View::Jobs, label), usize::MAX, name)?.rows;
+    // Ids grow with time. The list has the jobs that have not ended first.
+    jobs.sort_by_cached_key(name);
+    Ok(jobs)
+}
+
+/// Whether a job waits or runs.
+pub(crate) fn is_open(job: &JobView) -> bool {
+    matches!(job.state.as_str(), "queued" | "running")
 }
 
 /// The rows of a list.

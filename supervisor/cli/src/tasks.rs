@@ -1,8 +1,9 @@
 //! `offload tasks`: lists the tasks that can be submitted, or shows what one takes and gives. Without a supervisor it shows
-//! those of the built-in worker.
+//! those of the built-in worker, and with `--worker` those of any program of workers.
 
 use super::failure::{Failure, OK, VerbResult};
-use super::flags::{Globals, NAMELESS};
+use super::flags::{Globals, NAMELESS, ProgramFlags};
+use super::introduced::introduced_tasks;
 use super::output::{print, print_line, say};
 use super::show::fetch_list;
 use super::table::Table;
@@ -18,21 +19,17 @@ use offload_supervisor::views::TaskView;
 pub(crate) struct Tasks {
     /// Show this task alone, with its example and its schema
     name: Option<String>,
+
+    #[command(flatten)]
+    programs: ProgramFlags,
 }
 
 impl Tasks {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let mut tasks = match globals.connect(NAMELESS) {
-            Ok(mut client) => {
-                let name = |task: &TaskView| task.task.clone();
-                fetch_list(&mut client, (View::Tasks, ""), usize::MAX, name)?.rows
-            }
-            Err(Failure::NoSupervisor(_)) => {
-                say("no supervisor runs here: these are the tasks of the built-in worker");
-                builtin()
-            }
-            Err(other) => return Err(other),
+        let mut tasks = match self.programs.pool(globals)? {
+            Some(pool) => introduced_tasks(pool)?,
+            None => offered_tasks(globals)?,
         };
         if let Some(name) = &self.name {
             tasks.retain(|task| task.task == *name);
@@ -53,6 +50,21 @@ impl Tasks {
             print(render(&tasks).as_bytes())?;
         }
         Ok(OK)
+    }
+}
+
+/// The tasks of the supervisor at the socket, or those of the built-in worker if there is none.
+fn offered_tasks(globals: &Globals) -> Result<Vec<TaskView>, Failure> {
+    match globals.connect(NAMELESS) {
+        Ok(mut client) => {
+            let name = |task: &TaskView| task.task.clone();
+            Ok(fetch_list(&mut client, (View::Tasks, ""), usize::MAX, name)?.rows)
+        }
+        Err(Failure::NoSupervisor(_)) => {
+            say("no supervisor runs here: these are the tasks of the built-in worker");
+            Ok(builtin())
+        }
+        Err(other) => Err(other),
     }
 }
 

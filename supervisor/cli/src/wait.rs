@@ -1,12 +1,16 @@
 //! `offload wait`: waits for a detached job and prints its result. Ctrl-C ends the wait, not the job.
 
-use super::failure::{OK, VerbResult};
+use super::client::RequestClient;
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_label};
 use super::output::{OutputFlags, ResultSource, say};
-use super::show::open_jobs;
+use super::show::labelled_jobs;
 use crate::limits::NO_LIMIT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::Finished;
+use offload_supervisor::views::JobView;
 
 /// Wait until a job has ended and print its output
 #[derive(Args, Debug)]
@@ -15,8 +19,8 @@ pub(crate) struct Wait {
     #[arg(required_unless_present = "label", conflicts_with = "label")]
     job: Option<String>,
 
-    /// Wait for all jobs with this label that have not ended, and print their outputs, the oldest first; the exit code
-    /// is that of the first one that failed
+    /// Wait for all jobs with this label, also those that have ended and whose result is still known, and print their
+    /// outputs, the oldest job first; the exit code is that of the first one that failed
     #[arg(long, value_name = "LABEL", value_parser = parse_label, conflicts_with = "output")]
     label: Option<String>,
 
@@ -28,25 +32,45 @@ impl Wait {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         // Before the supervisor is asked: the result must have somewhere to go.
-        let mut destination = Some(self.output.open(ResultSource::Known, globals)?);
+        let destination = self.output.open(ResultSource::Known, globals)?;
         let mut client = globals.connect(NAMELESS)?;
-        let jobs = match &self.label {
-            Some(label) => open_jobs(&mut client, label)?,
-            None => self.job.clone().into_iter().collect(),
-        };
-        let mut worst = OK;
-        for job in &jobs {
-            let destination = match destination.take() {
-                Some(destination) => destination,
-                None => self.output.open(ResultSource::Known, globals)?,
-            };
-            let finished = client.ask_for_a_job(&ToSupervisor::Wait { ticket: 1, job }, NO_LIMIT)?;
-            let code = destination.deliver(&finished)?;
-            worst = if worst == OK { code } else { worst };
+        match (&self.job, &self.label) {
+            (Some(job), _) => destination.deliver(&wait_for(&mut client, job)?),
+            (None, Some(label)) => self.wait_for_all(&mut client, label, globals),
+            (None, None) => Ok(OK),
         }
-        if jobs.is_empty() {
-            say("no job with this label waits or runs");
-        }
-        Ok(worst)
     }
+
+    fn wait_for_all(&self, client: &mut RequestClient, label: &str, globals: &Globals) -> VerbResult {
+        let jobs = labelled_jobs(client, label)?;
+        if jobs.is_empty() {
+            say("no job with this label is known");
+        }
+        let mut first_failure = OK;
+        for JobView { job, .. } in jobs {
+            let code = match self.wait_and_print(client, &job, globals) {
+                // It ended well, and its output is not here any more.
+                Err(Failure::Outcome { code: OutcomeCode::NoSuchJob, message, .. }) => {
+                    say(&format!("{job}: {message}"));
+                    OK
+                }
+                Err(failure @ Failure::Outcome { .. }) => {
+                    say(&format!("{job}: {}", failure.message().unwrap_or_default()));
+                    failure.exit_code().into()
+                }
+                other => other?,
+            };
+            first_failure = if first_failure == OK { code } else { first_failure };
+        }
+        Ok(first_failure)
+    }
+
+    fn wait_and_print(&self, client: &mut RequestClient, job: &str, globals: &Globals) -> VerbResult {
+        let finished = wait_for(client, job)?;
+        self.output.open(ResultSource::Known, globals)?.deliver(&finished)
+    }
+}
+
+fn wait_for(client: &mut RequestClient, job: &str) -> Result<Finished, Failure> {
+    client.ask_for_a_job(&ToSupervisor::Wait { ticket: 1, job }, NO_LIMIT)
 }

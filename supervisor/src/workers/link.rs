@@ -9,6 +9,7 @@ use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
 use offload_protocol::frame::{FrameError, owned_payload};
 use offload_protocol::greeting::Greeting;
+use offload_protocol::limits::{CHECKPOINT_MAX, OFFER_TEXTS_MAX};
 use offload_protocol::messages::{FromWorker, ToWorker, WORKER_MAGIC};
 use rustix::io::Errno;
 use std::fmt;
@@ -67,13 +68,17 @@ fn refusal(header: &[u8], error: DecodeError) -> LinkError {
 #[derive(Debug)]
 pub(super) struct Link {
     wire: Wire,
+    /// The longest output, in bytes.
+    output_max: usize,
 }
 
 impl Link {
-    /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected.
+    /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected. An output may
+    /// have at most `payload_max` bytes. What else a worker sends has bounds of its own, however small that is.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
         socket.set_nonblocking(true)?;
-        Ok(Link { wire: Wire::new(socket, payload_max) })
+        let longest = payload_max.max(OFFER_TEXTS_MAX).max(CHECKPOINT_MAX);
+        Ok(Link { wire: Wire::new(socket, longest), output_max: payload_max })
     }
 
     pub(super) fn socket(&self) -> Arc<UnixStream> {
@@ -129,6 +134,10 @@ impl Link {
         loop {
             while let Some(frame) = self.wire.decoder().next().map_err(LinkError::Frame)? {
                 let message = codec::decode(&frame.header).map_err(|error| refusal(&frame.header, error))?;
+                let (length, max) = (frame.payload.len(), self.output_max);
+                if matches!(message, FromWorker::Finished { .. }) && length > max {
+                    return Err(LinkError::Frame(FrameError::PayloadLength { length, max }));
+                }
                 sink(message, owned_payload(frame.payload));
             }
             // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be
@@ -146,7 +155,7 @@ mod tests {
     use super::*;
     use crate::limits::FLUSH_MAX;
     use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
-    use offload_protocol::nouns::{MediaType, Usage};
+    use offload_protocol::nouns::{MediaType, TaskDescription, TaskOffer, Usage};
     use rustix::event::PollFlags;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::{IoSlice, Read, Write};
@@ -184,6 +193,28 @@ mod tests {
             other => panic!("{other:?}"),
         });
         (received, arrived)
+    }
+
+    #[test]
+    fn the_longest_output_may_be_shorter_than_the_texts_of_an_offer() {
+        let (ours, mut worker) = UnixStream::pair().unwrap();
+        let mut link = Link::new(ours, 4).unwrap();
+        let offer = FromWorker::Offer {
+            task: TaskOffer::new("sum"),
+            about: TaskDescription::default(),
+            example_length: 7,
+            schema_length: 0,
+        };
+        let mut bytes = Vec::new();
+        codec::encode(&offer, 7, &mut bytes).unwrap();
+        bytes.extend_from_slice(b"example");
+        worker.write_all(&[bytes, finished(1, b"four")].concat()).unwrap();
+        let mut lengths = Vec::new();
+        assert!(link.receive(&mut |_, payload| lengths.push(payload.len())).is_ok());
+        assert_eq!(lengths, [7, 4]);
+        worker.write_all(&finished(2, b"five!")).unwrap();
+        let error = receive(&mut link).0.unwrap_err();
+        assert_eq!(error.to_string(), "not a frame: payload of 5 bytes, 4 are allowed");
     }
 
     #[test]

@@ -18,7 +18,9 @@ fn a_capability_that_only_the_client_has_is_ignored_and_the_welcome_does_not_hav
     pair.peer.say(&[frame(&newer, b""), frame(&submit(1), b"x")].concat());
     assert_eq!(pair.receive(), Ok(Received::Messages));
     assert_eq!(pair.requests, [submitted(1, b"x")]);
-    assert!(pair.end().contains(&format!("capabilities: {CAPABILITIES},")));
+    pair.flush();
+    let (welcome, _) = pair.peer.hear().unwrap();
+    assert!(welcome.contains(&format!("capabilities: {CAPABILITIES},")), "{welcome}");
 }
 
 #[test]
