@@ -94,7 +94,12 @@ impl Core {
             self.doubt_named(slot, id);
             return None;
         }
-        let running = self.slots[slot].load().and_then(|load| load.running);
+        let load = self.slots[slot].load();
+        if load.is_some_and(|load| load.ended == Some(id)) {
+            // The answer of the job for which this worker is ended comes too late: that is no mistake.
+            return None;
+        }
+        let running = load.and_then(|load| load.running);
         let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
@@ -263,7 +268,7 @@ impl Core {
             }
             None => {
                 if let Some(load) = self.slot_mut(slot).load_mut() {
-                    load.take_running(turn.now);
+                    load.end(turn.now, id);
                 }
                 self.leave(turn, slot, Cause::JobEnded, Some(Kill::Term));
             }
