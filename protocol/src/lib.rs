@@ -67,7 +67,7 @@
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
-//! | Hello | 0 | magic `OFFLOADW`, major `u16` = 3, minor `u16` = 0, capabilities `u64` = 0, library `text` of at most 64 bytes | |
+//! | Hello | 0 | magic `OFFLOADW`, major `u16` = 3, minor `u16` = 0, capabilities `u64` (0: none), library `text` of at most 64 bytes | |
 //! | Offer | 1 | see below | the example, then the schema |
 //! | Ready | 2 | | |
 //! | Started | 3 | job `u64`, attempt `u32` | |
@@ -150,7 +150,29 @@
 //! the worker has, and Welcome what both ends have: bits that the supervisor does not know are ignored and not in Welcome. The
 //! messages and fields of a capability may be used only if its bit is in Welcome, so a worker that wants to use one waits for
 //! Welcome first. So old workers go on working under a new supervisor and new ones under an old supervisor of the same major
-//! version, and a worker that sets no bit needs to know nothing about capabilities. There are none yet.
+//! version, and a worker that sets no bit needs to know nothing about capabilities.
+//!
+//! | bit | name | what it adds |
+//! |---|---|---|
+//! | 1 (value 2) | prefetch | the next job may lie in a tray while the worker runs another one |
+//!
+//! ### Prefetch
+//!
+//! A worker that sets this bit gets a descriptor together with the first byte of Welcome (`SCM_RIGHTS`), if Welcome has the bit
+//! too. It is one end of a Unix socket pair for packets (`SOCK_SEQPACKET`), its **tray**. Read Welcome with `recvmsg` and
+//! make the descriptor close-on-exec.
+//!
+//! ```text
+//!   Finished is ready, no other Run has come ---> recv on the tray, without waiting (MSG_DONTWAIT)
+//!                                                   | a packet of at most 65,536 bytes: a whole frame, a Run like any other.
+//!                                                   |   Send Finished and Started in one write, then run it
+//!                                                   '-> nothing: send Finished, wait for the supervisor as usual
+//! ```
+//!
+//! The supervisor takes the packet back whenever it likes, from the same end, and the kernel gives it to exactly one of the two.
+//! So do not wait for the tray, do not look into it while a job runs, and do not write to it. There is at most one packet, and
+//! none while the supervisor sends jobs the other way. A worker that has taken a packet has been given its job: it has to
+//! start it, and may be told to cancel it. If its answer is long (over 32 KiB), it is sent before the worker looks.
 //!
 //! ## Clients
 //!

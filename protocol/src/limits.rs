@@ -43,6 +43,9 @@ pub(crate) const COPIED_MAX: usize = 4 * INLINE_PAYLOAD_MAX;
 /// Most bytes that one read asks for (64 KiB). One peer cannot hold up the loop longer than it takes to copy them.
 pub const READ_CHUNK: usize = 64 << 10;
 
+/// Longest frame that is put into a worker's tray, in bytes (64 KiB). Larger jobs are sent when the worker is idle.
+pub const TRAY_PACKET_MAX: usize = READ_CHUNK;
+
 /// Longest task name, in bytes.
 pub const TASK_NAME_MAX: usize = 64;
 
@@ -112,6 +115,10 @@ const _: () = assert!(HEADER_MAX + OFFER_TEXTS_MAX <= OFFERS_BYTES_MAX, "the lon
 const _: () = assert!(
     PREFIX_BYTES + HEADER_MAX + INLINE_PAYLOAD_MAX <= READ_CHUNK,
     "a frame with an inline payload must fit into the decoder's buffer"
+);
+const _: () = assert!(
+    PREFIX_BYTES + HEADER_MAX + INLINE_PAYLOAD_MAX <= TRAY_PACKET_MAX && TRAY_PACKET_MAX <= READ_CHUNK,
+    "a job with an inline payload must fit into a tray, and a packet into the decoder's buffer"
 );
 const _: () = assert!(PAYLOAD_MAX_DEFAULT <= PAYLOAD_MAX_CEILING);
 const _: () = assert!(PAYLOAD_MAX_CEILING <= u32::MAX as usize, "lengths travel as u32");

@@ -15,9 +15,12 @@ pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 pub const VERSION_MAJOR: u16 = 3;
 /// A higher minor version only adds capabilities, and the other end need not know them.
 pub const VERSION_MINOR: u16 = 0;
-/// The capabilities that this version has, one bit each: none yet. A hello states those of its sender, and the welcome
-/// those that both ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = 0;
+/// The capability of workers that look for their next job in a tray: a socket of which they are given one end together with
+/// the first byte of [`ToWorker::Welcome`]. A welcome that states it brings exactly one descriptor.
+pub const PREFETCH: u64 = 1 << 1;
+/// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
+/// ends have. What a capability adds to the protocol may be used only then.
+pub const CAPABILITIES: u64 = PREFETCH;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {

@@ -19,6 +19,7 @@
 //! | `processes` | the living worker processes, and what is being sent to each | `processes.rs` |
 //! | `launches` | processes that are being started, and the programs that they run | `launches.rs` |
 //! | `introductions` | workers that say what they offer, and what tasks say of themselves | `introductions.rs` |
+//! | `trays` | the jobs that lie ready for workers while these are busy | `trays.rs` |
 //! | `records` | what the core does not know of jobs: bytes, subscribers, reports, dead letters | `records.rs` |
 //! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
@@ -47,6 +48,7 @@ mod processes;
 mod records;
 mod stalls;
 mod strays;
+mod trays;
 mod view;
 
 use crate::end_of_turn::EndOfTurn;
@@ -76,6 +78,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use trays::Trays;
 
 pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
@@ -99,6 +102,7 @@ pub(crate) struct Hub {
     processes: WorkerProcesses,
     launches: Launches,
     introductions: Introductions,
+    trays: Trays,
     records: Records,
     checks: CheckSchedule,
     callbacks: Callbacks,
@@ -167,6 +171,7 @@ impl Hub {
                 processes: WorkerProcesses::default(),
                 launches: Launches::new(launcher, programs, affinity),
                 introductions: Introductions::default(),
+                trays: Trays::default(),
                 records: Records::new(),
                 checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
@@ -287,6 +292,7 @@ impl Hub {
         while let Some(PendingEvent { event, payload }) = self.inbox.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
             let event = self.reject_if_unsent(event);
+            let event = self.check_tray(&event).unwrap_or(event);
             self.core.handle(self.time.advance(), event, &mut actions);
             self.perform_all(actions, payload);
         }
@@ -312,6 +318,8 @@ impl Hub {
                 self.spawn(Start { worker, program, version, slot });
             }
             Action::Run { worker, job, attempt, resume } => self.run(worker, job, attempt, resume),
+            Action::Prefetch { worker, job, attempt } => self.prefetch(worker, job, attempt),
+            Action::TakeBack { worker, job } => self.take_back(worker, job),
             Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),
             Action::Keep { job } => self.records.keep_checkpoint(job, std::mem::take(payload).bytes),
             Action::CancelRun { worker, job } => self.send(worker, &ToWorker::Cancel { job: job.0 }),
@@ -337,8 +345,13 @@ impl Hub {
         if let Some(state) = live_job.checkpoint.as_ref().filter(|_| resume) {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
+        let message = self.run_message(live_job, job, attempt);
+        self.processes.send(worker, &message, &live_job.input);
+    }
+
+    fn run_message<'a>(&self, live_job: &'a LiveJob, job: JobId, attempt: u32) -> ToWorker<'a> {
         let limits = self.core.time_limits(self.time.now(), job);
-        let message = ToWorker::Run {
+        ToWorker::Run {
             job: job.0,
             attempt,
             task: &live_job.task,
@@ -346,8 +359,7 @@ impl Hub {
             timeout_ms: limit_millis(limits.run),
             deadline_ms: limit_millis(limits.to_deadline),
             metadata: live_job.options.metadata.clone(),
-        };
-        self.processes.send(worker, &message, &live_job.input);
+        }
     }
 
     fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>) {
@@ -384,7 +396,11 @@ impl Hub {
         if self.records.has_ended_charges() {
             self.drain_inbox();
         }
+        if self.core.has_untaken() {
+            self.handle_event(Event::EndOfTurn);
+        }
         self.flush_processes();
+        self.fill_trays();
         self.set_timer();
     }
 }

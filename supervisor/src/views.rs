@@ -82,6 +82,12 @@ pub struct WorkerCounts {
     pub spares: usize,
     /// Number of worker processes that were started to replace another.
     pub restarts: u64,
+    /// How often a job was put behind the one that a worker runs, to be started without delay.
+    #[serde(default)]
+    pub prefetched: u64,
+    /// How often such a job was taken back before its worker saw it.
+    #[serde(default)]
+    pub taken_back: u64,
 }
 
 /// Part of [`Status`].

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   push ---> outbox ---> flush: at most FLUSH_MAX ---> socket ---> read: at most READ_CHUNK ---> decoder ---> frames
+//!     '--> attached: descriptors, each sent together with the first byte of its frame
 //! ```
 
 use crate::limits::FLUSH_MAX;
@@ -12,8 +13,12 @@ use offload_protocol::codec::EncodeError;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::outbox::Outbox;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SendFlags, Shutdown};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg};
 use serde::Serialize;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -24,6 +29,8 @@ pub(crate) struct Wire {
     decoder: FrameDecoder,
     outbox: Outbox,
     written: u64,
+    /// Descriptors that were not sent yet, each with the count of written bytes at which its frame begins.
+    attached: VecDeque<(u64, Arc<OwnedFd>)>,
 }
 
 /// The result of reading once.
@@ -55,7 +62,7 @@ impl Wire {
     /// A wire over a non-blocking socket. A received payload of more than `payload_max` bytes is an error.
     pub(crate) fn new(socket: UnixStream, payload_max: usize) -> Wire {
         let (socket, decoder) = (Arc::new(socket), FrameDecoder::new(payload_max));
-        Wire { socket, decoder, outbox: Outbox::new(), written: 0 }
+        Wire { socket, decoder, outbox: Outbox::new(), written: 0, attached: VecDeque::new() }
     }
 
     /// The socket to watch.
@@ -109,6 +116,22 @@ impl Wire {
         self.outbox.push(message, payload)
     }
 
+    /// Queues a message for writing, with a descriptor that is sent together with its first byte.
+    ///
+    /// # Errors
+    /// The message is longer than the protocol allows. Nothing was queued.
+    pub(crate) fn push_with(
+        &mut self,
+        message: &impl Serialize,
+        payload: &Bytes,
+        descriptor: Arc<OwnedFd>,
+    ) -> Result<(), EncodeError> {
+        let start = self.written + self.outbox.len() as u64;
+        self.outbox.push(message, payload)?;
+        self.attached.push_back((start, descriptor));
+        Ok(())
+    }
+
     /// Number of unsent bytes.
     pub(crate) fn unsent(&self) -> usize {
         self.outbox.len()
@@ -127,11 +150,14 @@ impl Wire {
     /// Drops all unsent bytes.
     pub(crate) fn discard_unsent(&mut self) {
         self.outbox = Outbox::new();
+        self.attached.clear();
     }
 
     /// Drops all unsent messages, except the rest of the one that is partly written.
     pub(crate) fn cut(&mut self) {
         self.outbox.cut();
+        // The message that is partly written has taken its descriptor along.
+        self.attached.clear();
     }
 
     /// Writes until nothing is unsent, the socket takes no more, or [`FLUSH_MAX`] bytes are written.
@@ -144,9 +170,7 @@ impl Wire {
             if allowance == 0 {
                 return Ok(Flushed::More);
             }
-            let front = self.outbox.front();
-            let piece = &front[..front.len().min(allowance)];
-            match retry_on_intr(|| rustix::net::send(&self.socket, piece, SendFlags::NOSIGNAL)) {
+            match self.send_piece(allowance) {
                 Ok(count) => {
                     self.outbox.written(count);
                     self.written += count as u64;
@@ -163,6 +187,23 @@ impl Wire {
         Ok(Flushed::Done)
     }
 
+    /// Sends at most `most` bytes from the outbox, and only up to the next frame that has a descriptor. Such a frame begins a
+    /// piece of its own, and its descriptor goes with that.
+    fn send_piece(&mut self, most: usize) -> Result<usize, Errno> {
+        let front = self.outbox.front();
+        let goes_along = self.attached.front().filter(|(start, _)| *start == self.written);
+        let next = self.attached.get(usize::from(goes_along.is_some()));
+        let until =
+            next.map_or(usize::MAX, |(start, _)| usize::try_from(start - self.written).unwrap_or(usize::MAX));
+        let piece = &front[..front.len().min(most).min(until)];
+        let Some((_, descriptor)) = goes_along else {
+            return retry_on_intr(|| send(&self.socket, piece, SendFlags::NOSIGNAL));
+        };
+        let count = retry_on_intr(|| send_with(&self.socket, piece, descriptor))?;
+        self.attached.pop_front();
+        Ok(count)
+    }
+
     /// Closes both directions, also for every process that has inherited the other end. Closing twice has no effect.
     pub(crate) fn close(&mut self) {
         self.discard_unsent();
@@ -170,11 +211,23 @@ impl Wire {
     }
 }
 
+/// Sends bytes together with one descriptor.
+fn send_with(socket: &UnixStream, bytes: &[u8], descriptor: &OwnedFd) -> Result<usize, Errno> {
+    let descriptors = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(Errno::NOMEM);
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use offload_protocol::messages::ToWorker;
-    use std::io::Write;
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+    use std::io::{IoSliceMut, Read, Write};
 
     fn wire_and_peer() -> (Wire, UnixStream) {
         let (ours, peer) = UnixStream::pair().unwrap();
@@ -194,6 +247,63 @@ mod tests {
         drop(peer);
         assert_eq!(wire.flush().unwrap(), Flushed::Closed);
         assert_eq!((wire.unsent(), wire.held()), (0, 0), "what nobody reads is not held");
+    }
+
+    /// What one read brings: how many bytes, and descriptors.
+    fn receive_with(peer: &UnixStream, most: usize) -> (usize, Vec<OwnedFd>) {
+        let mut bytes = vec![0; most];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received =
+            recvmsg(peer, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+                .unwrap();
+        let descriptors = ancillary.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+            _ => Vec::new(),
+        });
+        (received.bytes, descriptors.collect())
+    }
+
+    #[test]
+    fn a_descriptor_comes_with_the_first_byte_of_its_frame_and_no_sooner() {
+        let (mut wire, peer) = wire_and_peer();
+        let ends = [std::io::pipe().unwrap(), std::io::pipe().unwrap()];
+        let frame = 8 + 4;
+        wire.push(&ToWorker::Drain, &Bytes::new()).unwrap();
+        let mut readers = Vec::new();
+        for (reader, writer) in ends {
+            wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(writer.into())).unwrap();
+            readers.push(reader);
+        }
+        wire.push(&ToWorker::Drain, &Bytes::new()).unwrap();
+        assert_eq!(wire.flush().unwrap(), Flushed::Done);
+        assert_eq!(receive_with(&peer, frame).1.len(), 0);
+        for mut reader in readers {
+            let (count, descriptors) = receive_with(&peer, 1);
+            assert_eq!((count, descriptors.len()), (1, 1));
+            drop(descriptors);
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0, "no other copy is left");
+            assert_eq!(receive_with(&peer, frame - 1).1.len(), 0);
+        }
+        assert_eq!(receive_with(&peer, 100).0, frame);
+    }
+
+    #[test]
+    fn a_descriptor_whose_message_is_dropped_is_closed_unsent() {
+        let (mut wire, peer) = wire_and_peer();
+        for is_cut in [true, false] {
+            let (mut reader, writer) = std::io::pipe().unwrap();
+            wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(writer.into())).unwrap();
+            match is_cut {
+                true => wire.cut(),
+                false => wire.discard_unsent(),
+            }
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+        }
+        wire.push(&ToWorker::Drain, &Bytes::new()).unwrap();
+        assert_eq!(wire.flush().unwrap(), Flushed::Done);
+        let (count, descriptors) = receive_with(&peer, 100);
+        assert_eq!((count, descriptors.len()), (12, 0));
     }
 
     #[test]

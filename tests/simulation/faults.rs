@@ -98,6 +98,12 @@ faults! {
     IgnoresYield,
     /// It gives its job back without being asked.
     YieldsUnasked,
+    /// Its tray cannot be used any more.
+    TrayFails,
+    /// It does not look into its tray when it could.
+    IgnoresTray,
+    /// It takes the job out of its tray while another one runs.
+    TakesEarly,
     /// The task returns an error.
     AppError,
     /// The task panics.

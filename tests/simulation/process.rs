@@ -118,7 +118,7 @@ pub(crate) struct FakeProcess {
     /// How many of its next jobs fail.
     pub(crate) failing: u32,
     /// What each job does to it.
-    bane: Option<Guilt>,
+    pub(crate) bane: Option<Guilt>,
     ignores_term: bool,
     /// Messages that the shell has not written yet.
     pub(crate) unwritten: VecDeque<ToFake>,
@@ -126,6 +126,9 @@ pub(crate) struct FakeProcess {
     arriving: VecDeque<ToFake>,
     last_arrival: Mono,
     pub(crate) jobs: VecDeque<Given>,
+    /// It looks for jobs in a tray.
+    pub(crate) has_tray: bool,
+    pub(crate) tray: Option<Given>,
     /// Tasks for which it promises the opposite of what other workers promise.
     contrary: BTreeSet<usize>,
     pub(crate) withdrawn: BTreeSet<JobId>,
@@ -167,6 +170,8 @@ impl FakeProcess {
             arriving: VecDeque::new(),
             last_arrival: out.now,
             jobs: VecDeque::new(),
+            has_tray: false,
+            tray: None,
             contrary: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
             is_told_to_drain: false,
@@ -226,6 +231,7 @@ impl FakeProcess {
     }
 
     fn begin(&mut self, out: &mut Outside) {
+        self.has_tray = out.choices.chance(&mut self.tape, 700);
         self.ignores_term = self.strikes(Fault::IgnoresTerm, out);
         let killed = Misfortune::Dies(Exit::Signal(9));
         self.later_by_misfortune(Fault::KilledFromOutside, 2000 * MS, killed, out);
@@ -404,7 +410,7 @@ impl FakeProcess {
 
     pub(crate) fn take_next(&mut self, out: &mut Outside) {
         let worker = self.id;
-        while let Some(&given) = self.jobs.front() {
+        while let Some(given) = self.next_given(out) {
             let job = given.job;
             let is_deadly = given.guilt == Some(Guilt::DiesUnstarted) && !self.is_calm;
             if self.withdrawn.remove(&job) {

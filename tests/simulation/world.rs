@@ -7,7 +7,6 @@ use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
 use crate::process::{Act, FakeProcess, Given, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script};
-use crate::unwritten::job_of;
 use launches::Launch;
 use offload_core::action::{Action, Actions};
 use offload_core::event::Event;
@@ -20,10 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use trace::describe;
 
+mod deliveries;
 mod drains;
 mod launches;
 mod stops;
 mod trace;
+mod trays;
 mod wishes;
 
 /// After the last fault, everything has to work again within this time.
@@ -51,6 +52,10 @@ pub(crate) enum Thing {
     Bury(WorkerId),
     /// A process has started, or could not be.
     Arrive(WorkerId),
+    /// The shell takes a job out of a tray.
+    TakeBack(WorkerId, JobId),
+    /// The shell has read everything that workers have sent until now.
+    EndOfTurn,
     /// The core is told of a process that is gone.
     Haunt(Event),
     /// A client has taken an output, or is disconnected: the shell releases the bytes.
@@ -183,6 +188,9 @@ pub(crate) struct World {
     guilt_of: BTreeMap<JobId, Guilt>,
     client_of: BTreeMap<JobId, Arc<str>>,
     soon: VecDeque<Said>,
+    /// What the shell was told to take out of trays and has not.
+    wanted_back: Vec<(WorkerId, JobId)>,
+    is_turn_ending: bool,
     /// The newest version of the programs.
     on_disk: Version,
     /// When the core wants a tick and when it gets it.
@@ -252,6 +260,8 @@ impl World {
             guilt_of: BTreeMap::new(),
             client_of: BTreeMap::new(),
             soon: VecDeque::new(),
+            wanted_back: Vec::new(),
+            is_turn_ending: false,
             on_disk: Version::default(),
             wake: None,
             stopped_until: Mono::default(),
@@ -358,6 +368,8 @@ impl World {
             Thing::Deliver(worker) => self.deliver(worker),
             Thing::Bury(worker) => self.bury(worker),
             Thing::Arrive(worker) => self.arrive(worker),
+            Thing::TakeBack(worker, job) => self.take_back(worker, job),
+            Thing::EndOfTurn => self.end_turn(),
             Thing::Haunt(event) => self.tell(event, false),
             Thing::Taken(client, bytes) => {
                 self.tell(Event::Released { client, what: Holding::Outgoing, bytes }, true)
@@ -374,35 +386,11 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, worker: WorkerId) -> Result<(), Failure> {
-        let Some(process) = self.processes.get_mut(&worker).filter(|process| !process.is_unheard) else {
-            return Ok(());
-        };
-        let Some(said) = process.outbox.pop_front() else { return Ok(()) };
-        process.is_unheard = matches!(said.event, Event::Closed { .. } | Event::Garbled { .. });
-        let event = match job_of(&said.event).is_some_and(|job| process.has_not_seen(job)) {
-            true => Event::Violation { worker, message: "a guess".to_owned() },
-            false => said.event,
-        };
-        self.tell(event, said.is_honest)
-    }
-
-    /// Delivers what the process had sent, then reports its exit.
-    fn bury(&mut self, worker: WorkerId) -> Result<(), Failure> {
-        let Some(exit) = self.processes.get(&worker).and_then(FakeProcess::exit) else { return Ok(()) };
-        while self.processes.get(&worker).is_some_and(|dead| !dead.outbox.is_empty() && !dead.is_unheard) {
-            self.deliver(worker)?;
-        }
-        let Some(mut process) = self.processes.remove(&worker) else { return Ok(()) };
-        if let Some(event) = process.ghost(&mut self.out) {
-            let delay = self.out.choices.delay(&mut self.tape, Duration::from_millis(50));
-            self.out.schedule(self.out.now + delay, Thing::Haunt(event));
-        }
-        self.tell(Event::Exited { worker, exit, last_lines: Vec::new(), usage: None }, true)
-    }
-
     /// Tells the core of an event, and of what follows at once.
     fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
+        if matches!(event, Event::Tick) {
+            self.take_all_back()?;
+        }
         self.soon.push_back(Said { event, is_honest });
         self.tell_what_follows()
     }
@@ -411,6 +399,7 @@ impl World {
         while let Some(said) = self.soon.pop_front() {
             self.tell_one(said)?;
         }
+        self.expect_end_of_turn();
         Ok(())
     }
 
@@ -450,10 +439,15 @@ impl World {
         match *action {
             Action::Spawn { worker, program, version, .. } => self.spawn(worker, program, version),
             Action::Run { worker, job, attempt, .. } => {
-                let task = self.task_of.get(&job).copied().unwrap_or(0);
-                let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
-                self.send(worker, ToFake::Run(Given { job, attempt, task, guilt }));
+                let given = self.given(job, attempt);
+                self.send(worker, ToFake::Run(given));
             }
+            Action::Prefetch { worker, job, attempt } => {
+                let given = self.given(job, attempt);
+                self.put_into_tray(worker, given);
+            }
+            Action::TakeBack { worker, job } => self.want_back(worker, job),
+            Action::Ready { worker, .. } => self.make_tray(worker),
             Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
             Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
             Action::Dismiss { worker } => self.send(worker, ToFake::Drain),
@@ -468,13 +462,18 @@ impl World {
             }
             Action::Finish(_)
             | Action::Log(_)
-            | Action::Ready { .. }
             | Action::Keep { .. }
             | Action::Release { .. }
             | Action::ForgetLetter { .. }
             | Action::Reloaded { .. }
             | Action::Over => {}
         }
+    }
+
+    fn given(&self, job: JobId, attempt: u32) -> Given {
+        let task = self.task_of.get(&job).copied().unwrap_or(0);
+        let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
+        Given { job, attempt, task, guilt }
     }
 
     fn send(&mut self, worker: WorkerId, message: ToFake) {

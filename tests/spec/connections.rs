@@ -299,7 +299,7 @@ fn a_client_that_asks_for_more_and_does_not_take_its_answers_is_disconnected() {
 
 #[test]
 fn clients_leave_the_descriptors_that_workers_need() {
-    let daemon = Daemon::start_after("ulimit -n 256", &["--workers", "2", "--allow-faults"]);
+    let daemon = Daemon::start_after("ulimit -n 288", &["--workers", "2", "--allow-faults"]);
     daemon.wait_until_whole();
     let mut clients: Vec<UnixStream> = Vec::new();
     let mut refused = 0;

@@ -39,6 +39,8 @@ pub struct FakeWorker {
     pub given: VecDeque<(JobId, u32)>,
     /// Jobs that it was given with a checkpoint.
     pub resumed: Vec<JobId>,
+    /// The job that lies in its tray, with the attempt that it will be.
+    pub tray: Option<(JobId, u32)>,
     /// Which version of its program it is.
     pub version: u64,
     /// Signals that it got.
@@ -68,6 +70,10 @@ pub struct PoolUnderTest {
     pub spawned_at: Vec<Mono>,
     /// Most processes that lived at a time.
     pub most_processes: usize,
+    /// Jobs that workers were told to forget.
+    pub cancelled: Vec<(WorkerId, JobId)>,
+    /// How often a job was wanted back from a tray.
+    pub wanted_back: usize,
     /// Jobs that workers were asked to give back.
     pub asked_to_yield: Vec<(WorkerId, JobId)>,
     /// How many checkpoints were kept of each job.
@@ -80,6 +86,9 @@ pub struct PoolUnderTest {
     dies_of_term: bool,
     dies_of_kill: bool,
     channel_ends_first: bool,
+    has_trays: bool,
+    /// What the shell has not answered yet, if it answers late.
+    unanswered: Option<Vec<(WorkerId, JobId)>>,
     pending: VecDeque<Event>,
 }
 
@@ -110,6 +119,8 @@ impl PoolUnderTest {
             notices: Vec::new(),
             spawned_at: Vec::new(),
             most_processes: 0,
+            cancelled: Vec::new(),
+            wanted_back: 0,
             asked_to_yield: Vec::new(),
             kept: BTreeMap::new(),
             reloads: Vec::new(),
@@ -118,6 +129,8 @@ impl PoolUnderTest {
             dies_of_term: true,
             dies_of_kill: true,
             channel_ends_first: true,
+            has_trays: false,
+            unanswered: None,
             pending: VecDeque::new(),
         };
         pool.event(Event::Tick);
@@ -127,6 +140,59 @@ impl PoolUnderTest {
     /// From now on new workers behave so.
     pub fn workers_start_with(&mut self, start: Start) {
         self.start = start;
+    }
+
+    /// The workers of now, and those to come, look for jobs in trays.
+    pub fn workers_have_trays(&mut self) {
+        self.has_trays = true;
+        let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
+        workers.into_iter().for_each(|worker| self.event(Event::TrayMade { worker }));
+    }
+
+    /// From now on the shell answers late when it is told to take jobs out of trays: when the test calls
+    /// [`PoolUnderTest::answer`].
+    pub fn answers_come_late(&mut self) {
+        self.unanswered = Some(Vec::new());
+    }
+
+    /// The shell takes out of the trays what it was told to, and answers.
+    pub fn answer(&mut self) {
+        let asked = self.unanswered.as_mut().map(std::mem::take).unwrap_or_default();
+        asked.into_iter().for_each(|(worker, job)| self.take_back(worker, job));
+        self.work_off();
+    }
+
+    fn take_back(&mut self, worker: WorkerId, job: JobId) {
+        let fake = self.workers.get_mut(&worker);
+        let was_there = fake.is_some_and(|fake| fake.tray.take_if(|(in_tray, _)| *in_tray == job).is_some());
+        self.pending.push_back(match was_there {
+            true => Event::TakenBack { worker, job },
+            false => Event::NotInTray { worker, job },
+        });
+    }
+
+    /// The worker in whose tray the job lies.
+    pub fn tray_with(&self, job: JobId) -> Option<WorkerId> {
+        let has_it = |fake: &FakeWorker| fake.tray.is_some_and(|(in_tray, _)| in_tray == job);
+        self.workers.iter().find(|(_, fake)| has_it(fake)).map(|(worker, _)| *worker)
+    }
+
+    /// A worker takes the job out of its tray; it has not started it yet.
+    ///
+    /// # Panics
+    /// If the job is in no tray.
+    pub fn take(&mut self, job: JobId) -> WorkerId {
+        let worker = self.tray_with(job).unwrap_or_else(|| panic!("{job} is in no tray"));
+        let fake = self.workers.get_mut(&worker).expect("it lives");
+        fake.given.extend(fake.tray.take());
+        worker
+    }
+
+    /// Everything that workers have sent until now was reported.
+    pub fn end_turn(&mut self) {
+        if self.core.has_untaken() {
+            self.event(Event::EndOfTurn);
+        }
     }
 
     /// From now on SIGTERM is ignored.
@@ -183,7 +249,22 @@ impl PoolUnderTest {
                     worker.resumed.extend(resume.then_some(job));
                 }
             }
-            Action::CancelRun { .. } | Action::Ready { .. } => {}
+            Action::Prefetch { worker, job, attempt } => {
+                let fake =
+                    self.workers.get_mut(&worker).expect("a job is put into the tray of a living worker");
+                assert!(fake.tray.replace((job, attempt)).is_none(), "{job} is the second one in a tray");
+            }
+            Action::TakeBack { worker, job } => {
+                self.wanted_back += 1;
+                match &mut self.unanswered {
+                    Some(unanswered) => unanswered.push((worker, job)),
+                    None => self.take_back(worker, job),
+                }
+            }
+            Action::CancelRun { worker, job } => self.cancelled.push((worker, job)),
+            Action::Ready { worker, .. } => {
+                self.pending.extend(self.has_trays.then_some(Event::TrayMade { worker }));
+            }
             Action::Dismiss { worker } => self.dies(worker, Exit::Code(0)),
             Action::Kill { worker, how } => self.signal(worker, how),
             Action::Yield { worker, job } => self.asked_to_yield.push((worker, job)),
@@ -228,10 +309,12 @@ impl PoolUnderTest {
     }
 
     fn dies(&mut self, worker: WorkerId, exit: Exit) {
-        if self.workers.remove(&worker).is_some() {
+        if let Some(fake) = self.workers.remove(&worker) {
+            let left = fake.tray.map(|(job, _)| Event::TakenBack { worker, job });
             let words = (exit == Exit::Code(1)).then(|| "no such file: model.bin".to_owned());
             let last_lines = words.into_iter().collect();
             self.pending.extend(self.channel_ends_first.then_some(Event::Closed { worker }));
+            self.pending.extend(left);
             self.pending.push_back(Event::Exited { worker, exit, last_lines, usage: None });
         }
     }

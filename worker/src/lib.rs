@@ -68,6 +68,7 @@ mod sys;
 mod task;
 #[cfg(test)]
 mod test_supervisor;
+mod tray;
 mod usage;
 mod worker;
 

@@ -14,6 +14,10 @@ pub const LOOK_AHEAD_BYTES_MAX: usize = PAYLOAD_MAX_DEFAULT;
 /// wait for jobs that came after it.
 pub const RUNNING_MAX: usize = 2;
 
+/// After a job that took less than this, a worker does not look into its tray. The supervisor puts nothing behind tasks that are
+/// so short on average, and a look takes a good part of that time.
+pub const TRAY_RUN_MIN: Duration = Duration::from_micros(20);
+
 /// The shortest time that [`Task::progress_every`](crate::Task::progress_every) accepts. It leaves time for some steps between
 /// two reports.
 pub const PROMISE_MIN: Duration = Duration::from_millis(10);

@@ -3,24 +3,27 @@
 //! [`Link::next_job`] sends what is waiting to be sent, and waits for a job. [`Link::look`] takes what has arrived, without
 //! waiting, so that a Cancel is seen between two jobs and, if the task asks for it, during a job. For a stepped task the
 //! session looks between steps; then [`Link::job_between`] returns the job that can run before the next step. Waiting has
-//! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor.
+//! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor. Before it waits, it looks
+//! into its tray (`tray.rs`), so that the answer to one job and the start of the next one are sent together.
 
-use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX};
+use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
 use crate::task::Input;
+use crate::tray::{Tray, receive_with_descriptor};
 use bytes::Bytes;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
-use offload_protocol::limits::PAYLOAD_MAX_CEILING;
-use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::limits::{INLINE_PAYLOAD_MAX, PAYLOAD_MAX_CEILING};
+use offload_protocol::messages::{FromWorker, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
+use rustix::net::RecvFlags;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -122,6 +125,11 @@ pub(crate) struct Link {
     decoder: FrameDecoder,
     outbox: Outbox,
     inbox: Inbox,
+    /// A descriptor that has come, until the welcome says what it is for.
+    descriptor: Option<OwnedFd>,
+    tray: Option<Tray>,
+    /// A job has ended that was long enough for another one to lie behind it.
+    is_tray_worth_a_look: bool,
     /// An error that occurred while a task was looking. It is kept until the session asks for the next job.
     stop: Option<Stop>,
 }
@@ -132,7 +140,17 @@ impl Link {
         stream.set_nonblocking(false)?;
         // The supervisor has checked the lengths of inputs.
         let decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
-        Ok(Link { stream, decoder, outbox: Outbox::new(), inbox: Inbox::default(), stop: None })
+        let (outbox, inbox) = (Outbox::new(), Inbox::default());
+        Ok(Link {
+            stream,
+            decoder,
+            outbox,
+            inbox,
+            descriptor: None,
+            tray: None,
+            is_tray_worth_a_look: false,
+            stop: None,
+        })
     }
 
     /// Adds a message to those that are sent next.
@@ -175,6 +193,13 @@ impl Link {
                 Some(Turn::Run(job)) => return Ok(Some(job)),
                 Some(Turn::Skip { id }) => self.push(&FromWorker::Skipped { job: id }, &Bytes::new()),
                 None => {
+                    if self.outbox.held() > INLINE_PAYLOAD_MAX {
+                        // The supervisor may have no room for this answer. It must not hold up a job from the tray.
+                        self.flush()?;
+                    }
+                    if self.look_into_tray()? {
+                        continue;
+                    }
                     self.flush()?;
                     if self.inbox.draining {
                         return Ok(None);
@@ -182,6 +207,15 @@ impl Link {
                     self.receive(MsgFlags::empty())?;
                 }
             }
+        }
+    }
+
+    /// Takes the job that lies in the tray. False if there is none.
+    fn look_into_tray(&mut self) -> Result<bool, Stop> {
+        let is_worth_it = std::mem::take(&mut self.is_tray_worth_a_look);
+        match self.tray.as_mut().filter(|_| is_worth_it).and_then(Tray::take) {
+            Some(decoder) => self.inbox.take_all(decoder).map(|()| true),
+            None => Ok(false),
         }
     }
 
@@ -203,9 +237,10 @@ impl Link {
         }
     }
 
-    /// The job that was given last has been answered.
-    pub(crate) fn ended(&mut self) {
+    /// The job that was given last has been answered. It ran so long.
+    pub(crate) fn ended(&mut self, ran: Duration) {
         self.inbox.running.pop();
+        self.is_tray_worth_a_look = ran >= TRAY_RUN_MIN;
     }
 
     /// As [`Link::look`], between two steps: an error is returned at once, because no task is running.
@@ -251,21 +286,32 @@ impl Link {
     }
 
     fn receive(&mut self, flags: MsgFlags) -> Result<Received, Stop> {
-        match recv(self.stream.as_raw_fd(), self.decoder.space(), flags) {
+        let received = match self.inbox.capabilities {
+            Some(_) => recv(self.stream.as_raw_fd(), self.decoder.space(), flags),
+            None => self.receive_until_welcome(flags),
+        };
+        match received {
             Ok(0) => return Err(Stop::SupervisorGone),
             Ok(count) => self.decoder.filled(count),
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
             Err(errno) => return Err(io::Error::from(errno).into()),
         }
-        loop {
-            while let Some(frame) = self.decoder.next()? {
-                self.inbox.take(frame)?;
-            }
-            // A large payload was announced. Asking again accepts it, and it may be complete already.
-            if self.decoder.announced().is_none() {
-                return Ok(Received::Something);
-            }
+        self.inbox.take_all(&mut self.decoder)?;
+        if let Some(capabilities) = self.inbox.capabilities
+            && let Some(descriptor) = self.descriptor.take()
+        {
+            self.tray = (capabilities & PREFETCH != 0).then(|| Tray::new(descriptor));
         }
+        Ok(Received::Something)
+    }
+
+    /// Until the welcome, a descriptor may come.
+    fn receive_until_welcome(&mut self, flags: MsgFlags) -> nix::Result<usize> {
+        let flags = RecvFlags::from_bits_retain(flags.bits().cast_unsigned());
+        let received = receive_with_descriptor(&self.stream, self.decoder.space(), flags);
+        let (count, descriptor) = received.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
+        self.descriptor = descriptor.or(self.descriptor.take());
+        Ok(count)
     }
 }
 
@@ -285,6 +331,8 @@ struct Inbox {
     /// The jobs that have begun, at most [`RUNNING_MAX`]. All but the last one wait for the last one to end.
     running: Vec<Running>,
     draining: bool,
+    /// What both ends have, once the supervisor has said so.
+    capabilities: Option<u64>,
     /// The longest payload that the supervisor takes, once it has said so.
     payload_max: Option<usize>,
 }
@@ -310,12 +358,26 @@ fn limit(millis: u64) -> Option<Duration> {
 }
 
 impl Inbox {
+    /// Takes all frames that are complete.
+    fn take_all(&mut self, decoder: &mut FrameDecoder) -> Result<(), Stop> {
+        loop {
+            while let Some(frame) = decoder.next()? {
+                self.take(frame)?;
+            }
+            // A large payload was announced. Asking again accepts it, and it may be complete already.
+            if decoder.announced().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
     fn take(&mut self, frame: Frame<'_>) -> Result<(), Stop> {
         match codec::decode(&frame.header)? {
-            ToWorker::Welcome { major, minor, payload_max, .. } => {
+            ToWorker::Welcome { major, minor, capabilities, payload_max } => {
                 if major != VERSION_MAJOR {
                     return Err(Stop::Error(SessionError::Version { major, minor }));
                 }
+                self.capabilities = Some(capabilities);
                 let payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
                 self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
             }

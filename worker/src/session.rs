@@ -104,7 +104,7 @@ impl Session {
         let spent = attempt.meter.stop();
 
         self.answer(&attempt, ended, spent);
-        self.link.ended();
+        self.link.ended(spent.run);
         Ok(spent)
     }
 

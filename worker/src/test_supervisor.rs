@@ -8,11 +8,14 @@ use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
-use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::{DescribedTask, FailureKind, MediaType, Metadata, TaskOffer, Usage};
 use offload_protocol::outbox::Outbox;
-use std::io::{Read, Write};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -63,6 +66,18 @@ pub(crate) enum Said {
     Nothing,
 }
 
+fn run(job: u64, task: &str) -> ToWorker<'_> {
+    ToWorker::Run {
+        job,
+        attempt: 1,
+        task,
+        media_type: MediaType::TEXT,
+        timeout_ms: 0,
+        deadline_ms: 0,
+        metadata: Metadata::default(),
+    }
+}
+
 pub(crate) struct TestSupervisor {
     stream: UnixStream,
     decoder: FrameDecoder,
@@ -95,16 +110,34 @@ impl TestSupervisor {
     }
 
     pub(crate) fn add_run(&mut self, job: u64, task: &str, input: impl Into<Bytes>) -> &mut TestSupervisor {
-        let run = ToWorker::Run {
-            job,
-            attempt: 1,
-            task,
-            media_type: MediaType::TEXT,
-            timeout_ms: 0,
-            deadline_ms: 0,
-            metadata: Metadata::default(),
-        };
-        self.add(&run, input)
+        self.add(&run(job, task), input)
+    }
+
+    /// A run as one packet for a tray.
+    pub(crate) fn run_packet(job: u64, task: &str, input: &str) -> Vec<u8> {
+        let mut packet = Vec::new();
+        codec::encode(&run(job, task), input.len(), &mut packet).unwrap();
+        packet.extend_from_slice(input.as_bytes());
+        packet
+    }
+
+    /// Answers the hello at once, with these descriptors.
+    pub(crate) fn welcome(&mut self, capabilities: u64, descriptors: &[&OwnedFd]) {
+        let (major, minor, payload_max) = (VERSION_MAJOR, VERSION_MINOR, 64 << 20);
+        let welcome = ToWorker::Welcome { major, minor, capabilities, payload_max };
+        let mut bytes = Vec::new();
+        codec::encode(&welcome, 0, &mut bytes).unwrap();
+        let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let sent = sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
+        assert_eq!(sent, Ok(bytes.len()));
+    }
+
+    /// Reads one byte that nobody looks at.
+    pub(crate) fn read_some(&mut self) -> usize {
+        self.stream.read(&mut [0]).unwrap()
     }
 
     /// Sends in one batch what was added.

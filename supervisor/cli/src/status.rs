@@ -60,7 +60,7 @@ fn trouble(program: &views::ProgramView) -> Option<String> {
 }
 
 fn workers(workers: &views::WorkerCounts) -> String {
-    let views::WorkerCounts { configured, ready, busy, spares, restarts } = workers;
+    let views::WorkerCounts { configured, ready, busy, spares, restarts, .. } = workers;
     let (spares, restarts) = (text::count(*spares as u64, "spare"), text::count(*restarts, "restart"));
     format!("{configured} configured, {ready} ready, {busy} busy, {spares}, {restarts}")
 }

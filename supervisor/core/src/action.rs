@@ -54,6 +54,23 @@ pub enum Action {
         /// The job goes on from the checkpoint that is kept for it.
         resume: bool,
     },
+    /// Put a job with its input into the tray of a worker that has one, while it works. If that fails, the answer is
+    /// `TrayFailed` and `TakenBack`.
+    Prefetch {
+        /// The worker.
+        worker: WorkerId,
+        /// The job.
+        job: JobId,
+        /// The number that this attempt will have if it starts.
+        attempt: u32,
+    },
+    /// Take a job out of a worker's tray. The answer is `TakenBack` or `NotInTray`.
+    TakeBack {
+        /// The worker.
+        worker: WorkerId,
+        /// The job.
+        job: JobId,
+    },
     /// Ask a worker to give a job back at the end of its step. The answer is `Yielded`; it may never come.
     Yield {
         /// The worker.

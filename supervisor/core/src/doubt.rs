@@ -47,12 +47,14 @@ impl Load {
     /// Takes out the job that is next to start.
     pub(super) fn pop_waiting(&mut self) -> Option<JobId> {
         self.doubtful = self.doubtful.saturating_sub(1);
+        self.tray = None;
         self.waiting.pop_front()
     }
 
     /// Takes out a job that never reached the worker. True if it waited here.
-    fn take_unsent(&mut self, job: JobId) -> bool {
+    pub(super) fn take_unsent(&mut self, job: JobId) -> bool {
         let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) else { return false };
+        self.tray = None;
         self.doubtful -= usize::from(place < self.doubtful);
         self.waiting.remove(place).is_some()
     }

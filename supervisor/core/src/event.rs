@@ -171,6 +171,34 @@ pub enum Event {
         /// What it sent, in words for people.
         message: String,
     },
+    /// A worker that is ready has a tray, in which its next job can lie while it works (`trays.rs`).
+    TrayMade {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// The tray of a worker cannot be used any more. The worker is well.
+    TrayFailed {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A job was taken out of a worker's tray, and the worker has not seen it. The answer to `TakeBack`; or the worker's
+    /// process has ended, or the job could not be put there.
+    TakenBack {
+        /// The worker.
+        worker: WorkerId,
+        /// The job.
+        job: JobId,
+    },
+    /// The other answer to `TakeBack`: the worker has taken the job.
+    NotInTray {
+        /// The worker.
+        worker: WorkerId,
+        /// The job.
+        job: JobId,
+    },
+    /// Everything that workers had sent until now was reported. The shell says so if
+    /// [`Core::has_untaken`](super::Core::has_untaken).
+    EndOfTurn,
     /// Messages to a worker that is leaving were thrown away.
     Unsent {
         /// The worker.

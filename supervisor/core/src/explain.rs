@@ -46,6 +46,8 @@ pub struct Explanation {
     pub running: Option<(Place, Duration)>,
     /// For a job that was dispatched and not started: where it is.
     pub given_to: Option<Place>,
+    /// For a job that lies in the tray of a busy worker: the job that runs there.
+    pub behind: Option<JobId>,
     /// For a queued job: why it waits.
     pub waiting: Option<Waiting>,
     /// For a job that is held back: its client's account, how many bytes are kept on that account, and how many are
@@ -125,6 +127,7 @@ impl Core {
                 JobState::Assigned { worker } => place(worker),
                 _ => None,
             },
+            behind: self.runs_before(id, job.state),
             waiting: self.explain_waiting(now, id),
             held: (job.state == JobState::Held).then(|| {
                 let ended = self.promises.kept_of_ended();
@@ -133,6 +136,13 @@ impl Core {
             }),
             key_before: job.key_before,
         })
+    }
+
+    /// The job that runs where this one lies in the tray.
+    fn runs_before(&self, id: JobId, state: JobState) -> Option<JobId> {
+        let JobState::Assigned { worker } = state else { return None };
+        let load = self.slots[self.slot_of(worker)?].load()?;
+        load.in_tray(id).and_then(|_| load.running_job())
     }
 
     fn explain_waiting(&self, now: Mono, id: JobId) -> Option<Waiting> {

@@ -5,6 +5,7 @@ use super::ids::{JobId, SlotIndex};
 use super::jobs::{Job, JobState, RanUnder};
 use super::ledger::Holding;
 use super::slots::{Role, SlotState};
+use super::trays::TrayState;
 use crate::limits::{UNSTARTED_MAX, WINDOW_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -118,6 +119,11 @@ impl Core {
         let ready = self.slots.iter().filter(|slot| !slot.is_starting() && slot.worker().is_some());
         ensure(self.offers.len() == ready.count(), || "offers and processes differ".into())?;
         ensure(self.unlisted.is_empty(), || "a changed slot was not listed again".into())?;
+        let trays: usize = self.programs.iter().map(|program| program.trays.len()).sum();
+        let listed = self.slots.iter().filter(|slot| slot.listed.tray != TrayState::None).count();
+        ensure(trays == listed, || "lists of trays and slots differ".into())?;
+        let unfit = self.programs.iter().any(|program| !program.trays.unfit.is_empty());
+        ensure(!unfit, || "a job is left in a tray where it must not be".into())?;
         let due = self.slots.iter().filter(|slot| slot.listed.due.is_some()).count();
         ensure(self.due.len() == due, || "deadlines and slots differ".into())
     }
@@ -177,6 +183,10 @@ impl Core {
             ensure(load.doubtful <= load.waiting.len() && (is_leaving || load.doubtful == 0), || {
                 format!("slot {slot} has more jobs in doubt than waiting jobs, or is not leaving")
             })?;
+            let waits = load.tray.is_none_or(|tray| load.waiting.iter().eq([&tray.job]));
+            ensure(waits && (load.tray.is_none() || load.suspended.is_none()), || {
+                format!("slot {slot} has a job in its tray beside others that wait")
+            })?;
             let is_alone = load.suspended.is_none() || load.waiting.len() <= 1;
             ensure(is_alone, || format!("slot {slot} has several waiting jobs beside a suspended one"))?;
             let is_suspect = |job| self.jobs.get(job).is_some_and(|job| job.is_suspect);
@@ -191,6 +201,9 @@ impl Core {
                 format!("slot {slot} has a suspended job and no running one")
             })?;
         }
+        ensure(place.listed.tray == self.tray_state(slot), || {
+            format!("the tray of slot {slot} is listed wrongly")
+        })?;
         let lists = &self.programs[place.program];
         let is_in = |list: &BTreeSet<(usize, SlotIndex)>| list.iter().any(|(_, open)| *open == slot);
         let is_proven = is_in(&lists.open) || is_in(&lists.open_reserved);

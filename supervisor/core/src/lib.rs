@@ -24,9 +24,10 @@
 //!              the jobs of a worker that is gone    lose.rs       Finish
 //!              reload, retire                       renew.rs      Dismiss, Yield, Reloaded
 //!              on trial, taken back                 trial.rs      Log
+//!              on_taken_back, on_end_of_turn, ...   prefetch.rs   TakeBack
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
 //!              on_held, on_released                 room.rs       (more or less of what waits may start)
-//!              settle                               settle.rs     Run, Spawn
+//!              settle                               settle.rs     Run, Prefetch, Spawn
 //! ```
 //!
 //! Both end in `settle`, which brings the world in line with the state: expired jobs end, the spare takes the place of
@@ -67,6 +68,7 @@ mod look;
 mod lose;
 pub mod outcome;
 mod places;
+mod prefetch;
 mod probation;
 pub mod promises;
 pub mod queue;
@@ -85,6 +87,7 @@ mod steps;
 mod submit;
 mod supervise;
 pub mod tally;
+mod trays;
 mod trial;
 mod turn;
 mod waiting;
@@ -111,6 +114,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
+use trays::TrayLists;
 use turn::Turn;
 use waiting::Looks;
 
@@ -186,6 +190,7 @@ struct Program {
     open_unproven: BTreeSet<(usize, SlotIndex)>,
     /// Slots whose job lets others run between its steps.
     between_steps: BTreeSet<SlotIndex>,
+    trays: TrayLists,
     /// Half of the expected run time of each job that a worker has, in total. On average, half of a run is over at a
     /// random moment.
     in_flight: Duration,
@@ -315,6 +320,11 @@ impl Core {
             Event::Skipped { worker, job } => self.on_skipped(turn, worker, job),
             Event::Violation { worker, message } => self.on_bad_message(turn, worker, message),
             Event::Garbled { worker, message } => self.on_garbled(turn, worker, message),
+            Event::TrayMade { worker } => self.on_tray(worker, true),
+            Event::TrayFailed { worker } => self.on_tray(worker, false),
+            Event::TakenBack { worker, job } => self.on_taken_back(turn.now, worker, job),
+            Event::NotInTray { worker, job } => self.on_not_in_tray(turn, worker, job),
+            Event::EndOfTurn => self.on_end_of_turn(turn),
             Event::Unsent { worker, jobs } => self.on_unsent(worker, &jobs),
             Event::Closed { worker } => self.on_closed(turn, worker),
             Event::Exited { worker, exit, last_lines, usage } => {

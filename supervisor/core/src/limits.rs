@@ -48,6 +48,10 @@ pub const TINY_RUN: Duration = Duration::from_micros(50);
 /// Work of which nine runs in ten take at most this long counts as short, all other work as long.
 pub const LONG_RUN: Duration = Duration::from_millis(10);
 
+/// Behind a job that is expected to run no longer than this, another one may lie in the worker's tray. If it runs longer
+/// after all, the other one is taken back. By so much worker time a job in a tray may come before a more urgent one.
+pub const PREFETCH_RUN_MAX: Duration = LONG_RUN;
+
 /// For this long after short work came, began or ended, slots stay reserved for more of it.
 pub const SHORT_MEMORY: Duration = Duration::from_millis(200);
 

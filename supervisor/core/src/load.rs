@@ -10,6 +10,7 @@
 
 use super::clients::ClientId;
 use super::ids::{JobId, Mono};
+pub use super::trays::InTray;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub struct Load {
     pub suspended: Option<Running>,
     /// Jobs that were given to the worker and not started, in the order in which it has to start them.
     pub waiting: VecDeque<JobId>,
+    /// The only one of them, while it may lie in the worker's tray (`trays.rs`).
+    pub tray: Option<InTray>,
     /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
     /// (`doubt.rs`).
     pub doubtful: usize,
@@ -48,6 +51,8 @@ pub struct Running {
     pub progress_by: Option<(Mono, Duration)>,
     /// Other jobs may be started between its steps.
     pub lets_others_in: bool,
+    /// Another job may lie in the worker's tray while this one runs.
+    pub may_be_followed: bool,
     /// It can be asked to yield.
     pub yields: bool,
     /// It was cancelled, and this client was charged for the worker in advance. The charge is given back if the

@@ -36,6 +36,9 @@ pub struct Rank {
 }
 
 impl Rank {
+    /// No rank comes before this one.
+    pub(super) const FIRST: Rank = Rank { aged: i64::MIN, job: JobId(0), priority: i8::MIN };
+
     /// The rank of a job that was accepted at this time.
     pub fn new(accepted_at: Mono, priority: i8, job: JobId) -> Rank {
         let gained = i64::from(priority) * AGEING.as_nanos() as i64;
@@ -59,6 +62,20 @@ impl Next {
     /// The job that is next.
     pub fn job(self) -> JobId {
         self.rank.job
+    }
+
+    pub(super) fn rank(self) -> Rank {
+        self.rank
+    }
+
+    /// Whether it comes before another one by more than this much worker time, in nanoseconds.
+    pub(super) fn is_before(self, other: Next, by: u64) -> bool {
+        self.at.saturating_add_unsigned(by) < other.at
+    }
+
+    /// Whether it comes before another one of the same client, which has used as much by now.
+    pub(super) fn is_before_its_own(self, other: Rank) -> bool {
+        (other.head_start(), self.rank) < (self.rank.head_start(), other)
     }
 }
 

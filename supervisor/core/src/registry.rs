@@ -92,7 +92,12 @@ impl Task {
     /// worker at a time.
     pub fn is_tiny(&self) -> bool {
         self.average_run.is_some_and(|nanos| u128::from(nanos) < TINY_RUN.as_nanos())
-            && self.outputs.values().all(|bytes| *bytes <= INLINE_PAYLOAD_MAX as u64)
+            && self.has_small_outputs()
+    }
+
+    /// Whether its outputs have been so small that jobs of other clients may wait behind one of them.
+    pub fn has_small_outputs(&self) -> bool {
+        self.outputs.values().all(|bytes| *bytes <= INLINE_PAYLOAD_MAX as u64)
     }
 
     /// The likely length of the output in bytes, for an input of this many bytes; 0 if nothing is known.

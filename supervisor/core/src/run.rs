@@ -71,6 +71,7 @@ impl Core {
             finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout),
             progress_by: promise.progress.map(|promise| (now, promise)),
             lets_others_in: may_be_lost && promise.lets_others_in(),
+            may_be_followed: job.is_some_and(|job| self.leads_to_another(job, promise)),
             yields: promise.yields,
             paid: None,
             asked_to_yield: false,
@@ -175,7 +176,7 @@ impl Core {
         self.retire_if_worn(slot);
     }
 
-    fn expect_start(&mut self, slot: SlotIndex, patience: Mono) {
+    pub(super) fn expect_start(&mut self, slot: SlotIndex, patience: Mono) {
         let place = self.slot_mut(slot);
         if let SlotState::Busy { start_by, .. } = &mut place.state {
             *start_by = patience;

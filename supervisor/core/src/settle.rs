@@ -4,15 +4,13 @@ use super::action::Action;
 use super::clients::{Account, ClientId};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::JobState;
-use super::outcome;
 use super::registry::{Class, Promise};
-use super::slots::{Listed, Load, Opening, Role, Slot, SlotState};
+use super::slots::{InTray, Listed, Load, Opening, Role, Slot, SlotState};
 use super::turn::Turn;
 use super::waiting::{Line, Standing, planned};
 use super::{Core, Ending, Phase};
 use crate::limits::{MOVED_MAX, SHORT_MEMORY, SHORT_MEMORY_MAX, UNSTARTED_MAX};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
-use offload_protocol::nouns::OutcomeCode;
 use std::time::Duration;
 
 impl Core {
@@ -70,38 +68,13 @@ impl Core {
         }
     }
 
-    /// Ends jobs that wait for a program whose workers cannot be started, unless a ready worker can do them. In the
-    /// middle of a reload, the ready workers may lack a task.
-    fn refuse_hopeless(&mut self, turn: &mut Turn<'_>) {
-        for program in 0..self.programs.len() {
-            let restarts = &self.programs[program].restarts;
-            if !restarts.is_refusing() {
-                continue;
-            }
-            let error = outcome::error(OutcomeCode::Unavailable, restarts.why());
-            let is_ready = |slot: &Slot| slot.program == program && slot.is_ready();
-            let ready: Vec<SlotIndex> =
-                (0..self.slots.len()).filter(|&slot| is_ready(&self.slots[slot])).collect();
-            let can_be_done = |job| ready.iter().any(|&slot| self.promise_to(slot, job).is_some());
-            let waiting = self.programs[program].queues().flat_map(|queue| queue.jobs());
-            let is_refused = |id: JobId| {
-                self.jobs
-                    .get(id)
-                    .is_some_and(|job| self.programs[program].restarts.is_refusing_for(&job.account))
-            };
-            let hopeless: Vec<JobId> = waiting.filter(|&job| is_refused(job) && !can_be_done(job)).collect();
-            for job in hopeless {
-                self.finish(turn, job, Ending::of(error.clone()));
-            }
-        }
-    }
-
     /// Dispatches waiting jobs to workers.
     fn dispatch(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
+            self.empty_trays(turn, program);
             self.bring_in_spare(program);
             let mut held_back = 0;
-            while let Some((job, slot)) = self.next_match(turn.now, program) {
+            while let Some((job, slot, tray)) = self.next_step(turn.now, program) {
                 if held_back == MOVED_MAX {
                     self.has_more_to_move = true;
                     break;
@@ -110,16 +83,17 @@ impl Core {
                     held_back += 1;
                     continue;
                 }
-                self.assign(turn, job, slot);
+                self.assign(turn, job, slot, tray);
                 self.relist();
                 self.bring_in_spare(program);
             }
+            self.rearrange_trays(turn, program);
         }
     }
 
     /// The next job that can be dispatched, and a slot for it. If the first job of one queue finds no slot, the first
     /// job of another queue may still find one.
-    fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
+    pub(super) fn next_match(&self, now: Mono, program: ProgramIndex) -> Option<(JobId, SlotIndex)> {
         if !self.programs[program].has_openings() {
             return None;
         }
@@ -131,12 +105,7 @@ impl Core {
             let is_suspect = line.standing != Standing::Good;
             let company_of_this = if is_suspect { Company::None } else { company };
             let job = next.job();
-            let usual = || match line.class {
-                Class::Short => self.slot_for_short(program, job, company_of_this),
-                Class::Long => self.slot_for_long(now, program, job, company_of_this),
-            };
-            let slot = self.slot_on_trial(program, job).or_else(usual);
-            if let Some(slot) = slot.or_else(|| self.unproven_slot(program, job)) {
+            if let Some(slot) = self.slot_for(now, program, (job, line), company_of_this) {
                 return Some((job, slot));
             }
             if is_suspect {
@@ -146,6 +115,21 @@ impl Core {
             }
         }
         None
+    }
+
+    pub(super) fn slot_for(
+        &self,
+        now: Mono,
+        program: ProgramIndex,
+        (job, line): (JobId, Line),
+        company: Company,
+    ) -> Option<SlotIndex> {
+        let usual = || match line.class {
+            Class::Short => self.slot_for_short(program, job, company),
+            Class::Long => self.slot_for_long(now, program, job, company),
+        };
+        let slot = self.slot_on_trial(program, job).or_else(usual);
+        slot.or_else(|| self.unproven_slot(program, job))
     }
 
     /// A slot for a short job: an idle one, reserved ones first; or, if the job is tiny, one with other tiny jobs; or
@@ -198,7 +182,7 @@ impl Core {
         self.promise_of(self.slots[slot].worker()?, &job.task_name)
     }
 
-    fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
+    pub(super) fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
         let is_suspect = self.jobs.get(job).is_some_and(|job| job.is_suspect);
         let promise = self.promise_to(slot, job).filter(|_| !is_suspect);
         promise.is_some_and(Promise::lets_others_in) || self.lent_from(program).is_none_or(|from| from <= now)
@@ -316,7 +300,8 @@ impl Core {
         self.jobs.get(id).is_some_and(|job| self.attempts_under(job, job.ran_under.and(promise)) > 1)
     }
 
-    fn assign(&mut self, turn: &mut Turn<'_>, id: JobId, slot: SlotIndex) {
+    /// Gives a job to a worker: to be run, or to lie in its tray.
+    fn assign(&mut self, turn: &mut Turn<'_>, id: JobId, slot: SlotIndex, tray: Option<InTray>) {
         self.dequeue(id);
         self.note_lending(turn.now, id, slot);
         self.note_short_service(turn.now, id);
@@ -332,6 +317,7 @@ impl Core {
             }
             SlotState::Busy { worker, load, .. } => {
                 load.waiting.push_back(id);
+                load.put_into_tray(tray);
                 worker.id
             }
             _ => unreachable!("only ready slots are listed as open"),
@@ -345,8 +331,12 @@ impl Core {
             if job.unstarted >= UNSTARTED_MAX {
                 self.programs[self.slots[slot].program].probation.test(id);
             }
-            let resume = job.checkpoint_bytes > 0;
-            turn.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
+            let (attempt, resume) = (job.attempts + 1, job.checkpoint_bytes > 0);
+            if tray.is_some() {
+                self.tally.prefetch();
+                return turn.push(Action::Prefetch { worker, job: id, attempt });
+            }
+            turn.push(Action::Run { worker, job: id, attempt, resume });
         }
     }
 
@@ -362,6 +352,7 @@ impl Core {
             open: self.room(slot).map(|load| (load, self.opening(slot))),
             between_steps: self.lets_others_in(slot),
             due: self.slots[slot].deadline(self.config.hang_timeout),
+            tray: self.tray_state(slot),
         };
         let place = &mut self.slots[slot];
         let lists = &mut self.programs[place.program];
@@ -372,6 +363,7 @@ impl Core {
         if let Some((load, opening)) = fresh.open {
             lists.open_list(opening).insert((load, slot));
         }
+        lists.trays.list(slot, old.tray, fresh.tray);
         match fresh.between_steps {
             true => lists.between_steps.insert(slot),
             false => lists.between_steps.remove(&slot),
@@ -408,6 +400,7 @@ impl Core {
         match &self.slots[slot].state {
             SlotState::Idle { .. } => Some(0),
             SlotState::Busy { .. } if self.is_unproven(slot) => None,
+            SlotState::Busy { load, .. } if load.tray.is_some() => None,
             SlotState::Busy { load, .. } => {
                 let length = load.len();
                 (length < self.config.window_max && self.are_all_tiny(load)).then_some(length)
@@ -478,7 +471,7 @@ impl Core {
 
 /// Which jobs may share a worker with a job that is about to be dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Company {
+pub(super) enum Company {
     /// None: the job gets a worker of its own.
     None,
     /// A job with steps, between which the new job can run.

@@ -28,7 +28,8 @@
 //! time limit of one job can never hit the next.
 
 use super::ids::{JobId, Mono, Place, ProgramIndex, Version, WorkerId};
-pub use super::load::{Load, Running};
+pub use super::load::{InTray, Load, Running};
+use super::trays::TrayState;
 use crate::limits::RECENT_JOBS;
 use std::time::Duration;
 
@@ -117,6 +118,7 @@ pub(super) struct Listed {
     pub(super) open: Option<(usize, Opening)>,
     pub(super) between_steps: bool,
     pub(super) due: Option<Mono>,
+    pub(super) tray: TrayState,
 }
 
 /// In which of its program's lists a slot is that can take a job.
@@ -210,6 +212,8 @@ pub struct Worker {
     pub retire_after: Option<u64>,
     /// At this time it is replaced.
     pub retire_at: Option<Mono>,
+    /// It looks for its next job in a tray.
+    pub has_tray: bool,
     /// Since when it is stopped, for example by SIGSTOP.
     pub stopped_at: Option<Mono>,
     /// The jobs that it did last, the newest first.

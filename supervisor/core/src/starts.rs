@@ -8,13 +8,13 @@
 //! ```
 
 use super::action::{Action, Notice};
-use super::ids::{Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use super::outcome::{self, human};
 use super::restarts::{Failure, Suspects};
-use super::slots::{Cause, SlotState, Worker};
+use super::slots::{Cause, Slot, SlotState, Worker};
 use super::supervise::KILLED;
 use super::turn::Turn;
-use super::{Core, Program};
+use super::{Core, Ending, Program};
 use crate::exit::Exit;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 
@@ -22,6 +22,32 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 const EXIT_DO_NOT_RESTART: i32 = 64;
 
 impl Core {
+    /// Ends jobs that wait for a program whose workers cannot be started, unless a ready worker can do them. In the
+    /// middle of a reload, the ready workers may lack a task.
+    pub(super) fn refuse_hopeless(&mut self, turn: &mut Turn<'_>) {
+        for program in 0..self.programs.len() {
+            let restarts = &self.programs[program].restarts;
+            if !restarts.is_refusing() {
+                continue;
+            }
+            let error = outcome::error(OutcomeCode::Unavailable, restarts.why());
+            let is_ready = |slot: &Slot| slot.program == program && slot.is_ready();
+            let ready: Vec<SlotIndex> =
+                (0..self.slots.len()).filter(|&slot| is_ready(&self.slots[slot])).collect();
+            let can_be_done = |job| ready.iter().any(|&slot| self.promise_to(slot, job).is_some());
+            let waiting = self.programs[program].queues().flat_map(|queue| queue.jobs());
+            let is_refused = |id: JobId| {
+                self.jobs
+                    .get(id)
+                    .is_some_and(|job| self.programs[program].restarts.is_refusing_for(&job.account))
+            };
+            let hopeless: Vec<JobId> = waiting.filter(|&job| is_refused(job) && !can_be_done(job)).collect();
+            for job in hopeless {
+                self.finish(turn, job, Ending::of(error.clone()));
+            }
+        }
+    }
+
     /// Orders a process for this empty place.
     pub(super) fn spawn(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
         self.last_worker += 1;

@@ -44,7 +44,17 @@ impl Core {
         let retire_after = self.config.max_jobs_per_worker.map(|most| self.rng.stretched(most));
         let retire_at = self.config.max_age.map(|most| now + self.rng.stretched_time(most));
         let recent = [None; RECENT_JOBS];
-        Worker { id, version, ready_at: now, jobs_done: 0, retire_after, retire_at, stopped_at: None, recent }
+        Worker {
+            id,
+            version,
+            ready_at: now,
+            jobs_done: 0,
+            retire_after,
+            retire_at,
+            has_tray: false,
+            stopped_at: None,
+            recent,
+        }
     }
 
     /// A stopped worker is given no jobs. If nobody lets it go on, it is killed.
@@ -199,6 +209,7 @@ impl Core {
     /// Makes a worker leave. No effect on one that is leaving already: its reason and its time limit stand.
     pub(super) fn leave(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, cause: Cause, how: Option<Kill>) {
         let Some(place) = self.slots[slot].worker().and_then(|worker| self.place(worker)) else { return };
+        self.want_back(turn, slot);
         let config = &self.config;
         let going = match (how, &cause) {
             (Some(Kill::Kill), _) => Going::Killed { reap_by: turn.now + config.reap_timeout },

@@ -11,11 +11,14 @@ pub struct Tally {
     ended: Vec<u64>,
     starts: u64,
     restarts: u64,
+    prefetched: u64,
+    taken_back: u64,
 }
 
 impl Default for Tally {
     fn default() -> Tally {
-        Tally { accepted: 0, rejected: 0, ended: vec![0; OutcomeCode::ALL.len()], starts: 0, restarts: 0 }
+        let ended = vec![0; OutcomeCode::ALL.len()];
+        Tally { accepted: 0, rejected: 0, ended, starts: 0, restarts: 0, prefetched: 0, taken_back: 0 }
     }
 }
 
@@ -35,6 +38,24 @@ impl Tally {
     pub(super) fn start(&mut self, replaces_another: bool) {
         self.starts += 1;
         self.restarts += u64::from(replaces_another);
+    }
+
+    pub(super) fn prefetch(&mut self) {
+        self.prefetched += 1;
+    }
+
+    pub(super) fn take_back(&mut self) {
+        self.taken_back += 1;
+    }
+
+    /// How often a job was put into the tray of a busy worker.
+    pub fn prefetched(&self) -> u64 {
+        self.prefetched
+    }
+
+    /// How often a job was taken back out of a tray.
+    pub fn taken_back(&self) -> u64 {
+        self.taken_back
     }
 
     /// How many jobs were accepted.

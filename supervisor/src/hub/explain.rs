@@ -58,10 +58,7 @@ impl Hub {
                 job.waiting.as_ref().map_or_else(Vec::new, |waiting| why_waiting(job, waiting))
             }
             JobState::Held => job.held.iter().map(why_held).collect(),
-            JobState::Assigned { .. } => vec![format!(
-                "it was given to {} and waits for its turn there",
-                self.worker_words(job.given_to)
-            )],
+            JobState::Assigned { .. } => vec![self.why_given(job)],
             JobState::Running { .. } => self.why_running(job),
         };
         if job.unstarted > 1 {
@@ -94,6 +91,19 @@ impl Hub {
         }
         reasons.extend(job.lost.iter().map(|lost| loss(lost.attempt, &lost.what)));
         reasons
+    }
+
+    fn why_given(&self, job: &Explanation) -> String {
+        let worker = self.worker_words(job.given_to);
+        match job.behind {
+            Some(before) => {
+                let before = self.name(before);
+                format!(
+                    "it lies ready for {worker}, behind job {before}, and goes elsewhere if that takes long"
+                )
+            }
+            None => format!("it was given to {worker} and waits for its turn there"),
+        }
     }
 
     fn why_running(&self, job: &Explanation) -> Vec<String> {

@@ -17,7 +17,7 @@ use offload_core::ids::{ProgramIndex, WorkerId};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, SDK_NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{
-    FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC, shared_capabilities,
+    FromWorker, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC, shared_capabilities,
 };
 use offload_protocol::nouns::{DescribedTask, TaskOffer, cut};
 use std::collections::BTreeMap;
@@ -146,14 +146,18 @@ impl Introductions {
 impl Hub {
     /// Answers the workers that have just said hello.
     pub(super) fn welcome_workers(&mut self) {
-        while let Some((worker, capabilities)) = self.introductions.greeted.pop() {
+        while let Some((worker, shared)) = self.introductions.greeted.pop() {
+            let tray = if shared & PREFETCH == 0 { None } else { self.trays.make(worker) };
             let welcome = ToWorker::Welcome {
                 major: VERSION_MAJOR,
                 minor: VERSION_MINOR,
-                capabilities,
+                capabilities: if tray.is_some() { shared } else { shared & !PREFETCH },
                 payload_max: self.core.config().max_payload,
             };
-            self.send(worker, &welcome);
+            match tray {
+                Some(end) => self.processes.send_with(worker, &welcome, end),
+                None => self.send(worker, &welcome),
+            }
         }
     }
 }

@@ -119,6 +119,7 @@ impl Hub {
             let captured = self.processes.capture_rest(worker, stream);
             captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
         }
+        self.empty_tray(worker);
         self.drain_inbox();
         self.reap(worker);
     }
@@ -130,6 +131,7 @@ impl Hub {
         self.processes.remove(worker, &self.handle);
         self.launches.forget(worker);
         self.introductions.forget(worker);
+        self.trays.forget(worker);
         self.sweep();
     }
 

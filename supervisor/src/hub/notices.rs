@@ -10,6 +10,7 @@ use crate::limits::START_FAILED_EVERY;
 use crate::log::{Level, LineKind};
 use crate::workers::{Captured, escape_line};
 use offload_core::action::Notice;
+use offload_core::event::Event;
 use offload_core::ids::{JobId, ProgramIndex, SlotIndex, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
@@ -61,6 +62,9 @@ impl Hub {
     /// A worker has said hello. Looks at its confinement, and calls the callbacks that wait for a ready worker.
     pub(super) fn ready(&mut self, worker: WorkerId, slot: SlotIndex) {
         self.processes.read_confinement(worker);
+        if self.trays.has(worker) {
+            self.inbox.push_front(Event::TrayMade { worker }.into());
+        }
         let program = self.core.slots()[slot].program;
         self.start_failures.end(program);
         let sdk = escape_line(self.introductions.settle(worker, program).as_bytes());

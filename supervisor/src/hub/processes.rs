@@ -20,6 +20,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// All living worker processes. See the module's documentation.
@@ -182,6 +184,16 @@ impl WorkerProcesses {
     pub(super) fn send(&mut self, worker: WorkerId, message: &ToWorker<'_>, payload: &Bytes) {
         let Some(living) = self.living.get_mut(&worker) else { return };
         living.send(message, payload);
+        self.mark(worker);
+    }
+
+    /// Like [`WorkerProcesses::send`], with a descriptor for the worker.
+    pub(super) fn send_with(&mut self, worker: WorkerId, message: &ToWorker<'_>, descriptor: Arc<OwnedFd>) {
+        let Some(living) = self.living.get_mut(&worker).filter(|living| !living.is_terminated) else {
+            return;
+        };
+        let sent = living.process.send_with(message, descriptor);
+        sent.expect("what is sent to workers fits on the wire");
         self.mark(worker);
     }
 

@@ -114,6 +114,8 @@ impl Hub {
             busy: count(Role::Work, |slot| matches!(slot.state, SlotState::Busy { .. })),
             spares: count(Role::Spare, Slot::is_ready),
             restarts: self.core.tally().restarts(),
+            prefetched: self.core.tally().prefetched(),
+            taken_back: self.core.tally().taken_back(),
         }
     }
 

@@ -18,8 +18,8 @@ const OWN: usize = 48;
 /// The number that is assumed to be open at the start if it cannot be determined: the three standard descriptors.
 const OPEN_USUALLY: usize = 3;
 
-/// Descriptors for one worker: socket, pidfd, standard output and standard error.
-const PER_PROCESS: usize = 4;
+/// Descriptors for one worker: socket, pidfd, standard output, standard error, and both ends of its tray.
+const PER_PROCESS: usize = 6;
 
 /// Descriptors for starting a process: both ends of its socket and its pipes, and those by which a failure is
 /// reported.
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     const DESCRIPTORS: Descriptors = Descriptors { limit: 256, open: 3, threads: 4 };
-    const SUPERVISION: usize = 3 + OWN + LAUNCH + 8 + 20;
+    const SUPERVISION: usize = 3 + OWN + LAUNCH + 8 + 30;
 
     fn with_limit(limit: usize) -> Descriptors {
         Descriptors { limit, ..DESCRIPTORS }

@@ -14,6 +14,7 @@ use offload_protocol::messages::{FromWorker, ToWorker, WORKER_MAGIC};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -87,6 +88,15 @@ impl Link {
 
     pub(super) fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         self.wire.push(message, payload)
+    }
+
+    /// Like `send`, with a descriptor for the worker.
+    pub(super) fn send_with(
+        &mut self,
+        message: &ToWorker<'_>,
+        descriptor: Arc<OwnedFd>,
+    ) -> Result<(), EncodeError> {
+        self.wire.push_with(message, &Bytes::new(), descriptor)
     }
 
     pub(super) fn unsent(&self) -> usize {

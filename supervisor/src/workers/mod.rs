@@ -8,6 +8,7 @@
 //!                       hub                                          child process (leader of its own group)
 //!   send, flush ------> Link ======== Unix socket pair ============= 0  the protocol, both ways
 //!   receive     <------ Link
+//!   put, take back ---> Tray   ======= Unix socket pair ============= a descriptor that came with Welcome
 //!   capture     <------ Capture <==== pipe ========================= 1  escaped lines for the log
 //!                       Capture <==== pipe ========================= 2
 //!   try_reap    <------ pidfd   <---- the kernel                        it has ended, and how
@@ -19,6 +20,7 @@
 //! | `launcher.rs`, `launch_thread.rs`, `cleanup_thread.rs` | the threads that start processes and that kill them |
 //! | `process.rs` | the child process as a whole |
 //! | `link.rs` | its socket |
+//! | `tray.rs` | where its next job can lie while it works |
 //! | `capture.rs`, `escape.rs` | its output |
 //! | `usage.rs`, `confinement.rs` | its CPU time and memory; what it gave up |
 //! | `hide.rs` | keeps workers from looking into this process |
@@ -41,6 +43,7 @@ pub mod orphans;
 mod process;
 mod program;
 pub mod sweep;
+mod tray;
 mod usage;
 mod wait;
 
@@ -53,4 +56,5 @@ pub use launcher::{LaunchGuard, Launcher, LauncherEvent};
 pub use link::{LinkError, Received};
 pub use process::{Process, SpawnError, StopState};
 pub use program::Program;
+pub use tray::Tray;
 pub use usage::ProcessUsage;

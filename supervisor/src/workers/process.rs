@@ -216,6 +216,14 @@ impl Process {
         self.link.send(message, payload)
     }
 
+    /// Appends a message, which brings the worker a descriptor.
+    ///
+    /// # Errors
+    /// As for [`Process::send`].
+    pub fn send_with(&mut self, message: &ToWorker<'_>, descriptor: Arc<OwnedFd>) -> Result<(), EncodeError> {
+        self.link.send_with(message, descriptor)
+    }
+
     /// Writes from the outbox until it is empty, the socket is full or [`FLUSH_MAX`](crate::limits::FLUSH_MAX) bytes are written.
     ///
     /// # Errors

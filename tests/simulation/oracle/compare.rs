@@ -24,6 +24,7 @@ impl Oracle {
         self.compare_promises(event, actions, core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
+        self.compare_trays(event, core)?;
         // A tick may have brought about something that is due at once, but not again and again.
         if matches!(event, Some(Event::Tick)) {
             let is_due = core.next_deadline().is_some_and(|due| due <= now);
@@ -104,7 +105,8 @@ impl Oracle {
         let is_held = |id| core.jobs().get(id).is_some_and(|job| job.state == JobState::Held);
         let waits = |id: &&_| {
             let book = &self.jobs[*id];
-            let is_free = book.holder.is_none() && !may_be_kept_back(book) && self.must_start(**id);
+            let must_start = book.holder.is_none() && self.must_start(**id);
+            let is_free = (must_start || self.is_left_in_tray(**id)) && !may_be_kept_back(book);
             is_free && could(&book.task) && !is_held(**id)
         };
         let waiting = self.live.iter().find(waits);
@@ -167,7 +169,7 @@ impl Oracle {
 fn compare_places(actions: &[Action], core: &Core) -> Result<(), Failure> {
     for action in actions {
         let (worker, is_job) = match action {
-            Action::Run { worker, .. } => (worker, true),
+            Action::Run { worker, .. } | Action::Prefetch { worker, .. } => (worker, true),
             Action::Spawn { worker, .. } => (worker, false),
             _ => continue,
         };

@@ -2,8 +2,9 @@
 //! being announced.
 
 use super::Oracle;
+use super::duties::Duty;
 use super::jobs::JobBook;
-use super::workers::{Duty, WorkerBook};
+use super::workers::WorkerBook;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
 

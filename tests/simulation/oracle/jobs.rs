@@ -32,13 +32,14 @@ pub(super) struct JobBook {
     pub(super) client: String,
     pub(super) deadline: Option<Mono>,
     timeout: Duration,
+    pub(super) priority: i8,
     /// Most attempts, if the submitter said so, and otherwise, if it may be run again.
     asked: Option<u32>,
     unasked: u32,
     /// It was started by a process that did not promise that it may be run twice.
     must_not_run_again: bool,
     wish: usize,
-    accepted_at: Mono,
+    pub(super) accepted_at: Mono,
     /// Starts that the core was told of by workers that it trusts.
     pub(super) starts: u32,
     /// Starts that really happened, whatever the core was told of them.
@@ -243,6 +244,7 @@ impl Oracle {
             client: request.client,
             deadline: request.deadline.map(|deadline| now + deadline),
             timeout: request.timeout.unwrap_or(self.config.run_timeout),
+            priority: request.priority,
             asked: request.attempts,
             unasked: self.config.max_attempts,
             must_not_run_again: false,
@@ -365,6 +367,7 @@ impl Oracle {
             self.memory.returned(&self.jobs[&id].client, *output_bytes);
         }
         self.note_last_test(now, id);
+        self.note_proof(ended);
         self.live.remove(&id);
         *self.ended.entry(ended.outcome).or_default() += 1;
         self.jobs.entry(id).and_modify(|book| book.outcome = Some(ended.outcome));

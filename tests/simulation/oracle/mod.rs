@@ -25,9 +25,13 @@
 //! | O20 | no worker is replaced by what nobody has seen working: not while a version is on trial, and not after it failed. |
 //! |     | Workers that are started then have to prove themselves: one at a time, one job at a time, with pauses; they get |
 //! |     | no job that another idle worker could do |
+//! | O21 | a tray has one job at most, behind one that runs on a worker that is well; both are beyond suspicion. It is not left |
+//! |     | there while an idle worker could do it, or a more urgent one of its client waits. Who was only in a tray was never |
+//! |     | near that worker |
 
 mod compare;
 mod doubt;
+mod duties;
 mod jobs;
 mod memory;
 mod orders;
@@ -35,6 +39,7 @@ mod promises;
 mod reloads;
 mod shares;
 mod starts;
+mod trays;
 mod workers;
 
 pub(crate) use jobs::Ran;
@@ -241,7 +246,7 @@ impl Oracle {
     fn judge_all(&mut self, now: Mono, event: Option<&Event>, actions: &[Action]) -> Result<(), Failure> {
         for action in actions {
             // The core decides about the jobs of a lost worker before it dispatches or starts anything.
-            if matches!(action, Action::Spawn { .. } | Action::Run { .. }) {
+            if matches!(action, Action::Spawn { .. } | Action::Run { .. } | Action::Prefetch { .. }) {
                 self.forget_the_dead(now);
             }
             self.judge(now, event, action)?;
@@ -266,6 +271,8 @@ impl Oracle {
             Action::Run { worker, job, attempt, resume } => {
                 self.judge_run(now, *worker, *job, (*attempt, *resume))
             }
+            Action::Prefetch { worker, job, attempt } => self.judge_prefetch(now, *worker, *job, *attempt),
+            Action::TakeBack { worker, job } => self.judge_take_back(*worker, *job),
             Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
             Action::Dismiss { worker } => self.judge_end_of_worker(now, *worker),
             Action::Kill { worker, .. } => self.judge_end_of_worker(now, *worker),

@@ -45,6 +45,9 @@ impl Oracle {
         demand(!is_too_soon || job.is_doubtful, "O6", || {
             format!("{id} is given out at once after {} workers that did not start it", job.unstarted)
         })?;
+        demand(book.tray.is_none(), "O21", || {
+            format!("{id} is sent to {worker}, which has one in its tray")
+        })?;
         if book.given.is_empty() {
             book.heard_at = now;
         }

@@ -1,7 +1,7 @@
 //! Records of workers and programs: which workers are healthy, which jobs they have, and which have broken a rule.
 
-use super::{Failure, Oracle, demand};
-use offload_core::action::{Action, Kill, Notice};
+use super::Oracle;
+use super::duties::Duty;
 use offload_core::event::Event;
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
@@ -34,6 +34,11 @@ pub(super) struct WorkerBook {
     pub(super) unnoticed_lie: Option<JobId>,
     /// What it was given and has not started, or not ended.
     pub(super) given: VecDeque<JobId>,
+    /// It looks for jobs in a tray.
+    pub(super) has_tray: bool,
+    /// The last of `given`, while it may lie in the tray, and whether it is wanted back.
+    pub(super) tray: Option<JobId>,
+    pub(super) is_tray_asked: bool,
     /// What it has said that it started and not that it ended; the last one runs.
     pub(super) started: Vec<JobId>,
     pub(super) version: Version,
@@ -72,6 +77,9 @@ impl WorkerBook {
             is_silent: false,
             unnoticed_lie: None,
             given: VecDeque::new(),
+            has_tray: false,
+            tray: None,
+            is_tray_asked: false,
             started: Vec::new(),
             is_asked: false,
             is_accused: false,
@@ -133,24 +141,6 @@ impl ProgramBook {
     }
 }
 
-/// What the core has to do about an event, whatever else it does.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Duty {
-    Nothing,
-    /// End this job so.
-    End(JobId, OutcomeCode),
-    /// Kill this worker.
-    Punish(WorkerId),
-    /// Keep what came with this job.
-    Keep(JobId),
-    /// Take back the version of this program that is on trial.
-    TakeBack(ProgramIndex),
-    /// Refuse jobs of this program: it has never said anything.
-    Refuse(ProgramIndex),
-    /// Count a failed start of this program.
-    CountFailure(ProgramIndex),
-}
-
 impl Oracle {
     /// Takes note of an event.
     pub(super) fn take_note(&mut self, now: Mono, event: &Event, is_honest: bool) -> Duty {
@@ -188,6 +178,13 @@ impl Oracle {
             Event::Violation { worker, .. } | Event::Garbled { worker, .. } | Event::Unfit { worker, .. } => {
                 return self.lied(*worker);
             }
+            Event::TrayMade { worker } | Event::TrayFailed { worker } => {
+                let works = matches!(event, Event::TrayMade { .. });
+                self.workers.entry(*worker).and_modify(|book| book.has_tray = works);
+            }
+            Event::TakenBack { worker, job } => self.taken_back(*worker, *job),
+            Event::NotInTray { worker, job } => return self.not_in_tray(*worker, *job),
+            Event::EndOfTurn => {}
             Event::Unsent { worker, jobs } => self.unsent(*worker, jobs),
             Event::Closed { worker } => {
                 if let Some(book) = self.workers.get_mut(worker) {
@@ -305,6 +302,7 @@ impl Oracle {
         let Some(book) = self.workers.get_mut(&worker) else { return Duty::Nothing };
         let outer = book.started.last().copied();
         book.started.push(id);
+        book.tray.take_if(|in_tray| *in_tray == id);
         if let Some(outer) = outer.and_then(|outer| self.jobs.get_mut(&outer)) {
             outer.suspend(now);
         }
@@ -382,6 +380,8 @@ impl Oracle {
         }
         let is_wanted = self.live.contains(&id);
         if is_honest || !is_wanted {
+            let book = self.workers.get_mut(&worker);
+            book.into_iter().for_each(|book| _ = book.tray.take_if(|in_tray| *in_tray == id));
             return Duty::Nothing;
         }
         self.jobs.entry(id).and_modify(|job| job.is_doubtful = true);
@@ -419,38 +419,6 @@ impl Oracle {
         let book = self.workers.get(&worker).filter(|book| book.is_silent && !book.is_liar)?;
         let is_final = self.config.max_silent_starts == 1 && !self.reloads.has_been_asked();
         (is_final && !self.programs[book.program].has_said_hello).then_some(book.program)
-    }
-
-    pub(super) fn demand_duty(&self, duty: &Duty, actions: &[Action]) -> Result<(), Failure> {
-        match *duty {
-            Duty::Nothing => Ok(()),
-            Duty::End(id, code) => {
-                let is_done = |action: &Action| matches!(action, Action::Finish(ended) if ended.job == id && ended.outcome == code);
-                demand(actions.iter().any(is_done), "O2", || format!("{id} should have ended with {code}"))
-            }
-            Duty::Keep(id) => {
-                let is_done = |action: &Action| matches!(action, Action::Keep { job } if *job == id);
-                demand(actions.iter().any(is_done), "O2", || format!("the state of {id} is not kept"))
-            }
-            Duty::Refuse(of) => {
-                let is_done = self.programs[of].is_refusing;
-                demand(is_done, "O12", || format!("program {of} never said anything and is waited for"))
-            }
-            Duty::TakeBack(of) => {
-                let is_done = |action: &Action| matches!(action, Action::Log(Notice::RolledBack { program, .. }) if *program == of);
-                demand(actions.iter().any(is_done), "O18", || format!("the trial of program {of} goes on"))
-            }
-            Duty::CountFailure(of) => {
-                let is_done = |action: &Action| matches!(action, Action::Log(Notice::StartFailed { program, .. } | Notice::Degraded { program, .. }) if *program == of);
-                demand(actions.iter().any(is_done), "O20", || {
-                    format!("the end of an unproven worker of {of} goes unnoticed")
-                })
-            }
-            Duty::Punish(id) => {
-                let is_done = |action: &Action| matches!(action, Action::Kill { worker, how: Kill::Kill } if *worker == id);
-                demand(actions.iter().any(is_done), "O15", || format!("{id} broke a rule and goes on"))
-            }
-        }
     }
 
     /// A job ends with a worker that may have ended before it had started it, and not for the first time: then the others
