@@ -8,6 +8,7 @@ mod case;
 mod ends;
 mod stage;
 mod table;
+mod trays;
 
 use case::Case;
 use offload_protocol::nouns::OutcomeCode;
@@ -133,6 +134,18 @@ fn a_program_that_cannot_be_started_makes_its_jobs_unavailable_and_is_tried_ever
         told(fault, ends::play_no_start(fault, reason, is_pointless))
     };
     let failures: Vec<_> = rows.filter_map(play).collect();
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_worker_that_treats_its_tray_badly_harms_no_job_that_lies_there() {
+    play_side_by_side(table::TRAYS, |case| told(case.fault, trays::play(case)));
+}
+
+#[test]
+fn a_worker_that_fails_with_a_full_tray_harms_only_the_job_that_it_ran() {
+    let _alone = alone();
+    let failures: Vec<_> = trays::play_full(table::FULL_TRAYS);
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 

@@ -81,10 +81,20 @@ impl Stage {
 
     /// One whose workers are all ready, which is what it comes back to.
     pub(crate) fn ready(flags: &[&str]) -> Stage {
-        let mut stage = Stage::launch("", flags);
+        Stage::ready_with("", flags)
+    }
+
+    /// The same, with `worker` as further words of its command.
+    pub(crate) fn ready_with(worker: &str, flags: &[&str]) -> Stage {
+        let mut stage = Stage::launch(worker, flags);
         stage.wait_until_whole(0, WHOLE_WITHIN).expect("good workers start");
-        stage.baseline = Some(stage.look());
+        stage.is_as_it_should_be();
         stage
+    }
+
+    /// What there is now is what there has to be in the end.
+    pub(crate) fn is_as_it_should_be(&mut self) {
+        self.baseline = Some(self.look());
     }
 
     fn look(&self) -> Baseline {
@@ -97,6 +107,12 @@ impl Stage {
         let answer = self.watcher.request(|ticket| ToSupervisor::Show { ticket, view: View::Status });
         let (_, document) = answer.expect("the supervisor lives");
         serde_json::from_slice(&document).expect("a document")
+    }
+
+    /// How many jobs were put into trays, and how many were taken back.
+    pub(crate) fn trays(&mut self) -> [u64; 2] {
+        let workers = self.status()["workers"].clone();
+        ["prefetched", "taken_back"].map(|name| workers[name].as_u64().unwrap_or(0))
     }
 
     fn restarts(&mut self) -> u64 {

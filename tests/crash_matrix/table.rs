@@ -222,6 +222,30 @@ pub(crate) const FIRST_START: &[Case] = &[
 pub(crate) const SLOW_START: &[Case] =
     &[all_well("boot:silent"), all_well("boot:spin"), all_well("boot:stop"), all_well("hello:partial=20")];
 
+/// What workers do with their trays.
+pub(crate) const TRAYS: &[Case] = &[
+    Case { ends_a_worker: false, ..all_well("tray:look") },
+    Case { ends_a_worker: false, ..all_well("tray:ignore") },
+    Case { ends_a_worker: false, ..all_well("tray:shut") },
+    all_well("tray:kill once"),
+    all_well("tray:exit7 once"),
+    all_well("tray:keep once"),
+    all_well("tray:spin once"),
+    all_well("tray:stop once"),
+];
+
+/// How workers fail while a job lies in their trays.
+pub(crate) const FULL_TRAYS: &[Case] = &[
+    crashes("run:kill", "signal 9"),
+    crashes("run:segv", "signal 11"),
+    crashes("run:close", "closed its channel"),
+    breaks("reply:garbage", "not a frame"),
+    breaks("run:startedother", "out of turn"),
+    times_out("run:stop"),
+    times_out("run:sleep"),
+    unharmed("after:kill"),
+];
+
 /// No process ever gets ready: jobs are refused with this reason, and starting is tried ever more slowly.
 pub(crate) const NO_START: &[(&str, &str)] = &[
     ("boot:exit0", "exit code 0"),

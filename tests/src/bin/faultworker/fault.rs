@@ -22,9 +22,12 @@ pub(crate) enum Phase {
     Stop,
     /// The supervisor has sent SIGTERM while the job runs.
     Term,
+    /// A job lies in the tray, or has just been taken out of it; from the beginning.
+    Tray,
 }
 
-const PHASES: [(&str, Phase); 8] = [
+const PHASES: [(&str, Phase); 9] = [
+    ("tray", Phase::Tray),
     ("boot", Phase::Boot),
     ("hello", Phase::Hello),
     ("recv", Phase::Recv),

@@ -7,6 +7,10 @@
 //!                          '------------------------------------'
 //! ```
 //!
+//! A worker with an argument `tray:ACT` has a tray and looks into it: `tray:look` does no more than that, `tray:ignore` does
+//! not look, `tray:shut` shuts it down, `tray:keep` never starts the first
+//! job that it takes, and any other act is committed when it has taken one.
+//!
 //! `faultworker [counted:FILE] [marks:FOLDER] [PHASE:ACT]...`: `counted` appends a line to FILE at every start; `marks`
 //! is where one process leaves word for the next, which ` once` needs. Arguments choose acts of the phases `boot` and
 //! `hello`; the others are the input of the tasks `act` (idempotent) and `charge` (not): `PHASE:ACT[=N][@ATTEMPT][ once]`,
@@ -49,7 +53,7 @@ const BLOWN_UP_MAX: usize = 64 << 20;
 const SLOW: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
-    let mut worker = Worker { wire: Wire::new(), marks: None, at_the_end: None };
+    let mut worker = Worker { wire: Wire::new(), marks: None, at_the_end: None, tray: None };
     let mut starts = Vec::new();
     for argument in std::env::args().skip(1) {
         if let Some(file) = argument.strip_prefix("counted:") {
@@ -64,6 +68,8 @@ fn main() -> ExitCode {
             starts.extend(Fault::parse(&argument.replace("+once", " once")));
         }
     }
+    worker.tray = starts.iter().find(|fault| fault.phase == Phase::Tray).cloned();
+    starts.retain(|fault| fault.phase != Phase::Tray);
     let mark = worker.mark("start");
     starts.retain(|fault| fault.is_due(1, mark.as_deref()));
     worker.greet(&starts);
@@ -98,6 +104,8 @@ struct Worker {
     marks: Option<PathBuf>,
     /// What to do when the supervisor says Drain.
     at_the_end: Option<Fault>,
+    /// What to do with its tray, if it has one.
+    tray: Option<Fault>,
 }
 
 impl Worker {
@@ -107,7 +115,13 @@ impl Worker {
 
     /// Everything until the hello is said.
     fn greet(&mut self, faults: &[Fault]) {
-        let hello = wire::introduction(TASKS);
+        let hello = match self.tray {
+            Some(_) => wire::introduction_with_tray(TASKS),
+            None => wire::introduction(TASKS),
+        };
+        if self.tray.is_some() {
+            wire::be_slow();
+        }
         if let Some(boot) = faults.iter().find(|fault| fault.phase == Phase::Boot) {
             eprintln!("faultworker: boot:{}", boot.act);
             self.misspeak_at_the_start(boot, &hello);
@@ -141,7 +155,12 @@ impl Worker {
                     be_deaf(mark.as_deref());
                 }
             }) {
-                Told::Run(job) => self.run(&job),
+                Told::Run(job) => {
+                    self.run(&job);
+                    while let Some(job) = self.next_from_tray() {
+                        self.run(&job);
+                    }
+                }
                 Told::Drain => {
                     self.end();
                     return ExitCode::SUCCESS;
@@ -149,6 +168,28 @@ impl Worker {
                 Told::Gone => return ExitCode::SUCCESS,
             }
         }
+    }
+
+    /// The job in the tray, as it was ordered to treat it.
+    fn next_from_tray(&mut self) -> Option<Job> {
+        let fault = self.tray.as_ref().filter(|_| !self.wire.has_more())?;
+        match fault.act.as_str() {
+            "ignore" => return None,
+            "shut" => {
+                let _ = rustix::net::shutdown(self.wire.tray.as_ref()?, rustix::net::Shutdown::Both);
+                return None;
+            }
+            _ => {}
+        }
+        let job = self.wire.take_from_tray()?;
+        let is_due = fault.is_due(job.attempt, self.mark("tray").as_deref());
+        match fault.act.as_str() {
+            "look" => {}
+            "keep" if is_due => sleep_for_ever(),
+            act if is_due => _ = acts::commit(act),
+            _ => {}
+        }
+        Some(job)
     }
 
     fn end(&mut self) {

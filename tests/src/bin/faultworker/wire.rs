@@ -3,15 +3,21 @@
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
-use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
+use offload_protocol::messages::{
+    FromWorker, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+};
 use offload_protocol::nouns::{FailureKind, MediaType, TaskDescription, TaskOffer, Usage};
 use rustix::io::{retry_on_intr, write};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recv, recvmsg, sendmsg,
+};
 use rustix::stdio::stdin;
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A job as it came.
 #[derive(Clone, Debug)]
@@ -41,11 +47,22 @@ pub(crate) enum Told {
 pub(crate) struct Wire {
     decoder: FrameDecoder,
     inbox: VecDeque<Told>,
+    /// It has come, if one was asked for.
+    pub(crate) tray: Option<OwnedFd>,
+}
+
+/// Nanoseconds that every job is said to have taken. With a microsecond, several jobs are given at a time; with a
+/// millisecond, one is, and another one lies in the tray.
+static RUN_NS: AtomicU64 = AtomicU64::new(1000);
+
+/// From now on jobs are said to take a millisecond.
+pub(crate) fn be_slow() {
+    RUN_NS.store(1_000_000, Ordering::Relaxed);
 }
 
 impl Wire {
     pub(crate) fn new() -> Wire {
-        Wire { decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING), inbox: VecDeque::new() }
+        Wire { decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING), inbox: VecDeque::new(), tray: None }
     }
 
     /// The next thing to do. `deaf` is asked about the task of a job whose long input has not been read yet, and does
@@ -55,13 +72,45 @@ impl Wire {
             if let Some(told) = self.inbox.pop_front() {
                 return told;
             }
-            match retry_on_intr(|| rustix::io::read(stdin(), &mut *self.decoder.space())) {
+            match self.read() {
                 Ok(0) | Err(_) => return Told::Gone,
                 Ok(count) => self.decoder.filled(count),
             }
             if self.sort(&deaf).is_err() {
                 return Told::Gone;
             }
+        }
+    }
+
+    fn read(&mut self) -> rustix::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let bytes = self.decoder.space();
+        let received = retry_on_intr(|| {
+            recvmsg(stdin(), &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.tray = descriptors.last();
+            }
+        }
+        Ok(received.bytes)
+    }
+
+    /// Whether anything has come that was not looked at.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// The job in the tray, if one lies there.
+    pub(crate) fn take_from_tray(&self) -> Option<Job> {
+        let mut decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
+        let (count, _) = recv(self.tray.as_ref()?, decoder.space(), RecvFlags::DONTWAIT).ok()?;
+        decoder.filled(count);
+        let frame = decoder.next().ok()??;
+        match told(&frame.header, frame.payload.into_owned()) {
+            Ok(Some(Told::Run(job))) => Some(job),
+            _ => None,
         }
     }
 
@@ -138,7 +187,23 @@ pub(crate) const HELLO: FromWorker<'static> = FromWorker::Hello {
 
 /// An introduction of this version with these tasks: name, and whether it is idempotent.
 pub(crate) fn introduction(tasks: &[(&str, bool)]) -> Vec<u8> {
-    let mut bytes = frame(&HELLO, b"");
+    introduction_after(&HELLO, tasks)
+}
+
+/// The same of a worker that looks into a tray.
+pub(crate) fn introduction_with_tray(tasks: &[(&str, bool)]) -> Vec<u8> {
+    let hello = FromWorker::Hello {
+        magic: WORKER_MAGIC,
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR,
+        capabilities: PREFETCH,
+        sdk: "faultworker",
+    };
+    introduction_after(&hello, tasks)
+}
+
+fn introduction_after(hello: &FromWorker<'_>, tasks: &[(&str, bool)]) -> Vec<u8> {
+    let mut bytes = frame(hello, b"");
     for (name, idempotent) in tasks {
         let task = TaskOffer { idempotent: *idempotent, ..TaskOffer::new(*name) };
         let (example_length, schema_length) = (0, 0);
@@ -155,7 +220,8 @@ pub(crate) fn started(job: u64, attempt: u32) -> Vec<u8> {
 
 pub(crate) fn finished(job: u64, attempt: u32, media_type: MediaType, output: &[u8]) -> Vec<u8> {
     let usage = Usage::default();
-    frame(&FromWorker::Finished { job, attempt, run_ns: 1000, media_type, usage }, output)
+    let run_ns = RUN_NS.load(Ordering::Relaxed);
+    frame(&FromWorker::Finished { job, attempt, run_ns, media_type, usage }, output)
 }
 
 pub(crate) fn failed(job: &Job, kind: FailureKind, message: &str) -> Vec<u8> {
