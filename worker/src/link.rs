@@ -1,7 +1,8 @@
 //! The socket to the supervisor: jobs in, answers out.
 //!
 //! [`Link::next_job`] sends what is waiting to be sent, and waits for a job. [`Link::look`] takes what has arrived, without
-//! waiting, so that a Cancel is seen between two jobs and, if the task asks for it, during a job. For a stepped task the
+//! waiting, so that a Cancel is seen between two jobs (of a row of tiny ones, every [`LOOK_EVERY`]) and, if the task asks for
+//! it, during a job. For a stepped task the
 //! session looks between steps; then [`Link::job_between`] returns the job that can run before the next step. Waiting has
 //! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor.
 
@@ -21,6 +22,11 @@ use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// While jobs wait here, the socket is looked at after a job only if the last look is older than this. A look is a system
+/// call, and without this bound every tiny job would make one: it saved 0.5 us of 1.8 us a job.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// Why a session ended early: the supervisor broke the protocol, or the socket failed.
 #[derive(Debug)]
@@ -103,6 +109,10 @@ pub(crate) struct Link {
     decoder: FrameDecoder,
     outbox: Outbox,
     inbox: Inbox,
+    /// When the last job ended.
+    ended_at: Instant,
+    /// When a job had ended after which the socket was last looked at.
+    looked_at: Instant,
     /// An error that occurred while a task was looking. It is kept until the session asks for the next job.
     stop: Option<Stop>,
 }
@@ -113,7 +123,8 @@ impl Link {
         stream.set_nonblocking(false)?;
         // The supervisor has checked the lengths of inputs.
         let decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
-        Ok(Link { stream, decoder, outbox: Outbox::new(), inbox: Inbox::default(), stop: None })
+        let (outbox, inbox, now) = (Outbox::new(), Inbox::default(), Instant::now());
+        Ok(Link { stream, decoder, outbox, inbox, ended_at: now, looked_at: now, stop: None })
     }
 
     /// Adds a message to those that are sent next.
@@ -145,7 +156,8 @@ impl Link {
 
     /// The next job; `None` if the supervisor has no more for this worker.
     pub(crate) fn next_job(&mut self) -> Result<Option<Job>, Stop> {
-        if !self.inbox.turns.is_empty() {
+        if !self.inbox.turns.is_empty() && self.ended_at - self.looked_at >= LOOK_EVERY {
+            self.looked_at = self.ended_at;
             self.look();
         }
         loop {
@@ -184,8 +196,9 @@ impl Link {
         }
     }
 
-    /// The job that was given last has been answered.
-    pub(crate) fn ended(&mut self) {
+    /// The job that was given last has been answered. Its task returned at `now`.
+    pub(crate) fn ended(&mut self, now: Instant) {
+        self.ended_at = now;
         self.inbox.running.pop();
     }
 

@@ -27,7 +27,7 @@ use crate::link::{Job, Link, SessionError, Stop};
 use crate::panics;
 use crate::progress::Progress;
 use crate::task::{Given, Output, Ran, Task};
-use crate::usage::{Meter, Spent};
+use crate::usage::{Meter, Reading, Spent};
 use bytes::Bytes;
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
@@ -40,6 +40,7 @@ struct Session {
     tasks: Vec<Task>,
     link: Link,
     output_max: usize,
+    reading: Reading,
 }
 
 /// How an attempt ended.
@@ -54,7 +55,8 @@ enum Ended {
 /// `output_max` bytes is answered with an error.
 pub(crate) fn serve(tasks: Vec<Task>, stream: UnixStream, output_max: usize) -> Result<(), SessionError> {
     let link = Link::new(stream).map_err(SessionError::Io)?;
-    let mut session = Session { tasks, link, output_max: output_max.min(PAYLOAD_MAX_CEILING) };
+    let output_max = output_max.min(PAYLOAD_MAX_CEILING);
+    let mut session = Session { tasks, link, output_max, reading: Reading::new() };
     match session.run() {
         Ok(()) | Err(Stop::SupervisorGone) => Ok(()),
         Err(Stop::Error(error)) => Err(error),
@@ -90,13 +92,16 @@ impl Session {
         self.link.push(&FromWorker::Started { job: id, attempt: number }, &Bytes::new());
         self.link.flush()?;
 
-        let progress = Progress::new(self.tasks[index].promise(), Instant::now());
-        let mut attempt = Attempt { job: id, number, meter: Meter::start(), progress };
+        let now = Instant::now();
+        let progress = Progress::new(self.tasks[index].promise(), now);
+        let meter = Meter::start(&mut self.reading, now);
+        let mut attempt = Attempt { job: id, number, meter, progress };
         let ended = self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?;
-        let spent = attempt.meter.stop();
+        let now = Instant::now();
+        let spent = attempt.meter.stop(&mut self.reading, now);
 
         self.answer(&attempt, ended, spent);
-        self.link.ended();
+        self.link.ended(now);
         Ok(spent)
     }
 
