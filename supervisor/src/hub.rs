@@ -113,6 +113,8 @@ pub(crate) type Then = Box<dyn FnOnce(&mut Context)>;
 pub(crate) struct RefusedJob {
     /// Why the job was refused.
     pub(crate) error: ErrorDetail,
+    /// The task that it asked for.
+    pub(crate) task: String,
     /// The subscriber that was to be called when the job ends.
     pub(crate) subscriber: Option<Subscriber>,
 }
@@ -198,22 +200,27 @@ impl Hub {
         let result = match verdict {
             Ok(accepted) if accepted.is_known => Ok((accepted, subscriber)),
             Ok(accepted) => {
-                let account = self.core.jobs().get(accepted.job).map(|job| job.account.clone());
-                let account = account.unwrap_or_else(|| request.client.into());
-                let live_job = LiveJob::new(job, account, subscriber, self.handle.hold());
-                self.records.open(accepted.job, live_job);
+                let known = self.core.jobs().get(accepted.job);
+                // It may have ended already.
+                let names = known.map(|job| (job.task_name.clone(), job.account.clone()));
+                let names = names.unwrap_or_else(|| (request.task.as_str().into(), request.client.into()));
+                let live_job = LiveJob::new(job, names, subscriber);
+                self.records.open(accepted.job, live_job, &self.handle);
                 Ok((accepted, None))
             }
-            Err(error) => Err(RefusedJob { error, subscriber }),
+            Err(error) => Err((error, subscriber)),
         };
         self.perform_all(actions, Payload::default());
         self.drain_inbox();
-        let (accepted, subscriber) = result?;
+        let (accepted, subscriber) = match result {
+            Ok(accepted) => accepted,
+            Err((error, subscriber)) => return Err(RefusedJob { error, task: request.task, subscriber }),
+        };
         match subscriber.map_or(Ok(()), |subscriber| self.subscribe(accepted.job, subscriber)) {
             Ok(()) => Ok(accepted),
             Err(subscriber) => {
                 let error = self.why_not_told(accepted.job);
-                Err(RefusedJob { error, subscriber: Some(subscriber) })
+                Err(RefusedJob { error, task: request.task, subscriber: Some(subscriber) })
             }
         }
     }

@@ -179,7 +179,7 @@ impl Hub {
             incarnation: slot.incarnation,
             state: if is_spare && slot.is_ready() { "spare" } else { slot.word() }.to_owned(),
             job: job.map(|job| self.name(job)),
-            task: job.and_then(|job| self.records.live(job)).map(|live_job| live_job.task.clone()),
+            task: job.and_then(|job| self.records.live(job)).map(|live_job| live_job.task.to_string()),
             running_us: running.map(|running| micros(self.now() - running.started_at)),
             jobs_done: slot.jobs_done,
             rss_bytes: worker.and_then(|worker| self.processes.resident_bytes(worker)),
@@ -197,8 +197,8 @@ impl Hub {
     pub(super) fn ended_job_view(record: &Record) -> JobView {
         let report = &record.report;
         JobView {
-            job: report.job.clone(),
-            task: report.task.clone(),
+            job: report.job.to_string(),
+            task: report.task.to_string(),
             client: record.client.to_string(),
             state: report.outcome.to_string(),
             attempts: report.attempts,
