@@ -107,9 +107,9 @@ impl Core {
         ensure(self.places.len() <= there, || "too many processes".into())?;
         ensure(self.count(Role::Work) == self.config.workers, || "another number of slots".into())?;
         ensure(self.count(Role::Spare) == self.config.spares, || "another number of spares".into())?;
-        for (worker, &slot) in &self.places {
-            ensure(self.slots[slot].worker() == Some(*worker), || format!("{worker} is not in slot {slot}"))?;
-            ensure(!self.hanging.contains_key(worker), || {
+        for (worker, &slot) in self.places.iter() {
+            ensure(self.slots[slot].worker() == Some(worker), || format!("{worker} is not in slot {slot}"))?;
+            ensure(!self.hanging.contains_key(&worker), || {
                 format!("{worker} is in a place and among the hanging ones")
             })?;
         }

@@ -44,6 +44,7 @@
 
 mod abandoned;
 pub mod action;
+mod by_worker;
 pub mod clients;
 pub mod config;
 mod doubt;
@@ -88,6 +89,7 @@ mod turn;
 mod waiting;
 
 use action::{Accepted, Action, Actions, Ended, Keep};
+use by_worker::ByWorker;
 use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
@@ -100,7 +102,7 @@ use offload_protocol::nouns::ErrorDetail;
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
-use registry::{Offers, Registry};
+use registry::{Offers, OffersOfWorker, Registry};
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
@@ -126,13 +128,13 @@ pub struct Core {
     /// The slots and, if there is one, the spare.
     slots: Vec<Slot>,
     /// The place of each living process.
-    places: BTreeMap<WorkerId, SlotIndex>,
+    places: ByWorker<SlotIndex>,
     /// Processes that were killed and are not gone: they hang in the kernel, and no longer have a place.
     hanging: BTreeMap<WorkerId, Place>,
     /// When the deadline of each slot is.
     due: BTreeSet<(Mono, SlotIndex)>,
-    /// Slots that may have changed since the lists of slots were last updated.
-    unlisted: BTreeSet<SlotIndex>,
+    /// Slots that may have changed since the lists of slots were last updated; some of them twice.
+    unlisted: Vec<SlotIndex>,
     /// Empty places that are to be filled.
     vacant: BTreeSet<SlotIndex>,
     jobs: Jobs,
@@ -142,7 +144,7 @@ pub struct Core {
     ledger: Ledger,
     registry: Registry,
     /// What each process that has said hello offers.
-    offers: BTreeMap<WorkerId, Arc<Offers>>,
+    offers: ByWorker<OffersOfWorker>,
     renewal: Renewal,
     tally: Tally,
     wait_estimates: WaitEstimates,
@@ -218,10 +220,10 @@ impl Core {
             phase: Phase::Running,
             programs: (0..config.programs).map(|_| Program::default()).collect(),
             slots: Vec::new(),
-            places: BTreeMap::new(),
+            places: ByWorker::default(),
             hanging: BTreeMap::new(),
             due: BTreeSet::new(),
-            unlisted: BTreeSet::new(),
+            unlisted: Vec::new(),
             vacant: BTreeSet::new(),
             jobs: Jobs::default(),
             clients: Clients::new(config.max_resting),
@@ -229,7 +231,7 @@ impl Core {
             letters: Letters::default(),
             ledger: Ledger::default(),
             registry: Registry::default(),
-            offers: BTreeMap::new(),
+            offers: ByWorker::default(),
             renewal: Renewal::new(config.programs),
             tally: Tally::default(),
             wait_estimates: WaitEstimates::default(),
@@ -409,7 +411,9 @@ impl Core {
     /// The slot at this index, for a change. Its entries in the lists are updated before anything is decided about
     /// it.
     fn slot_mut(&mut self, slot: SlotIndex) -> &mut Slot {
-        self.unlisted.insert(slot);
+        if self.unlisted.last() != Some(&slot) {
+            self.unlisted.push(slot);
+        }
         &mut self.slots[slot]
     }
 

@@ -170,6 +170,41 @@ pub struct Registry {
 /// Offers by the name of the task.
 pub type Offers = BTreeMap<Arc<str>, TaskOffer<'static>>;
 
+/// What one process offers.
+#[derive(Debug)]
+pub(super) struct OffersOfWorker {
+    all: Arc<Offers>,
+    /// What it promises of each task, by the task's index. A task keeps its name, so this never changes, and comparing
+    /// names for each job is not necessary.
+    by_task: Vec<Option<Promise>>,
+}
+
+impl OffersOfWorker {
+    pub(super) fn new(all: Arc<Offers>) -> OffersOfWorker {
+        OffersOfWorker { all, by_task: Vec::new() }
+    }
+
+    /// Looks up the promises of the tasks that the registry has learned of.
+    pub(super) fn learn_names(&mut self, registry: &Registry) {
+        let new = registry.tasks.iter().skip(self.by_task.len());
+        self.by_task.extend(new.map(|task| self.all.get(&task.name).map(Promise::of)));
+    }
+
+    pub(super) fn all(&self) -> &Arc<Offers> {
+        &self.all
+    }
+
+    /// What it promises of the task; `None` if it does not offer the task.
+    pub(super) fn promise(&self, task: TaskIndex) -> Option<Promise> {
+        self.by_task.get(task).copied().flatten()
+    }
+
+    /// The same by the task's name.
+    pub(super) fn promise_of(&self, task: &str) -> Option<Promise> {
+        self.all.get(task).map(Promise::of)
+    }
+}
+
 impl Registry {
     /// The index of the task of this name, if it is on offer.
     pub fn find(&self, name: &str) -> Option<TaskIndex> {

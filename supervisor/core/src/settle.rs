@@ -192,8 +192,11 @@ impl Core {
 
     /// What the worker in this slot promises of the job's task; `None` if it does not offer the task.
     pub(super) fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
-        let job = self.jobs.get(job)?;
-        self.promise_of(self.slots[slot].worker()?, &job.task_name)
+        let (job, worker) = (self.jobs.get(job)?, self.slots[slot].worker()?);
+        match job.task {
+            Some(task) => self.offers.get(&worker)?.promise(task),
+            None => self.promise_of(worker, &job.task_name),
+        }
     }
 
     fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
@@ -350,7 +353,7 @@ impl Core {
 
     /// Brings all lists of slots in line with the states of the slots that were touched.
     pub(super) fn relist(&mut self) {
-        while let Some(slot) = self.unlisted.pop_first() {
+        while let Some(slot) = self.unlisted.pop() {
             self.list(slot);
         }
     }
@@ -363,7 +366,14 @@ impl Core {
         };
         let place = &mut self.slots[slot];
         let lists = &mut self.programs[place.program];
+        match matches!(place.state, SlotState::Vacant) && place.role != Role::Surplus {
+            true => self.vacant.insert(slot),
+            false => self.vacant.remove(&slot),
+        };
         let old = std::mem::replace(&mut place.listed, fresh);
+        if old == fresh {
+            return;
+        }
         if let Some((load, is_reserved)) = old.open {
             lists.open_list(is_reserved).remove(&(load, slot));
         }
@@ -378,10 +388,6 @@ impl Core {
             self.due.remove(&(due, slot));
         }
         self.due.extend(fresh.due.map(|due| (due, slot)));
-        match matches!(place.state, SlotState::Vacant) && place.role != Role::Surplus {
-            true => self.vacant.insert(slot),
-            false => self.vacant.remove(&slot),
-        };
     }
 
     /// Whether the slot takes jobs at all.
@@ -414,6 +420,9 @@ impl Core {
 
     /// Starts processes in empty places; the spare's comes last.
     fn fill_vacant(&mut self, turn: &mut Turn<'_>) {
+        if self.vacant.is_empty() {
+            return;
+        }
         let vacant: Vec<SlotIndex> = self.vacant.iter().copied().collect();
         for slot in vacant {
             if self.may_fill(turn.now, slot) {

@@ -263,6 +263,9 @@ impl Core {
 
     fn expire(&mut self, turn: &mut Turn<'_>, which: impl Fn(JobState) -> bool) {
         let now = turn.now;
+        if self.jobs.first_deadline().is_none_or(|(first, _)| first > now) {
+            return;
+        }
         let next = |jobs: &Jobs| jobs.late(now).find(|id| jobs.get(*id).is_some_and(|job| which(job.state)));
         while let Some(id) = next(&self.jobs) {
             let Some(job) = self.jobs.get(id) else { return };

@@ -294,10 +294,16 @@ impl super::Program {
     /// The first job of each queue among the kinds for which `is_it` returns true, in the order in which they would
     /// be served.
     pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> impl Iterator<Item = (Next, Line)> {
-        let first = |line| self.queue(line).first_of(&is_it);
-        let mut heads = Line::ALL.map(|line| Some((first(line)?, line)));
-        heads.sort_unstable_by_key(|head| head.map(|(next, _)| next));
-        heads.into_iter().flatten()
+        let (mut heads, mut count) = ([None; Line::ALL.len()], 0);
+        for line in Line::ALL.into_iter().filter(|line| !self.queue(*line).is_empty()) {
+            if let Some(first) = self.queue(line).first_of(&is_it) {
+                heads[count] = Some((first, line));
+                count += 1;
+            }
+        }
+        // Usually there is one.
+        heads[..count].sort_unstable_by_key(|head| head.map(|(next, _)| next));
+        heads.into_iter().take(count).flatten()
     }
 
     /// How many jobs wait.
