@@ -146,20 +146,20 @@ impl Core {
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
         let is_assigned = matches!(job.state, JobState::Assigned { .. });
         ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
-        ensure(is_tested || !is_assigned || job.unstarted < UNSTARTED_MAX, || {
+        ensure(is_tested || !is_assigned || job.past.unstarted < UNSTARTED_MAX, || {
             format!("{id} is on probation and dispatched, but not under test")
         })?;
         // A job that yielded with a checkpoint goes on from there, which does not count as running twice.
-        let goes_on = job.state.is_with_a_worker() || job.checkpoint_bytes > 0;
+        let goes_on = job.state.is_with_a_worker() || job.past.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
-        ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
+        ensure(job.past.crashes < allowed || job.task.is_none() || is_last, || {
             format!("{id} was lost too often")
         })?;
         ensure(!job.is_abandoned || job.state.is_with_a_worker(), || {
             format!("{id} waits, and nobody wants it")
         })?;
         ensure(!job.is_abandoned || !self.promises.has(id), || format!("{id} is promised, and abandoned"))?;
-        ensure(job.unstarted == 0 || job.is_suspect, || format!("{id} was lost and is no suspect"))
+        ensure(job.past.unstarted == 0 || job.is_suspect, || format!("{id} was lost and is no suspect"))
     }
 
     fn check_slot(&self, slot: SlotIndex) -> Result<(), String> {

@@ -66,6 +66,7 @@ mod load;
 mod look;
 mod lose;
 pub mod outcome;
+mod past;
 mod places;
 mod probation;
 pub mod promises;
@@ -397,12 +398,12 @@ impl Core {
             outcome: ending.outcome,
             error: ending.error,
             attempts: job.attempts,
-            queued: (started_at - job.accepted_at).saturating_sub(job.ran_before),
-            run: run + job.ran_before,
+            queued: (started_at - job.accepted_at).saturating_sub(job.past.ran_before),
+            run: run + job.past.ran_before,
             returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
             usage: ending.usage,
-            lost: job.lost,
+            lost: job.past.take_lost(),
             keep: Keep::AsCourtesy,
             letter: None,
         }

@@ -8,6 +8,7 @@ use crate::limits::{LONG_RUN, TINY_RUN};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{Lane, TaskOffer, cut};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,20 +43,24 @@ pub struct Promise {
     pub is_stepped: bool,
     /// A job of this task can be asked to yield its worker to others.
     pub yields: bool,
-    /// The task reports progress at least this often.
-    pub progress: Option<Duration>,
+    /// The task reports progress at least this often, in milliseconds.
+    progress_ms: Option<NonZeroU32>,
 }
 
 impl Promise {
     /// The promise in a worker's offer.
     pub fn of(offer: &TaskOffer<'_>) -> Promise {
-        let interval = Duration::from_millis(offer.progress_ms.into());
         Promise {
             idempotent: offer.idempotent,
             is_stepped: offer.stepped,
             yields: offer.stepped && offer.checkpoints,
-            progress: (!interval.is_zero()).then_some(interval),
+            progress_ms: NonZeroU32::new(offer.progress_ms),
         }
+    }
+
+    /// The task reports progress at least this often.
+    pub fn progress(self) -> Option<Duration> {
+        self.progress_ms.map(|millis| Duration::from_millis(millis.get().into()))
     }
 
     /// Whether other jobs may run between its steps: it has steps, and it may be tried again if one of the others

@@ -155,7 +155,7 @@ impl Core {
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, before) = (job.account.clone(), job.checkpoint_bytes);
+        let (client, before) = (job.account.clone(), job.past.checkpoint_bytes);
         self.ledger.release(&client, Holding::Inputs, before);
         self.ledger.hold(&client, Holding::Inputs, bytes);
         self.jobs.set_checkpoint(id, bytes);

@@ -46,7 +46,9 @@ impl Core {
         started.is_bystander = matches!(self.slots[slot].state, SlotState::Leaving { .. });
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
-            (job.unstarted, job.late_tests) = (0, 0);
+            if job.past.is_there() {
+                (job.past.unstarted, job.past.late_tests) = (0, 0);
+            }
             self.programs[self.slots[slot].program].probation.passed(id);
             job.state = JobState::Running { worker, started_at: now };
         }
@@ -69,7 +71,7 @@ impl Core {
             attempt,
             started_at: now,
             finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout),
-            progress_by: promise.progress.map(|promise| (now, promise)),
+            progress_by: promise.progress().map(|promise| (now, promise)),
             lets_others_in: may_be_lost && promise.lets_others_in(),
             yields: promise.yields,
             paid: None,
@@ -138,7 +140,7 @@ impl Core {
     fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration, output: Option<u64>) {
         let Some(job) = self.jobs.get(id) else { return };
         let (Some(task), client) = (job.task, job.client) else { return };
-        let (bytes, ran_before) = (job.input_bytes, job.ran_before);
+        let (bytes, ran_before) = (job.input_bytes, job.past.ran_before);
         let were_tiny = self.why_tiny(client, task);
         self.registry.task_mut(task).ran(bytes, run + ran_before);
         if let Some(output) = output {

@@ -343,10 +343,10 @@ impl Core {
             job.promise = promise;
             let half = planned(job.expected) / 2;
             self.programs[self.slots[slot].program].in_flight += half;
-            if job.unstarted >= UNSTARTED_MAX {
+            if job.past.unstarted >= UNSTARTED_MAX {
                 self.programs[self.slots[slot].program].probation.test(id);
             }
-            let resume = job.checkpoint_bytes > 0;
+            let resume = job.past.checkpoint_bytes > 0;
             turn.push(Action::Run { worker, job: id, attempt: job.attempts + 1, resume });
         }
     }

@@ -169,8 +169,10 @@ impl Core {
         });
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
         let key_before = self.promise(id, request);
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.key_before = key_before;
+        if key_before.is_some()
+            && let Some(job) = self.jobs.get_mut(id)
+        {
+            job.past.key_before = key_before;
         }
         self.note_expired_key(turn, id, key_before);
         self.estimate_wait(id, task);

@@ -188,7 +188,7 @@ impl Hub {
             tier: confinement.as_ref().and_then(Confinement::tier),
             confinement: confinement.and_then(|confinement| serde_json::to_value(confinement).ok()),
             progress: job
-                .and_then(|job| self.core.jobs().get(job)?.progress)
+                .and_then(|job| self.core.jobs().get(job)?.past.progress)
                 .map(|progress| (progress.done, progress.total)),
             retires: retirement(slot).map(str::to_owned),
         }
