@@ -194,7 +194,9 @@ impl Hub {
     ) -> Result<Accepted, RefusedJob> {
         let request = job.to_request(keep_output);
         // Events that came earlier are handled earlier: they may make room.
-        self.drain_inbox();
+        if !self.inbox.is_empty() || self.records.has_ended_charges() {
+            self.drain_inbox();
+        }
         let mut actions = std::mem::take(&mut self.actions);
         let verdict = self.core.submit(self.time.advance(), &request, &mut actions);
         let result = match verdict {

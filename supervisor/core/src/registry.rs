@@ -30,6 +30,8 @@ pub struct Task {
     runs: RunTimes,
     /// Moving average of its run times in nanoseconds; `None` before the first run.
     average_run: Option<u64>,
+    /// Some program offers it.
+    is_on_offer: bool,
     /// The likely length of its next output in bytes, by the size class of the input.
     outputs: BTreeMap<u32, u64>,
 }
@@ -80,6 +82,7 @@ impl Task {
             by_size: BTreeMap::new(),
             runs: RunTimes::default(),
             average_run: None,
+            is_on_offer: true,
             outputs: BTreeMap::new(),
         };
         task.take(program, offer);
@@ -216,6 +219,11 @@ impl Registry {
         self.by_name.get(name).copied()
     }
 
+    /// Whether some program offers the task at `index`, so that it would be found by its name. Panics if there is none.
+    pub(super) fn is_on_offer(&self, index: TaskIndex) -> bool {
+        self.tasks[index].is_on_offer
+    }
+
     /// The task at `index`. Panics if there is none.
     pub fn task(&self, index: TaskIndex) -> &Task {
         &self.tasks[index]
@@ -260,6 +268,7 @@ impl Registry {
             }
             (None, Some(index)) => {
                 self.by_name.remove(name);
+                self.tasks[index].is_on_offer = false;
                 changes.gone.push(index);
             }
             (None, None) => {}

@@ -158,6 +158,7 @@ impl Core {
         let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
         let account = self.clients.name_of(client);
         let id = self.jobs.insert(Job {
+            task,
             priority: request.priority,
             input_bytes: request.input_bytes,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),

@@ -52,7 +52,8 @@ impl Core {
         self.leave_worker(id);
         self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };
-        let Some(task) = self.registry.find(&job.task_name) else { return self.park(id) };
+        let known = job.task.filter(|task| self.registry.is_on_offer(*task));
+        let Some(task) = known.or_else(|| self.registry.find(&job.task_name)) else { return self.park(id) };
         let expected = self.registry.task(task).expected(job.input_bytes);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = Some(task);

@@ -151,7 +151,7 @@ impl FinishedJobs {
         };
         self.records.insert(job, Record { report, client: client.clone(), age, lost, bytes, output });
         if keep == Keep::AsCourtesy {
-            self.add_to_history(job, client, bytes);
+            self.add_to_history(job, &client, bytes);
         }
     }
 
@@ -167,10 +167,10 @@ impl FinishedJobs {
             _ => {}
         }
         let (client, bytes) = (record.client.clone(), record.bytes);
-        self.add_to_history(job, client, bytes);
+        self.add_to_history(job, &client, bytes);
     }
 
-    fn add_to_history(&mut self, job: JobId, client: Arc<str>, bytes: u64) {
+    fn add_to_history(&mut self, job: JobId, client: &Arc<str>, bytes: u64) {
         self.history.push(job, client, bytes);
         while let Some(forgotten) = self.history.pop_if_too_many() {
             self.forget_collected(forgotten);
@@ -233,8 +233,8 @@ fn level(bytes: u64) -> u64 {
 }
 
 impl History {
-    fn push(&mut self, job: JobId, client: Arc<str>, bytes: u64) {
-        let history = match self.by_client.get_mut(&client) {
+    fn push(&mut self, job: JobId, client: &Arc<str>, bytes: u64) {
+        let history = match self.by_client.get_mut(client) {
             Some(history) => history,
             None => self.by_client.entry(client.clone()).or_default(),
         };
@@ -244,7 +244,7 @@ impl History {
         let after = history.bytes;
         self.count += 1;
         self.bytes += bytes;
-        self.list(&client, before, after);
+        self.list(client, before, after);
     }
 
     /// The bytes of a client's jobs have changed: its place in the order may have, too.
