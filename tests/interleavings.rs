@@ -11,6 +11,7 @@ use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicUsize};
 use loom::thread;
 
+use blocks::Blocks;
 use mailbox::{Mailbox, Ring, WakeFlag};
 use rest::Rest;
 use sync::{EventCounter, Ordering};
@@ -57,6 +58,8 @@ mod sync {
     }
 }
 
+#[path = "../supervisor/event-loop/src/blocks.rs"]
+mod blocks;
 #[path = "../supervisor/event-loop/src/delivery.rs"]
 mod delivery;
 #[path = "../supervisor/event-loop/src/mailbox.rs"]
@@ -128,8 +131,24 @@ impl<T, B: Bell> Loop<T, B> {
         Ok(())
     }
 
+    /// A post of the loop's own thread, from one of its callbacks: it rings for nobody.
+    fn post_from_within(&self, thing: T) {
+        let _ = self.mailbox.push(thing);
+    }
+
+    /// The loop stops running, and is watched by somebody else from here on.
+    fn leave(&self) {
+        if self.mailbox.has_mail() {
+            self.bell.ring();
+        }
+    }
+
     fn take_posts(&self) -> Vec<T> {
-        if self.mailbox.has_mail() { self.mailbox.take(Vec::new()) } else { Vec::new() }
+        let mut posts = Blocks::new();
+        if self.mailbox.has_mail() {
+            self.mailbox.take(&mut posts, 1);
+        }
+        std::iter::from_fn(|| posts.pop()).collect()
     }
 
     /// The poll phase: take what is there; sleep if there is nothing, and take what it was woken for; silence the bell.
@@ -184,6 +203,58 @@ fn every_post_of_two_threads_arrives_once_and_in_the_order_of_its_thread() {
             assert_eq!(of_one, [tens * 10, tens * 10 + 1]);
         }
     });
+}
+
+/// The other thread finds the post of the loop's own thread before its own and rings for neither.
+#[test]
+fn a_loop_that_posts_to_itself_without_a_ring_does_not_sleep_through_the_post_behind_it() {
+    for_every_order(|| {
+        let event_loop = Loop::<_, Wakeup>::new();
+        let remote = Arc::clone(&event_loop);
+        let poster = thread::spawn(move || remote.post(1).unwrap());
+        event_loop.post_from_within(0);
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            received.extend(event_loop.wait());
+        }
+        poster.join().unwrap();
+        received.sort_unstable();
+        assert_eq!(received, [0, 1]);
+        assert!(event_loop.has_come_to_rest());
+    });
+}
+
+/// A callback posts to its own loop, which then stops. Whoever watches its descriptor learns of that post and of the other
+/// thread's, whichever was first.
+fn an_embedder_serves_a_loop_that_has_posted_to_itself(leave: fn(&Loop<i32, Wakeup>)) {
+    for_every_order(move || {
+        let event_loop = Loop::<_, Wakeup>::new();
+        let remote = Arc::clone(&event_loop);
+        let poster = thread::spawn(move || remote.post(1).unwrap());
+        event_loop.post_from_within(0);
+        leave(&event_loop);
+        poster.join().unwrap();
+        assert!(event_loop.bell.may_be_rung(), "nobody would be told of the posts");
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            event_loop.bell.counter().wait_until_readable();
+            received.extend(event_loop.look());
+        }
+        received.sort_unstable();
+        assert_eq!(received, [0, 1]);
+        assert!(event_loop.has_come_to_rest());
+    });
+}
+
+#[test]
+fn a_loop_that_stops_rings_for_what_it_has_posted_to_itself() {
+    an_embedder_serves_a_loop_that_has_posted_to_itself(Loop::leave);
+}
+
+#[test]
+#[should_panic(expected = "nobody would be told of the posts")]
+fn a_loop_that_stops_without_a_ring_would_be_found_out() {
+    an_embedder_serves_a_loop_that_has_posted_to_itself(|_| {});
 }
 
 /// Two threads post to a loop that lives in somebody else's poll. It is called when its descriptor is readable, or when
@@ -317,7 +388,7 @@ fn a_post_to_a_closing_loop_is_handed_back_or_handed_over() {
         let event_loop = Loop::<_, Wakeup>::new();
         let remote = Arc::clone(&event_loop);
         let sender = thread::spawn(move || remote.post(1).is_ok());
-        let handed_over = event_loop.mailbox.close().len();
+        let handed_over = event_loop.mailbox.close().iter().flatten().count();
         let was_accepted = sender.join().unwrap();
         assert_eq!(handed_over, usize::from(was_accepted));
         assert_eq!(event_loop.post(2), Err(2));

@@ -13,7 +13,7 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR, View,
 };
-use offload_protocol::nouns::{ContentType, OutcomeCode};
+use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::client::Client;
 use offload_supervisor::limits::Memory;
 use std::io::{ErrorKind, Read, Write};
@@ -92,6 +92,7 @@ impl Siege {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
+            capabilities: 0,
             client: name,
         };
         rude.say(&hello, 0, b"");
@@ -147,9 +148,9 @@ impl Drop for Over<'_> {
 fn be_polite(client: &mut Client, number: u64) {
     let input = canary::input(1, number);
     let options = SubmitOptions { attempts: Some(100), ..SubmitOptions::default() };
-    let (task, content) = ("canary", ContentType::Text);
+    let (task, media_type) = ("canary", MediaType::TEXT);
     let submit =
-        |ticket| ToSupervisor::Submit { ticket, task, content, detach: false, options: options.clone() };
+        |ticket| ToSupervisor::Submit { ticket, task, media_type, detach: false, options: options.clone() };
     let ticket = client.new_ticket();
     client.send(&submit(ticket), &Bytes::from(input.clone())).expect("the supervisor is there");
     loop {
@@ -185,8 +186,8 @@ impl Rude {
     fn submit(&mut self, siege: &Siege, ticket: u64, task: &str, input: &[u8], attempts: Option<u32>) {
         siege.jobs.fetch_add(1, Ordering::Relaxed);
         let options = SubmitOptions { attempts, ..SubmitOptions::default() };
-        let content = ContentType::Text;
-        let submit = ToSupervisor::Submit { ticket, task, content, detach: false, options };
+        let media_type = MediaType::TEXT;
+        let submit = ToSupervisor::Submit { ticket, task, media_type, detach: false, options };
         self.say(&submit, input.len(), input);
     }
 
@@ -293,10 +294,16 @@ fn surprises(siege: &Siege) {
 /// Bodies that are announced at full length and come at a byte in 100 ms, from as many as would fill all there is.
 fn slow_bodies(siege: &Siege) {
     let options = SubmitOptions::default;
-    let (task, content) = ("canary", ContentType::Text);
+    let (task, media_type) = ("canary", MediaType::TEXT);
     let mut bodies: Vec<Rude> = (0..8).map(|number| siege.connect(&format!("body {number}"))).collect();
     for (ticket, body) in (0..).zip(&mut bodies) {
-        let submit = ToSupervisor::Submit { ticket, task, content, detach: false, options: options() };
+        let submit = ToSupervisor::Submit {
+            ticket,
+            task,
+            media_type: media_type.clone(),
+            detach: false,
+            options: options(),
+        };
         // Every second one sends most of it at once.
         let part = if ticket % 2 == 0 { 1 } else { MAX_PAYLOAD as usize - 1000 };
         body.say(&submit, MAX_PAYLOAD as usize, &vec![b'x'; part]);

@@ -1,7 +1,7 @@
 //! Turns headers into bytes and bytes into headers. Only this module knows which serializer is used.
 //!
 //! The format is that of bincode 2 with fixed-width little-endian integers. The documentation of this crate describes it byte
-//! by byte. bincode is no longer maintained (RUSTSEC-2025-0141), so the golden tests below fix the exact bytes. Another
+//! by byte. bincode is no longer maintained (RUSTSEC-2025-0141), so the golden vectors (`vectors.json`) fix the exact bytes. Another
 //! serializer can replace it here without a change on the wire.
 //!
 //! Decoding borrows texts from the input where the message type allows it, and a list that claims an absurd length allocates
@@ -122,124 +122,6 @@ mod tests {
         out.split_off(PREFIX_BYTES)
     }
 
-    /// Fails when a byte on the wire changes, whatever the serializer.
-    #[track_caller]
-    fn golden<'a, M: Serialize + Deserialize<'a> + PartialEq + fmt::Debug>(message: &M, expected: &'a [u8]) {
-        assert_eq!(bytes_of(message), expected, "{message:?}");
-        assert_eq!(decode::<M>(expected).as_ref(), Ok(message));
-    }
-
-    #[test]
-    fn golden_to_worker() {
-        golden(
-            &ToWorker::Run { job: 7, attempt: 2, task: "primes", content: ContentType::Text },
-            b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\x06\0\0\0\0\0\0\0primes\x01\0\0\0",
-        );
-        golden(&ToWorker::Cancel { job: 258 }, b"\x01\0\0\0\x02\x01\0\0\0\0\0\0");
-        golden(&ToWorker::Drain, b"\x02\0\0\0");
-        golden(&ToWorker::Resume { job: 9 }, b"\x03\0\0\0\x09\0\0\0\0\0\0\0");
-        golden(&ToWorker::Yield { job: 9 }, b"\x04\0\0\0\x09\0\0\0\0\0\0\0");
-    }
-
-    #[test]
-    fn golden_from_worker() {
-        let offer = TaskOffer {
-            name: "sum".into(),
-            idempotent: true,
-            lane: Lane::Cpu,
-            stepped: true,
-            checkpoints: false,
-            progress_ms: 258,
-        };
-        let usage = Usage { cpu_user_us: 1, cpu_system_us: 2, peak_rss_bytes: 3 };
-        golden(
-            &FromWorker::Hello { magic: WORKER_MAGIC, major: 2, minor: 0, tasks: vec![offer] },
-            b"\0\0\0\0OFFLOADW\x02\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0sum\x01\0\0\0\0\x01\0\x02\x01\0\0",
-        );
-        golden(&FromWorker::Started { job: 7, attempt: 1 }, b"\x01\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0");
-        golden(
-            &FromWorker::Finished { job: 7, attempt: 1, run_ns: 1000, content: ContentType::Json, usage },
-            b"\x02\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\xe8\x03\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
-        );
-        golden(
-            &FromWorker::Failed {
-                job: 7,
-                attempt: 1,
-                run_ns: 5,
-                kind: FailureKind::Panic,
-                message: "oh".into(),
-                usage,
-            },
-            b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0oh\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
-        );
-    }
-
-    #[test]
-    fn golden_skipped() {
-        golden(&FromWorker::Skipped { job: 9 }, b"\x04\0\0\0\x09\0\0\0\0\0\0\0");
-    }
-
-    #[test]
-    fn golden_steps() {
-        golden(
-            &FromWorker::Progress { job: 9, attempt: 1, done: 3, total: 4 },
-            b"\x05\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0",
-        );
-        golden(&FromWorker::Checkpoint { job: 9, attempt: 1 }, b"\x06\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0");
-        let usage = Usage { cpu_user_us: 1, cpu_system_us: 2, peak_rss_bytes: 3 };
-        golden(
-            &FromWorker::Yielded { job: 9, attempt: 1, run_ns: 5, usage },
-            b"\x07\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
-        );
-    }
-
-    #[test]
-    fn golden_to_supervisor() {
-        golden(
-            &ToSupervisor::Hello { magic: CLIENT_MAGIC, major: 1, minor: 0, client: "me" },
-            b"\0\0\0\0OFFLOADC\x01\0\0\0\x02\0\0\0\0\0\0\0me",
-        );
-        let options = SubmitOptions {
-            timeout_ms: Some(300),
-            lane: Some(Lane::Io),
-            priority: -2,
-            idempotency: Some(IdempotencyKey { key: "k".into(), digest: 258 }),
-            ..SubmitOptions::default()
-        };
-        golden(
-            &ToSupervisor::Submit {
-                ticket: 1,
-                task: "echo",
-                content: ContentType::Bytes,
-                detach: true,
-                options,
-            },
-            b"\x01\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0echo\0\0\0\0\x01\x01\x2c\x01\0\0\0\0\0\0\0\0\x01\x01\0\0\0\xfe\x01\x01\0\0\0\0\0\0\0k\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-        );
-        golden(
-            &ToSupervisor::Show { ticket: 2, view: View::Workers },
-            b"\x05\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0",
-        );
-        golden(
-            &ToSupervisor::Page { ticket: 2, view: View::Dead, after: "x", limit: 258 },
-            b"\x0b\0\0\0\x02\0\0\0\0\0\0\0\x04\0\0\0\x01\0\0\0\0\0\0\0x\x02\x01\0\0",
-        );
-    }
-
-    #[test]
-    fn golden_to_client() {
-        golden(
-            &ToClient::Rejected {
-                ticket: 3,
-                code: OutcomeCode::TooLarge,
-                message: "no".into(),
-                retry_after_ms: Some(258),
-            },
-            b"\x02\0\0\0\x03\0\0\0\0\0\0\0\x0f\0\0\0\x02\0\0\0\0\0\0\0no\x01\x02\x01\0\0\0\0\0\0",
-        );
-        golden(&ToClient::Answer { ticket: 4 }, b"\x04\0\0\0\x04\0\0\0\0\0\0\0");
-    }
-
     #[test]
     fn the_prefix_holds_both_lengths() {
         let mut out = b"before".to_vec();
@@ -249,36 +131,36 @@ mod tests {
 
     #[test]
     fn trailing_bytes_are_refused() {
-        assert_eq!(decode::<ToWorker>(b"\x02\0\0\0!"), Err(DecodeError::TrailingBytes { left: 1 }));
+        assert_eq!(decode::<ToWorker>(b"\x03\0\0\0!"), Err(DecodeError::TrailingBytes { left: 1 }));
     }
 
     #[test]
     fn a_header_over_the_limit_is_refused_on_both_sides_and_leaves_the_buffer_alone() {
-        let task = "x".repeat(HEADER_MAX);
+        let text = "x".repeat(HEADER_MAX);
         let mut out = b"before".to_vec();
-        let message = ToWorker::Run { job: 1, attempt: 1, task: &task, content: ContentType::Bytes };
+        let message = ToSupervisor::Wait { ticket: 1, job: &text };
         assert_eq!(encode(&message, 0, &mut out), Err(EncodeError::HeaderTooLong));
         assert_eq!(out, b"before");
 
-        let mut bytes = b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0".to_vec();
-        bytes.extend_from_slice(&(task.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(task.as_bytes());
-        bytes.extend_from_slice(&[0; 4]);
-        assert!(matches!(decode::<ToWorker>(&bytes), Err(DecodeError::Malformed(_))));
+        let mut bytes = b"\x02\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+        bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(text.as_bytes());
+        assert!(matches!(decode::<ToSupervisor>(&bytes), Err(DecodeError::Malformed(_))));
     }
 
-    /// Nine bytes that claim a list of 2^63 tasks must cost nothing (bincode without a limit aborts on such input).
+    /// A header that claims a list of 2^64 media types must cost nothing (bincode without a limit aborts on such input).
     #[test]
     fn a_list_of_absurd_length_is_refused() {
-        let mut bytes = b"\0\0\0\0OFFLOADW\x01\0\0\0".to_vec();
-        bytes.extend_from_slice(&u64::MAX.to_le_bytes());
+        let mut bytes = bytes_of(&FromWorker::Offer {
+            task: TaskOffer::new("a"),
+            about: TaskDescription::default(),
+            example_length: 0,
+            schema_length: 0,
+        });
+        // Behind the number, the name, six fields and an empty description.
+        let list = 4 + 9 + 11 + 8;
+        bytes[list..list + 8].fill(0xff);
         assert!(decode::<FromWorker>(&bytes).is_err());
-    }
-
-    #[test]
-    fn text_that_is_not_utf8_is_refused() {
-        let bytes = b"\0\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\x02\0\0\0\0\0\0\0\xff\xfe\x01\0\0\0";
-        assert!(decode::<ToWorker>(bytes).is_err());
     }
 
     proptest! {
@@ -291,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn a_message_that_was_decoded_encodes_to_the_same_bytes(variant in 0u8..8, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn a_message_that_was_decoded_encodes_to_the_same_bytes(variant in 0u8..10, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut header = vec![variant, 0, 0, 0];
             header.extend(bytes);
             if let Ok(message) = decode::<FromWorker>(&header) {

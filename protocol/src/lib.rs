@@ -8,6 +8,7 @@
 //! | [`codec`] | how the header of a message is encoded |
 //! | [`outbox`] | messages that wait to be written |
 //! | [`nouns`] | the types that messages consist of: outcomes, reports, offers of tasks |
+//! | [`greeting`] | versions: how an end of another one is recognized |
 //! | [`limits`] | every bound |
 //!
 //! # PROTOCOL
@@ -21,7 +22,10 @@
 //! read returns 0 bytes, the supervisor is gone, and the worker has to exit.
 //!
 //! The environment variable `OFFLOAD_PAYLOAD_MAX` has the length of the longest payload that the supervisor accepts, in
-//! bytes, as a decimal number.
+//! bytes, as a decimal number. Welcome says the same.
+//!
+//! `vectors.json` beside this crate has frames as bytes with their meaning, and frames that have to be refused. It tests a
+//! library in any language.
 //!
 //! ## Frames
 //!
@@ -29,8 +33,9 @@
 //!
 //! ```text
 //! offset  size  field
-//! 0       4     H, length of the header in bytes, 1 to 4096
-//! 4       4     P, length of the payload in bytes, at most OFFLOAD_PAYLOAD_MAX (64 MiB unless configured)
+//! 0       4     H, length of the header in bytes, 1 to 16,384
+//! 4       4     P, length of the payload in bytes, at most OFFLOAD_PAYLOAD_MAX (64 MiB unless configured), except where
+//!               a message has a bound of its own
 //! 8       H     header: the message, see below
 //! 8+H     P     payload: raw bytes that the supervisor never looks at
 //! ```
@@ -53,33 +58,46 @@
 //!
 //! | to the worker | number | fields | payload |
 //! |---|---|---|---|
-//! | Run | 0 | job `u64`, attempt `u32`, task `text`, content `u32` | the input |
-//! | Cancel | 1 | job `u64` | |
-//! | Drain | 2 | | |
-//! | Resume | 3 | job `u64` | a checkpoint; only for a task that offered `checkpoints` |
-//! | Yield | 4 | job `u64` | |
+//! | Welcome | 0 | major `u16`, minor `u16`, capabilities `u64`, longest payload in bytes `u64` | |
+//! | Run | 1 | job `u64`, attempt `u32`, task `text`, media type `text`, timeout in ms `u64`, time to the deadline in ms `u64`, metadata `list` of pairs `text`, `text` | the input |
+//! | Cancel | 2 | job `u64` | |
+//! | Drain | 3 | | |
+//! | Resume | 4 | job `u64` | a checkpoint; only for a task that offered `checkpoints` |
+//! | Yield | 5 | job `u64` | |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
-//! | Hello | 0 | magic `OFFLOADW`, major `u16` = 2, minor `u16` = 0, tasks `list` of offers | |
-//! | Started | 1 | job `u64`, attempt `u32` | |
-//! | Finished | 2 | job `u64`, attempt `u32`, run time in ns `u64`, content `u32`, `usage` | the output |
-//! | Failed | 3 | job `u64`, attempt `u32`, run time in ns `u64`, kind `u32`, message `text` of at most 1024 bytes, `usage` | |
-//! | Skipped | 4 | job `u64` | |
-//! | Progress | 5 | job `u64`, attempt `u32`, done `u64`, total `u64` (0: unknown) | |
-//! | Checkpoint | 6 | job `u64`, attempt `u32` | a state, at most 65,536 bytes |
-//! | Yielded | 7 | job `u64`, attempt `u32`, run time in ns `u64`, `usage` | a state, at most 65,536 bytes |
+//! | Hello | 0 | magic `OFFLOADW`, major `u16` = 3, minor `u16` = 0, capabilities `u64` = 0, library `text` of at most 64 bytes | |
+//! | Offer | 1 | see below | the example, then the schema |
+//! | Ready | 2 | | |
+//! | Started | 3 | job `u64`, attempt `u32` | |
+//! | Finished | 4 | job `u64`, attempt `u32`, run time in ns `u64`, media type `text`, `usage` | the output |
+//! | Failed | 5 | job `u64`, attempt `u32`, run time in ns `u64`, kind `u32`, message `text` of at most 1024 bytes, `usage` | |
+//! | Skipped | 6 | job `u64` | |
+//! | Progress | 7 | job `u64`, attempt `u32`, done `u64`, total `u64` (0: unknown) | |
+//! | Checkpoint | 8 | job `u64`, attempt `u32` | a state, at most 65,536 bytes |
+//! | Yielded | 9 | job `u64`, attempt `u32`, run time in ns `u64`, `usage` | a state, at most 65,536 bytes |
 //!
-//! - An **offer** is: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest time
-//!   between two Progress messages in ms `u32` (0: no promise). A worker offers at most 48 tasks. A name is 1 to 64 ASCII
-//!   letters, digits, `.`, `_` or `-`, and begins with a letter.
-//! - `content` says what a payload is: 0 bytes, 1 UTF-8 text, 2 JSON, 3 PNG.
+//! - An **Offer** is one task: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest
+//!   time between two Progress messages in ms `u32` (0: no promise); description `text` of at most 256 bytes, accepted media
+//!   types `list` of at most 8 `text` (`*/*` and `image/*` stand for several), returned media type `text` (`*/*`: any), streams
+//!   `bool` = 0, memory that a job needs in bytes `u64` (0: unknown), exclusive `bool` (a job should have its machine to
+//!   itself); length of the example in bytes `u32`, length of the schema in bytes `u32`. The payload is an input that the task
+//!   can be tried with, and a JSON Schema of its input; both may be empty, and together they have at most 65,536 bytes.
+//! - A **name** is 1 to 64 ASCII letters, digits, `.`, `_` or `-`, and begins with a letter. A worker offers at most 4,096
+//!   tasks, in at most 1 MiB.
+//! - A **media type** says what a payload is, as in HTTP: 1 to 127 bytes of ASCII, `type/subtype` and perhaps parameters, such
+//!   as `image/png`. Text is `text/plain; charset=utf-8`, and bytes of no stated kind are `application/octet-stream`.
+//! - The **timeout** is how long the attempt may run, counted from Started, before the worker is killed. The **time to the
+//!   deadline** counts from when Run was sent: then nobody wants the answer any more. 0 means that there is no such limit.
+//! - **Metadata** is what the client attached to the job, such as a trace context (`traceparent`): at most 16 pairs; a key is 1
+//!   to 64 of `a-z`, `0-9`, `.`, `_` and `-`, a value has at most 256 bytes.
 //! - `kind` says how a task failed: 0 it returned an error, 1 it panicked.
 //!
 //! For example, Started for job 7, attempt 1, is these 24 bytes:
 //!
 //! ```text
-//! 10 00 00 00   00 00 00 00   01 00 00 00   07 00 00 00 00 00 00 00   01 00 00 00
+//! 10 00 00 00   00 00 00 00   03 00 00 00   07 00 00 00 00 00 00 00   01 00 00 00
 //! H = 16        P = 0         Started       job                       attempt
 //! ```
 //!
@@ -87,7 +105,10 @@
 //!
 //! ```text
 //! worker                                supervisor
-//!   | --- Hello ------------------------->|   once, as the first message, within the start-up limit (default 10 s)
+//!   | --- Hello ------------------------->|   once, as the first message
+//!   |<----------------------- Welcome --- |   once. A worker without capabilities may ignore it
+//!   | --- Offer ------------------------->|   one for each task; do not wait for Welcome if you do not need it
+//!   | --- Ready ------------------------->|   within the start-up limit (default 10 s)
 //!   |<--------------------------- Run --- |   one or several; run them one after another, in this order
 //!   | --- Started ----------------------->|   must be written to the socket BEFORE the task runs: if the process ends
 //!   |                                     |   later, this job is blamed. If it cannot be written, do not run the task
@@ -119,17 +140,34 @@
 //!
 //! Exit code 64 before Hello means that it is pointless to start this program again.
 //!
+//! ## Versions and capabilities
+//!
+//! Both ends must speak the same major version. The number and the first three fields of Hello are the same in every version,
+//! so an end of another version is recognized and told what to do. A worker of another version is not started again, and the
+//! jobs of its tasks are rejected with that sentence.
+//!
+//! From version 3 on, whatever is added is a **capability**: one bit of the capabilities in Hello and Welcome. Hello states what
+//! the worker has, and Welcome what both ends have: bits that the supervisor does not know are ignored and not in Welcome. The
+//! messages and fields of a capability may be used only if its bit is in Welcome, so a worker that wants to use one waits for
+//! Welcome first. So old workers go on working under a new supervisor and new ones under an old supervisor of the same major
+//! version, and a worker that sets no bit needs to know nothing about capabilities. There are none yet.
+//!
 //! ## Clients
 //!
 //! Clients speak the same frames over the supervisor's local socket, with the messages [`messages::ToSupervisor`] and
-//! [`messages::ToClient`]. A client begins with Hello, and the supervisor answers with Welcome. The number of a message is
-//! its position in the enum, counted from 0, and its fields have the order and the types that are written there. A
-//! value of another enum is its position as `u32`. An `Option` is one byte: 0 for none, or 1 followed by the value. `u128` has
-//! 16 bytes, `i8` one.
+//! [`messages::ToClient`]. A client begins with Hello, and the supervisor answers with Welcome, or with Goodbye and a sentence that
+//! says why not. What is said above of versions, capabilities, media types and metadata holds for clients too. The number of a
+//! message is its position in the enum, counted from 0, and its fields have the order and the types that are written there.
+//! A value of another enum is its position as `u32`. An `Option` is one byte: 0 for none, or 1 followed by the value. `u128` has
+//! 16 bytes, `i8` one. A `MediaType` is a `text`, `Labels` a `list` of at most 8 `text` of 1 to 64 bytes without spaces, and
+//! `Metadata` a `list` of pairs.
 
 pub mod codec;
 pub mod frame;
+pub mod greeting;
 pub mod limits;
 pub mod messages;
 pub mod nouns;
 pub mod outbox;
+#[cfg(test)]
+mod vectors;

@@ -5,7 +5,7 @@
 pub const PREFIX_BYTES: usize = 8;
 
 /// Longest header, in bytes. A peer that announces a longer one is refused before anything is allocated.
-pub const HEADER_MAX: usize = 4096;
+pub const HEADER_MAX: usize = 16 << 10;
 
 /// Longest payload that a supervisor takes unless configured otherwise, in bytes (64 MiB).
 pub const PAYLOAD_MAX_DEFAULT: usize = 64 << 20;
@@ -47,24 +47,68 @@ pub const READ_CHUNK: usize = 64 << 10;
 pub const TASK_NAME_MAX: usize = 64;
 
 /// Most tasks that one worker may offer.
-pub const TASKS_OFFERED_MAX: usize = 48;
+pub const TASKS_OFFERED_MAX: usize = 4096;
+
+/// Most bytes that the offers of one worker may take together, headers and payloads (1 MiB).
+pub const OFFERS_BYTES_MAX: usize = 1 << 20;
+
+/// Longest description of a task, in bytes.
+pub const DESCRIPTION_MAX: usize = 256;
+
+/// Most media types that a task may list as accepted.
+pub const ACCEPTED_TYPES_MAX: usize = 8;
+
+/// Longest example and schema of one task together, in bytes (64 KiB).
+pub const OFFER_TEXTS_MAX: usize = 64 << 10;
+
+/// Longest name of the library that a worker is written with, in bytes.
+pub const SDK_NAME_MAX: usize = 64;
 
 /// Longest human-readable message in a header, in bytes. Senders cut longer ones at a character boundary.
 pub const MESSAGE_MAX: usize = 1024;
 
 /// Longest client name and idempotency key, in bytes.
+pub const NAME_MAX: usize = 64;
+
+/// Most pairs of metadata of one job.
+pub const METADATA_PAIRS_MAX: usize = 16;
+
+/// Longest key of metadata, in bytes.
+pub const METADATA_KEY_MAX: usize = 64;
+
+/// Longest value of metadata, in bytes.
+pub const METADATA_VALUE_MAX: usize = 256;
+
+/// Most labels of one job.
+pub const LABELS_MAX: usize = 8;
+
+/// Longest label, in bytes.
 pub const LABEL_MAX: usize = 64;
+
+/// Longest media type of a payload, in bytes.
+pub const MEDIA_TYPE_MAX: usize = 127;
 
 /// Longest checkpoint, in bytes (64 KiB).
 pub const CHECKPOINT_MAX: usize = 64 << 10;
 
-/// Largest offer of one task on the wire: the name with its length, three flags, the lane and a time.
-const OFFER_BYTES_MAX: usize = 8 + TASK_NAME_MAX + 1 + 4 + 1 + 1 + 4;
+/// A text on the wire has its length before it.
+const TEXT: usize = 8;
+
+/// Most bytes of a header that what a client attaches to a job can take.
+const TAGS_MAX: usize = TEXT
+    + METADATA_PAIRS_MAX * (2 * TEXT + METADATA_KEY_MAX + METADATA_VALUE_MAX)
+    + TEXT
+    + LABELS_MAX * (TEXT + LABEL_MAX);
 
 const _: () = assert!(
-    64 + TASKS_OFFERED_MAX * OFFER_BYTES_MAX <= HEADER_MAX,
-    "a worker that offers as many tasks as it may must be able to say so in one header"
+    TAGS_MAX + TASK_NAME_MAX + MEDIA_TYPE_MAX + NAME_MAX + 2 * MESSAGE_MAX + 512 <= HEADER_MAX,
+    "a job with all that may be attached to it, and its report, must fit into one header"
 );
+const _: () = assert!(
+    TASK_NAME_MAX + DESCRIPTION_MAX + (ACCEPTED_TYPES_MAX + 1) * (TEXT + MEDIA_TYPE_MAX) + 128 <= HEADER_MAX,
+    "an offer must fit into one header"
+);
+const _: () = assert!(HEADER_MAX + OFFER_TEXTS_MAX <= OFFERS_BYTES_MAX, "the longest offer must be allowed");
 const _: () = assert!(
     PREFIX_BYTES + HEADER_MAX + INLINE_PAYLOAD_MAX <= READ_CHUNK,
     "a frame with an inline payload must fit into the decoder's buffer"

@@ -1,7 +1,9 @@
 //! All messages, one enum for each direction. The position of a variant is its number on the wire, so new variants go
 //! last.
 
-use crate::nouns::{ContentType, FailureKind, Lane, OutcomeCode, Report, TaskOffer, Usage};
+use crate::nouns::{
+    FailureKind, Labels, Lane, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
+};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -10,13 +12,32 @@ pub const WORKER_MAGIC: [u8; 8] = *b"OFFLOADW";
 /// The first field of a client's hello and of the supervisor's answer to it.
 pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 /// Both ends must speak the same major version.
-pub const VERSION_MAJOR: u16 = 2;
-/// A higher minor version only adds messages, and the other end need not know them.
-pub const VERSION_MINOR: u16 = 1;
+pub const VERSION_MAJOR: u16 = 3;
+/// A higher minor version only adds capabilities, and the other end need not know them.
+pub const VERSION_MINOR: u16 = 0;
+/// The capabilities that this version has, one bit each: none yet. A hello states those of its sender, and the welcome
+/// those that both ends have. What a capability adds to the protocol may be used only then.
+pub const CAPABILITIES: u64 = 0;
+
+/// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
+pub const fn shared_capabilities(theirs: u64) -> u64 {
+    theirs & CAPABILITIES
+}
 
 /// Supervisor to worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker<'a> {
+    /// The answer to `Hello`. A worker without capabilities may ignore it.
+    Welcome {
+        /// [`VERSION_MAJOR`].
+        major: u16,
+        /// [`VERSION_MINOR`].
+        minor: u16,
+        /// Those that both ends have: see [`shared_capabilities`].
+        capabilities: u64,
+        /// The longest payload that this supervisor takes, in bytes.
+        payload_max: u64,
+    },
     /// Run `task` on the payload. A worker runs its jobs one after another, in the order in which they come.
     Run {
         /// The job. The answers repeat it.
@@ -26,7 +47,13 @@ pub enum ToWorker<'a> {
         /// One of the tasks that the worker offered.
         task: &'a str,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
+        /// How long the attempt may run, in milliseconds, counted from `Started`. 0 if there is no limit.
+        timeout_ms: u64,
+        /// The time to the job's deadline, in milliseconds, counted from when this message was sent. 0 if there is none.
+        deadline_ms: u64,
+        /// What the client attached to the job.
+        metadata: Metadata,
     },
     /// Nobody wants the answer to `job` any more. If it has not started, answer `Skipped` when its turn comes. If it runs,
     /// go on: the supervisor ends the process if that takes too long.
@@ -53,7 +80,7 @@ pub enum ToWorker<'a> {
 /// Worker to supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWorker<'a> {
-    /// The first message, sent once, when the worker is ready for jobs.
+    /// The first message, sent once. Its number and its first three fields are the same in every version.
     Hello {
         /// [`WORKER_MAGIC`].
         magic: [u8; 8],
@@ -61,10 +88,27 @@ pub enum FromWorker<'a> {
         major: u16,
         /// [`VERSION_MINOR`].
         minor: u16,
-        /// The tasks that it can run, at most [`crate::limits::TASKS_OFFERED_MAX`].
-        #[serde(borrow)]
-        tasks: Vec<TaskOffer<'a>>,
+        /// [`CAPABILITIES`].
+        capabilities: u64,
+        /// The library that the worker is written with and its version, for people; at most
+        /// [`crate::limits::SDK_NAME_MAX`] bytes.
+        sdk: &'a str,
     },
+    /// One task that it can run. After `Hello` and before `Ready`, at most [`crate::limits::TASKS_OFFERED_MAX`]. The payload
+    /// is an example input, then a JSON Schema of the input.
+    Offer {
+        /// What it promises.
+        #[serde(borrow)]
+        task: TaskOffer<'a>,
+        /// What it takes, gives and needs.
+        about: TaskDescription,
+        /// Length of the example, in bytes.
+        example_length: u32,
+        /// Length of the schema, in bytes.
+        schema_length: u32,
+    },
+    /// All tasks are offered, and the worker is ready for jobs.
+    Ready,
     /// The task is about to run. It is written to the socket before the task gets its input, so if the process ends
     /// later, this job is to blame. Between two steps of a stepped job, another job that was given may be started; it
     /// ends before the next step begins.
@@ -83,7 +127,7 @@ pub enum FromWorker<'a> {
         /// Nanoseconds that the task took.
         run_ns: u64,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
         /// What it used.
         usage: Usage,
     },
@@ -168,7 +212,7 @@ pub enum DeadLetterAction {
 /// A name for a job by which it is recognized when it is submitted again. A second submission gives the same job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
-    /// The name: 1 to [`crate::limits::LABEL_MAX`] bytes.
+    /// The name: 1 to [`crate::limits::NAME_MAX`] bytes.
     pub key: String,
     /// A digest of the input, made by the client. The same key with another digest is a conflict.
     pub digest: u128,
@@ -189,12 +233,16 @@ pub struct SubmitOptions {
     pub priority: i8,
     /// Submitting again under the same key gives the same job.
     pub idempotency: Option<IdempotencyKey>,
+    /// What goes with the job to its task.
+    pub metadata: Metadata,
+    /// Words by which the job can be found.
+    pub labels: Labels,
 }
 
 /// Client to supervisor. `ticket` is the client's own number for the request; the answers repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSupervisor<'a> {
-    /// The first message, sent once.
+    /// The first message, sent once. Its number and its first three fields are the same in every version.
     Hello {
         /// [`CLIENT_MAGIC`].
         magic: [u8; 8],
@@ -202,7 +250,9 @@ pub enum ToSupervisor<'a> {
         major: u16,
         /// [`VERSION_MINOR`].
         minor: u16,
-        /// The client's name, for tables and fair shares: at most [`crate::limits::LABEL_MAX`] bytes. If it is empty,
+        /// [`CAPABILITIES`].
+        capabilities: u64,
+        /// The client's name, for tables and fair shares: at most [`crate::limits::NAME_MAX`] bytes. If it is empty,
         /// the process is a client of its own.
         client: &'a str,
     },
@@ -213,7 +263,7 @@ pub enum ToSupervisor<'a> {
         /// The task to run.
         task: &'a str,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
         /// Do not send `Finished`; keep the output for `Wait` and `Result`.
         detach: bool,
         /// How it wants to be treated.
@@ -282,8 +332,7 @@ pub enum ToSupervisor<'a> {
         ticket: u64,
     },
     /// Show the next rows of a view that is a list. Answered with an `Answer` of the form
-    /// `{"rows": [...], "next": "..."}` with as many rows as fit into a page. The last page has no `next`. Since version
-    /// 2.1.
+    /// `{"rows": [...], "next": "..."}` with as many rows as fit into a page. The last page has no `next`.
     Page {
         /// The client's number for the request.
         ticket: u64,
@@ -293,8 +342,11 @@ pub enum ToSupervisor<'a> {
         after: &'a str,
         /// Most rows.
         limit: u32,
+        /// Of the view `Jobs`, only those with this label; empty for all. A page with few rows, or none, may be followed by
+        /// others.
+        label: &'a str,
     },
-    /// As `Drain`, but jobs that have not ended after this time are cancelled. Since version 2.1.
+    /// As `Drain`, but jobs that have not ended after this time are cancelled.
     DrainWithin {
         /// The client's number for the request.
         ticket: u64,
@@ -305,6 +357,7 @@ pub enum ToSupervisor<'a> {
 
 /// Supervisor to client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "few are alive at a time, and most of them are the large one")]
 pub enum ToClient<'a> {
     /// The answer to `Hello`.
     Welcome {
@@ -314,6 +367,8 @@ pub enum ToClient<'a> {
         major: u16,
         /// [`VERSION_MINOR`].
         minor: u16,
+        /// Those that both ends have: see [`shared_capabilities`].
+        capabilities: u64,
         /// The longest payload that this supervisor takes, in bytes.
         payload_max: u64,
     },

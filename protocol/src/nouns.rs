@@ -1,34 +1,15 @@
 //! The types that messages consist of: what a payload is, what a task promises, how a job ended.
 
+mod media_type;
+mod offer;
+mod tags;
+
+pub use media_type::{MediaType, NoMediaType};
+pub use offer::{DescribedTask, TaskDescription, TaskOffer, is_task_name};
+pub use tags::{BadTag, Labels, Metadata, check_label};
+
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::fmt;
-
-/// What the bytes of a payload are. The supervisor passes this on and never looks at the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ContentType {
-    /// Bytes of no stated kind.
-    #[default]
-    Bytes,
-    /// UTF-8 text.
-    Text,
-    /// One JSON document.
-    Json,
-    /// A PNG image.
-    Png,
-}
-
-impl ContentType {
-    /// The media type (RFC 2046) that this stands for.
-    pub fn media_type(self) -> &'static str {
-        match self {
-            ContentType::Bytes => "application/octet-stream",
-            ContentType::Text => "text/plain; charset=utf-8",
-            ContentType::Json => "application/json",
-            ContentType::Png => "image/png",
-        }
-    }
-}
 
 /// Where the jobs of a task run. A worker states it for each task, and a client can require it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,50 +22,6 @@ pub enum Lane {
     /// such tasks come with the HTTP interface, and the number of this lane is part of the wire format. Until then only a
     /// worker can offer a task in this lane, and it runs in that worker.
     Io,
-}
-
-/// What a worker says of one task in its hello.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskOffer<'a> {
-    /// The name that jobs ask for: 1 to [`crate::limits::TASK_NAME_MAX`] bytes, see [`is_task_name`].
-    #[serde(borrow)]
-    pub name: Cow<'a, str>,
-    /// Running it twice has the same effect as running it once, so a job whose worker ended may be tried again.
-    pub idempotent: bool,
-    /// Where it runs.
-    pub lane: Lane,
-    /// It works in steps, and its worker may run another job between two of them.
-    pub stepped: bool,
-    /// It gives checkpoints, and can go on from one.
-    pub checkpoints: bool,
-    /// The longest time between two reports of its progress, in milliseconds: if it is exceeded, the task hangs. 0 if it
-    /// promises nothing.
-    pub progress_ms: u32,
-}
-
-impl<'a> TaskOffer<'a> {
-    /// An offer that promises nothing.
-    pub fn new(name: impl Into<Cow<'a, str>>) -> TaskOffer<'a> {
-        let lane = Lane::default();
-        let name = name.into();
-        TaskOffer { name, idempotent: false, lane, stepped: false, checkpoints: false, progress_ms: 0 }
-    }
-}
-
-impl TaskOffer<'_> {
-    /// The same offer, independent of the buffer that it was decoded from.
-    pub fn into_owned(self) -> TaskOffer<'static> {
-        TaskOffer { name: Cow::Owned(self.name.into_owned()), ..self }
-    }
-}
-
-/// Whether `name` can name a task: 1 to 64 ASCII letters, digits, `.`, `_` or `-`, the first a letter.
-///
-/// Names appear in tables, logs and paths of URLs, so no character is allowed that would need escaping.
-pub fn is_task_name(name: &str) -> bool {
-    name.len() <= crate::limits::TASK_NAME_MAX
-        && name.starts_with(|first: char| first.is_ascii_alphabetic())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
 /// The CPU time and memory that an attempt used, as its worker measured them; 0 if the worker cannot tell.
@@ -268,7 +205,11 @@ pub struct Report {
     /// Its times, and where it ran.
     pub receipt: Receipt,
     /// What the output is.
-    pub content: ContentType,
+    pub media_type: MediaType,
+    /// As it was submitted.
+    pub metadata: Metadata,
+    /// As they were submitted.
+    pub labels: Labels,
 }
 
 /// The longest prefix of `text` that has at most `max` bytes and ends at a character boundary.
@@ -286,17 +227,6 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         assert_eq!(words.len(), OutcomeCode::ALL.len());
-    }
-
-    #[test]
-    fn a_task_name_needs_no_escaping_anywhere() {
-        for good in ["primes", "fs.read", "my-task_2", "A"] {
-            assert!(is_task_name(good), "{good}");
-        }
-        let long = "x".repeat(65);
-        for bad in ["", "2fast", "a b", "a/b", "ä", "a\n", ".x", long.as_str()] {
-            assert!(!is_task_name(bad), "{bad:?}");
-        }
     }
 
     #[test]

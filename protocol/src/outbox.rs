@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::frame::FrameDecoder;
     use crate::limits::PAYLOAD_MAX_DEFAULT;
-    use crate::messages::ToWorker;
+    use crate::messages::{ToSupervisor, ToWorker};
     use proptest::prelude::*;
 
     #[test]
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn a_message_that_cannot_travel_leaves_no_trace() {
         let mut outbox = Outbox::new();
-        let task = "x".repeat(5000);
-        let run = ToWorker::Run { job: 1, attempt: 1, task: &task, content: Default::default() };
+        let job = "x".repeat(crate::limits::HEADER_MAX);
+        let run = ToSupervisor::Wait { ticket: 1, job: &job };
         assert!(outbox.push(&run, &Bytes::from_static(b"payload")).is_err());
         assert!(outbox.is_empty() && outbox.front().is_empty());
     }

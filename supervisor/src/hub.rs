@@ -18,6 +18,7 @@
 //! |---|---|---|
 //! | `processes` | the living worker processes, and what is being sent to each | `processes.rs` |
 //! | `launches` | processes that are being started, and the programs that they run | `launches.rs` |
+//! | `introductions` | workers that say what they offer, and what tasks say of themselves | `introductions.rs` |
 //! | `records` | what the core does not know of jobs: bytes, subscribers, reports, dead letters | `records.rs` |
 //! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
@@ -36,6 +37,7 @@ mod explain;
 mod finished;
 mod gaps;
 mod holding;
+mod introductions;
 mod launches;
 mod links;
 mod live_jobs;
@@ -55,23 +57,25 @@ use bytes::Bytes;
 use callbacks::Callbacks;
 use check_schedule::CheckSchedule;
 use gaps::CoreClock;
+use introductions::Introductions;
 use launches::{Launches, Start};
 use live_jobs::LiveJob;
 use notices::StartFailures;
 use offload_core::Core;
-use offload_core::action::{Accepted, Action, Actions, Kill};
+use offload_core::action::{Accepted, Action, Actions, Kill, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Version, WorkerId};
 use offload_event_loop::{Context, LoopHandle};
 use offload_protocol::messages::ToWorker;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode};
+use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use processes::WorkerProcesses;
 use records::Records;
 use rustix::process::Signal;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
@@ -94,6 +98,7 @@ pub(crate) struct Hub {
     time: CoreClock,
     processes: WorkerProcesses,
     launches: Launches,
+    introductions: Introductions,
     records: Records,
     checks: CheckSchedule,
     callbacks: Callbacks,
@@ -101,7 +106,7 @@ pub(crate) struct Hub {
 }
 
 /// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.
-type OnReloaded = Box<dyn FnOnce(Option<String>, &mut Context)>;
+type OnReloaded = Box<dyn FnOnce(ReloadEnd, &mut Context)>;
 
 /// Called with the reason when the first worker of a program cannot be started.
 pub(crate) type OnNoWorker = Box<dyn FnOnce(String, &mut Context)>;
@@ -128,7 +133,7 @@ struct PendingEvent {
 /// What came with an event; usually nothing.
 #[derive(Default)]
 struct Payload {
-    content: ContentType,
+    media_type: MediaType,
     bytes: Bytes,
 }
 
@@ -163,6 +168,7 @@ impl Hub {
                 time: CoreClock::new(),
                 processes: WorkerProcesses::default(),
                 launches: Launches::new(launcher, programs, affinity),
+                introductions: Introductions::default(),
                 records: Records::new(),
                 checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
@@ -266,12 +272,12 @@ impl Hub {
         self.handle_event(Event::Reload { version });
     }
 
-    fn reloaded(&mut self, version: Version, rolled_back: Option<String>) {
+    fn reloaded(&mut self, version: Version, end: ReloadEnd) {
         if let Some(then) = self.callbacks.take_reloaded(version) {
-            self.handle.set_pending(move |cx| then(rolled_back, cx));
+            self.handle.set_pending(move |cx| then(end, cx));
         }
         let core = &self.core;
-        self.launches.retain_versions(|program, version| core.may_start_version(program, version));
+        self.launches.retain_versions(|version| core.may_start_version(version));
     }
 
     /// Applies other limits and times.
@@ -325,7 +331,7 @@ impl Hub {
             Action::Finish(ended) => self.finish(&ended, Payload::default()),
             Action::Release { job, why } => self.end_promise(job, why),
             Action::ForgetLetter { job } => drop(self.records.dead_mut().forget(job)),
-            Action::Reloaded { version, rolled_back } => self.reloaded(version, rolled_back),
+            Action::Reloaded { version, end } => self.reloaded(version, end),
             Action::Log(notice) => self.log_notice(&notice),
             Action::Over => {
                 self.launches.give_up_all();
@@ -340,7 +346,16 @@ impl Hub {
         if let Some(state) = live_job.checkpoint.as_ref().filter(|_| resume) {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
-        let message = ToWorker::Run { job: job.0, attempt, task: &live_job.task, content: live_job.content };
+        let limits = self.core.time_limits(self.time.now(), job);
+        let message = ToWorker::Run {
+            job: job.0,
+            attempt,
+            task: &live_job.task,
+            media_type: live_job.media_type.clone(),
+            timeout_ms: limit_millis(limits.run),
+            deadline_ms: limit_millis(limits.to_deadline),
+            metadata: live_job.metadata(),
+        };
         self.processes.send(worker, &message, &live_job.input);
     }
 
@@ -381,4 +396,9 @@ impl Hub {
         self.flush_processes();
         self.set_timer();
     }
+}
+
+/// A limit as it is sent: 0 is no limit, so a time that is over is one millisecond.
+fn limit_millis(limit: Option<Duration>) -> u64 {
+    limit.map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1))
 }

@@ -4,9 +4,9 @@ use crate::peer::Peer;
 use bytes::Bytes;
 use offload_core::event::{JobRequest, Key};
 use offload_core::kept::Owner;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions};
-use offload_protocol::nouns::{ContentType, Lane, Report, cut};
+use offload_protocol::nouns::{Lane, MediaType, Report, cut};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Job {
     pub(crate) task: String,
     pub(crate) input: Bytes,
-    pub(crate) content: ContentType,
+    pub(crate) media_type: MediaType,
     pub(crate) options: SubmitOptions,
     pub(crate) client: String,
     /// The process that submitted the job. Clients without a name are told apart by it.
@@ -35,9 +35,9 @@ impl Job {
         Job { input: input.into(), ..self }
     }
 
-    /// Sets the type of the input. The default is bytes.
-    pub fn content(self, content: ContentType) -> Job {
-        Job { content, ..self }
+    /// Sets the media type of the input. The default is [`MediaType::OCTET_STREAM`].
+    pub fn media_type(self, media_type: MediaType) -> Job {
+        Job { media_type, ..self }
     }
 
     /// Sets all options at once, as a client sent them.
@@ -93,7 +93,7 @@ impl Job {
     /// clients without a name share theirs. This reads the whole input once to compute a digest, so set the key after
     /// the input.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
-        let digest = input_digest(self.content, &self.input);
+        let digest = input_digest(&self.media_type, &self.input);
         self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });
         self
     }
@@ -101,7 +101,7 @@ impl Job {
     /// The job as the core sees it: the core knows each client by one name.
     pub(crate) fn to_request(&self, keeps_output: bool) -> JobRequest {
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
-        let client = cut(&self.client, LABEL_MAX);
+        let client = cut(&self.client, NAME_MAX);
         let key = self.options.idempotency.as_ref();
         JobRequest {
             task: self.task.clone(),
@@ -123,17 +123,17 @@ impl Job {
 /// The name that a job is charged to: the client's name, or the process of a client without a name. Empty if this
 /// program submits the job and gives no name.
 pub(crate) fn account_name(client: &str, peer: Option<Peer>) -> String {
-    match (cut(client, LABEL_MAX), peer) {
+    match (cut(client, NAME_MAX), peer) {
         ("", Some(peer)) => peer.to_string(),
         (client, _) => client.to_owned(),
     }
 }
 
-/// The digest by which an [`IdempotencyKey`] tells inputs apart: the first 16 bytes of the SHA-256 of the content type
+/// The digest by which an [`IdempotencyKey`] tells inputs apart: the first 16 bytes of the SHA-256 of the media type
 /// and the bytes. Reads the whole input.
-pub fn input_digest(content: ContentType, input: &[u8]) -> u128 {
+pub fn input_digest(media_type: &MediaType, input: &[u8]) -> u128 {
     let mut hasher = Sha256::new();
-    hasher.update(content.media_type().as_bytes());
+    hasher.update(media_type.as_str().as_bytes());
     hasher.update([0]);
     hasher.update(input);
     let bytes = hasher.finalize();

@@ -164,6 +164,9 @@ pub const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of rows of one page.
 pub const PAGE_ROWS_MAX: usize = 1000;
 
+/// Most rows of a list that are looked at for one page without being wanted.
+pub const PAGE_LOOKS_MAX: usize = 10_000;
+
 /// A request with a long answer waits while more bytes than this are to be written to its client.
 pub const ANSWER_BACKLOG_MAX: usize = 64 << 10;
 

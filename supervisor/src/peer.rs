@@ -1,6 +1,6 @@
 //! Who a client is: the name that it states, or else its process.
 
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use std::fmt;
 
 /// The peer of a connection, whatever name it claims: a process, however many connections it has. A process in another
@@ -35,7 +35,7 @@ impl fmt::Display for Peer {
 
 /// Whether a client may have this name.
 pub fn is_client_name(name: &str) -> bool {
-    name.len() <= LABEL_MAX && !name.contains(is_unprintable)
+    name.len() <= NAME_MAX && !name.contains(is_unprintable)
 }
 
 /// Whether a character could forge a line in a table or a log, which show names.

@@ -3,7 +3,7 @@
 use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber};
 use crate::job::{Finished, Job};
 use crate::log::Log;
-use crate::views::{IoPoolView, Status, WorkerView};
+use crate::views::{IoPoolView, Status, TaskView, WorkerView};
 use crate::workers::orphans::new_generation;
 use offload_event_loop::{Context, LoopHandle};
 use std::cell::RefCell;
@@ -97,6 +97,11 @@ impl ComputePool {
     /// The state of the pool and its event loop.
     pub fn status(&self) -> Status {
         self.hub.borrow().status(IoPoolView::default())
+    }
+
+    /// The tasks that the workers offer, by name. Empty until the first worker is ready.
+    pub fn tasks(&self) -> Vec<TaskView> {
+        self.hub.borrow().tasks()
     }
 
     /// The state of each slot that exists.

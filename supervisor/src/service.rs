@@ -238,7 +238,8 @@ impl Service {
     }
 
     /// A page of a list: at most `most` rows, and never more than [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).
-    /// `after` is [`Page::next`] of the previous page, or empty for the first page.
+    /// `after` is [`Page::next`] of the previous page, or empty for the first page. Of the jobs, only those with this label,
+    /// unless it is empty; then a page may have few rows, or none, and be followed by others.
     ///
     /// `write` gets the rows in order and turns each into what the page holds: the front's own bytes, or the row itself.
     /// Each row is made when the one before it is written. If `write` returns None, that row is the first one of the
@@ -253,11 +254,12 @@ impl Service {
     pub fn page<R>(
         &self,
         view: View,
+        label: &str,
         after: &str,
         most: usize,
         mut write: impl FnMut(Row) -> Option<R>,
     ) -> Result<Page<R>, ErrorDetail> {
-        self.hub().borrow().page(view, after, most, &mut write).ok_or_else(|| {
+        self.hub().borrow().page((view, label), after, most, &mut write).ok_or_else(|| {
             let message = "there is no such list, or no such row in it from which it could go on";
             ErrorDetail::new(OutcomeCode::BadRequest, message.to_owned())
         })

@@ -2,6 +2,9 @@
 //! `--json` prints them unchanged, and the command line makes its tables from them. The field names are a contract with
 //! users.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use offload_protocol::nouns::{DescribedTask, Labels, Lane, MediaType, TaskOffer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -15,7 +18,7 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since the supervisor started.
     pub uptime_s: f64,
-    /// `starting`, `running`, `degraded` (some program has no worker, and the last start of one failed), `draining` or
+    /// `starting`, `running`, `degraded` (some program has no worker that can be relied on, and the last start of one failed), `draining` or
     /// `stopped`.
     pub state: String,
     /// Why the supervisor is degraded; absent otherwise.
@@ -55,7 +58,8 @@ pub struct Status {
 pub struct ProgramView {
     /// The name of the program.
     pub program: String,
-    /// `ready` (the program has a worker), `starting`, or `degraded` (it has none, and the last start failed).
+    /// `ready` (the program has a worker), `starting`, or `degraded` (the last start failed, and it has none, or
+    /// only one of a version that was taken back and that has not done a job well since).
     pub state: String,
     /// Number of failed starts in a row.
     pub failed_starts: u32,
@@ -260,6 +264,9 @@ pub struct JobView {
     pub input_bytes: u64,
     /// What went wrong.
     pub error: Option<String>,
+    /// The words by which the job can be found; absent if there are none.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 /// A task that workers offer.
@@ -267,12 +274,74 @@ pub struct JobView {
 pub struct TaskView {
     /// The name of the task.
     pub task: String,
+    /// The same, under the name that all listings of offers use.
+    pub name: String,
+    /// What the task does, in one line; may be empty.
+    pub description: String,
+    /// The media types that it takes; empty if it does not say.
+    pub accepts: Vec<MediaType>,
+    /// The media type of its output; `*/*` if that depends on the job, or if it does not say.
+    pub produces: MediaType,
+    /// An input that it can be tried with; null if there is none, or if it is no text.
+    pub example: Option<String>,
+    /// The same in base64, if it is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub example_base64: Option<String>,
+    /// A JSON Schema of the input; null if there is none, or if it is not JSON.
+    pub schema: Option<serde_json::Value>,
     /// The lane of the task.
     pub lane: String,
     /// Whether a job of the task is tried again when its worker has died.
     pub idempotent: bool,
+    /// Whether the task is done in steps, between which its worker can run other jobs.
+    pub steps: bool,
+    /// Whether another attempt can go on from where one was.
+    pub checkpoints: bool,
+    /// The memory that one job needs, in bytes; 0 if the task does not say.
+    pub memory_bytes: u64,
+    /// Whether a job of it should have its machine to itself.
+    pub exclusive: bool,
     /// The program that offers the task.
     pub program: String,
+}
+
+impl TaskView {
+    /// The view of an offer of this program.
+    pub fn new(offer: &TaskOffer<'_>, described: &DescribedTask, program: &str) -> TaskView {
+        let DescribedTask { about, example, schema } = described;
+        let lane = match offer.lane {
+            Lane::Cpu => "cpu",
+            Lane::Io => "io",
+        };
+        let (text, base64) = example_views(example);
+        TaskView {
+            task: offer.name.to_string(),
+            name: offer.name.to_string(),
+            description: about.description.clone(),
+            accepts: about.accepts.clone(),
+            produces: about.produces.clone(),
+            example: text,
+            example_base64: base64,
+            schema: serde_json::from_str(schema).ok(),
+            lane: lane.to_owned(),
+            idempotent: offer.idempotent,
+            steps: offer.stepped,
+            checkpoints: offer.checkpoints,
+            memory_bytes: about.memory_bytes,
+            exclusive: about.exclusive,
+            program: program.to_owned(),
+        }
+    }
+}
+
+/// An example as text, or in base64 if it has characters that text for people has not.
+fn example_views(example: &[u8]) -> (Option<String>, Option<String>) {
+    let is_strange = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
+    match std::str::from_utf8(example) {
+        _ if example.is_empty() => (None, None),
+        Ok(text) if !text.contains(is_strange) => (Some(text.to_owned()), None),
+        _ => (None, Some(STANDARD.encode(example))),
+    }
 }
 
 /// One lost attempt of a job: it ended its worker, or was lost with it.
@@ -356,6 +425,9 @@ pub struct ExplanationView {
     /// `parked` (no worker is known to offer the task yet), `queued`, `held` (there is no room to keep its output),
     /// `assigned`, `running`, or the outcome.
     pub state: String,
+    /// The words by which the job can be found; absent if there are none.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The reasons as sentences for a user, the most important first.
     pub reasons: Vec<String>,
     /// Time since the job was accepted, or from acceptance to the end, in microseconds.
@@ -393,6 +465,8 @@ pub enum Row {
     Job(JobView),
     /// A row of the list of dead letters. Of what the workers printed last it has little.
     Dead(DeadView),
+    /// A row of the list of tasks.
+    Task(Box<TaskView>),
 }
 
 /// Some rows of a list, each as `R`: a [`Row`], or what a front makes of it.

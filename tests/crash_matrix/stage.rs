@@ -3,7 +3,7 @@
 use crate::case::{self, Case};
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor, View};
-use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
+use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
 use offload_supervisor::client::Client;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -208,8 +208,8 @@ impl Stage {
     }
 
     fn submit(&mut self, ticket: u64, task: &str, options: SubmitOptions, input: Vec<u8>) {
-        let content = ContentType::Bytes;
-        let message = ToSupervisor::Submit { ticket, task, content, detach: false, options };
+        let media_type = MediaType::OCTET_STREAM;
+        let message = ToSupervisor::Submit { ticket, task, media_type, detach: false, options };
         self.client.send(&message, &Bytes::from(input)).expect("the supervisor lives");
     }
 

@@ -235,6 +235,7 @@ pub(crate) const NO_START: &[(&str, &str)] = &[
     ("hello:hugelen", "not a frame"),
     ("hello:unknown", "not a message"),
     ("hello:started", ""),
+    ("hello:readyonly", "it says that it is ready where it may not"),
     ("hello:partial-exit7=10", "exit code 7"),
 ];
 
@@ -242,9 +243,10 @@ pub(crate) const NO_START: &[(&str, &str)] = &[
 pub(crate) const POINTLESS_START: &[(&str, &str)] = &[
     ("boot:exit64", "exit code 64"),
     ("hello:badmagic", "wrong magic"),
-    ("hello:badversion", "version 9"),
+    ("hello:badversion", "protocol 9.0"),
+    ("hello:oldversion", "protocol 2.1"),
     ("hello:badname", "proper name"),
-    ("hello:manytasks", ""),
+    ("hello:manytasks", "more than 4096 tasks"),
 ];
 
 /// A worker misbehaves when the supervisor says that it is over. It is over all the same.

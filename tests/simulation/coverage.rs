@@ -1,7 +1,7 @@
 //! What the seeds have reached: which event came in which state, which answers were given, which outcomes there were. A
 //! simulator that never reaches a state proves nothing about it. So `reachable.txt` lists what has to be reached.
 
-use offload_core::action::{Action, Notice, Released};
+use offload_core::action::{Action, Notice, Released, ReloadEnd};
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
 use offload_core::jobs::JobState;
@@ -85,8 +85,9 @@ impl Coverage {
                 Action::Log(Notice::KeyUsedAgain { .. }) => ("accepted", "expired_key"),
                 Action::Log(Notice::LetterNotKept { .. }) => ("dead_letter", "not_kept"),
                 Action::Finish(ended) => ("ended", ended.outcome.as_str()),
-                Action::Reloaded { rolled_back: None, .. } => ("reloaded", "new_version"),
-                Action::Reloaded { .. } => ("reloaded", "old_version"),
+                Action::Reloaded { end: ReloadEnd::Done, .. } => ("reloaded", "new_version"),
+                Action::Reloaded { end: ReloadEnd::OldStay(_), .. } => ("reloaded", "old_version"),
+                Action::Reloaded { end: ReloadEnd::SomeStay(_), .. } => ("reloaded", "in_part"),
                 Action::Yield { .. } => ("asked", "to_yield"),
                 Action::Run { resume: true, .. } => ("run", "from_checkpoint"),
                 _ => continue,

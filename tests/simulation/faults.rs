@@ -1,6 +1,7 @@
 //! What can go wrong, and how often in one run. Each kind of fault is on or off, and has a probability of its own.
 
 use crate::choices::{Choices, Tape};
+use crate::script::Guilt;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $fault:ident),+ $(,)?) => {
@@ -106,6 +107,25 @@ faults! {
     /// The shell itself is stopped for some time. When it continues, it tells the core what came meanwhile, and then the
     /// tick.
     ShellStops,
+}
+
+/// What a version of a program is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// It works.
+    Works,
+    /// It cannot be started.
+    DoesNotStart,
+    /// It ends before its hello.
+    DiesAtOnce,
+    /// It ends a little later, whatever it does.
+    DiesSoon,
+    /// Its first jobs fail.
+    FailsFirst,
+    /// It ends with its first job, while that runs or before it is started.
+    DiesAtWork(Guilt),
+    /// Its first job never ends.
+    Hangs,
 }
 
 /// How often each fault happens, in a thousand cases.

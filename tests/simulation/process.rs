@@ -12,7 +12,7 @@
 //! The messages of one process arrive in the order in which they were sent, in both directions, and all of them arrive before
 //! its exit is reported. The shell guarantees this (`supervisor/src/hub/links.rs`), and nothing else.
 
-use crate::faults::Fault;
+use crate::faults::{Build, Fault};
 use crate::running::Run;
 use crate::script::{Guilt, TASKS, offered_by};
 use crate::world::{Outside, Thing};
@@ -97,21 +97,6 @@ pub(crate) enum Misfortune {
     Stops,
 }
 
-/// What a version of a program is like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Build {
-    /// It works.
-    Works,
-    /// It cannot be started.
-    DoesNotStart,
-    /// It ends before its hello.
-    DiesAtOnce,
-    /// It ends a little later, whatever it does.
-    DiesSoon,
-    /// Its first jobs fail.
-    FailsFirst,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Booting,
@@ -132,6 +117,8 @@ pub(crate) struct FakeProcess {
     pub(crate) suspended: Option<Run>,
     /// How many of its next jobs fail.
     pub(crate) failing: u32,
+    /// What each job does to it.
+    bane: Option<Guilt>,
     ignores_term: bool,
     /// Messages that the shell has not written yet.
     pub(crate) unwritten: VecDeque<ToFake>,
@@ -173,6 +160,7 @@ impl FakeProcess {
             stage: Stage::Booting,
             suspended: None,
             failing: 0,
+            bane: None,
             ignores_term: false,
             unwritten: VecDeque::new(),
             last_write: out.now,
@@ -207,6 +195,8 @@ impl FakeProcess {
                 self.later(delay, dies, out);
             }
             Build::FailsFirst => self.failing = 4,
+            Build::DiesAtWork(how) => self.bane = Some(how),
+            Build::Hangs => self.bane = Some(Guilt::Hangs),
         }
     }
 
@@ -388,7 +378,9 @@ impl FakeProcess {
 
     fn arrive(&mut self, out: &mut Outside) {
         match self.arriving.pop_front() {
-            Some(ToFake::Run(given)) => self.jobs.push_back(given),
+            Some(ToFake::Run(given)) => {
+                self.jobs.push_back(Given { guilt: given.guilt.or(self.bane), ..given });
+            }
             Some(ToFake::Cancel(job)) => {
                 if self.jobs.iter().any(|waiting| waiting.job == job) {
                     self.withdrawn.insert(job);
@@ -474,7 +466,7 @@ impl FakeProcess {
     /// No more faults strike, and those that lasted end.
     pub(crate) fn calm_down(&mut self, out: &mut Outside) {
         self.is_calm = true;
-        self.failing = 0;
+        (self.failing, self.bane) = (0, None);
         self.calm_runs();
         match self.stage {
             Stage::Waiting | Stage::Running(_) if self.is_stopped => self.later(MS, Act::Continue, out),

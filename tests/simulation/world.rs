@@ -11,7 +11,7 @@ use crate::unwritten::job_of;
 use launches::Launch;
 use offload_core::action::{Action, Actions};
 use offload_core::event::Event;
-use offload_core::ids::{JobId, Mono, WorkerId};
+use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
 use std::cmp::Reverse;
@@ -183,6 +183,8 @@ pub(crate) struct World {
     guilt_of: BTreeMap<JobId, Guilt>,
     client_of: BTreeMap<JobId, Arc<str>>,
     soon: VecDeque<Said>,
+    /// The newest version of the programs.
+    on_disk: Version,
     /// When the core wants a tick and when it gets it.
     wake: Option<(Mono, Mono)>,
     /// Until when the shell is stopped, or was.
@@ -250,6 +252,7 @@ impl World {
             guilt_of: BTreeMap::new(),
             client_of: BTreeMap::new(),
             soon: VecDeque::new(),
+            on_disk: Version::default(),
             wake: None,
             stopped_until: Mono::default(),
             tape: Tape::new(3),

@@ -359,7 +359,7 @@ fn no_message_names_a_job_by_a_number() {
 #[test]
 fn a_client_that_sends_garbage_is_disconnected_and_nobody_else_notices() {
     let daemon = Daemon::start(&["--workers", "1"]);
-    let hello = b"\x1a\0\0\0\0\0\0\0\0\0\0\0OFFLOADC\x01\0\0\0\x02\0\0\0\0\0\0\0me";
+    let hello = b"\x22\0\0\0\0\0\0\0\0\0\0\0OFFLOADC\x03\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0me";
     let mut after_hello = hello.to_vec();
     after_hello.extend([0xff; 64]);
     let cases: [&[u8]; 5] = [

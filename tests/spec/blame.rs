@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
-use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
+use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
 use offload_supervisor::client::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -81,8 +81,8 @@ impl Submitter {
 
     fn submit_all(&mut self, task: &str) {
         for (&ticket, fate) in &self.fates {
-            let (content, options) = (ContentType::Text, fate.options());
-            let message = ToSupervisor::Submit { ticket, task, content, detach: false, options };
+            let (media_type, options) = (MediaType::TEXT, fate.options());
+            let message = ToSupervisor::Submit { ticket, task, media_type, detach: false, options };
             self.client.queue(&message, &Bytes::from(fate.input())).expect("the supervisor lives");
         }
     }

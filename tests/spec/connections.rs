@@ -8,7 +8,7 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR, View,
 };
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::client::Client;
 use offload_supervisor::limits::PAGE_BYTES_MAX;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -73,9 +73,13 @@ impl Raw {
 /// The message, independent of the buffer in which it came; its texts are of no interest here.
 fn without_text(message: &ToClient<'_>) -> ToClient<'static> {
     match message {
-        ToClient::Welcome { magic, major, minor, payload_max } => {
-            ToClient::Welcome { magic: *magic, major: *major, minor: *minor, payload_max: *payload_max }
-        }
+        ToClient::Welcome { magic, major, minor, capabilities, payload_max } => ToClient::Welcome {
+            magic: *magic,
+            major: *major,
+            minor: *minor,
+            capabilities: *capabilities,
+            payload_max: *payload_max,
+        },
         ToClient::Accepted { ticket, .. } => ToClient::Accepted { ticket: *ticket, job: "".into() },
         ToClient::Rejected { ticket, code, retry_after_ms, .. } => ToClient::Rejected {
             ticket: *ticket,
@@ -92,12 +96,18 @@ fn without_text(message: &ToClient<'_>) -> ToClient<'static> {
 }
 
 pub(crate) fn hello() -> ToSupervisor<'static> {
-    ToSupervisor::Hello { magic: CLIENT_MAGIC, major: VERSION_MAJOR, minor: VERSION_MINOR, client: "raw" }
+    ToSupervisor::Hello {
+        magic: CLIENT_MAGIC,
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR,
+        capabilities: 0,
+        client: "raw",
+    }
 }
 
 pub(crate) fn submit(ticket: u64, task: &str) -> ToSupervisor<'_> {
     let options = SubmitOptions::default();
-    ToSupervisor::Submit { ticket, task, content: ContentType::Json, detach: false, options }
+    ToSupervisor::Submit { ticket, task, media_type: MediaType::JSON, detach: false, options }
 }
 
 pub(crate) fn frame(message: &ToSupervisor<'_>, payload: &[u8]) -> Vec<u8> {
@@ -208,7 +218,10 @@ fn lists_come_whole_in_pages_whatever_their_length() {
     assert_eq!(table.lines().count(), 1001);
     let mut client = daemon.client();
     for (view, after) in [(View::Jobs, "nonsense"), (View::Status, ""), (View::Dead, "live/x")] {
-        let answer = client.request(|ticket| ToSupervisor::Page { ticket, view, after, limit: 1 }).unwrap().0;
+        let answer = client
+            .request(|ticket| ToSupervisor::Page { ticket, view, after, limit: 1, label: "" })
+            .unwrap()
+            .0;
         assert!(matches!(answer, ToClient::Rejected { .. }), "{answer:?}");
     }
 }
@@ -220,8 +233,8 @@ fn outcome_beside_a_stop_of(pause: Duration) -> Value {
     let mut client = daemon.client();
     let ticket = client.new_ticket();
     let options = SubmitOptions { timeout_ms: Some(1000), ..SubmitOptions::default() };
-    let content = ContentType::Json;
-    let request = ToSupervisor::Submit { ticket, task: "sleep", content, detach: false, options };
+    let media_type = MediaType::JSON;
+    let request = ToSupervisor::Submit { ticket, task: "sleep", media_type, detach: false, options };
     client.send(&request, &Bytes::from_static(b"700")).unwrap();
     assert!(matches!(client.answer_to(ticket).unwrap().0, ToClient::Accepted { .. }));
     let worker = daemon.worker_running("sleep")["pid"].as_u64().unwrap();

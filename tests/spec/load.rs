@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
-use offload_protocol::nouns::{ContentType, OutcomeCode};
+use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::client::Client;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ fn client(daemon: &Daemon, name: usize, jobs: u64, in_flight_max: u64, told: &Se
 fn submit(client: &mut Client, ticket: u64, input: String) {
     let options = SubmitOptions { attempts: Some(50), ..SubmitOptions::default() };
     let message =
-        ToSupervisor::Submit { ticket, task: "echo", content: ContentType::Text, detach: false, options };
+        ToSupervisor::Submit { ticket, task: "echo", media_type: MediaType::TEXT, detach: false, options };
     client.send(&message, &Bytes::from(input)).unwrap();
 }
 

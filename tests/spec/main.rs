@@ -30,5 +30,7 @@ mod second_front;
 mod serve;
 mod start_up;
 mod submit;
+mod tags;
 mod the_end;
 mod waiting;
+mod wire;

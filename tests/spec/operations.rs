@@ -182,6 +182,7 @@ fn a_hangup_makes_more_workers_or_fewer_and_takes_none_that_is_busy() {
     let daemon = configured(&file);
     write_config(&file, "builtin", 3);
     daemon.signal(Signal::HUP);
+    daemon.stderr.find(|line| line.contains("reloaded"), PATIENCE).expect("none is on trial any more");
     until("three workers", || (daemon.status()["workers"]["ready"] == 3).then_some(()));
 
     let jobs: Vec<String> = (0..3).map(|_| detach(&daemon, &["sleep", "4000"])).collect();
@@ -235,10 +236,10 @@ impl Drop for Killed {
 /// The example, but its `reverse` leaves a process in a session of its own, and answers with its process id.
 fn escaping_worker(folder: &Path) -> String {
     let example = std::fs::read_to_string(workspace().join("examples/worker.py")).unwrap();
-    let honest = "    return BYTES, data[::-1]";
+    let honest = "lambda data: data[::-1], True, \"turns bytes around\", \"*/*\", BYTES";
     assert!(example.contains(honest), "the example has changed");
-    let escaping = "    import subprocess\n    child = subprocess.Popen(['sleep', '3600'], start_new_session=True, \
-                    stdin=-3, stdout=-3, stderr=-3)\n    return JSON, str(child.pid).encode()";
+    let escaping = "lambda data: str(__import__('subprocess').Popen(['sleep', '3600'], start_new_session=True, \
+                    stdin=-3, stdout=-3, stderr=-3).pid).encode(), True, '', '*/*', JSON";
     let file = folder.join("escaping.py");
     std::fs::write(&file, example.replace(honest, escaping)).unwrap();
     format!("python3 {}", file.display())

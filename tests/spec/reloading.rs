@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tempfile::TempDir;
-use tests::harness::{Daemon, PATIENCE, private_folder, until};
+use tests::harness::{Daemon, PATIENCE, private_folder, until, workspace};
 
 fn configured(text: &str, arguments: &[&str]) -> (Daemon, PathBuf, TempDir) {
     let folder = private_folder();
@@ -112,4 +112,62 @@ fn many_reloads_at_once_are_few_and_everybody_is_answered() {
     daemon.wait_until_whole();
     let restarts = daemon.status()["workers"]["restarts"].as_u64().unwrap();
     assert!(restarts <= 30, "{restarts} workers were started for {ASKERS} reloads and 100 signals");
+}
+
+/// The worker in Python, whose task `reverse` may not be run twice, with another body of that task.
+fn write_worker(file: &Path, body: &str) {
+    let example = std::fs::read_to_string(workspace().join("examples/worker.py")).unwrap();
+    let honest = "lambda data: data[::-1], True";
+    assert!(example.contains(honest), "the example has changed");
+    std::fs::write(file, example.replace(honest, &format!("lambda data: {body}, False"))).unwrap();
+}
+
+fn in_python(arguments: &[&str]) -> (Daemon, PathBuf, TempDir) {
+    let folder = private_folder();
+    let file = folder.path().join("my.py");
+    write_worker(&file, "data[::-1]");
+    let worker = format!("python3 {}", file.display());
+    let daemon = Daemon::start(&[&["--worker", &worker], arguments].concat());
+    daemon.wait_until_whole();
+    (daemon, file, folder)
+}
+
+#[test]
+fn without_a_spare_a_version_that_does_not_start_leaves_the_only_worker_alone() {
+    for workers in ["1", "2"] {
+        let (daemon, file, _folder) = in_python(&["--workers", workers, "--spares", "0"]);
+        let before = pids(&daemon);
+        std::fs::write(&file, "oops(").unwrap();
+        let ran = daemon.run(&["reload"]).code(4);
+        assert!(
+            ran.stderr.contains("the old workers stay: ") && ran.stderr.contains("SyntaxError"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(pids(&daemon), before);
+        assert_eq!(daemon.run(&["submit", "reverse", "abc"]).ok().text(), "cba");
+        assert_eq!(daemon.status()["state"], "running");
+    }
+}
+
+#[test]
+fn a_version_that_ends_with_its_first_job_costs_one_job_and_no_worker() {
+    let (daemon, file, _folder) = in_python(&["--workers", "1"]);
+    let before = pids(&daemon);
+    write_worker(&file, "exit(7)");
+    let mut reload =
+        daemon.command(&["reload"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let outcome = || daemon.run(&["submit", "--json", "reverse", "abc"]).json()["outcome"].clone();
+    let mut lost = 0;
+    while reload.try_wait().unwrap().is_none() {
+        lost += usize::from(outcome() != "ok");
+    }
+    let said = std::io::read_to_string(reload.stderr.take().unwrap()).unwrap();
+    assert_eq!(reload.wait().unwrap().code(), Some(4), "{said}");
+    assert!(said.contains("the old workers stay: its worker ended with exit code 7"), "{said}");
+    assert_eq!((lost, pids(&daemon)), (1, before));
+    for _ in 0..20 {
+        assert_eq!(outcome(), "ok");
+    }
+    assert_eq!(daemon.status()["workers"]["restarts"], 0, "nothing else was started");
 }

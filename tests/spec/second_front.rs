@@ -155,7 +155,7 @@ impl LineFront {
             room = room.checked_sub(1)?;
             Some(format!("{}={}", job.job, job.state))
         };
-        match self.service.page(View::Jobs, after, usize::MAX, write) {
+        match self.service.page(View::Jobs, "", after, usize::MAX, write) {
             Ok(Page { rows, next: None }) => format!("{number} rows {}", rows.join(" ")),
             Ok(Page { rows, next: Some(next) }) => format!("{number} rows {} next {next}", rows.join(" ")),
             Err(error) => format!("{number} failed {}", error.code),

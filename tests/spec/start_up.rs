@@ -55,7 +55,11 @@ fn a_worker_that_says_that_it_is_pointless_is_started_once_a_slot() {
 #[test]
 fn a_program_that_is_none_of_ours_is_refused_with_the_reason() {
     for (worker, reason) in [
-        (faultworker("boot:badversion"), "version 9"),
+        (faultworker("boot:badversion"), "protocol 9.0, this supervisor 3.0: start it under a newer offload"),
+        (
+            faultworker("boot:oldversion"),
+            "protocol 2.1, this supervisor 3.0: rebuild the worker with offload-worker 0.4",
+        ),
         ("/no/such/program".to_owned(), "No such file"),
         ("/etc/passwd".to_owned(), "denied"),
     ] {

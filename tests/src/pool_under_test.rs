@@ -2,7 +2,7 @@
 //! says, and after every single event all invariants are checked.
 
 use offload_core::Core;
-use offload_core::action::{Action, Actions, Ended, Kill, Notice, Released};
+use offload_core::action::{Action, Actions, Ended, Kill, Notice, Released, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
 use offload_core::exit::Exit;
@@ -73,7 +73,7 @@ pub struct PoolUnderTest {
     /// How many checkpoints were kept of each job.
     pub kept: BTreeMap<JobId, usize>,
     /// How reloads ended.
-    pub reloads: Vec<Option<String>>,
+    pub reloads: Vec<ReloadEnd>,
     /// It said that it is over.
     pub is_over: bool,
     start: Start,
@@ -188,7 +188,7 @@ impl PoolUnderTest {
             Action::Kill { worker, how } => self.signal(worker, how),
             Action::Yield { worker, job } => self.asked_to_yield.push((worker, job)),
             Action::Keep { job } => *self.kept.entry(job).or_default() += 1,
-            Action::Reloaded { rolled_back, .. } => self.reloads.push(rolled_back),
+            Action::Reloaded { end, .. } => self.reloads.push(end),
             Action::Finish(ended) => {
                 let job = ended.job;
                 assert!(self.ended.insert(job, *ended).is_none(), "{job} ended twice");

@@ -8,7 +8,7 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
 };
-use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
+use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
 use offload_protocol::outbox::Outbox;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -86,6 +86,7 @@ impl RawClient {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
+            capabilities: 0,
             client: name,
         };
         self.queue(&hello, &Bytes::new());
@@ -93,8 +94,8 @@ impl RawClient {
 
     /// Queues a job.
     pub fn submit(&mut self, ticket: u64, task: &str, input: &Bytes, options: SubmitOptions) {
-        let content = ContentType::Bytes;
-        self.queue(&ToSupervisor::Submit { ticket, task, content, detach: false, options }, input);
+        let media_type = MediaType::OCTET_STREAM;
+        self.queue(&ToSupervisor::Submit { ticket, task, media_type, detach: false, options }, input);
     }
 
     /// Queues any message.

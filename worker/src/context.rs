@@ -5,14 +5,18 @@ use crate::progress::Progress;
 use crate::usage::Meter;
 use bytes::Bytes;
 use offload_protocol::messages::FromWorker;
+use offload_protocol::nouns::Metadata;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One attempt, from Started to its answer.
 pub(crate) struct Attempt {
     pub(crate) job: u64,
     /// Counted from 1.
     pub(crate) number: u32,
+    /// When its time is over, if that is limited.
+    pub(crate) over_at: Option<Instant>,
+    pub(crate) metadata: Metadata,
     pub(crate) meter: Meter,
     pub(crate) progress: Progress,
 }
@@ -36,6 +40,17 @@ impl<'a> TaskContext<'a> {
     /// Which attempt at the job this is, counted from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt.number
+    }
+
+    /// How much time is left before the supervisor ends this attempt, because of its run timeout or the job's deadline. `None`
+    /// if there is no limit.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.attempt.over_at.map(|over_at| over_at.saturating_duration_since(Instant::now()))
+    }
+
+    /// What the client attached to the job, such as a trace context.
+    pub fn metadata(&self) -> &Metadata {
+        &self.attempt.metadata
     }
 
     /// Reports progress: `done` units of work of `total` (0 if not known).

@@ -74,7 +74,7 @@ mod worker;
 pub use bytes::Bytes;
 pub use context::TaskContext;
 pub use link::SessionError;
-pub use offload_protocol::nouns::{ContentType, Lane};
+pub use offload_protocol::nouns::{Lane, MediaType, Metadata};
 pub use stepped::Stepped;
 pub use task::{Input, Output, Task, TaskError};
 pub use worker::Worker;

@@ -14,7 +14,8 @@ use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
-use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,6 +36,13 @@ pub enum SessionError {
     Frame(FrameError),
     /// A frame has no valid message for a worker.
     Decode(DecodeError),
+    /// The supervisor speaks another version of the protocol.
+    Version {
+        /// Its major version.
+        major: u16,
+        /// Its minor version.
+        minor: u16,
+    },
     /// A job for a task that this worker does not offer.
     UnknownTask(String),
     /// The socket failed.
@@ -47,6 +55,11 @@ impl fmt::Display for SessionError {
         match self {
             SessionError::Frame(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
             SessionError::Decode(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
+            SessionError::Version { major, minor } => write!(
+                formatter,
+                "the supervisor speaks protocol {major}.{minor}, this worker {VERSION_MAJOR}.{VERSION_MINOR}: build both from \
+                 the same release"
+            ),
             SessionError::UnknownTask(name) => {
                 write!(formatter, "the supervisor asked for task {name:?}, which is not offered")
             }
@@ -95,6 +108,11 @@ pub(crate) struct Job {
     pub(crate) input: Input,
     /// The checkpoint of an earlier attempt.
     pub(crate) checkpoint: Option<Bytes>,
+    /// How long it may run, if that is limited.
+    pub(crate) timeout: Option<Duration>,
+    /// When its deadline is, if it has one.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) metadata: Metadata,
 }
 
 impl Job {
@@ -231,6 +249,11 @@ impl Link {
         self.inbox.running.last_mut().is_some_and(|running| std::mem::take(&mut running.wanted_back))
     }
 
+    /// The longest payload that the supervisor takes, in bytes, if it has said so.
+    pub(crate) fn payload_max(&self) -> Option<usize> {
+        self.inbox.payload_max
+    }
+
     pub(crate) fn send_garbage(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -274,6 +297,8 @@ struct Inbox {
     /// The jobs that have begun, at most [`RUNNING_MAX`]. All but the last one wait for the last one to end.
     running: Vec<Running>,
     draining: bool,
+    /// The longest payload that the supervisor takes, once it has said so.
+    payload_max: Option<usize>,
 }
 
 /// What to do with a job when its turn comes.
@@ -291,14 +316,29 @@ struct Running {
     wanted_back: bool,
 }
 
+/// A time limit as it is sent: 0 is none.
+fn limit(millis: u64) -> Option<Duration> {
+    (millis > 0).then(|| Duration::from_millis(millis))
+}
+
 impl Inbox {
-    fn take(&mut self, frame: Frame<'_>) -> Result<(), DecodeError> {
+    fn take(&mut self, frame: Frame<'_>) -> Result<(), Stop> {
         match codec::decode(&frame.header)? {
-            ToWorker::Run { job: id, attempt, task, content } => {
-                let input = Input { bytes: owned_payload(frame.payload), content };
+            ToWorker::Welcome { major, minor, payload_max, .. } => {
+                if major != VERSION_MAJOR {
+                    return Err(Stop::Error(SessionError::Version { major, minor }));
+                }
+                let payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
+                self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
+            }
+            ToWorker::Run { job: id, attempt, task, media_type, timeout_ms, deadline_ms, metadata } => {
+                let input = Input { bytes: owned_payload(frame.payload), media_type };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
-                let job = Job { id, attempt, task: task.to_owned(), input, checkpoint };
+                let timeout = limit(timeout_ms);
+                let deadline = limit(deadline_ms).and_then(|left| Instant::now().checked_add(left));
+                let task = task.to_owned();
+                let job = Job { id, attempt, task, input, checkpoint, timeout, deadline, metadata };
                 self.bytes += job.bytes();
                 self.turns.push_back(Turn::Run(job));
             }

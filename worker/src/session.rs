@@ -30,8 +30,8 @@ use crate::task::{Given, Output, Ran, Task};
 use crate::usage::{Meter, Reading, Spent};
 use bytes::Bytes;
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
-use offload_protocol::nouns::{FailureKind, cut};
+use offload_protocol::messages::{CAPABILITIES, FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
+use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -77,15 +77,21 @@ impl Session {
             magic: WORKER_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
-            tasks: self.tasks.iter().map(Task::offer).collect(),
+            capabilities: CAPABILITIES,
+            sdk: SDK,
         };
         self.link.push(&hello, &Bytes::new());
+        for task in &self.tasks {
+            let (message, texts) = offer(task);
+            self.link.push(&message, &texts);
+        }
+        self.link.push(&FromWorker::Ready, &Bytes::new());
         self.link.flush()
     }
 
     /// Runs a job, from Started to its answer. Returns the time and CPU time that it used.
     fn run_job(&mut self, job: Job) -> Result<Spent, Stop> {
-        let Job { id, attempt: number, task, input, checkpoint } = job;
+        let Job { id, attempt: number, task, input, checkpoint, timeout, deadline, metadata } = job;
         let Some(index) = self.tasks.iter().position(|offered| offered.name() == task) else {
             return Err(Stop::Error(SessionError::UnknownTask(task)));
         };
@@ -94,8 +100,9 @@ impl Session {
 
         let now = Instant::now();
         let progress = Progress::new(self.tasks[index].promise(), now);
+        let over_at = timeout.and_then(|longest| now.checked_add(longest)).into_iter().chain(deadline).min();
         let meter = Meter::start(&mut self.reading, now);
-        let mut attempt = Attempt { job: id, number, meter, progress };
+        let mut attempt = Attempt { job: id, number, over_at, metadata, meter, progress };
         let ended = self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?;
         let now = Instant::now();
         let spent = attempt.meter.stop(&mut self.reading, now);
@@ -120,9 +127,9 @@ impl Session {
         let Attempt { job, number: attempt, .. } = *attempt;
         let Spent { run, usage } = spent;
         let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
-        let (message, payload) = match bounded(ended, self.output_max) {
-            Ended::Returned(Output { bytes, content }) => {
-                (FromWorker::Finished { job, attempt, run_ns, content, usage }, bytes)
+        let (message, payload) = match bounded(ended, self.link.payload_max().unwrap_or(self.output_max)) {
+            Ended::Returned(Output { bytes, media_type }) => {
+                (FromWorker::Finished { job, attempt, run_ns, media_type, usage }, bytes)
             }
             Ended::GivenBack(state) => (FromWorker::Yielded { job, attempt, run_ns, usage }, state),
             Ended::Failed(kind, message) => {
@@ -132,6 +139,22 @@ impl Session {
         };
         self.link.push(&message, &payload);
     }
+}
+
+/// The name of this library, for people.
+const SDK: &str = concat!("offload-worker ", env!("CARGO_PKG_VERSION"));
+
+/// The offer of a task, and its payload.
+fn offer(task: &Task) -> (FromWorker<'_>, Bytes) {
+    let DescribedTask { about, example, schema } = task.described();
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("checked when the task was registered");
+    let message = FromWorker::Offer {
+        task: task.offer(),
+        about: about.clone(),
+        example_length: length(example),
+        schema_length: length(schema.as_bytes()),
+    };
+    (message, [example, schema.as_bytes()].concat().into())
 }
 
 /// Turns an output that cannot be sent into a failure.
@@ -154,7 +177,7 @@ mod tests {
     use crate::test_supervisor::{Said, Serving, TestSupervisor};
     use crate::worker::Worker;
     use offload_protocol::messages::ToWorker;
-    use offload_protocol::nouns::{ContentType, Lane, TaskOffer, Usage};
+    use offload_protocol::nouns::{Lane, MediaType, Metadata, TaskDescription, TaskOffer, Usage};
     use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
     fn started(job: u64) -> Said {
@@ -162,7 +185,7 @@ mod tests {
     }
 
     fn finished(job: u64, output: &str) -> Said {
-        Said::Finished { job, attempt: 1, content: ContentType::Json, output: output.into() }
+        Said::Finished { job, attempt: 1, media_type: MediaType::JSON, output: output.into() }
     }
 
     fn failed(job: u64, message: &str) -> Said {
@@ -190,10 +213,90 @@ mod tests {
         let mut supervisor = TestSupervisor::new(ours);
         supervisor.add(&ToWorker::Drain, "").send();
         worker.serve_on(theirs).unwrap();
-        let offers =
-            vec![TaskOffer { idempotent: true, lane: Lane::Io, ..TaskOffer::new("a") }, TaskOffer::new("b")];
-        assert_eq!(supervisor.hear(), Said::Hello(offers));
+        let offers = supervisor.hear_offers();
+        let promises: Vec<_> = offers.iter().map(|(offer, _)| offer.clone()).collect();
+        let idempotent = TaskOffer { idempotent: true, lane: Lane::Io, ..TaskOffer::new("a") };
+        assert_eq!(promises, [idempotent, TaskOffer::new("b")]);
+        let json = TaskDescription {
+            accepts: vec![MediaType::JSON],
+            produces: MediaType::JSON,
+            ..TaskDescription::default()
+        };
+        assert_eq!(offers[1].1, DescribedTask { about: json, ..DescribedTask::default() });
         assert_eq!(supervisor.hear(), Said::Nothing);
+    }
+
+    #[test]
+    fn a_task_says_of_itself_what_people_need_to_know() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let task = Task::raw("thumbnail", |_, _| Ok(Output::bytes("")))
+            .description("makes a picture small")
+            .accepts(["image/*".parse().unwrap()])
+            .produces(MediaType::PNG)
+            .example("an image")
+            .schema("{}")
+            .needs_memory(1 << 30)
+            .exclusive();
+        let mut supervisor = TestSupervisor::new(ours);
+        supervisor.add(&ToWorker::Drain, "").send();
+        Worker::new().with(task).serve_on(theirs).unwrap();
+        let [(offer, described)] = supervisor.hear_offers().try_into().unwrap();
+        assert_eq!(offer, TaskOffer::new("thumbnail"));
+        let DescribedTask { about, example, schema } = described;
+        assert_eq!((&*example, &*schema), (&b"an image"[..], "{}"));
+        let expected = TaskDescription {
+            description: "makes a picture small".to_owned(),
+            accepts: vec!["image/*".parse().unwrap()],
+            produces: MediaType::PNG,
+            streams: false,
+            memory_bytes: 1 << 30,
+            exclusive: true,
+        };
+        assert_eq!(about, expected);
+    }
+
+    #[test]
+    fn a_task_sees_its_metadata_and_how_much_time_is_left() {
+        let (mut supervisor, serving) = TestSupervisor::of(|| {
+            Worker::new().json("ask", |(): (), context: &mut TaskContext| {
+                let left = context.remaining().map(|left| left.as_millis());
+                let tenant = context.metadata().get("tenant").map(str::to_owned);
+                Ok::<_, TaskError>((left.is_some_and(|left| left > 1000 && left <= 1_800_000), tenant))
+            })
+        });
+        let metadata = Metadata::new(&[("tenant", "blue")]).unwrap();
+        let limited = ToWorker::Run {
+            job: 1,
+            attempt: 1,
+            task: "ask",
+            media_type: MediaType::JSON,
+            timeout_ms: 3_600_000,
+            deadline_ms: 1_800_000,
+            metadata,
+        };
+        supervisor.add(&limited, "null").add_run(2, "ask", "null").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(supervisor.hear(), finished(1, r#"[true,"blue"]"#));
+        assert_eq!(supervisor.hear(), started(2));
+        assert_eq!(supervisor.hear(), finished(2, "[false,null]"));
+        drop(supervisor);
+        serving.end().unwrap();
+    }
+
+    #[test]
+    fn the_supervisor_says_how_long_an_output_may_be_and_another_version_ends_the_session() {
+        let welcome = |major| ToWorker::Welcome { major, minor: 0, capabilities: u64::MAX, payload_max: 3 };
+        let worker = || Worker::new().raw("echo", |input, _| Ok(Output::bytes(input.bytes)));
+        let (mut supervisor, serving) = TestSupervisor::of(worker);
+        supervisor.add(&welcome(VERSION_MAJOR), "").add_run(1, "echo", "long").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(supervisor.hear(), failed(1, "the output has 4 bytes, at most 3 can be sent"));
+        drop(supervisor);
+        serving.end().unwrap();
+        let (mut supervisor, serving) = TestSupervisor::of(worker);
+        supervisor.add(&welcome(VERSION_MAJOR + 1), "").send();
+        let error = serving.end().unwrap_err().to_string();
+        assert!(error.contains("the supervisor speaks protocol 4.0, this worker 3.0"), "{error}");
     }
 
     #[test]
@@ -338,8 +441,8 @@ mod tests {
         supervisor.add_run(1, "flip", large.clone()).send();
         assert_eq!(supervisor.hear(), started(1));
         let output = large.into_iter().rev().collect();
-        let content = ContentType::Bytes;
-        assert_eq!(supervisor.hear(), Said::Finished { job: 1, attempt: 1, content, output });
+        let media_type = MediaType::OCTET_STREAM;
+        assert_eq!(supervisor.hear(), Said::Finished { job: 1, attempt: 1, media_type, output });
         drop(supervisor);
         serving.end().unwrap();
     }
@@ -351,12 +454,12 @@ mod tests {
         supervisor.add_run(1, "zeroes", "3").add_run(2, "zeroes", "4").add(&ToWorker::Drain, "").send();
         let zeroes = Task::raw("zeroes", |input, _| Ok(Output::bytes(vec![b'0'; input.json()?])));
         serve(vec![zeroes], theirs, 3).unwrap();
-        assert!(matches!(supervisor.hear(), Said::Hello(_)));
+        supervisor.hear_offers();
         assert_eq!(supervisor.hear(), started(1));
-        let content = ContentType::Bytes;
+        let media_type = MediaType::OCTET_STREAM;
         assert_eq!(
             supervisor.hear(),
-            Said::Finished { job: 1, attempt: 1, content, output: b"000".to_vec() }
+            Said::Finished { job: 1, attempt: 1, media_type, output: b"000".to_vec() }
         );
         assert_eq!(supervisor.hear(), started(2));
         assert_eq!(supervisor.hear(), failed(2, "the output has 4 bytes, at most 3 can be sent"));
@@ -412,7 +515,7 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         let serving = std::thread::spawn(|| Worker::new().serve_on(theirs));
         let mut supervisor = TestSupervisor::new(ours);
-        assert!(matches!(supervisor.hear(), Said::Hello(_)));
+        supervisor.hear_offers();
         supervisor.add(&ToWorker::Drain, "").send();
         assert_eq!(supervisor.hear(), Said::Nothing);
         serving.join().unwrap().unwrap();

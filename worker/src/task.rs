@@ -4,7 +4,7 @@ use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
 use bytes::Bytes;
-use offload_protocol::nouns::{ContentType, Lane, TaskOffer};
+use offload_protocol::nouns::{DescribedTask, Lane, MediaType, TaskOffer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -44,6 +44,7 @@ pub struct Task {
     manner: Manner,
     /// 0 if nothing is promised.
     progress_ms: u32,
+    described: DescribedTask,
     run: Box<Run>,
 }
 
@@ -59,10 +60,18 @@ impl Task {
     }
 
     fn new(name: String, manner: Manner, run: Box<Run>) -> Task {
-        Task { name, idempotent: false, lane: Lane::Cpu, manner, progress_ms: 0, run }
+        Task {
+            name,
+            idempotent: false,
+            lane: Lane::Cpu,
+            manner,
+            progress_ms: 0,
+            described: DescribedTask::default(),
+            run,
+        }
     }
 
-    /// A task from one JSON document to another. The input is read as JSON whatever its content type says. If it does not
+    /// A task from one JSON document to another. The input is read as JSON whatever its media type says. If it does not
     /// fit `I`, the job fails with an error that names the line and column, and `run` is not called.
     pub fn json<I, O, E, F>(name: impl Into<String>, mut run: F) -> Task
     where
@@ -77,6 +86,8 @@ impl Task {
             drop(input);
             Output::json(&run(value, context).map_err(TaskError::new)?)
         })
+        .accepts([MediaType::JSON])
+        .produces(MediaType::JSON)
     }
 
     /// A task that is done in steps. `start` makes a state from the input, which is a JSON document as for [`Task::json`].
@@ -129,6 +140,8 @@ impl Task {
             Ok(Ran::Steps(Box::new(InSteps::new(state, keeping)) as Box<dyn Steps>))
         };
         Task::new(name, Manner::Stepped { checkpoints: keeping.is_some() }, Box::new(run))
+            .accepts([MediaType::JSON])
+            .produces(MediaType::JSON)
     }
 
     /// Promises to report progress at least once in this time, in whole milliseconds. If a job does not, the supervisor takes
@@ -167,12 +180,68 @@ impl Task {
         self
     }
 
+    /// Says what it does, in one line of at most [`DESCRIPTION_MAX`](offload_protocol::limits::DESCRIPTION_MAX) bytes. It is
+    /// shown by `offload tasks`, as are the example, the schema, the media types and the needs.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Task {
+        self.described.about.description = description.into();
+        self
+    }
+
+    /// Says which media types it takes, at most 8; `image/*` stands for several. A task that takes JSON says so by itself.
+    #[must_use]
+    pub fn accepts(mut self, media_types: impl IntoIterator<Item = MediaType>) -> Task {
+        self.described.about.accepts = media_types.into_iter().collect();
+        self
+    }
+
+    /// Says what it returns. A task that returns JSON says so by itself.
+    #[must_use]
+    pub fn produces(mut self, media_type: MediaType) -> Task {
+        self.described.about.produces = media_type;
+        self
+    }
+
+    /// Gives an input that it can be tried with. Example and schema together have at most 64 KiB.
+    #[must_use]
+    pub fn example(mut self, input: impl Into<Vec<u8>>) -> Task {
+        self.described.example = input.into().into();
+        self
+    }
+
+    /// Gives a JSON Schema of its input.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<String>) -> Task {
+        self.described.schema = schema.into().into();
+        self
+    }
+
+    /// Says how much memory one job needs, in bytes.
+    #[must_use]
+    pub fn needs_memory(mut self, bytes: u64) -> Task {
+        self.described.about.memory_bytes = bytes;
+        self
+    }
+
+    /// Says that a job of it should have its machine to itself.
+    #[must_use]
+    pub fn exclusive(mut self) -> Task {
+        self.described.about.exclusive = true;
+        self
+    }
+
+    /// What it says of itself.
+    pub fn described(&self) -> &DescribedTask {
+        &self.described
+    }
+
     /// The name that jobs ask for.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn offer(&self) -> TaskOffer<'_> {
+    /// What it promises.
+    pub fn offer(&self) -> TaskOffer<'_> {
         let (stepped, checkpoints) = match self.manner {
             Manner::AtOnce => (false, false),
             Manner::Stepped { checkpoints } => (true, checkpoints),
@@ -224,7 +293,7 @@ pub struct Input {
     /// The payload, as the client sent it.
     pub bytes: Bytes,
     /// What the bytes are, according to the client.
-    pub content: ContentType,
+    pub media_type: MediaType,
 }
 
 impl Input {
@@ -237,7 +306,7 @@ impl Input {
             .map_err(|error| TaskError::new(format_args!("the input is not UTF-8 text: {error}")))
     }
 
-    /// The bytes as a JSON document, whatever [`Input::content`] says.
+    /// The bytes as a JSON document, whatever [`Input::media_type`] says.
     ///
     /// # Errors
     /// If they are not JSON or do not fit `T`. The message says what is wrong, and at which line and column.
@@ -253,18 +322,18 @@ pub struct Output {
     /// The payload.
     pub bytes: Bytes,
     /// What it is.
-    pub content: ContentType,
+    pub media_type: MediaType,
 }
 
 impl Output {
     /// Bytes of no stated kind. Nothing is copied from a `Vec<u8>` or a [`Bytes`].
     pub fn bytes(bytes: impl Into<Bytes>) -> Output {
-        Output { bytes: bytes.into(), content: ContentType::Bytes }
+        Output { bytes: bytes.into(), media_type: MediaType::OCTET_STREAM }
     }
 
     /// Text.
     pub fn text(text: impl Into<String>) -> Output {
-        Output { bytes: text.into().into(), content: ContentType::Text }
+        Output { bytes: text.into().into(), media_type: MediaType::TEXT }
     }
 
     /// `value` as a JSON document.
@@ -273,7 +342,7 @@ impl Output {
     /// If JSON cannot represent it, for example a map whose keys are not strings.
     pub fn json(value: &impl Serialize) -> Result<Output, TaskError> {
         match serde_json::to_vec(value) {
-            Ok(bytes) => Ok(Output { bytes: bytes.into(), content: ContentType::Json }),
+            Ok(bytes) => Ok(Output { bytes: bytes.into(), media_type: MediaType::JSON }),
             Err(error) => Err(TaskError::new(format_args!("the result is not JSON: {error}"))),
         }
     }

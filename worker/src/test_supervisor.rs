@@ -9,7 +9,7 @@ use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use offload_protocol::messages::{FromWorker, ToWorker};
-use offload_protocol::nouns::{ContentType, FailureKind, TaskOffer, Usage};
+use offload_protocol::nouns::{DescribedTask, FailureKind, MediaType, Metadata, TaskOffer, Usage};
 use offload_protocol::outbox::Outbox;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -22,7 +22,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// What a worker said, independent of any buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    Hello(Vec<TaskOffer<'static>>),
+    Hello,
+    Offer(TaskOffer<'static>, DescribedTask),
+    Ready,
     Started {
         job: u64,
         attempt: u32,
@@ -30,7 +32,7 @@ pub(crate) enum Said {
     Finished {
         job: u64,
         attempt: u32,
-        content: ContentType,
+        media_type: MediaType,
         output: Vec<u8>,
     },
     Failed {
@@ -83,7 +85,7 @@ impl TestSupervisor {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serving = thread::spawn(move || worker().serve_on(theirs));
         let mut supervisor = TestSupervisor::new(ours);
-        assert!(matches!(supervisor.hear(), Said::Hello(_)));
+        supervisor.hear_offers();
         (supervisor, Serving(serving))
     }
 
@@ -93,7 +95,16 @@ impl TestSupervisor {
     }
 
     pub(crate) fn add_run(&mut self, job: u64, task: &str, input: impl Into<Bytes>) -> &mut TestSupervisor {
-        self.add(&ToWorker::Run { job, attempt: 1, task, content: ContentType::Text }, input)
+        let run = ToWorker::Run {
+            job,
+            attempt: 1,
+            task,
+            media_type: MediaType::TEXT,
+            timeout_ms: 0,
+            deadline_ms: 0,
+            metadata: Metadata::default(),
+        };
+        self.add(&run, input)
     }
 
     /// Sends in one batch what was added.
@@ -133,6 +144,19 @@ impl TestSupervisor {
         }
     }
 
+    /// What the worker offers, from its hello until it is ready.
+    pub(crate) fn hear_offers(&mut self) -> Vec<(TaskOffer<'static>, DescribedTask)> {
+        assert_eq!(self.hear(), Said::Hello);
+        let mut offers = Vec::new();
+        loop {
+            match self.hear() {
+                Said::Offer(offer, described) => offers.push((offer, described)),
+                Said::Ready => return offers,
+                other => panic!("not an offer: {other:?}"),
+            }
+        }
+    }
+
     /// How far a job is matters in few tests, and how often it is said depends on the machine.
     pub(crate) fn hear_more_than_progress(&mut self) -> Said {
         loop {
@@ -146,12 +170,15 @@ impl TestSupervisor {
 
 fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
     match message {
-        FromWorker::Hello { tasks, .. } => {
-            Said::Hello(tasks.into_iter().map(TaskOffer::into_owned).collect())
+        FromWorker::Hello { .. } => Said::Hello,
+        FromWorker::Offer { task, about, example_length, schema_length } => {
+            let described = DescribedTask::new(about, &output, example_length, schema_length).unwrap();
+            Said::Offer(task.into_owned(), described)
         }
+        FromWorker::Ready => Said::Ready,
         FromWorker::Started { job, attempt } => Said::Started { job, attempt },
-        FromWorker::Finished { job, attempt, content, .. } => {
-            Said::Finished { job, attempt, content, output }
+        FromWorker::Finished { job, attempt, media_type, .. } => {
+            Said::Finished { job, attempt, media_type, output }
         }
         FromWorker::Skipped { job } => Said::Skipped { job },
         FromWorker::Failed { job, attempt, kind, message, .. } => {

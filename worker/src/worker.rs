@@ -72,8 +72,9 @@ impl Worker {
     /// Registers a task.
     ///
     /// # Panics
-    /// If its name is invalid ([`is_task_name`]) or taken, or if there are [`TASKS_OFFERED_MAX`] tasks already. These are
-    /// mistakes in the program, and its first start shows them.
+    /// If its name is invalid ([`is_task_name`]) or taken, if there are [`TASKS_OFFERED_MAX`] tasks already, or if what it says
+    /// of itself is too long ([`DescribedTask::check`](offload_protocol::nouns::DescribedTask::check)). These are mistakes in
+    /// the program, and its first start shows them.
     #[must_use]
     pub fn with(mut self, task: Task) -> Worker {
         let name = task.name();
@@ -86,6 +87,9 @@ impl Worker {
             self.tasks.len() < TASKS_OFFERED_MAX,
             "task {name:?} is one too many: a worker offers at most {TASKS_OFFERED_MAX}"
         );
+        if let Err(error) = task.described().check() {
+            panic!("task {name:?}: {error}");
+        }
         self.tasks.push(task);
         self
     }
@@ -155,9 +159,15 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "task \"t48\" is one too many")]
-    fn more_tasks_than_a_hello_can_carry_are_refused() {
+    #[should_panic(expected = "task \"t4096\" is one too many")]
+    fn more_tasks_than_a_worker_may_offer_are_refused() {
         let _ =
             (0..=TASKS_OFFERED_MAX).fold(Worker::new(), |worker, i| worker.with(nothing(&format!("t{i}"))));
+    }
+
+    #[test]
+    #[should_panic(expected = "task \"wordy\": its description has 257 bytes, 256 are allowed")]
+    fn a_task_that_says_too_much_of_itself_is_refused() {
+        let _ = Worker::new().with(nothing("wordy").description("x".repeat(257)));
     }
 }

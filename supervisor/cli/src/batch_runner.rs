@@ -30,7 +30,7 @@ use crate::limits::{AS_LONG_AS_IT_TAKES, BATCH_IO_THREADS};
 use ending::{BatchEnd, EndReason};
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::Finished;
 use offload_supervisor::signals::EndingSignals;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -67,6 +67,8 @@ pub(crate) struct BatchWork {
     pub(crate) limits: BatchLimits,
     /// The source of its inputs.
     pub(crate) source: InputSource,
+    /// The media type of all its inputs, if one was stated.
+    pub(crate) media_type: Option<MediaType>,
     /// The destination of its results.
     pub(crate) sink: Sink,
     /// The display of its progress.
@@ -126,6 +128,7 @@ struct BatchRunner {
     source: RefCell<Option<InputSource>>,
     /// Absent while a thread writes to it.
     sink: RefCell<Option<Sink>>,
+    media_type: Option<MediaType>,
     target: Rc<dyn Target>,
     progress: ProgressDisplay,
     /// For how long the target has had no room for any of our jobs. None once the user has been told.
@@ -147,7 +150,7 @@ struct BatchRunner {
 
 impl BatchRunner {
     fn start(cx: &mut Context, work: BatchWork, target: Rc<dyn Target>) -> Result<Rc<BatchRunner>, Failure> {
-        let BatchWork { task, limits, source, sink, progress } = work;
+        let BatchWork { task, limits, source, media_type, sink, progress } = work;
         let threads = IoPoolConfig {
             threads: BATCH_IO_THREADS,
             deadline: AS_LONG_AS_IT_TAKES,
@@ -161,6 +164,7 @@ impl BatchRunner {
             source: RefCell::new(Some(source)),
             spare_sink: RefCell::new(sink.clone()),
             sink: RefCell::new(Some(sink)),
+            media_type,
             target,
             progress,
             without_room: Cell::new(Some(Duration::ZERO)),
@@ -268,7 +272,7 @@ impl BatchRunner {
             }
             runner.turn();
         };
-        self.target.submit(payload, Box::new(done));
+        self.target.submit(payload.of_type(self.media_type.as_ref()), Box::new(done));
     }
 
     fn write(self: &Rc<Self>, results: Vec<NumberedResult>) {

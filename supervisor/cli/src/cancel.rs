@@ -1,8 +1,10 @@
-//! `offload cancel`: cancels a job that waits or runs.
+//! `offload cancel`: cancels a job that waits or runs, or all with a label.
 
-use super::failure::{OK, VerbResult};
-use super::flags::{Globals, NAMELESS};
-use super::output::print_done;
+use super::client::RequestClient;
+use super::failure::{Failure, OK, VerbResult};
+use super::flags::{Globals, NAMELESS, parse_label};
+use super::output::{print_done, say};
+use super::show::{is_open, labelled_jobs};
 use crate::limits::CANCEL_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
@@ -12,21 +14,41 @@ use serde_json::Value;
 #[derive(Args, Debug)]
 pub(crate) struct Cancel {
     /// The job's id
-    job: String,
+    #[arg(required_unless_present = "label", conflicts_with = "label")]
+    job: Option<String>,
+
+    /// Cancel all jobs with this label
+    #[arg(long, value_name = "LABEL", value_parser = parse_label)]
+    label: Option<String>,
 }
 
 impl Cancel {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let request = ToSupervisor::Cancel { ticket: 1, job: &self.job };
-        let document = globals.connect(NAMELESS)?.ask(&request, Some(CANCEL_TIMEOUT))?;
-        let answer: Value = serde_json::from_slice(&document).unwrap_or_default();
-        let effect = format!("{}: {}", self.job, describe_cancellation(&answer));
-        match globals.json {
-            true => print_done(&effect, &document)?,
-            false => print_done(&effect, &effect)?,
+        let mut client = globals.connect(NAMELESS)?;
+        let jobs: Vec<String> = match &self.label {
+            Some(label) => {
+                labelled_jobs(&mut client, label)?.into_iter().filter(is_open).map(|job| job.job).collect()
+            }
+            None => self.job.into_iter().collect(),
+        };
+        for job in &jobs {
+            cancel(&mut client, job, globals)?;
+        }
+        if jobs.is_empty() {
+            say("no job with this label waits or runs");
         }
         Ok(OK)
+    }
+}
+
+fn cancel(client: &mut RequestClient, job: &str, globals: &Globals) -> Result<(), Failure> {
+    let document = client.ask(&ToSupervisor::Cancel { ticket: 1, job }, Some(CANCEL_TIMEOUT))?;
+    let answer: Value = serde_json::from_slice(&document).unwrap_or_default();
+    let effect = format!("{job}: {}", describe_cancellation(&answer));
+    match globals.json {
+        true => print_done(&effect, &document),
+        false => print_done(&effect, &effect),
     }
 }
 

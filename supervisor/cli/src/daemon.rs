@@ -177,8 +177,9 @@ impl SupervisorTarget {
         }
         let mut client = self.client.borrow_mut();
         let ticket = client.new_ticket();
-        let (task, content, options) = (self.task.as_str(), payload.content, self.options.clone());
-        let submit = ToSupervisor::Submit { ticket, task, content, detach: false, options };
+        let (task, media_type, options) =
+            (self.task.as_str(), payload.media_type.clone(), self.options.clone());
+        let submit = ToSupervisor::Submit { ticket, task, media_type, detach: false, options };
         match client.queue(&submit, &payload.bytes) {
             Ok(()) => {
                 self.awaited.borrow_mut().insert(ticket, done);
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use offload_event_loop::EventLoop;
-    use offload_protocol::nouns::ContentType;
+    use offload_protocol::nouns::MediaType;
     use offload_protocol::outbox::Outbox;
     use std::ops::ControlFlow;
 
@@ -261,7 +262,7 @@ mod tests {
     /// Submits; when as many have ended as `last` says, the daemon is shut down, so that the loop ends.
     fn submit(daemon: &Rc<SupervisorTarget>, input: &'static str, ended: &Ended, last: usize) {
         let (ended, closing) = (Rc::clone(ended), Rc::clone(daemon));
-        let payload = Payload { bytes: Bytes::from_static(input.as_bytes()), content: ContentType::Text };
+        let payload = Payload { bytes: Bytes::from_static(input.as_bytes()), media_type: MediaType::TEXT };
         let done = move |finished: Finished, _: &mut Context| {
             ended.borrow_mut().push((input, finished.report.outcome, finished.output));
             if ended.borrow().len() == last {

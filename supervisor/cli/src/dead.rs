@@ -70,7 +70,7 @@ impl Dead {
         match &self.verb {
             Verb::List { limit } => {
                 let most = limit.unwrap_or(usize::MAX);
-                show_list(globals, View::Dead, most, |letter: &DeadView| letter.job.clone(), list)
+                show_list(globals, (View::Dead, ""), most, |letter: &DeadView| letter.job.clone(), list)
             }
             Verb::Show { job } => show_answer(globals, &request(DeadLetterAction::Show, job), forensics),
             Verb::Retry { job } => show_answer(globals, &request(DeadLetterAction::Retry, job), new_id)

@@ -98,7 +98,7 @@ pub(crate) fn become_sweeper() -> bool {
 }
 
 /// If no worker of the user's program could be started, the message says what such a program has to do.
-fn explained(mut finished: Finished, is_own: bool) -> Finished {
+pub(crate) fn explained(mut finished: Finished, is_own: bool) -> Finished {
     if let Some(error) = &mut finished.report.error
         && error.code == OutcomeCode::Unavailable
         && is_own
@@ -120,8 +120,10 @@ struct PoolTarget {
 
 impl Target for PoolTarget {
     fn submit(&self, payload: Payload, done: JobDone) {
-        let job =
-            Job::new(&self.task).input(payload.bytes).content(payload.content).options(self.options.clone());
+        let job = Job::new(&self.task)
+            .input(payload.bytes)
+            .media_type(payload.media_type)
+            .options(self.options.clone());
         let is_own = self.runs_own_programs;
         self.pool.submit(job, move |finished, cx| done(explained(finished, is_own), cx));
     }

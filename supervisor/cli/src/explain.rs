@@ -34,7 +34,9 @@ impl Explain {
 fn render(job: &ExplanationView) -> String {
     let reasons = job.reasons.iter().map(|reason| format!("- {}\n", text::printable(reason)));
     let lost = job.lost.iter().map(attempts::render);
-    std::iter::once(state_line(job)).chain(reasons).chain(lost).collect()
+    let labels: Vec<&str> = job.labels.iter().collect();
+    let labels = (!labels.is_empty()).then(|| format!("- labels: {}\n", text::printable(&labels.join(" "))));
+    std::iter::once(state_line(job)).chain(labels).chain(reasons).chain(lost).collect()
 }
 
 fn state_line(job: &ExplanationView) -> String {
@@ -61,6 +63,7 @@ mod tests {
             task: "primes".to_owned(),
             client: "cli".to_owned(),
             state: "running".to_owned(),
+            labels: Default::default(),
             reasons: vec!["worker 7 (slot 0) has run it for 2 s".to_owned(), "a\u{1b}b".to_owned()],
             age_us: 2_100_000,
             attempts: 2,

@@ -86,6 +86,11 @@ fn answer_all(
 
 fn greet(outbox: &mut Outbox) -> ControlFlow<()> {
     let (magic, major, minor) = (CLIENT_MAGIC, VERSION_MAJOR, VERSION_MINOR);
-    outbox.push(&ToClient::Welcome { magic, major, minor, payload_max: PAYLOAD_MAX }, &Bytes::new()).unwrap();
+    outbox
+        .push(
+            &ToClient::Welcome { magic, major, minor, capabilities: 0, payload_max: PAYLOAD_MAX },
+            &Bytes::new(),
+        )
+        .unwrap();
     ControlFlow::Continue(())
 }

@@ -13,8 +13,9 @@ use crate::configuration::{
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_core::limits::PRIORITY_MAX;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
+use offload_protocol::nouns::{BadTag, Labels, MediaType, Metadata, check_label};
 use offload_supervisor::front::is_client_name;
 use offload_supervisor::{Level, PoolConfig, Program};
 use std::env::var_os;
@@ -155,18 +156,47 @@ impl PoolFlags {
     /// The programs that the workers run. A program of the user is started through `worker-exec`, which makes it end
     /// with its supervisor even if the program does nothing for that.
     pub(crate) fn programs(&self, settings: &Settings) -> Vec<Program> {
-        let builtin = || Program::builtin(self.allow_faults);
-        let programs: Vec<_> = settings
-            .values
-            .commands
-            .iter()
-            .map(|words| match words.as_slice() {
-                [word] if word == BUILTIN => builtin(),
-                _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
-            })
-            .collect();
-        if programs.is_empty() { vec![builtin()] } else { programs }
+        programs(settings, self.allow_faults)
     }
+}
+
+/// The flag that names the programs of workers, alone.
+#[derive(Args, Debug, Default)]
+pub(crate) struct ProgramFlags {
+    #[command(flatten)]
+    programs: KeyFlags<Programs>,
+}
+
+impl ProgramFlags {
+    /// A pool in which each of the named programs has one worker. None if no program is named.
+    pub(crate) fn pool(&self, globals: &Globals) -> Result<Option<PoolConfig>, Failure> {
+        if self.programs.first_given().is_none() {
+            return Ok(None);
+        }
+        let settings = globals.settings(self.programs.layer())?;
+        let programs = programs(&settings, false);
+        let workers = programs.len();
+        let mut config = settings.pool_config(programs);
+        config.core.workers = workers;
+        config.core.short_slots = Some(0);
+        config.core.spares = 0;
+        config.core.max_silent_starts = 1;
+        Ok(Some(PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config }))
+    }
+}
+
+fn programs(settings: &Settings, allow_faults: bool) -> Vec<Program> {
+    let builtin = || Program::builtin(allow_faults);
+    let programs: Vec<_> = settings
+        .values
+        .commands
+        .iter()
+        .map(|words| match words.as_slice() {
+            [word] if word == BUILTIN => builtin(),
+            _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
+        })
+        .collect();
+    if programs.is_empty() { vec![builtin()] } else { programs }
 }
 
 /// The words that are put in front of a command of the user.
@@ -195,6 +225,19 @@ pub(crate) struct JobFlags {
     /// Priority from -10 to 10: higher starts sooner; each level counts like one second of waiting [default: 0]
     #[arg(long, value_name = "N", value_parser = priorities(), allow_negative_numbers = true)]
     priority: Option<i8>,
+
+    /// Media type of the input, such as image/jpeg [default: text/plain if it is UTF-8, else application/octet-stream]
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<MediaType>,
+
+    /// A word, or KEY=VALUE, by which the job can be found (`jobs --label`); repeatable, up to 8
+    #[arg(long = "label", value_name = "LABEL", value_parser = parse_label)]
+    labels: Vec<String>,
+
+    /// Text that goes with the job to its task, its log lines and its report, such as traceparent=...; repeatable, up
+    /// to 16
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_metadata)]
+    metadata: Vec<(String, String)>,
 }
 
 fn priorities() -> clap::builder::RangedI64ValueParser<i8> {
@@ -203,15 +246,26 @@ fn priorities() -> clap::builder::RangedI64ValueParser<i8> {
 }
 
 impl JobFlags {
+    /// The media type that was stated for the input.
+    pub(crate) fn content_type(&self) -> Option<&MediaType> {
+        self.content_type.as_ref()
+    }
+
     /// The same options in the form that is sent to the supervisor.
-    pub(crate) fn options(&self) -> SubmitOptions {
-        SubmitOptions {
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] for too many labels or pairs of metadata, or a key that is given twice.
+    pub(crate) fn options(&self) -> Result<SubmitOptions, Failure> {
+        let usage = |error: BadTag| Failure::Usage(error.to_string());
+        Ok(SubmitOptions {
             timeout_ms: self.timeout.map(milliseconds),
             deadline_ms: self.deadline.map(milliseconds),
             attempts: self.attempts,
             priority: self.priority.unwrap_or(0),
+            labels: Labels::new(&self.labels).map_err(usage)?,
+            metadata: Metadata::new(&self.metadata).map_err(usage)?,
             ..SubmitOptions::default()
-        }
+        })
     }
 }
 
@@ -219,12 +273,24 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// For clap: a label.
+pub(crate) fn parse_label(text: &str) -> Result<String, String> {
+    check_label(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// For clap: a pair of metadata.
+fn parse_metadata(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("metadata is KEY=VALUE")?;
+    Metadata::new(&[(key, value)]).map_err(|error| error.to_string())?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// For clap: a name for this client.
 pub(crate) fn parse_client_name(text: &str) -> Result<String, String> {
     match text.len() {
-        1..=LABEL_MAX if !is_client_name(text) => Err("a name has no control characters".to_owned()),
-        1..=LABEL_MAX => Ok(text.to_owned()),
-        length => Err(format!("a name has 1 to {LABEL_MAX} bytes, this one {length}")),
+        1..=NAME_MAX if !is_client_name(text) => Err("a name has no control characters".to_owned()),
+        1..=NAME_MAX => Ok(text.to_owned()),
+        length => Err(format!("a name has 1 to {NAME_MAX} bytes, this one {length}")),
     }
 }
 
@@ -235,10 +301,10 @@ mod tests {
     /// The supervisor would treat such a name as a protocol violation; here it is a mistake on the command line.
     #[test]
     fn a_name_that_the_supervisor_would_not_take_is_refused_where_it_is_typed() {
-        for name in ["", "a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(LABEL_MAX + 1)] {
+        for name in ["", "a\nb", "\u{1b}[31m", "a\u{2028}b", &"x".repeat(NAME_MAX + 1)] {
             assert!(parse_client_name(name).is_err(), "{name:?}");
         }
-        for name in ["a b", "team/bill", &"x".repeat(LABEL_MAX)] {
+        for name in ["a b", "team/bill", &"x".repeat(NAME_MAX)] {
             assert_eq!(parse_client_name(name).as_deref(), Ok(name));
         }
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use offload_protocol::nouns::{ContentType, OutcomeCode};
+use offload_protocol::nouns::{MediaType, OutcomeCode};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -26,13 +26,20 @@ pub(crate) enum Input {
     Stdin,
 }
 
-/// An input that has been read, with its content type.
+/// An input that has been read, with its media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Payload {
     /// The bytes.
     pub(crate) bytes: Bytes,
-    /// Text if they are valid UTF-8, bytes otherwise.
-    pub(crate) content: ContentType,
+    /// The stated one; otherwise text if they are valid UTF-8, or else bytes.
+    pub(crate) media_type: MediaType,
+}
+
+impl Payload {
+    /// The same bytes, of the type that was stated, if one was.
+    pub(crate) fn of_type(self, stated: Option<&MediaType>) -> Payload {
+        Payload { media_type: stated.cloned().unwrap_or(self.media_type), ..self }
+    }
 }
 
 /// Why there is no payload.
@@ -139,8 +146,9 @@ fn check(bytes: Vec<u8>, max: u64, name: &str) -> Result<Payload, Unreadable> {
         let is_all = length > max.saturating_add(1);
         return Err(too_large(name, Some(length).filter(|_| is_all), max));
     }
-    let content = if std::str::from_utf8(&bytes).is_ok() { ContentType::Text } else { ContentType::Bytes };
-    Ok(Payload { bytes: bytes.into(), content })
+    let media_type =
+        if std::str::from_utf8(&bytes).is_ok() { MediaType::TEXT } else { MediaType::OCTET_STREAM };
+    Ok(Payload { bytes: bytes.into(), media_type })
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Unreadable {
@@ -174,10 +182,10 @@ mod tests {
 
     #[test]
     fn an_input_is_labelled_text_if_it_can_be() {
-        let content = |bytes: &[u8]| Input::Literal(bytes.to_vec()).load(100).unwrap().content;
-        assert_eq!(content("häuser".as_bytes()), ContentType::Text);
-        assert_eq!(content(b""), ContentType::Text);
-        assert_eq!(content(b"\xff"), ContentType::Bytes);
+        let media_type = |bytes: &[u8]| Input::Literal(bytes.to_vec()).load(100).unwrap().media_type;
+        assert_eq!(media_type("häuser".as_bytes()), MediaType::TEXT);
+        assert_eq!(media_type(b""), MediaType::TEXT);
+        assert_eq!(media_type(b"\xff"), MediaType::OCTET_STREAM);
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //! | verbs | work with |
 //! |---|---|
 //! | `run`, `map` | a pool of their own, on an event loop in this process (`map` can also use a supervisor) |
+//! | `tasks` | the supervisor, or with `--worker` a pool of its own ([`introduced`]) |
 //! | `bench` | event loops and a pool of its own |
 //! | `serve` | nobody: it is the supervisor |
-//! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `tasks`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
+//! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
 //! | `bench-helper` (hidden) | the `bench pool` that started it |
@@ -49,6 +50,7 @@ mod configuration;
 mod dead;
 mod drain;
 mod explain;
+mod introduced;
 mod jobs;
 mod man;
 mod map;

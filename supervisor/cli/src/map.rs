@@ -88,7 +88,7 @@ impl Map {
             payload_setting: settings.payload_setting(),
             failures: self.max_failures,
         };
-        let summary = work(config, self.job.options(), self.work(limits, globals)?)?;
+        let summary = work(config, self.job.options()?, self.work(limits, globals)?)?;
         Ok(exit_code(&summary, globals))
     }
 
@@ -104,7 +104,7 @@ impl Map {
         let name = self.client.as_deref().unwrap_or(NAMELESS);
         let handle = event_loop.handle();
         let daemon =
-            SupervisorTarget::connect(settings.socket()?, name, &handle, &self.task, self.job.options())?;
+            SupervisorTarget::connect(settings.socket()?, name, &handle, &self.task, self.job.options()?)?;
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX,
             bytes: BATCH_BYTES_MAX,
@@ -134,7 +134,8 @@ impl Map {
             false => InputLines::new(open(&self.file)?, line, limits.payload),
         };
         let (source, progress) = (InputSource::Lines(Box::new(lines)), ProgressDisplay::new(globals.quiet));
-        Ok(BatchWork { task: self.task.clone(), limits, source, sink: Sink::json_lines(), progress })
+        let (task, media_type) = (self.task.clone(), self.job.content_type().cloned());
+        Ok(BatchWork { task, limits, source, media_type, sink: Sink::json_lines(), progress })
     }
 }
 

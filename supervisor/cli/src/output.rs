@@ -253,7 +253,7 @@ fn name_of(finished: &Finished) -> String {
 /// Whether the output is binary and standard output is a terminal. Bytes that are valid text may be printed.
 pub(crate) fn spoils_a_terminal(finished: &Finished) -> bool {
     let is_text = || std::str::from_utf8(&finished.output).is_ok_and(|text| !text.contains(is_obeyed));
-    render::is_binary(finished.report.content) && !is_text() && io::stdout().is_terminal()
+    render::is_binary(&finished.report.media_type) && !is_text() && io::stdout().is_terminal()
 }
 
 /// Whether a terminal would obey this character instead of showing it.
@@ -264,7 +264,7 @@ fn is_obeyed(letter: char) -> bool {
 /// Saves a binary output instead of printing it, and says where it is.
 pub(crate) fn save_unprintable(finished: &Finished) -> Result<String, Failure> {
     let (length, media_type) =
-        (text::bytes(finished.output.len() as u64), finished.report.content.media_type());
+        (text::bytes(finished.output.len() as u64), finished.report.media_type.as_str());
     let why = format!("the output is {length} of {media_type}, which is not printed to a terminal");
     match save(finished) {
         Ok(path) => Ok(format!("{why}: it is in {}", path.display())),

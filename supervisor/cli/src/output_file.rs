@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::text;
 use crate::limits::FILE_NAMES_MAX;
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::Finished;
 use rustix::fs::{Access, access};
 use std::fs::{File, FileType, OpenOptions, Permissions};
@@ -123,11 +123,11 @@ fn write_in_place(mut file: File, is_regular: bool, bytes: &[u8]) -> io::Result<
 /// Saves an output whose destination failed in a new file: in the current folder, or else in the folder for temporary
 /// files. Returns the path, or why it could not be saved.
 pub(crate) fn save(finished: &Finished) -> io::Result<PathBuf> {
-    let ending = match finished.report.content {
-        ContentType::Png => "png",
-        ContentType::Json => "json",
-        ContentType::Text => "txt",
-        ContentType::Bytes => "bin",
+    let ending = match &finished.report.media_type {
+        png if *png == MediaType::PNG => "png",
+        json if json.is_json() => "json",
+        text if text.is_text() => "txt",
+        _ => "bin",
     };
     save_as(&finished.report.job, ending, &finished.output)
 }

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report};
+use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
 use offload_supervisor::Finished;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -12,33 +12,44 @@ use super::text;
 
 /// A finished job as one JSON document on one line, without a line end. `index` is its position in a batch.
 pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
-    let Report { job, task, outcome, error, attempts, receipt, content } = &finished.report;
+    let Report { job, task, outcome, error, attempts, receipt, media_type, metadata, labels } =
+        &finished.report;
     let (output, output_base64) = match outcome {
-        OutcomeCode::Ok => json_output(*content, &finished.output),
+        OutcomeCode::Ok => json_output(media_type, &finished.output),
         _ => (None, None),
     };
+    let content_type = (*outcome == OutcomeCode::Ok).then(|| media_type.as_str());
     let error = error.as_ref().map(JsonError::from);
     let outcome = outcome.as_str();
-    let document =
-        JsonJob { index, job, task, outcome, output, output_base64, error, attempts: *attempts, receipt };
+    let document = JsonJob {
+        index,
+        job,
+        task,
+        outcome,
+        output,
+        output_base64,
+        content_type,
+        error,
+        attempts: *attempts,
+        receipt,
+        metadata,
+        labels,
+    };
     serde_json::to_string(&document).expect("texts, numbers and checked JSON are always written")
 }
 
 /// The output, with a line end added to text and JSON that lack it.
 pub(crate) fn plain(finished: &Finished) -> Bytes {
     let output = &finished.output;
-    if is_binary(finished.report.content) || output.ends_with(b"\n") {
+    if is_binary(&finished.report.media_type) || output.ends_with(b"\n") {
         return output.clone();
     }
     [output, &b"\n"[..]].concat().into()
 }
 
 /// Whether the output is binary and should not be printed on a terminal.
-pub(crate) fn is_binary(content: ContentType) -> bool {
-    match content {
-        ContentType::Bytes | ContentType::Png => true,
-        ContentType::Text | ContentType::Json => false,
-    }
+pub(crate) fn is_binary(media_type: &MediaType) -> bool {
+    !media_type.is_text() && !media_type.is_json()
 }
 
 /// The sentence that says what went wrong. It also names the cause, if that differs from the outcome.
@@ -92,7 +103,9 @@ pub(crate) fn refused(task: &str, code: OutcomeCode, message: String) -> Finishe
         error,
         attempts: 0,
         receipt: Receipt::default(),
-        content: ContentType::Bytes,
+        media_type: MediaType::OCTET_STREAM,
+        metadata: Metadata::default(),
+        labels: Labels::default(),
     };
     Finished { report, output: Bytes::new() }
 }
@@ -120,10 +133,17 @@ struct JsonJob<'a> {
     output: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_base64: Option<String>,
+    /// The media type of the output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JsonError<'a>>,
     attempts: u32,
     receipt: &'a Receipt,
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    metadata: &'a Metadata,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
 }
 
 #[derive(Serialize)]
@@ -149,13 +169,17 @@ impl<'a> From<&'a ErrorDetail> for JsonError<'a> {
     }
 }
 
-/// The output as a JSON value, or as base64. The content type is only a claim of the worker: bytes that do not match it
+/// The output as a JSON value, or as base64. The media type is only a claim of the worker: bytes that do not match it
 /// become base64.
-fn json_output(content: ContentType, output: &[u8]) -> (Option<Box<RawValue>>, Option<String>) {
-    let value = std::str::from_utf8(output).ok().and_then(|text| match content {
-        ContentType::Json => on_one_line(text),
-        ContentType::Text => serde_json::value::to_raw_value(text).ok(),
-        ContentType::Bytes | ContentType::Png => None,
+fn json_output(media_type: &MediaType, output: &[u8]) -> (Option<Box<RawValue>>, Option<String>) {
+    let value = std::str::from_utf8(output).ok().and_then(|text| {
+        if media_type.is_json() {
+            on_one_line(text)
+        } else if media_type.is_text() {
+            serde_json::value::to_raw_value(text).ok()
+        } else {
+            None
+        }
     });
     let base64 = value.is_none().then(|| STANDARD.encode(output));
     (value, base64)
@@ -172,7 +196,7 @@ mod tests {
     use super::*;
     use offload_protocol::nouns::Usage;
 
-    fn finished(content: ContentType, output: impl Into<Bytes>) -> Finished {
+    fn finished(media_type: MediaType, output: impl Into<Bytes>) -> Finished {
         let receipt = Receipt {
             queued_us: 41,
             run_us: 5210,
@@ -191,7 +215,9 @@ mod tests {
             error: None,
             attempts: 1,
             receipt,
-            content,
+            media_type,
+            metadata: Metadata::default(),
+            labels: Labels::default(),
         };
         Finished { report, output: output.into() }
     }
@@ -200,48 +226,48 @@ mod tests {
 
     #[test]
     fn a_json_output_is_the_value_itself() {
-        let job = finished(ContentType::Json, r#"{"count":78498,"largest":999983}"#);
+        let job = finished(MediaType::JSON, r#"{"count":78498,"largest":999983}"#);
         assert_eq!(
             json(&job, None),
             format!(
-                r#"{{"job":"01J","task":"primes","outcome":"ok","output":{{"count":78498,"largest":999983}},"attempts":1,{RECEIPT}}}"#
+                r#"{{"job":"01J","task":"primes","outcome":"ok","output":{{"count":78498,"largest":999983}},"content_type":"application/json","attempts":1,{RECEIPT}}}"#
             )
         );
     }
 
-    fn output_part(content: ContentType, output: &'static [u8]) -> String {
-        let line = json(&finished(content, output), Some(3));
+    fn output_part(media_type: MediaType, output: &'static [u8]) -> String {
+        let line = json(&finished(media_type, output), Some(3));
         assert!(!line.contains('\n'));
         let start = r#"{"index":3,"job":"01J","task":"primes","outcome":"ok","#;
-        line.strip_prefix(start).unwrap().split(r#","attempts""#).next().unwrap().to_owned()
+        line.strip_prefix(start).unwrap().split(r#","content_type""#).next().unwrap().to_owned()
     }
 
     #[test]
     fn text_is_a_string_and_other_bytes_are_base64() {
-        assert_eq!(output_part(ContentType::Text, b"a \"b\"\n"), r#""output":"a \"b\"\n""#);
-        assert_eq!(output_part(ContentType::Bytes, b"\x00\xff"), r#""output_base64":"AP8=""#);
-        assert_eq!(output_part(ContentType::Bytes, b"text"), r#""output_base64":"dGV4dA==""#);
-        assert_eq!(output_part(ContentType::Png, b""), r#""output_base64":"""#);
+        assert_eq!(output_part(MediaType::TEXT, b"a \"b\"\n"), r#""output":"a \"b\"\n""#);
+        assert_eq!(output_part(MediaType::OCTET_STREAM, b"\x00\xff"), r#""output_base64":"AP8=""#);
+        assert_eq!(output_part(MediaType::OCTET_STREAM, b"text"), r#""output_base64":"dGV4dA==""#);
+        assert_eq!(output_part(MediaType::PNG, b""), r#""output_base64":"""#);
     }
 
     #[test]
     fn json_keeps_every_digit_and_fits_on_one_line() {
         let written = b"{\n  \"n\": 123456789012345678901234567890.10,\r\n  \"s\": \"a\\nb\"\n}\n";
         let expected = r#""output":{   "n": 123456789012345678901234567890.10,    "s": "a\nb" }"#;
-        assert_eq!(output_part(ContentType::Json, written), expected);
-        assert_eq!(output_part(ContentType::Json, b"null"), r#""output":null"#);
+        assert_eq!(output_part(MediaType::JSON, written), expected);
+        assert_eq!(output_part(MediaType::JSON, b"null"), r#""output":null"#);
     }
 
     #[test]
     fn a_false_label_does_not_make_false_json() {
-        assert_eq!(output_part(ContentType::Json, b"{oops"), r#""output_base64":"e29vcHM=""#);
-        assert_eq!(output_part(ContentType::Json, b"1}, {\"x\": 1"), r#""output_base64":"MX0sIHsieCI6IDE=""#);
-        assert_eq!(output_part(ContentType::Text, b"\xff"), r#""output_base64":"/w==""#);
+        assert_eq!(output_part(MediaType::JSON, b"{oops"), r#""output_base64":"e29vcHM=""#);
+        assert_eq!(output_part(MediaType::JSON, b"1}, {\"x\": 1"), r#""output_base64":"MX0sIHsieCI6IDE=""#);
+        assert_eq!(output_part(MediaType::TEXT, b"\xff"), r#""output_base64":"/w==""#);
     }
 
     #[test]
     fn a_failure_has_an_error_in_place_of_the_output() {
-        let mut job = finished(ContentType::Bytes, "");
+        let mut job = finished(MediaType::OCTET_STREAM, "");
         job.report.outcome = OutcomeCode::WorkerCrashed;
         let message = "signal 11 (SIGSEGV) in attempt 3 of 3".to_owned();
         job.report.error =
@@ -263,6 +289,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_attached_to_a_job_is_shown_and_nothing_if_nothing_was() {
+        let mut job = finished(MediaType::JSON, "1");
+        assert!(json(&job, None).ends_with("}}"), "{}", json(&job, None));
+        job.report.metadata = Metadata::new(&[("tenant", "blue")]).unwrap();
+        job.report.labels = Labels::new(&["nightly"]).unwrap();
+        let expected = r#","metadata":{"tenant":"blue"},"labels":["nightly"]}"#;
+        assert!(json(&job, None).ends_with(expected), "{}", json(&job, None));
+    }
+
+    #[test]
     fn a_cause_is_named_where_it_is_not_the_outcome() {
         let mut job = refused("task", OutcomeCode::WorkerCrashed, "signal 9 (SIGKILL)".to_owned());
         assert_eq!(message(&job.report), "signal 9 (SIGKILL)");
@@ -272,22 +308,22 @@ mod tests {
 
     #[test]
     fn only_text_and_json_get_the_end_of_line_that_they_lack() {
-        for (content, output, expected) in [
-            (ContentType::Text, "a", "a\n"),
-            (ContentType::Text, "a\n", "a\n"),
-            (ContentType::Text, "", "\n"),
-            (ContentType::Json, "{}", "{}\n"),
-            (ContentType::Bytes, "a", "a"),
-            (ContentType::Png, "", ""),
+        for (media_type, output, expected) in [
+            (MediaType::TEXT, "a", "a\n"),
+            (MediaType::TEXT, "a\n", "a\n"),
+            (MediaType::TEXT, "", "\n"),
+            (MediaType::JSON, "{}", "{}\n"),
+            (MediaType::OCTET_STREAM, "a", "a"),
+            (MediaType::PNG, "", ""),
         ] {
-            assert_eq!(plain(&finished(content, output)), expected, "{content:?} {output:?}");
+            assert_eq!(plain(&finished(media_type.clone(), output)), expected, "{media_type:?} {output:?}");
         }
     }
 
     #[test]
     fn the_receipt_reads_as_a_sentence() {
         assert_eq!(
-            receipt(&finished(ContentType::Text, "").report),
+            receipt(&finished(MediaType::TEXT, "").report),
             "job 01J: queued 41 us, ran 5.2 ms, returned in 35 us; worker 4242 (slot 0, incarnation 1), \
              1 attempt; CPU 5.0 ms user, 200 us system, peak memory 2.0 KiB; 7 B in, 33 B out"
         );

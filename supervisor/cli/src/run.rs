@@ -67,8 +67,9 @@ impl Run {
         };
         let sink = if globals.json { Sink::json_lines() } else { Sink::outputs(inputs.len() == 1) };
         let source = InputSource::List(inputs.into_iter());
-        let batch = BatchWork { task: self.task, limits, source, sink, progress: ProgressDisplay::hidden() };
-        let summary = work(config, self.job.options(), batch)?;
+        let (media_type, progress) = (self.job.content_type().cloned(), ProgressDisplay::hidden());
+        let batch = BatchWork { task: self.task, limits, source, media_type, sink, progress };
+        let summary = work(config, self.job.options()?, batch)?;
         if !globals.quiet {
             summary.say();
         }

@@ -1,12 +1,13 @@
 //! Shared by the verbs that ask the supervisor for a document. They print it unchanged (`--json`) or as text for
 //! people. A list arrives in pages and is printed as a whole.
 
+use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line};
 use crate::limits::ANSWER_TIMEOUT;
 use offload_protocol::messages::{ToSupervisor, View};
-use offload_supervisor::views::JsonPage;
+use offload_supervisor::views::{JobView, JsonPage};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
@@ -39,22 +40,12 @@ pub(crate) fn show_answer<T: DeserializeOwned>(
 /// while the list is read may arrive twice, and is shown once.
 pub(crate) fn show_list<T: DeserializeOwned>(
     globals: &Globals,
-    view: View,
+    (view, label): (View, &str),
     most: usize,
     name: impl Fn(&T) -> String,
     render: impl FnOnce(&Vec<T>) -> String,
 ) -> VerbResult {
-    let mut client = globals.connect(NAMELESS)?;
-    let mut list = List { rows: Vec::new(), documents: Vec::new(), seen: BTreeSet::new() };
-    let mut after = Some(String::new());
-    while let Some(place) = after.filter(|_| list.rows.len() < most) {
-        let limit = u32::try_from(most - list.rows.len()).unwrap_or(u32::MAX);
-        let request = ToSupervisor::Page { ticket: 1, view, after: &place, limit };
-        let document = client.ask(&request, Some(ANSWER_TIMEOUT))?;
-        let page: JsonPage = serde_json::from_slice(&document).map_err(unknown)?;
-        page.rows.into_iter().try_for_each(|row| list.add(row, &name))?;
-        after = page.next;
-    }
+    let list = fetch_list(&mut globals.connect(NAMELESS)?, (view, label), most, name)?;
     if globals.json {
         print_line(format!("[{}]", list.documents.join(",")))?;
         return Ok(OK);
@@ -63,10 +54,48 @@ pub(crate) fn show_list<T: DeserializeOwned>(
     Ok(OK)
 }
 
-struct List<T> {
-    rows: Vec<T>,
+/// The rows of a list, as [`show_list`] shows them. If `label` is not empty, of the jobs only those with this label.
+pub(crate) fn fetch_list<T: DeserializeOwned>(
+    client: &mut RequestClient,
+    (view, label): (View, &str),
+    most: usize,
+    name: impl Fn(&T) -> String,
+) -> Result<List<T>, Failure> {
+    let mut list = List { rows: Vec::new(), documents: Vec::new(), seen: BTreeSet::new() };
+    let mut after = Some(String::new());
+    while let Some(place) = after.filter(|_| list.rows.len() < most) {
+        let limit = u32::try_from(most - list.rows.len()).unwrap_or(u32::MAX);
+        let request = ToSupervisor::Page { ticket: 1, view, after: &place, limit, label };
+        let document = client.ask(&request, Some(ANSWER_TIMEOUT))?;
+        let page: JsonPage = serde_json::from_slice(&document).map_err(unknown)?;
+        page.rows.into_iter().try_for_each(|row| list.add(row, &name))?;
+        after = page.next;
+    }
+    Ok(list)
+}
+
+/// The jobs with a label, in the order in which they were accepted.
+///
+/// # Errors
+/// If the supervisor cannot be asked.
+pub(crate) fn labelled_jobs(client: &mut RequestClient, label: &str) -> Result<Vec<JobView>, Failure> {
+    let name = |job: &JobView| job.job.clone();
+    let mut jobs = fetch_list(client, (View::Jobs, label), usize::MAX, name)?.rows;
+    // Ids grow with time. The list has the jobs that have not ended first.
+    jobs.sort_by_cached_key(name);
+    Ok(jobs)
+}
+
+/// Whether a job waits or runs.
+pub(crate) fn is_open(job: &JobView) -> bool {
+    matches!(job.state.as_str(), "queued" | "running")
+}
+
+/// The rows of a list.
+pub(crate) struct List<T> {
+    pub(crate) rows: Vec<T>,
     /// The same rows, unchanged.
-    documents: Vec<String>,
+    pub(crate) documents: Vec<String>,
     seen: BTreeSet<String>,
 }
 

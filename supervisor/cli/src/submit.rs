@@ -17,7 +17,7 @@ use super::render::{refused, rejected};
 use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
 use clap::Args;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions, ToClient, ToSupervisor};
 use offload_protocol::nouns::{Lane, OutcomeCode};
 use offload_supervisor::{Finished, input_digest};
@@ -86,7 +86,7 @@ impl Submit {
         let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
         let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
         let payload = match input.load(client.payload_max()) {
-            Ok(payload) => payload,
+            Ok(payload) => payload.of_type(self.job.content_type()),
             Err(error) => {
                 let error = error.with_setting(LIMIT_OF_SUPERVISOR);
                 return destination.deliver(&refused(&self.task, error.code, error.message));
@@ -113,12 +113,12 @@ impl Submit {
         let submit = ToSupervisor::Submit {
             ticket: TICKET,
             task: &self.task,
-            content: payload.content,
+            media_type: payload.media_type.clone(),
             detach: self.detach,
             options: SubmitOptions {
                 lane: self.lane,
                 idempotency: self.idempotency(payload),
-                ..self.job.options()
+                ..self.job.options()?
             },
         };
         client.send(&submit, &payload.bytes)
@@ -126,7 +126,7 @@ impl Submit {
 
     fn idempotency(&self, payload: &Payload) -> Option<IdempotencyKey> {
         let key = self.idempotency_key.clone()?;
-        Some(IdempotencyKey { key, digest: input_digest(payload.content, &payload.bytes) })
+        Some(IdempotencyKey { key, digest: input_digest(&payload.media_type, &payload.bytes) })
     }
 
     /// Waits until the job has ended. Sets `job` as soon as the job has an id. There is no time limit here: the job has
@@ -200,8 +200,8 @@ fn cancel(client: &mut RequestClient, mut job: Option<String>) {
 
 fn parse_key(text: &str) -> Result<String, String> {
     match text.len() {
-        1..=LABEL_MAX => Ok(text.to_owned()),
-        length => Err(format!("a key has 1 to {LABEL_MAX} bytes, this one {length}")),
+        1..=NAME_MAX => Ok(text.to_owned()),
+        length => Err(format!("a key has 1 to {NAME_MAX} bytes, this one {length}")),
     }
 }
 

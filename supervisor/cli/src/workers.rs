@@ -16,7 +16,13 @@ pub(crate) struct Workers {}
 impl Workers {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        show_list(globals, View::Workers, usize::MAX, |worker: &WorkerView| worker.slot.to_string(), render)
+        show_list(
+            globals,
+            (View::Workers, ""),
+            usize::MAX,
+            |worker: &WorkerView| worker.slot.to_string(),
+            render,
+        )
     }
 }
 

@@ -17,6 +17,17 @@ pub struct Accepted {
     pub is_known: bool,
 }
 
+/// How a reload ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReloadEnd {
+    /// All workers are of the new version.
+    Done,
+    /// The old workers stay: none was replaced. Why, in words for people.
+    OldStay(String),
+    /// The new version is good, but not all old workers were replaced. Why, in words for people.
+    SomeStay(String),
+}
+
 /// One thing that the shell has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -101,8 +112,8 @@ pub enum Action {
     Reloaded {
         /// The version that was asked for.
         version: Version,
-        /// Why some program keeps its old version, if one does.
-        rolled_back: Option<String>,
+        /// How it ended.
+        end: ReloadEnd,
     },
     /// The supervisor is drained or stopped: there is no job and no worker any more.
     Over,
@@ -270,7 +281,7 @@ pub enum Notice {
         /// The program.
         program: ProgramIndex,
     },
-    /// The new version of a program failed: the old one stays.
+    /// The new version of a program failed: all programs keep their old one.
     RolledBack {
         /// The program.
         program: ProgramIndex,

@@ -145,9 +145,10 @@ impl Default for CoreConfig {
 }
 
 impl CoreConfig {
-    /// Most processes at a time: the workers, the spares, and those that hang in the kernel.
+    /// Most processes at a time: the workers, the spares, during a reload one more for each program, and those that
+    /// hang in the kernel.
     pub fn processes_max(&self) -> usize {
-        self.workers + self.spares + HANGING_MAX
+        self.workers + self.spares + self.programs + HANGING_MAX
     }
 
     /// A worker that dies idle within this time after its hello, without having finished a job, counts as a failed

@@ -77,7 +77,24 @@ pub struct Waiting {
     pub unavailable: Option<String>,
 }
 
+/// What limits the time of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The longest run, counted from its start.
+    pub run: Option<Duration>,
+    /// The time to the job's deadline; zero if that is over.
+    pub to_deadline: Option<Duration>,
+}
+
 impl Core {
+    /// What limits the time of a job's next attempt, as of now. Nothing if there is no such job.
+    pub fn time_limits(&self, now: Mono, id: JobId) -> TimeLimits {
+        self.jobs.get(id).map_or(TimeLimits::default(), |job| TimeLimits {
+            run: (job.run_timeout < Duration::MAX).then_some(job.run_timeout),
+            to_deadline: job.deadline.map(|deadline| deadline - now),
+        })
+    }
+
     /// Why the job is where it is; `None` if it has ended, or never was.
     pub fn explain(&self, now: Mono, id: JobId) -> Option<Explanation> {
         let job = self.jobs.get(id)?;

@@ -106,6 +106,8 @@ impl Core {
         let there = self.slots.iter().filter(|slot| slot.is_there()).count();
         ensure(self.places.len() <= there, || "too many processes".into())?;
         ensure(self.count(Role::Work) == self.config.workers, || "another number of slots".into())?;
+        let tried = if self.tried_version().is_some() { self.programs.len() } else { 0 };
+        ensure(self.count(Role::Trial) == tried, || "another number of places for trials".into())?;
         ensure(self.count(Role::Spare) == self.config.spares, || "another number of spares".into())?;
         for (worker, &slot) in self.places.iter() {
             ensure(self.slots[slot].worker() == Some(worker), || format!("{worker} is not in slot {slot}"))?;
@@ -164,7 +166,7 @@ impl Core {
 
     fn check_slot(&self, slot: SlotIndex) -> Result<(), String> {
         let place = &self.slots[slot];
-        let works = place.role == Role::Work;
+        let works = matches!(place.role, Role::Work | Role::Trial);
         if let SlotState::Busy { load, .. } = &place.state {
             ensure(!load.is_empty(), || format!("slot {slot} is busy without a job"))?;
             ensure(load.len() <= WINDOW_MAX, || format!("slot {slot} has too many jobs"))?;
@@ -191,7 +193,11 @@ impl Core {
         }
         let lists = &self.programs[place.program];
         let is_in = |list: &BTreeSet<(usize, SlotIndex)>| list.iter().any(|(_, open)| *open == slot);
-        let is_open = is_in(&lists.open) || is_in(&lists.open_reserved);
+        let is_proven = is_in(&lists.open) || is_in(&lists.open_reserved);
+        let is_open = is_proven || is_in(&lists.open_unproven);
+        ensure(!is_proven || !self.is_unproven(slot), || format!("slot {slot} is listed as proven"))?;
+        let is_alone = place.load().is_none_or(|load| load.len() <= 1 || !place.is_ready());
+        ensure(is_alone || !self.is_unproven(slot), || format!("slot {slot} is unproven and has many jobs"))?;
         ensure(!is_open || (place.is_ready() && works), || format!("slot {slot} is listed as open"))?;
         let must_be_open = matches!(place.state, SlotState::Idle { .. }) && self.room(slot).is_some();
         ensure(is_open || !must_be_open, || format!("slot {slot} is idle and not listed"))?;

@@ -23,6 +23,7 @@
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
 //!              reload, retire                       renew.rs      Dismiss, Yield, Reloaded
+//!              on trial, taken back                 trial.rs      Log
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
 //!              on_held, on_released                 room.rs       (more or less of what waits may start)
 //!              settle                               settle.rs     Run, Spawn
@@ -34,7 +35,7 @@
 //!
 //! What the core guarantees: each accepted job ends exactly once; a job is started at most once unless its task is
 //! idempotent or its submitter allowed several attempts; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
-//! spare, and a few that hang in the kernel; nothing that a worker sends can make the core panic.
+//! spare, one more of each program during a reload, and a few that hang in the kernel; nothing that a worker sends can make the core panic.
 //!
 //! The time for an event grows with the logarithm of the number of jobs. An event that changes the workers or what they
 //! offer may look at all slots, and at all jobs that wait for an unknown task.
@@ -86,6 +87,7 @@ mod steps;
 mod submit;
 mod supervise;
 pub mod tally;
+mod trial;
 mod turn;
 mod waiting;
 
@@ -183,6 +185,8 @@ struct Program {
     open: BTreeSet<(usize, SlotIndex)>,
     /// The same for slots that are reserved for short work.
     open_reserved: BTreeSet<(usize, SlotIndex)>,
+    /// The same for slots whose worker has to prove itself: idle ones.
+    open_unproven: BTreeSet<(usize, SlotIndex)>,
     /// Slots whose job lets others run between its steps.
     between_steps: BTreeSet<SlotIndex>,
     /// Half of the expected run time of each job that a worker has, in total. On average, half of a run is over at a

@@ -66,10 +66,12 @@ impl Core {
         counts.iter().position(|count| Some(*count) == chosen).unwrap_or(0)
     }
 
-    fn add_place(&mut self, program: ProgramIndex, role: Role) {
-        // A surplus worker that has not gone yet is taken back first.
+    pub(super) fn add_place(&mut self, program: ProgramIndex, role: Role) {
+        // A surplus worker that has not gone yet is taken back first, unless it has to go for another reason.
         let is_free = |slot: &Slot| slot.role == Role::Surplus && matches!(slot.state, SlotState::Vacant);
-        let is_leftover = |slot: &Slot| slot.is_leftover() && slot.program == program && role == Role::Work;
+        let good = self.renewal.good;
+        let is_good = |slot: &Slot| slot.program == program && slot.version() == Some(good);
+        let is_leftover = |slot: &Slot| slot.is_leftover() && is_good(slot) && role == Role::Work;
         let leftover = self.slots.iter().position(is_leftover);
         let free = || self.slots.iter().position(is_free);
         let slot = leftover.or_else(free).unwrap_or(self.slots.len());
@@ -82,7 +84,7 @@ impl Core {
 
     /// The slot whose loss costs least: an empty one, then one whose worker is not ready, then an idle one, and last
     /// one that has jobs; it will finish those.
-    fn most_dispensable(&self, program: ProgramIndex) -> Option<SlotIndex> {
+    pub(super) fn most_dispensable(&self, program: ProgramIndex) -> Option<SlotIndex> {
         let cost = |slot: &SlotIndex| match self.slots[*slot].state {
             SlotState::Vacant => 0,
             SlotState::Starting { .. } | SlotState::Leaving { .. } => 1,

@@ -224,6 +224,11 @@ impl Registry {
         self.tasks[index].is_on_offer
     }
 
+    /// Whether a task of this name is on offer, or was. The time for this grows with the number of tasks.
+    pub fn was_on_offer(&self, name: &str) -> bool {
+        self.tasks.iter().any(|task| *task.name == *name)
+    }
+
     /// The task at `index`. Panics if there is none.
     pub fn task(&self, index: TaskIndex) -> &Task {
         &self.tasks[index]

@@ -210,6 +210,12 @@ impl Restarts {
         *self = Restarts::default();
     }
 
+    /// A new version of the program has proved itself: what failed before was the old one.
+    pub(super) fn passed_trial(&mut self) {
+        self.breaker = Breaker::Closed;
+        self.excused = 0;
+    }
+
     /// A worker has done a job; `ready_at` is when it said hello. If it came after the last failure, the failures are
     /// forgotten. An older worker says nothing about whether new ones can be started.
     pub fn proved_good(&mut self, ready_at: Mono) {

@@ -133,7 +133,7 @@ impl Core {
         self.finish(turn, id, ending);
         self.take_next(turn.now, slot, id);
         if is_wanted {
-            self.note_trial_job(turn, slot, output.is_none());
+            self.note_proof(turn, slot, output.is_none());
         }
     }
 
@@ -149,7 +149,9 @@ impl Core {
         self.clients.returned(client, output.unwrap_or(0));
         self.tiny_changes += u64::from(self.why_tiny(client, task) != were_tiny);
         let program = self.program_of(task);
-        if let Some(worker) = self.slots[slot].ready_worker() {
+        // That a worker which has to prove itself fails a job is no sign that its program works.
+        let proves = output.is_some() || !self.is_unproven(slot);
+        if let Some(worker) = self.slots[slot].ready_worker().filter(|_| proves) {
             self.programs[program].restarts.proved_good(worker.ready_at);
         }
     }
@@ -213,7 +215,7 @@ impl Core {
             self.slot_mut(slot);
             self.relist();
         }
-        self.end_trial_in_time(turn);
+        self.end_trials_in_time(turn);
     }
 
     fn on_slot_deadline(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
@@ -257,9 +259,9 @@ impl Core {
         match self.jobs.get(id) {
             Some(job) => {
                 let message = format!("ran longer than {}", human(job.run_timeout));
-                self.note_trial_job(turn, slot, true);
                 self.lose_to_time(turn.now, slot, id, message.clone());
                 self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
+                self.note_proof(turn, slot, true);
             }
             None => {
                 if let Some(load) = self.slot_mut(slot).load_mut() {

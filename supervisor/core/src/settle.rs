@@ -2,11 +2,11 @@
 
 use super::action::Action;
 use super::clients::{Account, ClientId};
-use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, WorkerId};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::JobState;
 use super::outcome;
 use super::registry::{Class, Promise};
-use super::slots::{Listed, Load, Role, Slot, SlotState};
+use super::slots::{Listed, Load, Opening, Role, Slot, SlotState};
 use super::turn::Turn;
 use super::waiting::{Line, Standing, planned};
 use super::{Core, Ending, Phase};
@@ -62,7 +62,7 @@ impl Core {
                     self.finish(turn, id, Ending::of(error));
                 }
                 None => {
-                    if let Err(error) = self.route_unknown(&job.task_name) {
+                    if let Err(error) = self.no_route(&job.task_name) {
                         self.finish(turn, id, Ending::of(error));
                     }
                 }
@@ -130,12 +130,14 @@ impl Core {
             }
             let is_suspect = line.standing != Standing::Good;
             let company_of_this = if is_suspect { Company::None } else { company };
-            let slot = match line.class {
-                Class::Short => self.slot_for_short(program, next.job(), company_of_this),
-                Class::Long => self.slot_for_long(now, program, next.job(), company_of_this),
+            let job = next.job();
+            let usual = || match line.class {
+                Class::Short => self.slot_for_short(program, job, company_of_this),
+                Class::Long => self.slot_for_long(now, program, job, company_of_this),
             };
-            if let Some(slot) = slot {
-                return Some((next.job(), slot));
+            let slot = self.slot_on_trial(program, job).or_else(usual);
+            if let Some(slot) = slot.or_else(|| self.unproven_slot(program, job)) {
+                return Some((job, slot));
             }
             if is_suspect {
                 // A suspect waits until a worker is idle. If tiny jobs were still added to busy workers, none might
@@ -360,7 +362,7 @@ impl Core {
 
     fn list(&mut self, slot: SlotIndex) {
         let fresh = Listed {
-            open: self.room(slot).map(|load| (load, self.slots[slot].is_reserved)),
+            open: self.room(slot).map(|load| (load, self.opening(slot))),
             between_steps: self.lets_others_in(slot),
             due: self.slots[slot].deadline(self.config.hang_timeout),
         };
@@ -374,11 +376,11 @@ impl Core {
         if old == fresh {
             return;
         }
-        if let Some((load, is_reserved)) = old.open {
-            lists.open_list(is_reserved).remove(&(load, slot));
+        if let Some((load, opening)) = old.open {
+            lists.open_list(opening).remove(&(load, slot));
         }
-        if let Some((load, is_reserved)) = fresh.open {
-            lists.open_list(is_reserved).insert((load, slot));
+        if let Some((load, opening)) = fresh.open {
+            lists.open_list(opening).insert((load, slot));
         }
         match fresh.between_steps {
             true => lists.between_steps.insert(slot),
@@ -393,7 +395,15 @@ impl Core {
     /// Whether the slot takes jobs at all.
     pub(super) fn is_accepting(&self, slot: SlotIndex) -> bool {
         let slot = &self.slots[slot];
-        slot.role == Role::Work && slot.is_ready() && !slot.tenure.is_closing()
+        matches!(slot.role, Role::Work | Role::Trial) && slot.is_ready() && !slot.tenure.is_closing()
+    }
+
+    fn opening(&self, slot: SlotIndex) -> Opening {
+        match self.slots[slot].is_reserved {
+            _ if self.is_unproven(slot) => Opening::Unproven,
+            true => Opening::Reserved,
+            false => Opening::Free,
+        }
     }
 
     /// How many jobs the slot has, if it can take one more behind them.
@@ -403,6 +413,7 @@ impl Core {
         }
         match &self.slots[slot].state {
             SlotState::Idle { .. } => Some(0),
+            SlotState::Busy { .. } if self.is_unproven(slot) => None,
             SlotState::Busy { load, .. } => {
                 let length = load.len();
                 (length < self.config.window_max && self.are_all_tiny(load)).then_some(length)
@@ -415,7 +426,8 @@ impl Core {
     fn lets_others_in(&self, slot: SlotIndex) -> bool {
         let Some(load) = self.slots[slot].load().filter(|_| self.is_accepting(slot)) else { return false };
         let lets_others_in = load.running.is_some_and(|running| running.lets_others_in);
-        lets_others_in && load.suspended.is_none() && load.waiting.is_empty()
+        let is_free = load.suspended.is_none() && load.waiting.is_empty();
+        lets_others_in && is_free && !self.is_unproven(slot)
     }
 
     /// Starts processes in empty places; the spare's comes last.
@@ -434,14 +446,20 @@ impl Core {
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
         let program = self.slots[slot].program;
         let restarts = &self.programs[program].restarts;
-        self.is_time_to_fill(slot) && restarts.may_start(now, self.starting(program))
+        // One that is on trial is started once, whatever happened to the others.
+        let may_start = || restarts.may_start(now, self.starting(program));
+        self.is_time_to_fill(slot) && (self.slots[slot].role == Role::Trial || may_start())
     }
 
     /// The spare's place is filled only after all slots have a ready worker.
     fn is_time_to_fill(&self, slot: SlotIndex) -> bool {
         let program = self.slots[slot].program;
-        !self.is_spare(slot)
-            || self.slots_of(program).all(|slot| self.slots[slot].is_ready() || !self.slots[slot].is_there())
+        let is_filled = |slot: SlotIndex| {
+            let place = &self.slots[slot];
+            place.is_ready() || !place.is_there() || place.role == Role::Trial
+        };
+        let is_its_turn = !self.is_spare(slot) || self.slots_of(program).all(is_filled);
+        is_its_turn && self.may_add_unproven(slot)
     }
 
     /// How many starts of this program are under way.
@@ -449,23 +467,9 @@ impl Core {
         let is_open = |slot: &&Slot| {
             let is_open =
                 matches!(slot.state, SlotState::Starting { .. } | SlotState::Leaving { was: None, .. });
-            slot.program == program && is_open
+            slot.program == program && slot.role != Role::Trial && is_open
         };
         self.slots.iter().filter(is_open).count()
-    }
-
-    fn spawn(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
-        self.last_worker += 1;
-        let worker = WorkerId(self.last_worker);
-        self.tally.start(self.slots[slot].incarnation > 0);
-        let program = self.slots[slot].program;
-        let version = self.version_to_start(program);
-        let ready_by = turn.now + self.config.hello_timeout;
-        let place = self.slot_mut(slot);
-        place.incarnation += 1;
-        place.state = SlotState::Starting { worker, version, since: turn.now, ready_by };
-        self.places.insert(worker, slot);
-        turn.push(Action::Spawn { worker, program, version, slot });
     }
 
     /// When the next empty place may be filled, if that has to wait for a pause to end.
@@ -493,7 +497,11 @@ enum Company {
 }
 
 impl super::Program {
-    fn open_list(&mut self, is_reserved: bool) -> &mut std::collections::BTreeSet<(usize, SlotIndex)> {
-        if is_reserved { &mut self.open_reserved } else { &mut self.open }
+    fn open_list(&mut self, opening: Opening) -> &mut std::collections::BTreeSet<(usize, SlotIndex)> {
+        match opening {
+            Opening::Free => &mut self.open,
+            Opening::Reserved => &mut self.open_reserved,
+            Opening::Unproven => &mut self.open_unproven,
+        }
     }
 }

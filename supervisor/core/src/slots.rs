@@ -21,7 +21,8 @@
 //! that is to be replaced and has no job, the two slots exchange their states. So the job
 //! queue goes on at once, and the new process starts in the spare's place. There are never more processes than slots
 //! and spare together (and a few that hang in the kernel), because each place holds at most one process and gives it
-//! up only when the process is reaped or hangs.
+//! up only when the process is reaped or hangs. During a reload there is one more for each program, with the role `Trial`:
+//! a worker of the new version, which proves itself there beside the others (`trial.rs`).
 //!
 //! All times that belong to a process are in its slot's state, together with the attempt that they belong to. So the
 //! time limit of one job can never hit the next.
@@ -63,6 +64,8 @@ pub enum Role {
     Work,
     /// For a worker that waits to replace another.
     Spare,
+    /// For a worker of a new version while that is on trial. It runs jobs.
+    Trial,
     /// For nothing: there are more places than configured. Its worker goes when its jobs have ended, and is not
     /// replaced.
     Surplus,
@@ -111,9 +114,20 @@ pub enum Retire {
 /// The entries of a slot in the core's lists, so that it can be taken out of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listed {
-    pub(super) open: Option<(usize, bool)>,
+    pub(super) open: Option<(usize, Opening)>,
     pub(super) between_steps: bool,
     pub(super) due: Option<Mono>,
+}
+
+/// In which of its program's lists a slot is that can take a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// For any job.
+    Free,
+    /// For short jobs.
+    Reserved,
+    /// Its worker has to prove itself (`trial.rs`).
+    Unproven,
 }
 
 /// What a place holds; see the picture at the top of this file.

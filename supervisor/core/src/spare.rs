@@ -15,7 +15,7 @@ impl Core {
             slot.role == Role::Work && slot.program == program && !is_ready
         };
         if let Some(slot) = self.slots.iter().position(is_unserved) {
-            self.exchange_with_spare(slot, spare);
+            self.exchange_with(slot, spare);
         }
     }
 
@@ -26,9 +26,9 @@ impl Core {
         (slot.is_ready() && matches!(slot.state, SlotState::Idle { .. })).then_some(spare)
     }
 
-    /// A slot and the spare's place exchange their processes. Each place counts the process that it gets as a new
-    /// incarnation.
-    pub(super) fn exchange_with_spare(&mut self, slot: SlotIndex, spare: SlotIndex) {
+    /// A slot and the place of the spare, or of a worker that was on trial, exchange their processes. Each place counts
+    /// the process that it gets as a new incarnation.
+    pub(super) fn exchange_with(&mut self, slot: SlotIndex, spare: SlotIndex) {
         let of_slot = std::mem::take(&mut self.slot_mut(slot).state);
         let of_spare = std::mem::replace(&mut self.slot_mut(spare).state, of_slot);
         self.slot_mut(slot).state = of_spare;
@@ -48,7 +48,7 @@ impl Core {
     /// spare exchanges places with an idle worker of its version; otherwise the job would wait for ever.
     pub(super) fn bring_in_spare(&mut self, program: ProgramIndex) {
         if let Some((slot, spare)) = self.place_for_spare(program) {
-            self.exchange_with_spare(slot, spare);
+            self.exchange_with(slot, spare);
         }
     }
 

@@ -8,7 +8,7 @@
 //! ```
 
 use super::action::{Action, Notice};
-use super::ids::{Mono, ProgramIndex, TaskIndex, Version, WorkerId};
+use super::ids::{Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use super::outcome::{self, human};
 use super::restarts::{Failure, Suspects};
 use super::slots::{Cause, SlotState, Worker};
@@ -22,6 +22,21 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 const EXIT_DO_NOT_RESTART: i32 = 64;
 
 impl Core {
+    /// Orders a process for this empty place.
+    pub(super) fn spawn(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
+        self.last_worker += 1;
+        let worker = WorkerId(self.last_worker);
+        self.tally.start(self.slots[slot].incarnation > 0);
+        let program = self.slots[slot].program;
+        let version = self.version_to_start(slot);
+        let ready_by = turn.now + self.config.hello_timeout;
+        let place = self.slot_mut(slot);
+        place.incarnation += 1;
+        place.state = SlotState::Starting { worker, version, since: turn.now, ready_by };
+        self.places.insert(worker, slot);
+        turn.push(Action::Spawn { worker, program, version, slot });
+    }
+
     /// The time to say hello begins only now: the start itself may have had to wait.
     pub(super) fn on_launched(&mut self, now: Mono, worker: WorkerId) {
         let ready_until = now + self.config.hello_timeout;
@@ -69,7 +84,8 @@ impl Core {
         exit: Exit,
         words: &str,
     ) {
-        let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed));
+        let is_tried = self.tried_version() == Some(start.version);
+        let from_outside = exit == KILLED && matches!(cause, None | Some(Cause::Closed)) && !is_tried;
         let restarts = &mut self.programs[start.program].restarts;
         if from_outside && restarts.has_proved_good() && restarts.excuses_death() {
             return;
@@ -144,7 +160,7 @@ impl Core {
     }
 
     /// A version on trial is taken back. Otherwise the program pauses before its next start.
-    fn start_failed(
+    pub(super) fn start_failed(
         &mut self,
         turn: &mut Turn<'_>,
         FailedStart { worker, program, version }: FailedStart,
@@ -152,11 +168,11 @@ impl Core {
         suspects: &Suspects,
         why: &str,
     ) {
-        if self.take_back_trial(turn, program, version, why) {
-            return;
+        if self.tried_version() == Some(version) {
+            return self.take_back(turn, program, why);
         }
         // If no retry can mend one version, another version may still be tried.
-        let is_mended_by_none = outlook == Outlook::None && !self.has_trial(program);
+        let is_mended_by_none = outlook == Outlook::None && self.tried_version().is_none();
         let restarts = &mut self.programs[program].restarts;
         let was_refusing = restarts.is_refusing();
         let again_in = match is_mended_by_none {
@@ -216,7 +232,7 @@ impl Core {
 
 /// What a failed start says about the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outlook {
+pub(super) enum Outlook {
     /// The next one may go well.
     Fair,
     /// The program had its full time, or exited with code 0, and said nothing, or nothing that makes sense; and no
@@ -238,10 +254,13 @@ impl Core {
         self.programs.iter().all(|program| program.has_said_hello())
     }
 
-    /// Why a program has no ready worker, if starting one has failed.
+    /// Why a program has no worker that can be relied on, if starting one has failed. One of a version that was taken
+    /// back, and that has not done a job well since, cannot.
     pub fn trouble(&self, program: ProgramIndex) -> Option<&str> {
         let restarts = &self.programs.get(program)?.restarts;
-        let has_worker = || self.slots.iter().any(|slot| slot.program == program && slot.is_ready());
+        let is_good = |slot: SlotIndex| self.slots[slot].is_ready() && !self.is_unproven(slot);
+        let has_worker =
+            || (0..self.slots.len()).any(|slot| self.slots[slot].program == program && is_good(slot));
         (restarts.failures() > 0 && !has_worker()).then(|| restarts.why())
     }
 

@@ -13,7 +13,7 @@ use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending, Phase};
 use crate::limits::{LAST_JOBS, NAMES_TOLD, PRIORITY_MAX};
-use offload_protocol::limits::{LABEL_MAX, TASK_NAME_MAX};
+use offload_protocol::limits::{NAME_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,18 @@ impl Core {
         }
     }
 
-    pub(super) fn unknown_task(&self, name: &str) -> ErrorDetail {
+    /// The same for a job that was accepted. That a task is unknown is no outcome of a job that was accepted when the
+    /// task was known: its program has ceased to offer it.
+    pub(super) fn no_route(&self, name: &str) -> Result<(), ErrorDetail> {
+        self.route_unknown(name).map_err(|error| match self.registry.was_on_offer(name) {
+            true if error.code == OutcomeCode::UnknownTask => {
+                outcome::error(OutcomeCode::Unavailable, format!("no worker offers '{name}' any more"))
+            }
+            _ => error,
+        })
+    }
+
+    fn unknown_task(&self, name: &str) -> ErrorDetail {
         let mut known = self.registry.nearest(name);
         known.truncate(NAMES_TOLD);
         let known = known.join(", ");
@@ -308,9 +319,7 @@ fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
     }
     match request.key.as_ref().map(|key| key.name.len()) {
         Some(0) => bad("an idempotency key has at least one byte".to_owned()),
-        Some(length) if length > LABEL_MAX => {
-            bad(format!("an idempotency key of {length} bytes is too long"))
-        }
+        Some(length) if length > NAME_MAX => bad(format!("an idempotency key of {length} bytes is too long")),
         _ => Ok(()),
     }
 }

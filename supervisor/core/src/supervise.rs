@@ -35,7 +35,6 @@ impl Core {
         self.places_changed = true;
         self.learn_worker_cost(slot, turn.now - since);
         turn.push(Action::Ready { worker: id, slot });
-        self.note_trial_hello(turn.now, slot);
         self.learn_tasks(turn, slot, tasks);
     }
 
@@ -105,9 +104,8 @@ impl Core {
         let has_worker = |version| {
             self.slots.iter().any(|slot| slot.program == program && slot.version() == Some(version))
         };
-        let gone = versions
-            .into_iter()
-            .filter(|&version| !self.may_start_version(program, version) && !has_worker(version));
+        let gone =
+            versions.into_iter().filter(|&version| !self.may_start_version(version) && !has_worker(version));
         for version in gone.collect::<Vec<_>>() {
             self.programs[program].offers.remove(&version);
         }
@@ -324,6 +322,9 @@ impl Core {
                 let start = FailedStart { worker, program, version };
                 self.blame_start(turn, start, cause.as_ref(), exit, &words);
             }
+            Some(worker)
+                if is_unasked(cause.as_ref())
+                    && self.note_unproven_death(turn, program, worker, &format!("{exit}{words}")) => {}
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 let accounts =
                     load.jobs().filter_map(|job| self.jobs.get(job)).map(|job| job.account.clone());
@@ -336,9 +337,6 @@ impl Core {
                 self.on_idle_death(turn, program, worker, &death);
             }
             Some(_) => {}
-        }
-        if let Some(worker) = was.filter(|_| is_unasked(cause.as_ref())) {
-            self.note_trial_death(turn, program, worker, &format!("{exit}{words}"));
         }
         let end = End { cause, exit, place, was, last_lines, usage };
         self.lose(turn, load, &end);

@@ -284,7 +284,8 @@ impl super::Program {
 
     /// Whether any worker could be given a job.
     pub(super) fn has_openings(&self) -> bool {
-        !(self.open.is_empty() && self.open_reserved.is_empty() && self.between_steps.is_empty())
+        let open = [&self.open, &self.open_reserved, &self.open_unproven];
+        open.iter().any(|open| !open.is_empty()) || !self.between_steps.is_empty()
     }
 
     /// Whether jobs on probation wait.

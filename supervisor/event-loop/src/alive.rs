@@ -99,7 +99,7 @@ impl LoopHandle {
                 see_waiting(Phase::Microtasks, site);
             }
         });
-        shared.posts.for_each(|post| {
+        shared.posts.borrow().iter().for_each(|post| {
             if let Some(site) = post.site(&tasks) {
                 see_waiting(Phase::Poll, site);
             }

@@ -204,15 +204,6 @@ impl<T> Queue<T> {
         self.0.borrow().iter().for_each(see);
     }
 
-    pub(super) fn append(&self, values: Vec<T>) {
-        let mut queue = self.0.borrow_mut();
-        if queue.is_empty() {
-            *queue = VecDeque::from(values);
-        } else {
-            queue.extend(values);
-        }
-    }
-
     pub(super) fn take_all(&self) -> VecDeque<T> {
         self.0.take()
     }

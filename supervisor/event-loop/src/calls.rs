@@ -25,7 +25,7 @@ impl Budget {
     /// True if it is time to let others have their turn. That it would be time is counted once.
     #[inline]
     pub(super) fn is_spent(&mut self, context: &Context, who: impl FnOnce() -> Starving) -> bool {
-        if context.clock_reading <= self.end {
+        if context.clock_reading.time() <= self.end {
             return false;
         }
         if !std::mem::replace(&mut self.is_counted, true) {
@@ -135,7 +135,7 @@ impl Context {
     }
 
     pub(super) fn starvation_budget(&self) -> Budget {
-        let end = self.clock_reading.saturating_add(nanos(self.config.starvation_budget));
+        let end = self.clock_reading.time().saturating_add(nanos(self.config.starvation_budget));
         Budget { end, is_counted: false }
     }
 
@@ -214,29 +214,30 @@ impl Context {
 /// Measuring.
 impl Context {
     pub(super) fn start_measuring(&mut self) {
-        self.clock_reading = self.handle.shared.clock.read();
-        self.handle.shared.loop_time.set(self.clock_reading);
-        self.busy_since = self.clock_reading;
+        self.clock_reading = self.handle.shared.clock.reading();
+        self.handle.shared.loop_time.set(self.clock_reading.time());
+        self.busy_since = self.clock_reading.time();
     }
 
     /// From poll to poll, or to the end of `run`, where no iteration begins.
     pub(super) fn measure_turn(&mut self, iterations: u64) {
-        let busy = self.clock_reading.saturating_sub(self.busy_since);
+        let busy = self.clock_reading.time().saturating_sub(self.busy_since);
         self.handle.shared.metrics.borrow_mut().turn(iterations, busy, &mut self.phase_times);
     }
 
     /// The callback that comes next has waited since the poll has ended.
     #[inline]
     pub(super) fn measure_wait(&self) {
-        let waited = self.clock_reading.saturating_sub(self.busy_since);
+        let waited = self.clock_reading.time().saturating_sub(self.busy_since);
         self.handle.shared.metrics.borrow_mut().event_was_late(waited);
     }
 
-    /// One reading of the clock a callback: the end of one is the start of the next.
+    /// At most one reading of the clock a callback: the end of one is the start of the next. Of several callbacks within a
+    /// microsecond, the last one counts for all.
     #[inline]
     fn measure(&mut self, site: Site, phase: Phase) {
-        let now = self.handle.shared.clock.read();
-        let duration = now.saturating_sub(self.clock_reading);
+        let now = self.handle.shared.clock.reading_after(self.clock_reading);
+        let duration = now.time().saturating_sub(self.clock_reading.time());
         self.clock_reading = now;
         self.phase_times.add(phase, duration);
         let slowest = &self.handle.shared.slowest;

@@ -117,7 +117,7 @@ impl LoopHandle {
     }
 
     /// Runs `callback` once, as soon as possible after `delay`, never earlier. The delay counts from this call,
-    /// not from the loop's time, and is rounded up to a timer step of 66 us. Timers share wake-ups: one may be late by 1/256
+    /// not from the loop's time, and is rounded up to a timer step of 66 us. Timers share wake-ups: one may be late by 1/64
     /// of its delay, at most by 1 ms, when nothing else wakes the loop. Their order is that of their due times.
     #[track_caller]
     pub fn set_timeout(&self, delay: Duration, callback: impl FnOnce(&mut Context) + 'static) -> TimerId {

@@ -90,6 +90,7 @@ struct Readme;
 
 mod alarm;
 mod alive;
+mod blocks;
 mod callback;
 mod calls;
 mod clock;
@@ -166,7 +167,7 @@ pub use watchdog::{Blocked, WATCHDOG_THRESHOLD, Watchdog};
 
 pub(crate) use callback::message_of as panic_message;
 
-use clock::Nanos;
+use clock::{Nanos, Reading};
 use limits::EVENTS_PER_CALL;
 use metrics::PhaseTimes;
 use state::Shared;
@@ -262,7 +263,7 @@ pub struct Context {
     /// The callback that runs now.
     current: Current,
     /// The last reading of the clock: when the last callback ended, or the poll phase began.
-    clock_reading: Nanos,
+    clock_reading: Reading,
     /// When the last poll phase began to handle what it had waited for.
     busy_since: Nanos,
     /// The ticks are done, and now all microtasks have their turn.
@@ -282,7 +283,6 @@ pub struct Context {
 
 /// Memory that is used again and again.
 struct Buffers {
-    hooks: Vec<slab::SlabKey>,
     /// Empty between two polls. Its capacity is how many events one call to the kernel can bring.
     events: Vec<epoll::Event>,
     /// What was read last from any source.
@@ -295,7 +295,7 @@ impl Context {
     fn new(handle: LoopHandle, config: LoopConfig) -> Context {
         let entry = Current::nameless(Phase::Entry, Location::caller());
         Context {
-            clock_reading: handle.shared.clock.read(),
+            clock_reading: handle.shared.clock.reading(),
             handle,
             config,
             entry,
@@ -308,11 +308,7 @@ impl Context {
             kernel_has_more: false,
             is_turn_of_events: false,
             panic_handler: None,
-            buffers: Buffers {
-                hooks: Vec::new(),
-                events: Vec::with_capacity(EVENTS_PER_CALL),
-                incoming: Vec::new(),
-            },
+            buffers: Buffers { events: Vec::with_capacity(EVENTS_PER_CALL), incoming: Vec::new() },
         }
     }
 
@@ -349,6 +345,7 @@ impl Context {
         shared.is_running.set(false);
         shared.pulse.rest();
         shared.stop_is_done();
+        shared.remote.ring_for_what_is_left();
         self.measure_turn(0);
         match result {
             Ok(result) => result.map(|()| self.is_alive()),

@@ -14,6 +14,10 @@ pub(crate) const EVENTS_PER_CALL: usize = 1_024;
 /// are dropped in the next round. What is left after the last round is leaked.
 pub(crate) const CLEARING_ROUNDS: usize = 1_000;
 
+/// How many emptied blocks of 1,024 posts are kept for the next ones while posts of other threads keep coming: 5 MiB. About
+/// as many come while a thread that posts as fast as it can has the processor of the loop for itself.
+pub(crate) const SPARE_BLOCKS: usize = 128;
+
 /// The most bytes that one read takes: 64 KiB. A datagram is never longer.
 pub(crate) const INCOMING_BYTES: usize = 64 * 1_024;
 const _: () = assert!(INCOMING_BYTES > u16::MAX as usize, "the longest datagram fits into one read");

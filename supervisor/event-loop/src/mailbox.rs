@@ -1,15 +1,18 @@
 //! Where other threads leave posts for the loop, and the flag by which several wake-ups of one future become one.
 //!
-//! Posts are collected in one `Vec` under a mutex, and the loop takes all of them at once. Only the thread that finds the `Vec`
+//! Posts are collected in one queue under a mutex, and the loop takes all of them at once. Only the thread that finds the queue
 //! empty has to wake the loop: for the others a wake-up is on its way already. The loop takes its wake-ups before it takes
 //! the posts, so no post is left behind.
 //!
 //! Both are proved by going through all interleavings of their threads: `tests/interleavings.rs`.
 
+use std::collections::VecDeque;
+
+use super::blocks::Blocks;
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 struct Inbox<T> {
-    things: Vec<T>,
+    things: Blocks<T>,
     is_closed: bool,
 }
 
@@ -27,7 +30,7 @@ pub(super) enum Ring {
 
 impl<T> Mailbox<T> {
     pub(super) fn new() -> Mailbox<T> {
-        let inbox = Inbox { things: Vec::new(), is_closed: false };
+        let inbox = Inbox { things: Blocks::new(), is_closed: false };
         Mailbox { inbox: Mutex::new(inbox), has_mail: AtomicBool::new(false) }
     }
 
@@ -37,20 +40,24 @@ impl<T> Mailbox<T> {
         if inbox.is_closed {
             return Err(thing);
         }
+        let was_empty = inbox.things.is_empty();
         inbox.things.push(thing);
-        if inbox.things.len() > 1 {
+        if !was_empty {
             return Ok(Ring::OnItsWay);
         }
         self.has_mail.store(true, Ordering::Release);
         Ok(Ring::Needed)
     }
 
-    /// Everything left since the last time, in order. `empty` takes its place.
-    pub(super) fn take(&self, mut empty: Vec<T>) -> Vec<T> {
+    /// Moves everything left since the last time to the end of `queue`, in order. The mailbox goes on in the spare blocks of
+    /// `queue`, of which it keeps at most `spare_max`.
+    pub(super) fn take(&self, queue: &mut Blocks<T>, spare_max: usize) {
         let mut inbox = self.lock();
         self.has_mail.store(false, Ordering::Release);
-        std::mem::swap(&mut inbox.things, &mut empty);
-        empty
+        let surplus = queue.append(&mut inbox.things, spare_max);
+        // Other threads need not wait for the memory to be freed.
+        drop(inbox);
+        drop(surplus);
     }
 
     /// Something was left that nobody took yet.
@@ -59,11 +66,11 @@ impl<T> Mailbox<T> {
     }
 
     /// From here on nothing is accepted any more. What is there is handed back.
-    pub(super) fn close(&self) -> Vec<T> {
+    pub(super) fn close(&self) -> VecDeque<VecDeque<T>> {
         let mut inbox = self.lock();
         inbox.is_closed = true;
         self.has_mail.store(false, Ordering::Release);
-        std::mem::take(&mut inbox.things)
+        inbox.things.take_all()
     }
 
     /// No code of others runs under this lock, so a poisoned one guards nothing broken.

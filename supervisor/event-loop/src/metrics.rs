@@ -144,9 +144,10 @@ impl Times {
 
     #[inline]
     fn record(&mut self, time: Nanos) {
-        match time / 1_000 {
-            0 => self.short += 1,
-            micros => self.histogram.saturating_record(micros),
+        if time < 1_000 {
+            self.short += 1;
+        } else {
+            self.histogram.saturating_record(time / 1_000);
         }
     }
 

@@ -89,6 +89,26 @@ where
     }
 }
 
+/// Counting takes as long as a small step. So it is done for eight steps at a time: an average of numbers took 1.4 times as long
+/// as a plain loop when every step was counted, and 1.1 times as long since.
+#[inline]
+fn make_steps<Output>(count: u32, step: &mut impl FnMut() -> ControlFlow<Output>) -> ControlFlow<Output> {
+    for _ in 0..count / 8 {
+        step()?;
+        step()?;
+        step()?;
+        step()?;
+        step()?;
+        step()?;
+        step()?;
+        step()?;
+    }
+    for _ in 0..count % 8 {
+        step()?;
+    }
+    ControlFlow::Continue(())
+}
+
 impl Pace {
     /// As many steps as fit into the budget, and at least one.
     #[inline]
@@ -97,11 +117,13 @@ impl Pace {
         context: &Context,
         mut step: impl FnMut() -> ControlFlow<Output>,
     ) -> ControlFlow<Output> {
-        let start = context.shared.clock.read();
+        let mut reading = context.shared.clock.reading();
+        let start = reading.time();
         let mut used = 0;
         loop {
-            let outcome = (0..self.steps_per_reading).try_for_each(|_| step());
-            let used_before = std::mem::replace(&mut used, context.shared.clock.read().saturating_sub(start));
+            let outcome = make_steps(self.steps_per_reading, &mut step);
+            reading = context.shared.clock.reading_after(reading);
+            let used_before = std::mem::replace(&mut used, reading.time().saturating_sub(start));
             let of_these = used - used_before;
             if of_these > self.step_limit() {
                 self.report_long_steps(context, of_these);

@@ -60,8 +60,7 @@ impl Context {
         if !self.handle.shared.handles.borrow().has_hooks(phase) {
             return;
         }
-        let mut hooks = std::mem::take(&mut self.buffers.hooks);
-        self.handle.shared.handles.borrow_mut().list_hooks(phase, &mut hooks);
+        let hooks = self.handle.shared.handles.borrow_mut().begin_run(phase);
         let mut budget = self.starvation_budget();
         for (index, &key) in hooks.iter().enumerate() {
             self.run_hook(phase, key);
@@ -70,8 +69,6 @@ impl Context {
                 break;
             }
         }
-        hooks.clear();
-        self.buffers.hooks = hooks;
     }
 
     fn run_hook(&mut self, phase: HookPhase, key: SlabKey) {
@@ -100,7 +97,7 @@ impl Context {
     }
 
     pub(super) fn run_due_timers(&mut self) {
-        let now = self.clock_reading;
+        let now = self.clock_reading.time();
         self.handle.shared.loop_time.set(now);
         // A callback may start a timer that is due at once. Taking the due ones out first keeps it from starving
         // the poll.
@@ -113,19 +110,19 @@ impl Context {
     }
 
     fn run_timer(&mut self, timer: DueTimer) {
-        self.lateness = self.clock_reading.saturating_sub(timer.due);
+        self.lateness = self.clock_reading.time().saturating_sub(timer.due);
         self.handle.shared.metrics.borrow_mut().timer_was_late(self.lateness);
         let current = Current::of(Phase::Timers, timer.site, CallbackId::Timer(timer.id));
         match timer.call {
             DueCall::Once(callback) => self.call_named(current, callback),
             DueCall::Every(interval) => {
-                let begun = self.clock_reading;
+                let begun = self.clock_reading.time();
                 self.call_repeated(
                     current,
                     interval,
                     |interval, context| (interval.callback)(context),
                     |context, interval| {
-                        let now = context.clock_reading;
+                        let now = context.clock_reading.time();
                         context.handle.shared.timers.borrow_mut().rearm(timer.id, interval, begun, now)
                     },
                 );
@@ -153,7 +150,7 @@ impl Context {
             self.wait_for_events(mode == RunMode::NoWait)?;
             self.handle.shared.take_posts();
         }
-        let time_is_up = self.clock_reading.saturating_add(nanos(self.config.poll_budget));
+        let time_is_up = self.clock_reading.time().saturating_add(nanos(self.config.poll_budget));
         for handled in 1.. {
             if self.ready.is_empty() && self.kernel_has_more {
                 self.fetch_events(Some(0))?;
@@ -161,8 +158,8 @@ impl Context {
             if !self.handle_one_event() {
                 break;
             }
-            let enough = handled >= self.config.events_per_poll || self.clock_reading >= time_is_up;
-            if enough || self.handle.shared.timer_is_due(self.clock_reading) {
+            let enough = handled >= self.config.events_per_poll || self.clock_reading.time() >= time_is_up;
+            if enough || self.handle.shared.timer_is_due(self.clock_reading.time()) {
                 break;
             }
         }
@@ -173,10 +170,10 @@ impl Context {
 
     fn wait_for_events(&mut self, without_waiting: bool) -> Result<(), LoopError> {
         loop {
-            let time_to_sleep = self.handle.shared.time_to_sleep(self.clock_reading);
+            let time_to_sleep = self.handle.shared.time_to_sleep(self.clock_reading.time());
             let timeout = if without_waiting { Some(0) } else { time_to_sleep };
             self.fetch_events(timeout)?;
-            let now = self.clock_reading;
+            let now = self.clock_reading.time();
             self.handle.shared.loop_time.set(now);
             // The estimate of the next due time may have been too early, and a signal may interrupt the wait.
             self.handle.shared.timers.borrow_mut().advance(now);
@@ -207,6 +204,7 @@ impl Context {
                 }
             }
             timeout => {
+                shared.posts.borrow_mut().free_spare();
                 shared.pulse.rest();
                 let waited = shared.poller.wait(events, timeout);
                 shared.pulse.go_on();
@@ -215,7 +213,7 @@ impl Context {
         }
         // A look that found nothing took no time worth a reading of the clock.
         if timeout != Some(0) || !events.is_empty() {
-            self.clock_reading = shared.clock.read();
+            self.clock_reading = shared.clock.reading();
         }
         self.kernel_has_more = events.len() == events.capacity();
         if !events.is_empty() {
@@ -227,15 +225,15 @@ impl Context {
 
     /// From here on whatever arrives has to wait. Posts that a limit has left over wait since before.
     fn begin_turn(&mut self) {
-        if self.handle.shared.posts.is_empty() {
-            self.busy_since = self.clock_reading;
+        if self.handle.shared.posts.borrow().is_empty() {
+            self.busy_since = self.clock_reading.time();
         }
     }
 
     /// Posts and events take turns. False if there is neither.
     fn handle_one_event(&mut self) -> bool {
         let is_turn_of_events = std::mem::take(&mut self.is_turn_of_events) && !self.ready.is_empty();
-        let post = if is_turn_of_events { None } else { self.handle.shared.posts.pop() };
+        let post = if is_turn_of_events { None } else { self.handle.shared.posts.borrow_mut().pop() };
         if let Some(post) = post {
             self.is_turn_of_events = true;
             self.measure_wait();
@@ -254,7 +252,7 @@ impl Context {
 
     fn run_post(&mut self, post: Post) {
         match post {
-            Post::Run { site, run } => self.call(Phase::Poll, site, run),
+            Post::Run { site, run } => self.call(Phase::Poll, site, |context| run.run(context)),
             Post::Wake(key) => {
                 self.handle.shared.microtasks.push(Microtask::Poll(key));
                 self.drain();

@@ -1,6 +1,7 @@
 //! The kernel's side of the poll phase: a set of descriptors, and waiting for one of them to be ready.
 
 use std::cell::Cell;
+use std::io;
 use std::ops::BitOr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 
 use super::clock::Nanos;
 use super::error::LoopError;
+use super::sys::look_for_events;
 
 /// The loop may wait longer, but not in one go: a day.
 const TIMEOUT_MAX: Nanos = 86_400 * 1_000_000_000;
@@ -153,6 +155,12 @@ impl Poller {
         events: &mut Vec<epoll::Event>,
         timeout: Option<Nanos>,
     ) -> Result<(), LoopError> {
+        if timeout == Some(0) {
+            return match look_for_events(self.epoll.as_fd(), events) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(LoopError::from(error)),
+                _ => Ok(()),
+            };
+        }
         let timeout = timeout.map(|timeout| timespec(timeout.min(TIMEOUT_MAX)));
         // Since Linux 5.11 epoll counts in nanoseconds.
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {

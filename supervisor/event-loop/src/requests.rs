@@ -134,6 +134,6 @@ impl LoopHandle {
 
     /// Answers a request from the loop's own side. A value of another type than the request's ends it without an answer.
     pub(crate) fn answer(&self, id: RequestId, value: Box<dyn Any + Send>) {
-        self.shared.posts.push(Post::Answer { request: id.0, value });
+        self.shared.posts.borrow_mut().push(Post::Answer { request: id.0, value });
     }
 }

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::blocks::Blocks;
 use super::callback::{Callback, Microtask, Queue, Site};
 use super::clock::{Clock, Nanos};
 use super::config::Time;
@@ -36,7 +37,7 @@ pub(super) struct Shared {
     pub(super) pending: Queue<Callback>,
     pub(super) closing: Queue<Callback>,
     /// Posts of other threads that have arrived on this one.
-    pub(super) posts: Queue<Post>,
+    pub(super) posts: RefCell<Blocks<Post>>,
     pub(super) immediates: RefCell<Immediates>,
     pub(super) timers: RefCell<Timers>,
     pub(super) handles: RefCell<Handles>,
@@ -73,7 +74,7 @@ impl Shared {
             microtasks: Queue::new(),
             pending: Queue::new(),
             closing: Queue::new(),
-            posts: Queue::new(),
+            posts: RefCell::new(Blocks::new()),
             immediates: RefCell::new(Immediates::new()),
             timers: RefCell::new(Timers::new(time == Time::Virtual)),
             handles: RefCell::new(Handles::new()),
@@ -113,7 +114,7 @@ impl Shared {
             || !self.pending.is_empty()
             || !self.closing.is_empty()
             || self.has_microtasks()
-            || !self.posts.is_empty()
+            || !self.posts.borrow().is_empty()
             || self.remote.has_posts()
     }
 
@@ -146,7 +147,7 @@ impl Shared {
     /// that, and perhaps need the CPU that this thread runs on to continue.
     pub(super) fn take_posts(&self) {
         if self.remote.has_posts() {
-            self.posts.append(self.remote.take(Vec::new()));
+            self.remote.take(&mut self.posts.borrow_mut());
         }
     }
 
@@ -183,15 +184,16 @@ impl Shared {
             return;
         }
         for _ in 0..CLEARING_ROUNDS {
-            drop((self.ticks.take_all(), self.microtasks.take_all(), self.posts.take_all()));
+            drop((self.ticks.take_all(), self.microtasks.take_all()));
             drop((self.pending.take_all(), self.closing.take_all()));
             // Each taken under its own short borrow, and dropped after it.
             let immediates = self.immediates.borrow_mut().take_all();
             let timers = self.timers.borrow_mut().take_all();
             let handles = self.handles.borrow_mut().take_all();
             let tasks = self.tasks.borrow_mut().take_all();
+            let posts = self.posts.borrow_mut().take_all();
             let requests = self.requests.borrow_mut().take_all();
-            drop((immediates, timers, handles, tasks, requests));
+            drop((posts, immediates, timers, handles, tasks, requests));
             if !self.has_callbacks_waiting() && !self.has_anything_alive() && self.tasks.borrow().len() == 0 {
                 break;
             }

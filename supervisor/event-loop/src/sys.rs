@@ -1,12 +1,116 @@
-//! The system calls that no library wraps safely. This is the only file of the crate that may use `unsafe`.
+//! The system calls that no library wraps safely, and callbacks that are kept without an allocation. This is the only file of
+//! the crate that may use `unsafe`.
 #![expect(unsafe_code, reason = "see each use")]
 
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::epoll;
+
+use super::Context;
+
+/// A counter in the processor that goes on at a steady pace of at least one step a nanosecond or so, and costs less than half
+/// of what reading the clock costs. Its steps have no fixed length and it may differ between cores, so it can say only
+/// that hardly any time has passed. `None` on a processor for which nobody has looked yet.
+#[inline]
+pub(crate) fn processor_count() -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this kind has the instruction. It reads a register and touches no memory.
+    return Some(unsafe { std::arch::x86_64::_rdtsc() });
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// Appends the events that are there to `events`, as far as it has room, without waiting.
+///
+/// With the general call, which counts in nanoseconds, a look took 110 ns instead of 90: for it the kernel copies the
+/// timeout from the memory of the process, even if it is zero.
+///
+/// # Errors
+/// As `epoll_wait(2)`.
+pub(crate) fn look_for_events(epoll: BorrowedFd<'_>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+    const { assert!(size_of::<epoll::Event>() == size_of::<libc::epoll_event>()) };
+    const { assert!(align_of::<epoll::Event>() == align_of::<libc::epoll_event>()) };
+    let room = events.spare_capacity_mut();
+    let count = libc::c_int::try_from(room.len()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: both types are the kernel's structure, and the kernel writes at most as many as there is room for.
+    let found = unsafe { libc::epoll_wait(epoll.as_raw_fd(), room.as_mut_ptr().cast(), count, 0) };
+    let Ok(found) = usize::try_from(found) else { return Err(io::Error::last_os_error()) };
+    // SAFETY: the kernel has written so many events behind those that were there.
+    unsafe { events.set_len(events.len() + found) };
+    Ok(())
+}
+
+/// How many words a [`SmallCall`] has for what its callback has captured. With three instead of two, each post took 5 ns more:
+/// memory that is touched for the first time costs 2 us a page.
+const CAPTURED_WORDS: usize = 2;
+
+type Captured = [MaybeUninit<usize>; CAPTURED_WORDS];
+
+/// A callback that runs once and may be sent to another thread: a `Box<dyn FnOnce(&mut Context) + Send>` without the box.
+///
+/// What the callback has captured lies in this very place if it is not larger than two words, and is allocated otherwise. An
+/// allocation that one thread makes and another one frees costs both of them more than all the rest of a post: with a box, two
+/// threads that ran at once needed 400 ns of processor time for a post, and without it 60.
+pub(crate) struct SmallCall {
+    captured: Captured,
+    /// Takes the callback out of `captured`, and calls it, or drops it if there is no context.
+    finish: unsafe fn(*mut Captured, Option<&mut Context>),
+}
+
+// SAFETY: whatever lies in `captured` was `Send` when it was put there.
+unsafe impl Send for SmallCall {}
+
+impl SmallCall {
+    pub(crate) fn new<F: FnOnce(&mut Context) + Send + 'static>(callback: F) -> SmallCall {
+        if SmallCall::has_room_for::<F>() {
+            SmallCall::in_place(callback)
+        } else {
+            let allocated = Box::new(callback);
+            SmallCall::in_place(move |context: &mut Context| allocated(context))
+        }
+    }
+
+    const fn has_room_for<F>() -> bool {
+        size_of::<F>() <= size_of::<Captured>() && align_of::<F>() <= align_of::<Captured>()
+    }
+
+    fn in_place<F: FnOnce(&mut Context) + Send + 'static>(callback: F) -> SmallCall {
+        /// # Safety
+        /// An `F` lies in the place, and nobody uses it after this.
+        unsafe fn finish<F: FnOnce(&mut Context)>(place: *mut Captured, context: Option<&mut Context>) {
+            // SAFETY: the caller's promise.
+            let callback = unsafe { place.cast::<F>().read() };
+            match context {
+                Some(context) => callback(context),
+                None => drop(callback),
+            }
+        }
+        assert!(SmallCall::has_room_for::<F>(), "it would lie beyond its place");
+        let mut captured: Captured = [MaybeUninit::uninit(); CAPTURED_WORDS];
+        // SAFETY: size and alignment fit, as was just made sure of.
+        unsafe { captured.as_mut_ptr().cast::<F>().write(callback) };
+        SmallCall { captured, finish: finish::<F> }
+    }
+
+    pub(crate) fn run(self, context: &mut Context) {
+        let mut call = ManuallyDrop::new(self);
+        // SAFETY: `finish` belongs to what lies in `captured`, and is called once: it is not dropped as well.
+        unsafe { (call.finish)(&raw mut call.captured, Some(context)) };
+    }
+}
+
+impl Drop for SmallCall {
+    fn drop(&mut self) {
+        // SAFETY: as in `run`, which lets nothing be dropped.
+        unsafe { (self.finish)(&raw mut self.captured, None) };
+    }
+}
 
 /// Starts `command` with the default action for every signal and none blocked, as libuv does. What this process ignores
 /// or blocks would go on to the child otherwise: one that is started while SIGTERM is ignored would survive SIGTERM.

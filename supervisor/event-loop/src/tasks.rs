@@ -167,12 +167,22 @@ impl LocalLoops {
 
     /// False if the loop does not live on this thread.
     fn push(number: u64, microtask: Microtask) -> bool {
+        let Some(shared) = LocalLoops::find(number) else { return false };
+        shared.microtasks.push(microtask);
+        true
+    }
+
+    /// The loop lives on this thread, and this is called by one of its callbacks.
+    pub(super) fn is_running_here(number: u64) -> bool {
+        LocalLoops::find(number).is_some_and(|shared| shared.is_running.get())
+    }
+
+    fn find(number: u64) -> Option<Rc<Shared>> {
         let find = |loops: &RefCell<Vec<(u64, Weak<Shared>)>>| {
             loops.borrow().iter().find(|(other, _)| *other == number).and_then(|(_, shared)| shared.upgrade())
         };
-        let Some(shared) = LOCAL_LOOPS.try_with(find).ok().flatten() else { return false };
-        shared.microtasks.push(microtask);
-        true
+        // The thread may be past the end of its locals.
+        LOCAL_LOOPS.try_with(find).ok().flatten()
     }
 }
 

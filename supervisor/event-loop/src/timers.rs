@@ -10,7 +10,7 @@
 //! Time is counted in timer steps of 2^16 ns, about 66 us: as fine as the kernel's own timer slack (50 us), and a shift to
 //! compute. (In names they are short ticks. The ticks of the loop, its callbacks, have nothing to do with them.) Due
 //! times are rounded up to a step, so no timer is ever early, and are counted from a fresh reading of the clock. A timer
-//! has a slack of 1/256 of its delay, at most 1 ms: that much later it may be when this saves a wake-up.
+//! has a slack of 1/64 of its delay, at most 1 ms: that much later it may be when this saves a wake-up.
 
 use std::time::Duration;
 
@@ -24,8 +24,9 @@ use super::{Context, LoopHandle};
 
 const TICK_BITS: u32 = 16;
 const TICK: Nanos = 1 << TICK_BITS;
-/// The part of a delay that is slack: 1/256.
-const SLACK_BITS: u32 = 8;
+/// The part of a delay that is slack: 1/64. With 1/256, 10,000 timers spread over a second woke the loop 1,180 times
+/// at 26 us of processor time each. libuv, which counts in milliseconds, wakes 1,000 times.
+const SLACK_BITS: u32 = 6;
 
 /// Names a timer of one loop, for [`clear`](super::LoopHandle::clear), `ref_` and `unref`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -33,11 +33,11 @@ use crate::limits::GREETING_TIMEOUT;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{FrameDecoder, owned_payload};
-use offload_protocol::limits::{LABEL_MAX, PAYLOAD_MAX_CEILING};
+use offload_protocol::limits::{NAME_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
+    CAPABILITIES, CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
 };
-use offload_protocol::nouns::{ContentType, cut};
+use offload_protocol::nouns::{MediaType, cut};
 use offload_protocol::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -73,7 +73,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the socket at `path` as `name`, of which at most [`LABEL_MAX`] bytes are used. Waits while the
+    /// Connects to the socket at `path` as `name`, of which at most [`NAME_MAX`] bytes are used. Waits while the
     /// supervisor is too busy to accept, and then for its welcome, each for at most [`GREETING_TIMEOUT`].
     ///
     /// The supervisor disconnects a client that has asked for nothing and waited for nothing for a minute.
@@ -212,7 +212,7 @@ impl Client {
         let submit = ToSupervisor::Submit {
             ticket,
             task,
-            content: ContentType::Bytes,
+            media_type: MediaType::OCTET_STREAM,
             detach: false,
             options: SubmitOptions::default(),
         };
@@ -225,7 +225,8 @@ impl Client {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
-            client: cut(name, LABEL_MAX),
+            capabilities: CAPABILITIES,
+            client: cut(name, NAME_MAX),
         };
         self.send(&hello, &Bytes::new())?;
         match self.receive_until(Instant::now() + GREETING_TIMEOUT)? {
@@ -365,8 +366,8 @@ fn ticket_of(message: &ToClient<'_>) -> Option<u64> {
 /// The same message, independent of the buffer from which it was decoded.
 fn into_owned(message: ToClient<'_>) -> ToClient<'static> {
     match message {
-        ToClient::Welcome { magic, major, minor, payload_max } => {
-            ToClient::Welcome { magic, major, minor, payload_max }
+        ToClient::Welcome { magic, major, minor, capabilities, payload_max } => {
+            ToClient::Welcome { magic, major, minor, capabilities, payload_max }
         }
         ToClient::Accepted { ticket, job } => ToClient::Accepted { ticket, job: job.into_owned().into() },
         ToClient::Rejected { ticket, code, message, retry_after_ms } => {

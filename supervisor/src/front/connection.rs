@@ -17,13 +17,14 @@
 //! the payload is announced, and its bytes are skipped as they arrive. If there may soon be room, the payload stays in
 //! the socket until then.
 
-use super::greeting::{client_name_in, identify_protocol};
+use super::greeting::{ClientHello, client_hello, identify_protocol};
 use super::peer::process_of;
 use super::request::{Request, ticket_of};
 use crate::limits::REQUESTS_PER_CALL_MAX;
 use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
+use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::{CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::cut;
@@ -72,12 +73,7 @@ pub enum ConnectionError {
     /// The peer speaks another protocol.
     NotAClient,
     /// A client of another major version.
-    Version {
-        /// Its major version.
-        major: u16,
-        /// Its minor version.
-        minor: u16,
-    },
+    Version(Greeting),
     /// A client broke the protocol.
     Violation {
         /// How.
@@ -92,11 +88,7 @@ impl fmt::Display for ConnectionError {
         match self {
             ConnectionError::Http => write!(formatter, "the peer speaks HTTP"),
             ConnectionError::NotAClient => write!(formatter, "the peer is no client"),
-            ConnectionError::Version { major, minor } => write!(
-                formatter,
-                "the client speaks version {major}.{minor} of the protocol, \
-                 this supervisor version {VERSION_MAJOR}.{VERSION_MINOR}"
-            ),
+            ConnectionError::Version(greeting) => formatter.write_str(&greeting.foreign_client()),
             ConnectionError::Violation { reason } => write!(formatter, "protocol violation: {reason}"),
             ConnectionError::Io(error) => write!(formatter, "connection lost: {error}"),
         }
@@ -159,7 +151,7 @@ impl Connection {
         self.process
     }
 
-    /// The name of the client: at most [`LABEL_MAX`](offload_protocol::limits::LABEL_MAX) bytes without control
+    /// The name of the client: at most [`NAME_MAX`](offload_protocol::limits::NAME_MAX) bytes without control
     /// characters. Empty before the client's hello, and if the client has no name.
     pub fn client(&self) -> &str {
         match &self.state {
@@ -386,8 +378,8 @@ impl Connection {
     /// Answers the client's hello once it is complete. Returns whether it was complete.
     fn greet(&mut self) -> Result<bool, ConnectionError> {
         if let Some(frame) = self.wire.decoder().next().map_err(|error| identify_protocol(&error))? {
-            let client = client_name_in(&frame)?;
-            self.welcome(client);
+            let hello = client_hello(&frame)?;
+            self.welcome(hello);
             return Ok(true);
         }
         match self.wire.announced() {
@@ -396,12 +388,13 @@ impl Connection {
         }
     }
 
-    fn welcome(&mut self, client: String) {
-        self.state = ConnectionState::Open { client };
+    fn welcome(&mut self, hello: ClientHello) {
+        self.state = ConnectionState::Open { client: hello.name };
         let welcome = ToClient::Welcome {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
+            capabilities: hello.capabilities,
             payload_max: self.payload_max as u64,
         };
         self.send(&welcome, &Bytes::new()).expect("a Welcome fits into a header");
@@ -410,7 +403,7 @@ impl Connection {
     fn end_because_of(&mut self, error: &ConnectionError) {
         match error {
             ConnectionError::Http | ConnectionError::NotAClient => self.close_after_flush(),
-            ConnectionError::Version { .. } | ConnectionError::Violation { .. } => {
+            ConnectionError::Version(_) | ConnectionError::Violation { .. } => {
                 self.goodbye(&error.to_string());
             }
             ConnectionError::Io(_) => self.abandon(),

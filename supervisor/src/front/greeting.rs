@@ -5,8 +5,9 @@ use super::connection::{ConnectionError, violation};
 use crate::peer::{Peer, is_client_name};
 use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameError};
-use offload_protocol::limits::LABEL_MAX;
-use offload_protocol::messages::{CLIENT_MAGIC, ToSupervisor, VERSION_MAJOR};
+use offload_protocol::greeting::Greeting;
+use offload_protocol::limits::NAME_MAX;
+use offload_protocol::messages::{CLIENT_MAGIC, ToSupervisor, shared_capabilities};
 
 /// The first four bytes of HTTP requests.
 const METHODS: [&[u8; 4]; 9] =
@@ -25,25 +26,37 @@ pub(super) fn identify_protocol(error: &FrameError) -> ConnectionError {
     }
 }
 
-/// The name that the client states in its hello.
-pub(super) fn client_name_in(frame: &Frame<'_>) -> Result<String, ConnectionError> {
-    let Ok(ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor, client }) = codec::decode(&frame.header)
+/// What a client states in its hello.
+pub(super) struct ClientHello {
+    /// Its name; empty if it has none.
+    pub(super) name: String,
+    /// The capabilities that it shares with this supervisor.
+    pub(super) capabilities: u64,
+}
+
+/// Reads the hello of a client.
+pub(super) fn client_hello(frame: &Frame<'_>) -> Result<ClientHello, ConnectionError> {
+    if let Some(greeting) = Greeting::of(&frame.header)
+        && greeting.magic == CLIENT_MAGIC
+        && greeting.is_foreign()
+    {
+        return Err(ConnectionError::Version(greeting));
+    }
+    let Ok(ToSupervisor::Hello { magic: CLIENT_MAGIC, client, capabilities, .. }) =
+        codec::decode(&frame.header)
     else {
         return Err(ConnectionError::NotAClient);
     };
-    if major != VERSION_MAJOR {
-        return Err(ConnectionError::Version { major, minor });
-    }
     if !frame.payload.is_empty() {
         return Err(violation("a payload with the hello"));
     }
     if !is_client_name(client) {
         return Err(violation(format!(
-            "a client's name has at most {LABEL_MAX} bytes and no control characters"
+            "a client's name has at most {NAME_MAX} bytes and no control characters"
         )));
     }
     if Peer::may_be_called(client) {
         return Err(violation(format!("'{client}' is what a client without a name is called")));
     }
-    Ok(client.to_owned())
+    Ok(ClientHello { name: client.to_owned(), capabilities: shared_capabilities(capabilities) })
 }

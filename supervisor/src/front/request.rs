@@ -4,7 +4,7 @@ use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Announced, Frame, owned_payload};
 use offload_protocol::messages::{DeadLetterAction, SubmitOptions, ToSupervisor, View};
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use std::time::Duration;
 
 const PAYLOAD_WITHOUT_JOB: &str = "a payload with a message that is not a job";
@@ -22,7 +22,7 @@ pub enum Request {
         /// The task to run.
         task: String,
         /// What the payload is.
-        content: ContentType,
+        media_type: MediaType,
         /// The client does not want a `Finished` message.
         detach: bool,
         /// Options of the job.
@@ -101,6 +101,8 @@ pub enum Request {
         after: String,
         /// The maximum number of rows.
         limit: u32,
+        /// Of the jobs, only those with this label. Empty for all.
+        label: String,
     },
     /// A job whose payload exceeds the limit. The payload is skipped as it arrives. The answer is `too_large`.
     TooLarge {
@@ -131,10 +133,10 @@ impl Request {
             ToSupervisor::Submit { ticket, .. } if frame.payload.len() > payload_max => {
                 Request::TooLarge { ticket, length: frame.payload.len() }
             }
-            ToSupervisor::Submit { ticket, task, content, detach, options } => Request::Submit {
+            ToSupervisor::Submit { ticket, task, media_type, detach, options } => Request::Submit {
                 ticket,
                 task: task.to_owned(),
-                content,
+                media_type,
                 detach,
                 options,
                 payload: owned_payload(frame.payload),
@@ -153,8 +155,8 @@ impl Request {
                 Request::Dead { ticket, action, job: job.to_owned() }
             }
             ToSupervisor::Reload { ticket } => Request::Reload { ticket },
-            ToSupervisor::Page { ticket, view, after, limit } => {
-                Request::Page { ticket, view, after: after.to_owned(), limit }
+            ToSupervisor::Page { ticket, view, after, limit, label } => {
+                Request::Page { ticket, view, after: after.to_owned(), limit, label: label.to_owned() }
             }
         })
     }

@@ -2,6 +2,7 @@
 
 mod client;
 mod connection;
+mod greeting;
 mod listener;
 
 use super::{Connection, Received, Request, Room};
@@ -12,7 +13,7 @@ use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
     CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR, View,
 };
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -39,19 +40,22 @@ fn wait(descriptor: impl AsFd, interest: PollFlags) {
 }
 
 fn hello(major: u16, client: &str) -> Vec<u8> {
-    frame(&ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor: VERSION_MINOR, client }, b"")
+    frame(
+        &ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor: VERSION_MINOR, capabilities: 0, client },
+        b"",
+    )
 }
 
 fn submit(ticket: u64) -> ToSupervisor<'static> {
     let options = SubmitOptions::default();
-    ToSupervisor::Submit { ticket, task: "echo", content: ContentType::Text, detach: false, options }
+    ToSupervisor::Submit { ticket, task: "echo", media_type: MediaType::TEXT, detach: false, options }
 }
 
 fn submitted(ticket: u64, payload: &[u8]) -> Request {
     Request::Submit {
         ticket,
         task: "echo".to_owned(),
-        content: ContentType::Text,
+        media_type: MediaType::TEXT,
         detach: false,
         options: SubmitOptions::default(),
         payload: Bytes::copy_from_slice(payload),

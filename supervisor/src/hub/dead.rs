@@ -72,7 +72,7 @@ impl Hub {
         let input = if has_input { live_job.input.clone() } else { Bytes::new() };
         let job = Job::new(&*live_job.task)
             .input(input)
-            .content(live_job.content)
+            .media_type(live_job.media_type.clone())
             .options(options)
             .client(live_job.client());
         let (died_at, input_bytes) = (Instant::now(), live_job.input.len() as u64);

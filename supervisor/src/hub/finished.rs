@@ -23,7 +23,7 @@ use bytes::Bytes;
 use offload_core::action::{Keep, Released};
 use offload_core::ids::JobId;
 use offload_core::job_table::JobTable;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report};
+use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,9 @@ pub(crate) struct Remembered {
     pub(crate) error: Option<ErrorDetail>,
     pub(crate) attempts: u32,
     pub(crate) receipt: Receipt,
-    pub(crate) content: ContentType,
+    pub(crate) media_type: MediaType,
+    pub(crate) metadata: Metadata,
+    pub(crate) labels: Labels,
 }
 
 impl Remembered {
@@ -75,7 +77,9 @@ impl Remembered {
             error: self.error.clone(),
             attempts: self.attempts,
             receipt: self.receipt.clone(),
-            content: self.content,
+            media_type: self.media_type.clone(),
+            metadata: self.metadata.clone(),
+            labels: self.labels.clone(),
         }
     }
 }
@@ -293,7 +297,9 @@ mod tests {
             error: None,
             attempts: 1,
             receipt: Receipt::default(),
-            content: ContentType::default(),
+            media_type: MediaType::default(),
+            metadata: Metadata::default(),
+            labels: Labels::default(),
         }
     }
 

@@ -121,7 +121,7 @@ impl Launches {
     }
 
     /// Forgets the versions that may not be started any more.
-    pub(super) fn retain_versions(&mut self, may_start: impl Fn(ProgramIndex, Version) -> bool) {
+    pub(super) fn retain_versions(&mut self, may_start: impl Fn(Version) -> bool) {
         self.programs.retain(may_start);
     }
 
@@ -196,9 +196,9 @@ impl Programs {
         self.last_version
     }
 
-    fn retain(&mut self, may_start: impl Fn(ProgramIndex, Version) -> bool) {
-        for (program, versions) in self.each.iter_mut().enumerate() {
-            versions.retain(|&version, _| may_start(program, version));
+    fn retain(&mut self, may_start: impl Fn(Version) -> bool) {
+        for versions in &mut self.each {
+            versions.retain(|&version, _| may_start(version));
         }
     }
 }
@@ -284,7 +284,7 @@ mod tests {
         let version = programs.add_version(vec![command("new"), command("other")]);
         assert_eq!((version, programs.name(0), programs.name(1)), (1, "new", "other"));
         assert_eq!(programs.get(0, 0).name(), "old");
-        programs.retain(|program, version| (program, version) != (0, 1));
+        programs.retain(|version| version != 1);
         assert_eq!(programs.name(0), "old", "the new one is taken back");
         assert_eq!(programs.add_version(vec![command("newer")]), 2, "a number is never used twice");
     }

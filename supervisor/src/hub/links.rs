@@ -1,6 +1,7 @@
 //! Watches the living worker processes on the event loop: their sockets, their output and their ends become events for
 //! the core.
 
+use super::introductions::{Taken, take_introduction};
 use super::processes::{EndedProcess, ReadResult, Watchers};
 use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
@@ -11,8 +12,8 @@ use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
-use offload_protocol::messages::{FromWorker, VERSION_MAJOR, WORKER_MAGIC};
-use offload_protocol::nouns::{ContentType, TaskOffer};
+use offload_protocol::messages::FromWorker;
+use offload_protocol::nouns::MediaType;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -73,15 +74,33 @@ impl Hub {
 
     /// Reads once. Returns true if there may be more to read.
     fn receive(&mut self, worker: WorkerId) -> bool {
-        let inbox = &mut self.inbox;
-        let read = self.processes.receive(worker, &self.handle, &mut |message, payload| {
-            inbox.push_back(event_from(worker, message, payload));
-        });
+        let (inbox, introductions) = (&mut self.inbox, &mut self.introductions);
+        let read =
+            self.processes.receive(worker, &self.handle, &mut |message, payload| match take_introduction(
+                introductions,
+                worker,
+                message,
+                &payload,
+            ) {
+                Taken::Event(event) => inbox.extend(event),
+                Taken::Other(message) => inbox.extend(event_from(worker, message, payload)),
+            });
+        self.welcome_workers();
         if let ReadResult::Last(event) = read {
-            self.inbox.push_back(event.into());
+            self.inbox.push_back(self.only_as_the_first_message(event).into());
             return false;
         }
         matches!(read, ReadResult::Messages)
+    }
+
+    /// Only the first message of a worker can be the hello of another version. Later, the same bytes are garbage.
+    fn only_as_the_first_message(&self, event: Event) -> Event {
+        match event {
+            Event::Unfit { worker, message } if self.introductions.has_begun(worker) => {
+                Event::Garbled { worker, message: format!("not a message: {message}") }
+            }
+            other => other,
+        }
     }
 
     /// Reads everything that this worker has sent and the kernel still holds, and passes it to the core.
@@ -110,6 +129,7 @@ impl Hub {
         self.handle_event(Event::Exited { worker, exit, last_lines, usage });
         self.processes.remove(worker, &self.handle);
         self.launches.forget(worker);
+        self.introductions.forget(worker);
         self.sweep();
     }
 
@@ -231,19 +251,20 @@ fn stop_reading(handle: &LoopHandle, watcher: HandleId) {
     let _ = handle.set_interest(watcher, Interest::NONE);
 }
 
-fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> PendingEvent {
+/// The event that follows from a message. None for those of an introduction, which come here only if they carry a payload.
+fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Option<PendingEvent> {
     let wants_payload = matches!(
         message,
         FromWorker::Finished { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. }
     );
     if !wants_payload && !payload.is_empty() {
         let message = "a payload with a message that has none".to_owned();
-        return Event::Violation { worker, message }.into();
+        return Some(Event::Violation { worker, message }.into());
     }
-    match message {
-        FromWorker::Hello { magic, major, tasks, .. } => hello(worker, magic, major, tasks).into(),
+    Some(match message {
+        FromWorker::Hello { .. } | FromWorker::Offer { .. } | FromWorker::Ready => return None,
         FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
-        FromWorker::Finished { job, attempt, run_ns, content, usage } => PendingEvent {
+        FromWorker::Finished { job, attempt, run_ns, media_type, usage } => PendingEvent {
             event: Event::Finished {
                 worker,
                 job: JobId(job),
@@ -252,7 +273,7 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Pend
                 usage,
                 output_bytes: payload.len() as u64,
             },
-            payload: Payload { content, bytes: payload },
+            payload: Payload { media_type, bytes: payload },
         },
         FromWorker::Failed { job, attempt, run_ns, kind, message, usage } => Event::Failed {
             worker,
@@ -269,7 +290,7 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Pend
         }
         FromWorker::Checkpoint { job, attempt } => PendingEvent {
             event: Event::Checkpoint { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
-            payload: Payload { content: ContentType::Bytes, bytes: payload },
+            payload: Payload { media_type: MediaType::OCTET_STREAM, bytes: payload },
         },
         FromWorker::Yielded { job, attempt, run_ns, .. } => PendingEvent {
             event: Event::Yielded {
@@ -279,20 +300,8 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Pend
                 run: Duration::from_nanos(run_ns),
                 bytes: payload.len() as u64,
             },
-            payload: Payload { content: ContentType::Bytes, bytes: payload },
+            payload: Payload { media_type: MediaType::OCTET_STREAM, bytes: payload },
         },
         FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
-    }
-}
-
-fn hello(worker: WorkerId, magic: [u8; 8], major: u16, tasks: Vec<TaskOffer<'_>>) -> Event {
-    if magic != WORKER_MAGIC {
-        return Event::Unfit { worker, message: "its hello has the wrong magic".to_owned() };
-    }
-    if major != VERSION_MAJOR {
-        let message =
-            format!("it speaks version {major} of the protocol, this supervisor version {VERSION_MAJOR}");
-        return Event::Unfit { worker, message };
-    }
-    Event::Hello { worker, tasks: tasks.into_iter().map(TaskOffer::into_owned).collect() }
+    })
 }

@@ -10,9 +10,9 @@ use offload_core::action::{Ended, Released};
 use offload_core::ids::JobId;
 use offload_core::limits::PROMISE_BYTES;
 use offload_event_loop::Context;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
-use offload_protocol::nouns::{ContentType, ErrorDetail, OutcomeCode, Receipt, Report, cut};
+use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report, cut};
 use std::num::NonZeroU64;
 use std::panic::Location;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use std::time::Duration;
 pub(crate) struct LiveJob {
     /// The name of its task, shared with the core.
     pub(super) task: Arc<str>,
-    pub(super) content: ContentType,
+    pub(super) media_type: MediaType,
     pub(super) input: Bytes,
     /// The account that the job's bytes are charged to: the client's name as it is shown. Shared with the core.
     pub(super) account: Arc<str>,
@@ -143,9 +143,9 @@ impl LiveJob {
         LiveJob {
             task,
             account,
-            content: job.content,
+            media_type: job.media_type,
             input: job.input,
-            has_client: !cut(&job.client, LABEL_MAX).is_empty(),
+            has_client: !cut(&job.client, NAME_MAX).is_empty(),
             options: (job.options != SubmitOptions::default()).then(|| Box::new(job.options)),
             checkpoint: None,
             subscribers: subscriber.map_or(Subscribers::None, Subscribers::One),
@@ -155,6 +155,16 @@ impl LiveJob {
     /// The name of the job's client; empty if it has none.
     pub(super) fn client(&self) -> &str {
         if self.has_client { &self.account } else { "" }
+    }
+
+    /// What the client attached to it.
+    pub(super) fn metadata(&self) -> Metadata {
+        self.options.as_deref().map(|options| options.metadata.clone()).unwrap_or_default()
+    }
+
+    /// The words by which it can be found.
+    pub(super) fn labels(&self) -> Labels {
+        self.options.as_deref().map(|options| options.labels.clone()).unwrap_or_default()
     }
 
     /// The options as they were submitted.
@@ -167,8 +177,8 @@ impl Hub {
     /// A job has ended with this output: stores what is to be remembered, and has the subscribers called.
     pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
         let Some(live_job) = self.records.close(ended.job) else { return };
-        let Payload { content, bytes: output } = output;
-        let remembered = self.remembered(ended, &live_job, content, output.len());
+        let Payload { media_type, bytes: output } = output;
+        let remembered = self.remembered(ended, &live_job, media_type, output.len());
         let held = self.records.charge_output(&live_job.account, output.len() as u64);
         let finished = Finished { report: remembered.report(), output };
         let age = ended.queued + ended.run + ended.returned;
@@ -232,7 +242,7 @@ impl Hub {
         &self,
         ended: &Ended,
         live_job: &LiveJob,
-        content: ContentType,
+        media_type: MediaType,
         output_bytes: usize,
     ) -> Remembered {
         let place = ended.place;
@@ -253,7 +263,9 @@ impl Hub {
                 output_bytes: output_bytes as u64,
                 usage: ended.usage,
             },
-            content,
+            media_type,
+            metadata: live_job.metadata(),
+            labels: live_job.labels(),
         }
     }
 }
@@ -267,7 +279,9 @@ pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
         error: Some(error),
         attempts: 0,
         receipt: Receipt::default(),
-        content: ContentType::default(),
+        media_type: MediaType::default(),
+        metadata: Metadata::default(),
+        labels: Labels::default(),
     };
     Finished { report, output: Bytes::new() }
 }

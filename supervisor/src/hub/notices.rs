@@ -5,12 +5,13 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
+use super::live_jobs::LiveJob;
 use crate::limits::FAILED_START_LINES_MAX;
 use crate::limits::START_FAILED_EVERY;
 use crate::log::{Level, LineKind};
-use crate::workers::Captured;
+use crate::workers::{Captured, escape_line};
 use offload_core::action::Notice;
-use offload_core::ids::{ProgramIndex, SlotIndex, WorkerId};
+use offload_core::ids::{JobId, ProgramIndex, SlotIndex, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Arguments;
 use std::time::{Duration, Instant};
@@ -61,10 +62,12 @@ impl Hub {
     /// A worker has said hello. Looks at its confinement, and calls the callbacks that wait for a ready worker.
     pub(super) fn ready(&mut self, worker: WorkerId, slot: SlotIndex) {
         self.processes.read_confinement(worker);
-        self.start_failures.end(self.core.slots()[slot].program);
+        let program = self.core.slots()[slot].program;
+        self.start_failures.end(program);
+        let sdk = escape_line(self.introductions.settle(worker, program).as_bytes());
         let told = self.callbacks.take_ready();
         self.call_soon(told);
-        let line = format!("slot {slot}: {} is ready", self.worker_name(worker));
+        let line = format!("slot {slot}: {} is ready ({sdk})", self.worker_name(worker));
         self.log.say(LineKind::Named("workers ready"), Level::Verbose, format_args!("{line}"));
     }
 
@@ -135,11 +138,21 @@ impl Hub {
         }
     }
 
+    /// The metadata of a job, as log lines show it.
+    fn metadata_words(&self, job: JobId) -> String {
+        let metadata = self.records.live(job).map(LiveJob::metadata);
+        metadata.map_or_else(String::new, |metadata| {
+            metadata.iter().map(|(key, value)| format!(" {key}={}", escape_line(value.as_bytes()))).collect()
+        })
+    }
+
     fn line_prefix(&self, worker: WorkerId) -> String {
         let pid = self.processes.pid(worker).unwrap_or(0);
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         match (self.core.home_of(worker), load.and_then(|load| load.running_job())) {
-            (Some(slot), Some(job)) => format!("[slot {slot} pid {pid} job {}]", self.name(job)),
+            (Some(slot), Some(job)) => {
+                format!("[slot {slot} pid {pid} job {}{}]", self.name(job), self.metadata_words(job))
+            }
             (Some(slot), None) => format!("[slot {slot} pid {pid}]"),
             (None, _) => format!("[pid {pid}]"),
         }
@@ -185,7 +198,10 @@ impl Hub {
                 )
             }
             Notice::RolledBack { program, why } => {
-                format!("program `{}`: the new version is taken back: {why}", self.program_name(*program))
+                format!(
+                    "program `{}`: the new version is taken back, the old workers stay: {why}",
+                    self.program_name(*program)
+                )
             }
             Notice::KeyUsedAgain { job, before } => {
                 let (job, before) = (self.name(*job), self.name(*before));

@@ -9,10 +9,14 @@
 //!            live/ID                            ended/ID        (a job that ends meanwhile may appear twice)
 //!   dead     the youngest first: ID
 //!   workers  by slot: the number of the slot
+//!   tasks    by name: the name
 //! ```
+//!
+//! Of the jobs, a page may be asked for those with a certain label. So that few such jobs among many others do not hold up
+//! the loop, a page ends after a number of rows that were looked at, and may have none.
 
 use super::Hub;
-use crate::limits::PAGE_ROWS_MAX;
+use crate::limits::{PAGE_LOOKS_MAX, PAGE_ROWS_MAX};
 use crate::views::{Page, Row};
 use offload_core::ids::{JobId, SlotIndex};
 use offload_protocol::messages::View;
@@ -30,6 +34,7 @@ enum RowName {
     Ended(JobId),
     Dead(JobId),
     Slot(SlotIndex),
+    Task,
 }
 
 /// A page that is being made. `write` turns a row into what the front keeps of it, or returns None if the row does not
@@ -38,6 +43,8 @@ struct PageBuilder<'a, R> {
     write: &'a mut dyn FnMut(Row) -> Option<R>,
     written: Vec<R>,
     most: usize,
+    /// How many rows may still be looked at that are not wanted.
+    looks: usize,
     last: Option<RowName>,
     /// There was a row that did not fit.
     is_full: bool,
@@ -46,7 +53,7 @@ struct PageBuilder<'a, R> {
 impl<R> PageBuilder<'_, R> {
     fn at_most(most: usize, write: &mut dyn FnMut(Row) -> Option<R>) -> PageBuilder<'_, R> {
         let most = most.clamp(1, PAGE_ROWS_MAX);
-        PageBuilder { write, written: Vec::new(), most, last: None, is_full: false }
+        PageBuilder { write, written: Vec::new(), most, looks: PAGE_LOOKS_MAX, last: None, is_full: false }
     }
 
     /// Makes a row and adds it if it fits.
@@ -66,28 +73,36 @@ impl<R> PageBuilder<'_, R> {
         self.written.push(written);
         self.last = Some(name);
     }
+
+    /// A row was looked at and is not wanted.
+    fn pass(&mut self, name: RowName) {
+        self.last = Some(name);
+        self.looks -= 1;
+        self.is_full = self.looks == 0;
+    }
 }
 
 impl Hub {
     /// The rows of a list after the row named `after`, at most `most` of them and as many as `write` has room for, each
     /// as `write` returns it. `after` is the `next` of the previous page, or empty for the first page. None if there is
-    /// no such list or no such row.
+    /// no such list or no such row. If `label` is not empty, of the jobs only those with this label.
     ///
     /// # Panics
     /// If `write` returns None for the first row.
     pub(crate) fn page<R>(
         &self,
-        view: View,
+        (view, label): (View, &str),
         after: &str,
         most: usize,
         write: &mut dyn FnMut(Row) -> Option<R>,
     ) -> Option<Page<R>> {
         let mut rows = PageBuilder::at_most(most, write);
         match view {
-            View::Jobs => self.add_jobs(self.last_shown_jobs(after)?, &mut rows),
+            View::Jobs => self.add_jobs(self.last_shown_jobs(after)?, label, &mut rows),
             View::Dead => self.add_dead(self.last_shown_letter(after)?, &mut rows),
             View::Workers => self.add_workers(first_slot_after(after)?, &mut rows),
-            View::Status | View::Tasks => return None,
+            View::Tasks => return Some(self.task_page(after, rows)),
+            View::Status => return None,
         }
         let next = rows.last.filter(|_| rows.is_full).map(|last| self.row_name(last));
         Some(Page { rows: rows.written, next })
@@ -106,19 +121,38 @@ impl Hub {
         if after.is_empty() { Some(YOUNGEST) } else { self.find(after) }
     }
 
-    fn add_jobs<R>(&self, (live, ended): (JobId, JobId), rows: &mut PageBuilder<'_, R>) {
+    fn add_jobs<R>(&self, (live, ended): (JobId, JobId), label: &str, rows: &mut PageBuilder<'_, R>) {
         for (id, job) in self.core.jobs().before(live) {
-            rows.push(RowName::Live(id), || Row::Job(self.live_job_view(id, job)));
+            match label.is_empty() || self.labels_of(id).contains(label) {
+                true => rows.push(RowName::Live(id), || Row::Job(self.live_job_view(id, job))),
+                false => rows.pass(RowName::Live(id)),
+            }
             if rows.is_full {
                 return;
             }
         }
         for (id, record) in self.records.finished().before(ended) {
-            rows.push(RowName::Ended(id), || Row::Job(Hub::ended_job_view(record)));
+            match label.is_empty() || record.report.labels.contains(label) {
+                true => rows.push(RowName::Ended(id), || Row::Job(Hub::ended_job_view(record))),
+                false => rows.pass(RowName::Ended(id)),
+            }
             if rows.is_full {
                 return;
             }
         }
+    }
+
+    /// Tasks have no numbers: the names of the rows are those of the tasks.
+    fn task_page<R>(&self, after: &str, mut rows: PageBuilder<'_, R>) -> Page<R> {
+        let mut last = None;
+        for task in self.core.registry().on_offer().filter(|task| &*task.name > after) {
+            rows.push(RowName::Task, || Row::Task(Box::new(self.task_view(task))));
+            if rows.is_full {
+                break;
+            }
+            last = Some(task.name.to_string());
+        }
+        Page { next: last.filter(|_| rows.is_full), rows: rows.written }
     }
 
     fn add_dead<R>(&self, younger: JobId, rows: &mut PageBuilder<'_, R>) {
@@ -146,6 +180,7 @@ impl Hub {
             RowName::Ended(job) => format!("{ENDED}{}", self.name(job)),
             RowName::Dead(job) => self.name(job),
             RowName::Slot(slot) => slot.to_string(),
+            RowName::Task => String::new(),
         }
     }
 }
@@ -188,6 +223,19 @@ mod tests {
         assert_eq!(page_of(3, 3, 10), (vec![0, 1, 2], false, 3));
         assert_eq!(page_of(4, 3, 10), (vec![0, 1, 2], true, 3));
         assert_eq!(page_of(3, 10, 3), (vec![0, 1, 2], false, 3));
+    }
+
+    #[test]
+    fn a_page_ends_after_many_rows_that_are_not_wanted_and_the_next_begins_there() {
+        let mut write = |row: Row| Some(row);
+        let mut rows = PageBuilder::at_most(10, &mut write);
+        let mut looked = 0;
+        while !rows.is_full {
+            rows.pass(RowName::Slot(looked));
+            looked += 1;
+        }
+        assert_eq!((looked, rows.written.len()), (PAGE_LOOKS_MAX, 0));
+        assert!(matches!(rows.last, Some(RowName::Slot(slot)) if slot == looked - 1));
     }
 
     #[test]

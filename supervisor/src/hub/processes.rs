@@ -9,7 +9,7 @@
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::limits::PAST_PIDS_MAX;
-use crate::workers::{Captured, Confinement, Flushed, OutputStream, Process, Received, StopState};
+use crate::workers::{Captured, Confinement, Flushed, LinkError, OutputStream, Process, Received, StopState};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::exit::{Exit, ExitUsage};
@@ -249,6 +249,7 @@ impl WorkerProcesses {
             }
             Ok(Received::WouldBlock) => return ReadResult::Nothing,
             Ok(Received::Closed) => Event::Closed { worker },
+            Err(LinkError::Foreign(greeting)) => Event::Unfit { worker, message: greeting.foreign_worker() },
             Err(error) => Event::Garbled { worker, message: error.to_string() },
         };
         living.reading = Reading::Over;

@@ -13,8 +13,9 @@ use offload_core::Phase;
 use offload_core::clients::Account;
 use offload_core::ids::{JobId, SlotIndex};
 use offload_core::jobs::{Job, JobState};
+use offload_core::registry::Task;
 use offload_core::slots::{Retire, Role, Slot, SlotState};
-use offload_protocol::nouns::{Lane, OutcomeCode};
+use offload_protocol::nouns::{DescribedTask, Labels, OutcomeCode, TaskOffer};
 use std::collections::BTreeMap;
 
 impl Hub {
@@ -206,6 +207,7 @@ impl Hub {
             slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
             input_bytes: report.receipt.input_bytes,
             error: report.error.as_ref().map(|error| error.message.clone()),
+            labels: report.labels.clone(),
         }
     }
 
@@ -224,33 +226,40 @@ impl Hub {
             slot: worker.and_then(|worker| self.core.home_of(worker)),
             input_bytes: job.input_bytes,
             error: None,
+            labels: self.labels_of(id),
         }
     }
 
+    /// The labels of a job that has not ended.
+    pub(super) fn labels_of(&self, id: JobId) -> Labels {
+        self.records.live(id).map(|live_job| live_job.labels()).unwrap_or_default()
+    }
+
     pub(crate) fn tasks(&self) -> Vec<TaskView> {
-        let tasks = self.core.registry().on_offer();
-        tasks
-            .map(|task| TaskView {
-                task: task.name.to_string(),
-                lane: match task.lane {
-                    Lane::Cpu => "cpu",
-                    Lane::Io => "io",
-                }
-                .to_owned(),
-                idempotent: task.promise.idempotent,
-                program: self.program_name(task.program).to_owned(),
-            })
-            .collect()
+        self.core.registry().on_offer().map(|task| self.task_view(task)).collect()
+    }
+
+    pub(super) fn task_view(&self, task: &Task) -> TaskView {
+        let offer = TaskOffer {
+            idempotent: task.promise.idempotent,
+            lane: task.lane,
+            stepped: task.promise.is_stepped,
+            checkpoints: task.promise.yields,
+            ..TaskOffer::new(&*task.name)
+        };
+        let unknown = DescribedTask::default();
+        let described = self.introductions.described(task.program, &task.name).unwrap_or(&unknown);
+        TaskView::new(&offer, described, self.program_name(task.program))
     }
 }
 
 fn retirement(slot: &Slot) -> Option<&'static str> {
     match (slot.role, slot.tenure.retire()) {
+        (_, Some(Retire::Reload)) => Some("reload"),
         (Role::Surplus, _) => Some("surplus"),
         (_, Some(Retire::Jobs)) => Some("jobs"),
         (_, Some(Retire::Age)) => Some("age"),
         (_, Some(Retire::Memory)) => Some("memory"),
-        (_, Some(Retire::Reload)) => Some("reload"),
         (_, None) => None,
     }
 }

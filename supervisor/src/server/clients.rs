@@ -101,18 +101,19 @@ impl Front {
         let session = &client.session;
         let ticket = request.ticket();
         let reply = match request {
-            Request::Submit { task, content, detach, options, payload, .. } => {
+            Request::Submit { task, media_type, detach, options, payload, .. } => {
                 let is_let_in = payload.len() > INLINE_PAYLOAD_MAX;
-                let job = Job::new(task).input(payload).content(content).options(options);
+                let job = Job::new(task).input(payload).media_type(media_type).options(options);
                 Some(session.submit(ticket, Submission { job, detach, is_let_in }))
             }
             Request::Wait { job, .. } => session.wait(ticket, &job),
             Request::Result { job, .. } => Some(self.service.result(&job)),
             Request::Cancel { job, .. } => Some(self.service.cancel(&job)),
             Request::Show { view, .. } => return self.show(id, ticket, view),
-            Request::Page { view, after, limit, .. } => {
+            Request::Page { view, after, limit, label, .. } => {
                 let most = usize::try_from(limit).unwrap_or(usize::MAX);
-                return self.answer_with_page(id, ticket, (view, &after, most), |page| to_json(&page));
+                return self
+                    .answer_with_page(id, ticket, (view, &label, &after, most), |page| to_json(&page));
             }
             Request::Drain { limit, .. } => session.drain(ticket, limit),
             Request::Stop { .. } => session.stop(ticket),
@@ -137,13 +138,12 @@ impl Front {
         }
     }
 
-    /// Shows the status, the tasks, or the first page of a list without saying where the next page begins.
+    /// Shows the status, or the first page of a list without saying where the next page begins.
     fn show(&mut self, id: u64, ticket: u64, view: View) {
         match view {
             View::Status => self.reply(id, ticket, self.service.status()),
-            View::Tasks => self.reply(id, ticket, self.service.tasks()),
-            View::Workers | View::Jobs | View::Dead => {
-                self.answer_with_page(id, ticket, (view, "", usize::MAX), |page| to_json(&page.rows));
+            View::Tasks | View::Workers | View::Jobs | View::Dead => {
+                self.answer_with_page(id, ticket, (view, "", "", usize::MAX), |page| to_json(&page.rows));
             }
         }
     }
@@ -153,11 +153,11 @@ impl Front {
         &mut self,
         id: u64,
         ticket: u64,
-        (view, after, most): (View, &str, usize),
+        (view, label, after, most): (View, &str, &str, usize),
         to_bytes: impl FnOnce(JsonPage) -> Vec<u8>,
     ) {
         let mut writer = RowWriter::default();
-        match self.service.page(view, after, most, |row| writer.write(&row)) {
+        match self.service.page(view, label, after, most, |row| writer.write(&row)) {
             Ok(page) => self.answer(id, ticket, to_bytes(page)),
             Err(error) => self.refuse(id, ticket, &error),
         }

@@ -15,6 +15,7 @@ use super::reply::{Document, Reply};
 use super::{Service, Ticket};
 use crate::hub::PoolConfig;
 use crate::workers::Program;
+use offload_core::action::ReloadEnd;
 use offload_core::config::CoreConfig;
 use offload_event_loop::Context;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -168,7 +169,10 @@ impl Service {
             Ok((programs, ignored)) => {
                 self.replace_workers(Replacement { programs, ignored, requesters });
             }
-            Err(why) => self.answer_reload(&requesters, &[], Some(&why)),
+            Err(why) => {
+                let why = format!("nothing changes, the old configuration stays: {why}");
+                self.answer_reload(&requesters, &[], Some(&why));
+            }
         }
         if let ReloadStep::UnderWay(next) = reading
             && !next.is_empty()
@@ -202,15 +206,20 @@ impl Service {
         let begun = self.0.reloads.borrow_mut().begin_replacing(wanted, is_connected);
         let Some(Replacement { programs, ignored, requesters }) = begun else { return };
         let me = self.weak();
-        let told = move |taken_back: Option<String>, _: &mut Context| {
-            Service::with(&me, |service| service.on_replaced(&requesters, &ignored, taken_back.as_deref()));
+        let told = move |end: ReloadEnd, _: &mut Context| {
+            let failure = match end {
+                ReloadEnd::Done => None,
+                ReloadEnd::OldStay(why) => Some(format!("the old workers stay: {why}")),
+                ReloadEnd::SomeStay(why) => Some(format!("some of the old workers stay: {why}")),
+            };
+            Service::with(&me, |service| service.on_replaced(&requesters, &ignored, failure.as_deref()));
         };
         self.hub().borrow_mut().reload(programs, Box::new(told));
     }
 
-    fn on_replaced(&self, requesters: &[Requester], ignored: &[Ignored], taken_back: Option<&str>) {
+    fn on_replaced(&self, requesters: &[Requester], ignored: &[Ignored], failure: Option<&str>) {
         let replacing = std::mem::replace(&mut self.0.reloads.borrow_mut().replacing, ReloadStep::Resting);
-        self.answer_reload(requesters, ignored, taken_back);
+        self.answer_reload(requesters, ignored, failure);
         if let ReloadStep::UnderWay(Some(wanted)) = replacing {
             self.replace_workers(wanted);
         }
@@ -221,10 +230,7 @@ impl Service {
         for &ticket in requesters.iter().flatten() {
             let reply = match failure {
                 None => Reply::document(Document::Reloaded { reloaded: true, ignored: ignored.to_vec() }),
-                Some(why) => {
-                    let message = format!("the old workers stay: {why}");
-                    Reply::Refusal(ErrorDetail::new(OutcomeCode::Unavailable, message))
-                }
+                Some(why) => Reply::Refusal(ErrorDetail::new(OutcomeCode::Unavailable, why.to_owned())),
             };
             self.answer_later(ticket, reply);
         }
@@ -233,7 +239,7 @@ impl Service {
     fn log_reload(&self, ignored: &[Ignored], failure: Option<&str>) {
         let log = self.log();
         if let Some(why) = failure {
-            return log.error(format_args!("reload: the old configuration stays: {why}"));
+            return log.error(format_args!("reload: {why}"));
         }
         log.tell(format_args!("reloaded: the configuration was read again, the workers are replaced"));
         for Ignored { setting, in_effect, configured, why } in ignored {

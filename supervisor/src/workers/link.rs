@@ -8,7 +8,9 @@ use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
 use offload_protocol::frame::{FrameError, owned_payload};
-use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::greeting::Greeting;
+use offload_protocol::limits::{CHECKPOINT_MAX, OFFER_TEXTS_MAX};
+use offload_protocol::messages::{FromWorker, ToWorker, WORKER_MAGIC};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -33,6 +35,8 @@ pub enum LinkError {
     Frame(FrameError),
     /// The worker sent a frame that is not a message.
     Decode(DecodeError),
+    /// The worker sent the hello of another version.
+    Foreign(Greeting),
     /// The socket failed, which is not the worker's fault.
     Io(io::Error),
 }
@@ -42,6 +46,7 @@ impl fmt::Display for LinkError {
         match self {
             LinkError::Frame(error) => write!(formatter, "not a frame: {error}"),
             LinkError::Decode(error) => write!(formatter, "not a message: {error}"),
+            LinkError::Foreign(greeting) => formatter.write_str(&greeting.foreign_worker()),
             LinkError::Io(error) => write!(formatter, "worker socket: {error}"),
         }
     }
@@ -49,17 +54,31 @@ impl fmt::Display for LinkError {
 
 impl std::error::Error for LinkError {}
 
+/// What a header that is no message is: the hello of another version, or nothing at all.
+fn refusal(header: &[u8], error: DecodeError) -> LinkError {
+    match Greeting::of(header) {
+        Some(greeting) if greeting.magic == WORKER_MAGIC && greeting.is_foreign() => {
+            LinkError::Foreign(greeting)
+        }
+        _ => LinkError::Decode(error),
+    }
+}
+
 /// The socket to one worker. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Link {
     wire: Wire,
+    /// The longest output, in bytes.
+    output_max: usize,
 }
 
 impl Link {
-    /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected.
+    /// Takes over our end of the socket pair and makes it non-blocking; the worker's end is not affected. An output may
+    /// have at most `payload_max` bytes. What else a worker sends has bounds of its own, however small that is.
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
         socket.set_nonblocking(true)?;
-        Ok(Link { wire: Wire::new(socket, payload_max) })
+        let longest = payload_max.max(OFFER_TEXTS_MAX).max(CHECKPOINT_MAX);
+        Ok(Link { wire: Wire::new(socket, longest), output_max: payload_max })
     }
 
     pub(super) fn socket(&self) -> Arc<UnixStream> {
@@ -114,7 +133,11 @@ impl Link {
     fn hand_over(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<(), LinkError> {
         loop {
             while let Some(frame) = self.wire.decoder().next().map_err(LinkError::Frame)? {
-                let message = codec::decode(&frame.header).map_err(LinkError::Decode)?;
+                let message = codec::decode(&frame.header).map_err(|error| refusal(&frame.header, error))?;
+                let (length, max) = (frame.payload.len(), self.output_max);
+                if matches!(message, FromWorker::Finished { .. }) && length > max {
+                    return Err(LinkError::Frame(FrameError::PayloadLength { length, max }));
+                }
                 sink(message, owned_payload(frame.payload));
             }
             // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be
@@ -132,7 +155,7 @@ mod tests {
     use super::*;
     use crate::limits::FLUSH_MAX;
     use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
-    use offload_protocol::nouns::{ContentType, Usage};
+    use offload_protocol::nouns::{MediaType, TaskDescription, TaskOffer, Usage};
     use rustix::event::PollFlags;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::{IoSlice, Read, Write};
@@ -154,7 +177,7 @@ mod tests {
             job,
             attempt: 1,
             run_ns: 5,
-            content: ContentType::Bytes,
+            media_type: MediaType::OCTET_STREAM,
             usage: Usage::default(),
         };
         codec::encode(&message, payload.len(), &mut bytes).unwrap();
@@ -170,6 +193,28 @@ mod tests {
             other => panic!("{other:?}"),
         });
         (received, arrived)
+    }
+
+    #[test]
+    fn the_longest_output_may_be_shorter_than_the_texts_of_an_offer() {
+        let (ours, mut worker) = UnixStream::pair().unwrap();
+        let mut link = Link::new(ours, 4).unwrap();
+        let offer = FromWorker::Offer {
+            task: TaskOffer::new("sum"),
+            about: TaskDescription::default(),
+            example_length: 7,
+            schema_length: 0,
+        };
+        let mut bytes = Vec::new();
+        codec::encode(&offer, 7, &mut bytes).unwrap();
+        bytes.extend_from_slice(b"example");
+        worker.write_all(&[bytes, finished(1, b"four")].concat()).unwrap();
+        let mut lengths = Vec::new();
+        assert!(link.receive(&mut |_, payload| lengths.push(payload.len())).is_ok());
+        assert_eq!(lengths, [7, 4]);
+        worker.write_all(&finished(2, b"five!")).unwrap();
+        let error = receive(&mut link).0.unwrap_err();
+        assert_eq!(error.to_string(), "not a frame: payload of 5 bytes, 4 are allowed");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A worker program: its command line, an optional wrapper program in front of it, and its environment.
 
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use offload_protocol::nouns::cut;
 use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
@@ -37,7 +37,7 @@ impl Program {
     /// wrapper that does so; an embedding program has to, with [`Program::with_shim`]. Otherwise such a worker is not
     /// confined and may outlive this process.
     pub fn command(words: Vec<String>) -> Program {
-        let name = cut(&words.join(" "), LABEL_MAX).to_owned();
+        let name = cut(&words.join(" "), NAME_MAX).to_owned();
         Program { name, words, shim: Vec::new(), passed_variables: Vec::new(), own_variables: Vec::new() }
     }
 
@@ -206,6 +206,6 @@ mod tests {
     #[test]
     fn a_program_is_named_after_its_command() {
         assert_eq!(Program::command(words("python3 worker.py")).name(), "python3 worker.py");
-        assert_eq!(Program::command(vec!["x".repeat(100)]).name().len(), LABEL_MAX);
+        assert_eq!(Program::command(vec!["x".repeat(100)]).name().len(), NAME_MAX);
     }
 }

@@ -111,7 +111,8 @@ impl Oracle {
         demand(waiting.is_none(), "O9", || format!("{waiting:?} waits, {} workers are idle", idle.len()))
     }
 
-    /// Whether each place has a worker that is well, where that is possible.
+    /// Whether each place has a worker that is well, where that is possible. After a version was taken back, one has to
+    /// prove itself before others are started.
     pub(crate) fn is_pool_full(&self, core: &Core) -> bool {
         (0..self.programs.len()).all(|program| {
             let places = core
@@ -120,7 +121,8 @@ impl Oracle {
                 .filter(|slot| slot.program == program && slot.role != Role::Surplus)
                 .count();
             let well = self.workers.values().filter(|book| book.program == program && book.is_well()).count();
-            well == places || self.programs[program].may_be_broken
+            let is_doubted = self.reloads.is_doubted(program) && well > 0;
+            well == places || is_doubted || self.programs[program].may_be_broken
         })
     }
 
@@ -170,7 +172,8 @@ fn compare_places(actions: &[Action], core: &Core) -> Result<(), Failure> {
             _ => continue,
         };
         let Some(slot) = core.slot_of(*worker).map(|slot| &core.slots()[slot]) else { continue };
-        let is_open = !slot.tenure.is_closing() && slot.role == Role::Work;
+        let is_for_jobs = matches!(slot.role, Role::Work | Role::Trial);
+        let is_open = !slot.tenure.is_closing() && is_for_jobs;
         demand(is_open || !is_job, "O5", || format!("{worker} is on its way out and gets a job"))?;
         demand(slot.role != Role::Surplus, "O5", || format!("{worker} is started and not needed"))?;
     }

@@ -327,6 +327,14 @@ impl Oracle {
         !is_task_name(task) || (all_known && is_gone)
     }
 
+    /// Whether any worker has ever offered this task.
+    fn was_offered(&self, task: &str) -> bool {
+        let ever = |program: &super::ProgramBook| {
+            program.offers.iter().chain(&program.dropped).any(|name| name == task)
+        };
+        self.programs.iter().any(ever)
+    }
+
     pub(super) fn judge_outcome(
         &mut self,
         now: Mono,
@@ -471,9 +479,12 @@ impl Oracle {
             }
             (OutcomeCode::Unavailable, _) => {
                 let no_worker = self.programs.iter().any(|program| program.may_refuse(self.least_restarts));
-                is_free && (no_worker || (is_its_exit && self.is_hopeless(book)))
+                let is_gone = self.was_offered(&book.task) && self.is_unknown(&book.task);
+                is_free && (no_worker || is_gone || (is_its_exit && self.is_hopeless(book)))
             }
-            (OutcomeCode::UnknownTask, _) => is_free && self.is_unknown(&book.task),
+            (OutcomeCode::UnknownTask, _) => {
+                is_free && self.is_unknown(&book.task) && !self.was_offered(&book.task)
+            }
             (OutcomeCode::BadRequest, _) => is_free,
             _ => false,
         }

@@ -20,8 +20,11 @@
 //! |     | worker ended does not share a worker with others after that. A worker that breaks a rule is ended |
 //! | O16 | what is held is charged to the client that it is held for; no client gets in, or starts a job, beyond its share |
 //! | O17 | a key, an uncollected result and a dead letter are kept until their time is over, and no longer |
-//! | O18 | each reload is answered once, when all workers have the right version; it harms no job |
+//! | O18 | each reload is answered once and truly, when all workers have the right version; it harms no job |
 //! | O19 | a job that nobody wants does not wait; a job that no worker lives to start ends after a number of tests, or in a drain |
+//! | O20 | no worker is replaced by what nobody has seen working: not while a version is on trial, and not after it failed. |
+//! |     | Workers that are started then have to prove themselves: one at a time, one job at a time, with pauses; they get |
+//! |     | no job that another idle worker could do |
 
 mod compare;
 mod doubt;
@@ -250,7 +253,8 @@ impl Oracle {
     /// Most actions of one event: each job can end and its worker be told, each promise can be released, and each place
     /// can lose its worker, have it killed, be filled and be logged.
     fn actions_max(&self) -> usize {
-        3 * (self.live.len() + 1) + 8 * (self.most_workers + 1) + 4 + self.promises.count()
+        let places = self.most_workers + 1 + self.reloads.places_for_trials();
+        3 * (self.live.len() + 1) + 8 * places + 4 + self.promises.count()
     }
 
     fn judge(&mut self, now: Mono, event: Option<&Event>, action: &Action) -> Result<(), Failure> {
@@ -263,14 +267,12 @@ impl Oracle {
                 self.judge_run(now, *worker, *job, (*attempt, *resume))
             }
             Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
-            Action::Dismiss { worker } => self.judge_end_of_worker(*worker),
-            Action::Kill { worker, .. } => self.judge_end_of_worker(*worker),
+            Action::Dismiss { worker } => self.judge_end_of_worker(now, *worker),
+            Action::Kill { worker, .. } => self.judge_end_of_worker(now, *worker),
             Action::Log(notice) => self.judge_notice(now, notice),
             Action::Keep { job } => self.keep(*job, event),
             Action::Yield { worker, job } => self.judge_yield(*worker, *job),
-            Action::Reloaded { version, rolled_back } => {
-                self.judge_reloaded(event, *version, rolled_back.is_none())
-            }
+            Action::Reloaded { version, end } => self.judge_reloaded(event, *version, end),
             Action::Release { .. } | Action::ForgetLetter { .. } | Action::Ready { .. } => Ok(()),
             Action::Over => self.judge_over(),
         }
@@ -281,9 +283,7 @@ impl Oracle {
             self.gone.insert(*worker);
             self.hangs(now, *worker);
         }
-        if let Notice::TrialPassed { program } | Notice::RolledBack { program, .. } = notice {
-            return self.judge_trial(*program, matches!(notice, Notice::TrialPassed { .. }));
-        }
+        self.judge_verdict(now, notice)?;
         if let Notice::Degraded { program, .. } | Notice::Recovered { program } = notice {
             self.programs[*program].is_refusing = matches!(notice, Notice::Degraded { .. });
         }

@@ -15,6 +15,7 @@ impl Oracle {
         if self.live.contains(&id) {
             self.judge_start(id)?;
         }
+        self.judge_proof(worker, id)?;
         let between = self.may_run_between(worker, id);
         let given = self.workers.get(&worker).into_iter().flat_map(|book| &book.given);
         let has_suspect = given
@@ -59,6 +60,30 @@ impl Oracle {
         Ok(())
     }
 
+    /// A worker that has to prove itself gets one job at a time. Unless it is on trial, it gets none that an idle worker
+    /// could do of which more is known.
+    fn judge_proof(&self, worker: WorkerId, id: JobId) -> Result<(), Failure> {
+        let Some(book) = self.workers.get(&worker) else { return Ok(()) };
+        if !self.reloads.is_surely_unproven(book.program, worker) {
+            return Ok(());
+        }
+        demand(book.given.is_empty() || book.is_liar, "O20", || {
+            format!("{worker} has to prove itself and gets {id} beside {:?}", book.given)
+        })?;
+        let Some(job) = self.jobs.get(&id).filter(|_| !self.reloads.is_on_trial(book.version)) else {
+            return Ok(());
+        };
+        let could = |(id, other): &(&WorkerId, &WorkerBook)| {
+            let is_proven = !self.reloads.is_unproven(other.program, **id);
+            is_proven && other.is_well() && other.given.is_empty() && other.offers.contains_key(&job.task)
+        };
+        let idle = self.workers.iter().filter(could).count();
+        let kept = self.config.spares + self.config.reserved_of(self.config.workers);
+        demand(idle <= kept || self.is_resized || self.programs.len() > 1, "O20", || {
+            format!("{worker} has to prove itself and gets {id}, while {idle} others are idle")
+        })
+    }
+
     /// Whether the job may be run between the steps of one that the worker has; nothing if it has none with steps.
     fn may_run_between(&self, worker: WorkerId, id: JobId) -> Option<bool> {
         let book = self.workers.get(&worker)?;
@@ -95,13 +120,23 @@ impl Oracle {
     }
 
     /// A worker is told to end: unless there is a reason, it has no job that is wanted.
-    pub(super) fn judge_end_of_worker(&mut self, worker: WorkerId) -> Result<(), Failure> {
+    pub(super) fn judge_end_of_worker(&mut self, now: Mono, worker: WorkerId) -> Result<(), Failure> {
         let book = self.workers.get_mut(&worker);
         let book =
             book.ok_or(Failure { rule: "O5", what: format!("{worker} is told to end and is gone") })?;
         let is_first = !std::mem::replace(&mut book.is_asked, true);
         let is_for_no_reason = is_first && !book.is_leaving && !book.is_accused;
         book.is_leaving = true;
+        let program = book.program;
+        let book = &self.workers[&worker];
+        if is_for_no_reason {
+            self.judge_farewell(worker, book)?;
+        }
+        if is_for_no_reason && self.reloads.is_unproven(program, worker) {
+            // It may go because it failed all of its jobs.
+            self.programs[program].fail(now, false);
+        }
+        let book = &self.workers[&worker];
         let harmed = book
             .given
             .iter()

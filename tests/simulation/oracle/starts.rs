@@ -15,6 +15,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct StartBook {
     pub(super) total: u64,
+    /// The last worker that was ordered.
+    pub(super) newest: Option<WorkerId>,
     programs: BTreeMap<ProgramIndex, Starts>,
 }
 
@@ -68,7 +70,7 @@ impl Oracle {
         program: ProgramIndex,
         version: Version,
     ) -> Result<(), Failure> {
-        let places = self.most_workers + 1;
+        let places = self.most_workers + 1 + self.reloads.places_for_trials();
         // A place that was given up keeps its process until that is gone.
         let counts = |book: &&WorkerBook| !(book.is_gone || self.is_resized && book.is_leaving);
         let living = self.workers.values().filter(counts).count();
@@ -78,6 +80,7 @@ impl Oracle {
         let book = WorkerBook::new(now, program, version);
         demand(self.workers.insert(worker, book).is_none(), "O5", || format!("{worker} exists"))?;
         self.starts.total += 1;
+        self.starts.newest = Some(worker);
         let by_backoff = self.starts_by_backoff();
         let starts = self.starts.programs.entry(program).or_default();
         for queue in [&mut starts.failed, &mut starts.resets] {

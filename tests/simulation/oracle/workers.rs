@@ -126,7 +126,7 @@ impl ProgramBook {
         self.may_be_broken || self.failures >= least_restarts
     }
 
-    fn fail(&mut self, now: Mono, is_fatal: bool) {
+    pub(super) fn fail(&mut self, now: Mono, is_fatal: bool) {
         self.failures += 1;
         self.failed_at = now;
         self.may_be_broken |= is_fatal;
@@ -147,6 +147,8 @@ pub(super) enum Duty {
     TakeBack(ProgramIndex),
     /// Refuse jobs of this program: it has never said anything.
     Refuse(ProgramIndex),
+    /// Count a failed start of this program.
+    CountFailure(ProgramIndex),
 }
 
 impl Oracle {
@@ -334,12 +336,19 @@ impl Oracle {
         }
         let run = self.jobs[&id].ran(now);
         self.shares.used(&self.jobs[&id].client, run);
-        let program = &mut self.programs[book.program];
-        if book.is_well() && book.hello_at.is_some_and(|hello| hello > program.failed_at) {
-            program.failures = 0;
-            self.starts.proved_good(book.program);
+        let (of, version) = (book.program, book.version);
+        // That one which has to prove itself fails a job proves nothing.
+        if code == OutcomeCode::Ok || !self.reloads.is_unproven(of, worker) {
+            let program = &mut self.programs[of];
+            if book.is_well() && book.hello_at.is_some_and(|hello| hello > program.failed_at) {
+                program.failures = 0;
+                self.starts.proved_good(of);
+            }
+            self.starts.did_a_job(of);
         }
-        self.starts.did_a_job(book.program);
+        if code == OutcomeCode::Ok {
+            self.reloads.proved(of, worker, version);
+        }
         Duty::End(id, code)
     }
 
@@ -389,12 +398,19 @@ impl Oracle {
         let window = self.least_window.max(self.least_backoff.0);
         let is_young = book.hello_at.is_some_and(|hello| now - hello < window);
         let is_of_no_use = book.is_punished && is_young && book.jobs_done == 0 && book.given.is_empty();
-        let is_on_trial = self.reloads.is_on_trial(program, version);
+        let is_on_trial = self.reloads.is_on_trial(version);
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
-        let has_failed = (is_failed_start || is_of_no_use) && !is_on_trial;
+        let is_unasked = !(book.is_asked || book.is_gone);
+        let is_unproven = !is_start && is_unasked && self.reloads.is_unproven(program, worker);
+        let has_failed = (is_failed_start || is_of_no_use || is_unproven) && !is_on_trial;
         self.starts.died(now, program, has_failed, is_of_no_use);
-        let is_unasked = !(book.is_asked || book.is_gone || is_start && is_killed);
-        if is_on_trial && is_unasked { Duty::TakeBack(program) } else { Duty::Nothing }
+        match is_unasked {
+            true if is_on_trial => Duty::TakeBack(program),
+            true if !is_start && self.reloads.is_surely_unproven(program, worker) => {
+                Duty::CountFailure(program)
+            }
+            _ => Duty::Nothing,
+        }
     }
 
     /// The program of a worker that is ended for its silence, if that program is to be given up: none of its workers ever
@@ -423,6 +439,12 @@ impl Oracle {
             Duty::TakeBack(of) => {
                 let is_done = |action: &Action| matches!(action, Action::Log(Notice::RolledBack { program, .. }) if *program == of);
                 demand(actions.iter().any(is_done), "O18", || format!("the trial of program {of} goes on"))
+            }
+            Duty::CountFailure(of) => {
+                let is_done = |action: &Action| matches!(action, Action::Log(Notice::StartFailed { program, .. } | Notice::Degraded { program, .. }) if *program == of);
+                demand(actions.iter().any(is_done), "O20", || {
+                    format!("the end of an unproven worker of {of} goes unnoticed")
+                })
             }
             Duty::Punish(id) => {
                 let is_done = |action: &Action| matches!(action, Action::Kill { worker, how: Kill::Kill } if *worker == id);

@@ -2,9 +2,10 @@
 
 use super::{Thing, World};
 use crate::choices::Tape;
-use crate::faults::Fault;
+use crate::faults::{Build, Fault};
 use crate::oracle::Failure;
-use crate::process::{Build, FakeProcess};
+use crate::process::FakeProcess;
+use crate::script::Guilt;
 use offload_core::action::Kill;
 use offload_core::event::Event;
 use offload_core::ids::{Version, WorkerId};
@@ -47,14 +48,17 @@ impl World {
             return self.tell(event, true);
         }
         let mut process = FakeProcess::start(worker, program, self.script.config.programs, &mut self.out);
-        process.suffer_from(build, &mut self.out);
+        process.suffer_from(if self.is_calm { Build::Works } else { build }, &mut self.out);
         kill.into_iter().for_each(|how| process.signal(how, &mut self.out));
         self.processes.insert(worker, process);
         if kill.is_none() { self.tell(Event::Launched { worker }, true) } else { Ok(()) }
     }
 
-    /// What a version of a program is like. None is bad any more when all faults are over.
+    /// What a version of a program is like. None is bad any more when all faults are over. In half of the worlds it is
+    /// the file that a reload is for: then whatever is started is what is on disk.
     fn build_of(&mut self, program: usize, version: Version) -> Build {
+        let is_file = self.out.choices.chance(&mut Tape::new(1 << 43), 500);
+        let version = if is_file { self.on_disk } else { version };
         if version == Version::default() || self.is_calm {
             return Build::Works;
         }
@@ -66,6 +70,9 @@ impl World {
             Build::DiesAtOnce,
             Build::FailsFirst,
             Build::DiesSoon,
+            Build::DiesAtWork(Guilt::Crashes),
+            Build::DiesAtWork(Guilt::DiesUnstarted),
+            Build::Hangs,
         ];
         self.out.choices.pick(&mut tape, &builds)
     }

@@ -35,7 +35,10 @@ impl World {
             Wish::Refuse => Event::Refused,
             Wish::Configure(config) => Event::Configure(config),
             Wish::Measure(worker) => Event::Measured { worker: WorkerId(worker), resident_bytes: 2000 },
-            Wish::Reload(version) => Event::Reload { version },
+            Wish::Reload(version) => {
+                self.on_disk = self.on_disk.max(version);
+                Event::Reload { version }
+            }
             Wish::Arrival { client, bytes, is_over } => {
                 let time = if is_over { MOMENT } else { 100 * MOMENT };
                 let client: Arc<str> = client.into();

@@ -43,7 +43,9 @@ fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_i
     let worker = worker_of(&pool, 0);
     let other = TaskOffer { idempotent: true, ..TaskOffer::new("other") };
     pool.event(Event::Hello { worker, tasks: vec![other] });
-    assert_eq!(pool.outcome(job), Some(UnknownTask));
+    assert_eq!(pool.outcome(job), Some(Unavailable));
+    assert_eq!(pool.message(job), "no worker offers 'sum' any more");
+    assert_eq!(pool.refusal("sum").code, UnknownTask);
 }
 
 /// A pool of one worker that has shown that `charge` is tiny, so that it is given several, and that goes only if it is killed.

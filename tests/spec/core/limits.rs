@@ -218,7 +218,7 @@ proptest! {
         pool.wait(Duration::from_secs(60));
         prop_assert!(pool.core.jobs().is_empty());
         prop_assert_eq!(pool.ended.len() as u64, pool.core.tally().accepted());
-        prop_assert!(pool.most_processes <= 4 + 1);
+        prop_assert!(pool.most_processes <= 4 + 1 + 1, "slots, a spare, and one on trial");
     }
 }
 

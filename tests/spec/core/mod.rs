@@ -12,3 +12,4 @@ mod scheduling;
 mod silence;
 mod steps;
 mod supervision;
+mod trials;

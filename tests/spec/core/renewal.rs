@@ -1,6 +1,6 @@
 //! Replacement of healthy workers, reloads, a changed number of workers, and processes that do not end.
 
-use offload_core::action::Notice;
+use offload_core::action::{Notice, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::exit::Exit;
@@ -24,6 +24,10 @@ fn ready(pool: &PoolUnderTest) -> usize {
 
 fn versions(pool: &PoolUnderTest) -> Vec<u64> {
     pool.workers.values().map(|worker| worker.version).collect()
+}
+
+fn old_stay(why: &str) -> [ReloadEnd; 1] {
+    [ReloadEnd::OldStay(why.to_owned())]
 }
 
 fn configure(pool: &mut PoolUnderTest, change: impl FnOnce(&mut CoreConfig)) {
@@ -88,7 +92,7 @@ fn a_reload_replaces_every_worker_once_the_first_new_one_has_done_its_jobs() {
     }
     pool.wait(MS);
     assert_eq!(versions(&pool), [1; 4]);
-    assert_eq!(pool.reloads, [None]);
+    assert_eq!(pool.reloads, [ReloadEnd::Done]);
     assert!(pool.ended.values().all(|ended| ended.outcome == Ok));
 }
 
@@ -101,7 +105,7 @@ fn a_new_version_that_gets_no_jobs_passes_by_living() {
         assert!(pool.reloads.is_empty());
         pool.wait(Duration::from_secs(2));
         assert_eq!(versions(&pool), vec![1; 2 + spares]);
-        assert_eq!(pool.reloads, [None]);
+        assert_eq!(pool.reloads, [ReloadEnd::Done]);
     }
 }
 
@@ -125,7 +129,7 @@ fn a_new_version_whose_worker_ends_is_taken_back_with_the_reason() {
     pool.exit(worker, Exit::Signal(11));
     pool.wait(MS);
     assert!(versions(&pool).iter().all(|version| *version == 0), "{:?}", versions(&pool));
-    assert!(pool.reloads[0].as_ref().unwrap().contains("signal 11 (SIGSEGV)"), "{:?}", pool.reloads);
+    assert_eq!(pool.reloads, old_stay("its worker ended with signal 11 (SIGSEGV) after 0 jobs"));
     pool.run(job);
     assert_eq!(pool.outcome(job), Some(Ok));
 }
@@ -142,7 +146,7 @@ fn a_new_version_that_fails_all_of_its_first_jobs_is_taken_back() {
         pool.event(Event::Failed { worker, job, attempt: 1, run, kind, message, usage });
     }
     pool.wait(Duration::from_secs(1));
-    assert_eq!(pool.reloads, [Some("its first 3 jobs all failed".to_owned())]);
+    assert_eq!(pool.reloads, old_stay("its first 3 jobs all failed"));
     assert!(versions(&pool).iter().all(|version| *version == 0));
 }
 
@@ -163,19 +167,19 @@ fn a_reload_tries_the_new_version_even_if_the_old_one_cannot_be_started() {
     let config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
     let mut pool = PoolUnderTest::with(config, Start::Wait);
     let old = *pool.workers.keys().next().unwrap();
-    pool.event(Event::Reload { version: 1 });
     pool.workers_start_with(Start::Hello);
+    pool.event(Event::Reload { version: 1 });
     pool.exit(old, Exit::Code(64));
     pool.wait(Duration::from_secs(10));
     assert_eq!(versions(&pool), [1]);
-    assert_eq!(pool.reloads, [None]);
+    assert_eq!(pool.reloads, [ReloadEnd::Done]);
 }
 
 #[test]
 fn an_older_version_is_not_loaded() {
     let mut pool = pool(1, 0, |_| ());
     pool.event(Event::Reload { version: 0 });
-    assert!(pool.reloads[0].is_some());
+    assert_eq!(pool.reloads, old_stay("there is a newer version, or the supervisor is ending"));
 }
 
 #[test]

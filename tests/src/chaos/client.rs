@@ -6,7 +6,7 @@ use super::seed::Seed;
 use crate::harness::{Daemon, until};
 use bytes::Bytes;
 use offload_protocol::messages::{ToClient, ToSupervisor};
-use offload_protocol::nouns::{ContentType, OutcomeCode, Report};
+use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
 use offload_supervisor::client::{Client, ClientError};
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -235,8 +235,8 @@ impl Serving<'_> {
     fn submit(&mut self, job: KnownJob) -> Result<(), ClientError> {
         let ticket = self.client.new_ticket();
         let options = job.fate.options();
-        let content = if job.task == "fault" { ContentType::Json } else { ContentType::Bytes };
-        let submit = ToSupervisor::Submit { ticket, task: job.task, content, detach: false, options };
+        let media_type = if job.task == "fault" { MediaType::JSON } else { MediaType::OCTET_STREAM };
+        let submit = ToSupervisor::Submit { ticket, task: job.task, media_type, detach: false, options };
         self.client.queue(&submit, &job.input)?;
         self.ledger.submitted += 1;
         self.waiting.insert(ticket, Waiting { job, since: Instant::now() });

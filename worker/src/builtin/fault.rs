@@ -113,7 +113,7 @@ mod tests {
     use crate::test_supervisor::{Said, TestSupervisor, answer, answer_text};
     use crate::worker::Worker;
     use offload_protocol::messages::ToWorker;
-    use offload_protocol::nouns::{ContentType, FailureKind};
+    use offload_protocol::nouns::{FailureKind, MediaType, Metadata};
 
     #[test]
     fn a_fault_for_another_attempt_is_not_committed() {
@@ -123,7 +123,15 @@ mod tests {
     #[test]
     fn a_fault_for_this_attempt_is_committed() {
         let (mut supervisor, _serving) = TestSupervisor::of(|| Worker::new().with(super::task()));
-        let run = ToWorker::Run { job: 1, attempt: 2, task: "fault", content: ContentType::Json };
+        let run = ToWorker::Run {
+            job: 1,
+            attempt: 2,
+            task: "fault",
+            media_type: MediaType::JSON,
+            timeout_ms: 0,
+            deadline_ms: 0,
+            metadata: Metadata::default(),
+        };
         supervisor.add(&run, r#"{"act":"panic","on_attempt":2}"#).send();
         assert_eq!(supervisor.hear(), Said::Started { job: 1, attempt: 2 });
         let Said::Failed { kind: FailureKind::Panic, message, .. } = supervisor.hear() else {

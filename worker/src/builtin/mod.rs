@@ -4,7 +4,7 @@
 //!
 //! | task | input | output | bound | cost of n |
 //! |---|---|---|---|---|
-//! | `echo` | any bytes | the same, with their content type | | O(1), nothing is copied |
+//! | `echo` | any bytes | the same, with their media type | | O(1), nothing is copied |
 //! | `primes` | n | `{"count","largest"}` of the primes up to n | n <= 10^9 | O(n log log n) |
 //! | `average` | n | the average of 1..n, by adding them up | 1 <= n <= 10^10 | O(n) |
 //! | `json` | a JSON document | `{"bytes","values","depth","minified_bytes","largest_array"}` | depth <= 127 | O(bytes) |
@@ -19,10 +19,11 @@
 //! | `spin` | ms | rounds done in that much CPU time | ms <= 3,600,000 | O(n) |
 //! | `fault` | `{"act","on_attempt","code"}` | `ok`, or none | only where faults are allowed | |
 //!
-//! JSON inputs are read as JSON whatever their content type says. Outputs are JSON unless stated otherwise.
+//! JSON inputs are read as JSON whatever their media type says. Outputs are JSON unless stated otherwise.
 
 pub mod average;
 mod compress;
+mod descriptions;
 mod digest;
 mod fault;
 pub mod json;
@@ -56,7 +57,7 @@ pub fn tasks(faults: bool) -> Vec<Task> {
     if faults {
         tasks.push(fault::task());
     }
-    tasks.into_iter().map(Task::idempotent).collect()
+    tasks.into_iter().map(|task| descriptions::described(task.idempotent())).collect()
 }
 
 /// The built-in worker: [`Worker::serve`] with [`tasks`].
@@ -65,5 +66,5 @@ pub fn serve(faults: bool) -> ExitCode {
 }
 
 fn echo() -> Task {
-    Task::raw("echo", |input, _| Ok(Output { bytes: input.bytes, content: input.content }))
+    Task::raw("echo", |input, _| Ok(Output { bytes: input.bytes, media_type: input.media_type }))
 }

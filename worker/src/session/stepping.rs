@@ -189,7 +189,7 @@ mod tests {
     use crate::worker::Worker;
     use offload_protocol::limits::CHECKPOINT_MAX;
     use offload_protocol::messages::ToWorker;
-    use offload_protocol::nouns::{ContentType, TaskOffer};
+    use offload_protocol::nouns::{MediaType, TaskOffer};
     use serde::{Deserialize, Serialize};
     use std::cell::RefCell;
     use std::os::unix::net::UnixStream;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     fn finished(job: u64, output: &str) -> Said {
-        Said::Finished { job, attempt: 1, content: ContentType::Json, output: output.into() }
+        Said::Finished { job, attempt: 1, media_type: MediaType::JSON, output: output.into() }
     }
 
     fn failed(job: u64, kind: FailureKind, message: &str) -> Said {
@@ -370,8 +370,10 @@ mod tests {
         let mut supervisor = TestSupervisor::new(ours);
         supervisor.add(&ToWorker::Drain, "").send();
         worker(Arc::default()).serve_on(theirs).unwrap();
-        let Said::Hello(offers) = supervisor.hear() else { panic!("a worker says Hello first") };
-        let offer = |name: &str| offers.iter().find(|offer| offer.name == name).unwrap().clone();
+        let offers = supervisor.hear_offers();
+        let offer = |name: &str| {
+            offers.iter().map(|(offer, _)| offer).find(|offer| offer.name == name).unwrap().clone()
+        };
         assert_eq!(offer("steps"), TaskOffer::new("steps"));
         assert_eq!(offer("stroll"), TaskOffer { stepped: true, ..TaskOffer::new("stroll") });
         assert_eq!(offer("tell"), TaskOffer { stepped: true, progress_ms: 20, ..TaskOffer::new("tell") });

@@ -156,7 +156,7 @@ fn wrong(task: &str) -> Failure {
 mod tests {
     use super::super::workload::Numbers;
     use super::*;
-    use offload_protocol::nouns::{ContentType, ErrorDetail, Receipt, Report};
+    use offload_protocol::nouns::{ErrorDetail, MediaType, Receipt, Report};
     use offload_supervisor::EventLoop;
 
     fn jobs() -> Rc<StrategyJobs<Numbers>> {
@@ -173,7 +173,9 @@ mod tests {
             error,
             attempts: 1,
             receipt,
-            content: ContentType::Json,
+            media_type: MediaType::JSON,
+            metadata: Default::default(),
+            labels: Default::default(),
         };
         Finished { report, output: output.into() }
     }

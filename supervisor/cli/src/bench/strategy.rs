@@ -10,7 +10,7 @@ use crate::limits::{BENCH_READY_TIMEOUT, BENCH_STEP_BUDGET};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use offload_event_loop::{EventLoop, LoopError, LoopHandle, RunMode};
-use offload_protocol::nouns::ContentType;
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::views::Percentiles;
 use offload_supervisor::{ComputePool, Job, PoolConfig};
 use std::rc::Rc;
@@ -183,7 +183,7 @@ fn partitioned_budget<W: Workload>(jobs: Rc<StrategyJobs<W>>, handle: &LoopHandl
 }
 
 fn offloaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: ComputePool) {
-    let job = Job::new(W::TASK).input(jobs.workload().input()).content(ContentType::Json);
+    let job = Job::new(W::TASK).input(jobs.workload().input()).media_type(MediaType::JSON);
     pool.clone().submit(job, move |finished, cx| {
         jobs.on_finished(&finished, cx);
         if jobs.are_going_on() {

@@ -1,7 +1,7 @@
 //! Parses scheduling weights of clients: `nightly=1,web=10`.
 
 use offload_core::limits::WEIGHT_MAX;
-use offload_protocol::limits::LABEL_MAX;
+use offload_protocol::limits::NAME_MAX;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -55,9 +55,9 @@ pub(super) fn show_weights(weights: &BTreeMap<String, u32>) -> String {
 /// A sentence for the person who wrote them.
 pub(super) fn check(weights: &BTreeMap<String, u32>) -> Result<(), String> {
     for (name, weight) in weights {
-        if !(1..=LABEL_MAX).contains(&name.len()) {
+        if !(1..=NAME_MAX).contains(&name.len()) {
             let length = name.len();
-            return Err(format!("the name of a client has 1 to {LABEL_MAX} bytes, not {length}: {name:?}"));
+            return Err(format!("the name of a client has 1 to {NAME_MAX} bytes, not {length}: {name:?}"));
         }
         if !(1..=WEIGHT_MAX).contains(weight) {
             return Err(format!("the share of client {name:?} must be from 1 to {WEIGHT_MAX}, not {weight}"));

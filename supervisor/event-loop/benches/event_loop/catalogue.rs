@@ -195,7 +195,7 @@ pub(crate) static SHAPES: &[Shape] = &[
         sizes: [20 * K, 200 * K, 2 * M],
         figure: Figure::PerSecond,
         target: Some(20e6),
-        peers: &[peer("epoll by hand", Crates, "flood")],
+        peers: &[peer("epoll by hand", Crates, "flood_capturing")],
         ..shape("posts_capturing", "the same with a capture of 16 bytes", threads::posts_capturing)
     },
     Shape {

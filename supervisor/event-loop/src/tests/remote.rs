@@ -170,3 +170,95 @@ fn a_ring_that_comes_after_the_end_of_the_loop_is_silenced() {
     assert!(!event_loop.is_alive());
     assert_eq!(rounds_of_an_embedder(&mut event_loop), 1);
 }
+
+/// An embedder asks the descriptor only: a post by a callback of the loop itself makes it readable when the loop has stopped.
+#[test]
+fn what_a_loop_has_posted_to_itself_makes_its_descriptor_readable_when_it_stops() {
+    let mut event_loop = real_loop();
+    let _hold = event_loop.hold();
+    let (remote, seen) = (event_loop.remote(), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&seen);
+    event_loop.set_immediate(move |_| {
+        remote.post(move |_| _ = counter.fetch_add(1, Ordering::Relaxed)).unwrap();
+    });
+    let is_readable = |event_loop: &EventLoop| {
+        let mut set = [PollFd::from_borrowed_fd(event_loop.backend_fd(), PollFlags::IN)];
+        poll(&mut set, Some(&Timespec::default())).unwrap() > 0
+    };
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(is_readable(&event_loop));
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
+    assert!(!is_readable(&event_loop));
+}
+
+#[test]
+fn a_loop_that_notifies_itself_makes_no_system_call_for_it() {
+    let mut event_loop = real_loop();
+    let notifier = Arc::new(std::sync::OnceLock::<Notifier>::new());
+    let (own, seen) = (Arc::clone(&notifier), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&seen);
+    let created = event_loop.remote().notifier(move |_| {
+        if counter.fetch_add(1, Ordering::Relaxed) < 9 {
+            interruption::before_next_ring(|| panic!("a ring"));
+            own.get().unwrap().notify().unwrap();
+        }
+    });
+    notifier.get_or_init(|| created).notify().unwrap();
+    event_loop.run().unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 10);
+}
+
+/// The captured values are dropped once, whether the post runs or not, and whether they fit into its place or not.
+#[test]
+fn what_a_post_has_captured_is_dropped_once() {
+    fn post_and_drop<const LEN: usize>(runs: bool) -> usize {
+        let mut event_loop = real_loop();
+        let witness = Arc::new(());
+        let (captured, other) = (Arc::clone(&witness), [LEN; LEN]);
+        let post = move |_: &mut Context| {
+            assert_eq!(other, [LEN; LEN], "it has arrived whole");
+            drop(captured);
+        };
+        event_loop.remote().post(post).unwrap();
+        assert_eq!(Arc::strong_count(&witness), 2);
+        if runs {
+            event_loop.run().unwrap();
+        }
+        drop(event_loop);
+        Arc::strong_count(&witness)
+    }
+    for runs in [true, false] {
+        assert_eq!([post_and_drop::<0>(runs), post_and_drop::<1>(runs), post_and_drop::<2>(runs)], [1; 3]);
+        assert_eq!(post_and_drop::<100>(runs), 1);
+    }
+}
+
+#[test]
+fn what_a_post_that_panics_has_captured_is_dropped_once() {
+    let mut event_loop = real_loop();
+    let witness = Arc::new(());
+    let captured = Arc::clone(&witness);
+    let post = move |_: &mut Context| panic!("with {captured:?}");
+    event_loop.remote().post(post).unwrap();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event_loop.run())).is_err());
+    assert_eq!(Arc::strong_count(&witness), 1);
+}
+
+#[test]
+fn a_capture_of_any_alignment_arrives() {
+    #[repr(align(64))]
+    struct Aligned(u8);
+    let mut event_loop = real_loop();
+    let aligned = Aligned(7);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&seen);
+    let post = move |_: &mut Context| {
+        let aligned = &aligned;
+        assert!((&raw const *aligned).is_aligned());
+        counter.store(aligned.0.into(), Ordering::Relaxed);
+    };
+    event_loop.remote().post(post).unwrap();
+    event_loop.run().unwrap();
+    assert_eq!(seen.load(Ordering::Relaxed), 7);
+}

@@ -71,12 +71,16 @@ fn serve(mut connection: Connection, mut answer: impl FnMut(&mut Connection, Req
 }
 
 fn echo(connection: &mut Connection, request: Request) {
-    let Request::Submit { ticket, task, payload, content, .. } = request else { panic!("{request:?}") };
+    let Request::Submit { ticket, task, payload, media_type, options, .. } = request else {
+        panic!("{request:?}")
+    };
     let job = format!("job-{ticket}");
     connection.send(&ToClient::Accepted { ticket, job: job.as_str().into() }, &Bytes::new()).unwrap();
     let outcome = OutcomeCode::Ok;
     let receipt = Receipt::default();
-    let report = Report { job, task, outcome, error: None, attempts: 1, receipt, content };
+    let offload_protocol::messages::SubmitOptions { metadata, labels, .. } = options;
+    let report =
+        Report { job, task, outcome, error: None, attempts: 1, receipt, media_type, metadata, labels };
     connection.send(&ToClient::Finished { ticket, report }, &payload).unwrap();
 }
 

@@ -140,11 +140,11 @@ fn a_shim_becomes_the_program() {
 
 #[test]
 fn messages_go_both_ways_over_descriptor_0() {
-    let started = r"\020\0\0\0\0\0\0\0\001\0\0\0\007\0\0\0\0\0\0\0\001\0\0\0";
+    let started = r"\020\0\0\0\0\0\0\0\003\0\0\0\007\0\0\0\0\0\0\0\001\0\0\0";
     let mut process = shell(&format!("printf '{started}' >&0; od -An -v -tx1 -w20 -N {CANCEL_BYTES}"));
     assert_eq!(receive(&mut process).1, [7]);
     send_cancel(&mut process);
-    assert_eq!(all_lines(&mut process), [" 0c 00 00 00 00 00 00 00 01 00 00 00 02 01 00 00 00 00 00 00"]);
+    assert_eq!(all_lines(&mut process), [" 0c 00 00 00 00 00 00 00 02 00 00 00 02 01 00 00 00 00 00 00"]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ mod wrong;
 
 use acts::sleep_for_ever;
 use fault::{Fault, Phase};
-use offload_protocol::nouns::{ContentType, FailureKind};
+use offload_protocol::nouns::{FailureKind, MediaType};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ fn count_start(file: &str) {
 
 /// How a job is answered.
 enum Answer {
-    Output(ContentType, Vec<u8>),
+    Output(MediaType, Vec<u8>),
     Failed(FailureKind, String),
 }
 
@@ -107,7 +107,7 @@ impl Worker {
 
     /// Everything until the hello is said.
     fn greet(&mut self, faults: &[Fault]) {
-        let hello = wire::frame(&wire::hello(TASKS), b"");
+        let hello = wire::introduction(TASKS);
         if let Some(boot) = faults.iter().find(|fault| fault.phase == Phase::Boot) {
             eprintln!("faultworker: boot:{}", boot.act);
             self.misspeak_at_the_start(boot, &hello);
@@ -298,25 +298,25 @@ fn be_deaf(mark: Option<&std::path::Path>) {
 
 fn ordinary_answer(job: &Job) -> Answer {
     match job.task.as_str() {
-        "pid" => Answer::Output(ContentType::Json, std::process::id().to_string().into_bytes()),
-        "deaf" => Answer::Output(ContentType::Text, canary::answer(&job.input)),
-        "canary" => Answer::Output(ContentType::Text, canary::answer(&job.input)),
+        "pid" => Answer::Output(MediaType::JSON, std::process::id().to_string().into_bytes()),
+        "deaf" => Answer::Output(MediaType::TEXT, canary::answer(&job.input)),
+        "canary" => Answer::Output(MediaType::TEXT, canary::answer(&job.input)),
         "canary.slow" => {
             std::thread::sleep(SLOW);
-            Answer::Output(ContentType::Text, canary::answer(&job.input))
+            Answer::Output(MediaType::TEXT, canary::answer(&job.input))
         }
         // As many bytes as the input says.
         "blow" => {
             let length = std::str::from_utf8(&job.input).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-            Answer::Output(ContentType::Bytes, vec![b'x'; BLOWN_UP_MAX.min(length)])
+            Answer::Output(MediaType::OCTET_STREAM, vec![b'x'; BLOWN_UP_MAX.min(length)])
         }
-        _ => Answer::Output(ContentType::Json, job.attempt.to_string().into_bytes()),
+        _ => Answer::Output(MediaType::JSON, job.attempt.to_string().into_bytes()),
     }
 }
 
 fn framed(job: &Job, answer: &Answer) -> Vec<u8> {
     match answer {
-        Answer::Output(content, output) => wire::finished(job.id, job.attempt, *content, output),
+        Answer::Output(media_type, output) => wire::finished(job.id, job.attempt, media_type.clone(), output),
         Answer::Failed(kind, message) => wire::failed(job, *kind, message),
     }
 }

@@ -4,7 +4,7 @@ use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
-use offload_protocol::nouns::{ContentType, FailureKind, TaskOffer, Usage};
+use offload_protocol::nouns::{FailureKind, MediaType, TaskDescription, TaskOffer, Usage};
 use rustix::io::{retry_on_intr, write};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::stdio::stdin;
@@ -86,7 +86,10 @@ fn told(header: &[u8], input: Vec<u8>) -> Result<Option<Told>, DecodeError> {
         }
         ToWorker::Drain => Some(Told::Drain),
         // A job that was cancelled may as well be run.
-        ToWorker::Cancel { .. } | ToWorker::Resume { .. } | ToWorker::Yield { .. } => None,
+        ToWorker::Welcome { .. }
+        | ToWorker::Cancel { .. }
+        | ToWorker::Resume { .. }
+        | ToWorker::Yield { .. } => None,
     })
 }
 
@@ -124,27 +127,35 @@ pub(crate) fn frame(message: &FromWorker<'_>, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A hello of this version with these tasks: name, and whether it is idempotent.
-pub(crate) fn hello(tasks: &[(&str, bool)]) -> FromWorker<'static> {
-    let offer = |(name, idempotent): &(&str, bool)| TaskOffer {
-        idempotent: *idempotent,
-        ..TaskOffer::new((*name).to_owned())
-    };
-    FromWorker::Hello {
-        magic: WORKER_MAGIC,
-        major: VERSION_MAJOR,
-        minor: VERSION_MINOR,
-        tasks: tasks.iter().map(offer).collect(),
+/// The first message of a good worker.
+pub(crate) const HELLO: FromWorker<'static> = FromWorker::Hello {
+    magic: WORKER_MAGIC,
+    major: VERSION_MAJOR,
+    minor: VERSION_MINOR,
+    capabilities: 0,
+    sdk: "faultworker",
+};
+
+/// An introduction of this version with these tasks: name, and whether it is idempotent.
+pub(crate) fn introduction(tasks: &[(&str, bool)]) -> Vec<u8> {
+    let mut bytes = frame(&HELLO, b"");
+    for (name, idempotent) in tasks {
+        let task = TaskOffer { idempotent: *idempotent, ..TaskOffer::new(*name) };
+        let (example_length, schema_length) = (0, 0);
+        let about = TaskDescription::default();
+        bytes.extend(frame(&FromWorker::Offer { task, about, example_length, schema_length }, b""));
     }
+    bytes.extend(frame(&FromWorker::Ready, b""));
+    bytes
 }
 
 pub(crate) fn started(job: u64, attempt: u32) -> Vec<u8> {
     frame(&FromWorker::Started { job, attempt }, b"")
 }
 
-pub(crate) fn finished(job: u64, attempt: u32, content: ContentType, output: &[u8]) -> Vec<u8> {
+pub(crate) fn finished(job: u64, attempt: u32, media_type: MediaType, output: &[u8]) -> Vec<u8> {
     let usage = Usage::default();
-    frame(&FromWorker::Finished { job, attempt, run_ns: 1000, content, usage }, output)
+    frame(&FromWorker::Finished { job, attempt, run_ns: 1000, media_type, usage }, output)
 }
 
 pub(crate) fn failed(job: &Job, kind: FailureKind, message: &str) -> Vec<u8> {

@@ -1,9 +1,9 @@
 //! Bytes that no worker should send, by the name of the wrong that they are.
 
 use super::wire::{self, Job};
-use offload_protocol::limits::{HEADER_MAX, PAYLOAD_MAX_VARIABLE};
-use offload_protocol::messages::FromWorker;
-use offload_protocol::nouns::{ContentType, FailureKind, Usage};
+use offload_protocol::limits::{HEADER_MAX, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
+use offload_protocol::messages::{FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
+use offload_protocol::nouns::{FailureKind, MediaType, Usage};
 
 /// Another job than any that was given.
 const NOBODYS: u64 = 1 << 40;
@@ -24,14 +24,16 @@ fn nonsense(act: &str, number: Option<usize>) -> Option<Vec<u8>> {
         "noheader" => prefix(0, 0),
         "oversize" => prefix(52, payload_max().saturating_add(1)),
         "unknown" => headed(b"\x63\0\0\0"),
-        "cut" => headed(b"\x02\0\0\0\x01"),
-        "badkind" => headed(&[3u32.to_le_bytes().as_slice(), &[0; 20], &[9, 0, 0, 0], &[0; 32]].concat()),
-        "badcontent" => headed(&[2u32.to_le_bytes().as_slice(), &[0; 20], &[77, 0, 0, 0], &[0; 24]].concat()),
+        "cut" => headed(b"\x04\0\0\0\x01"),
+        "badkind" => headed(&[5u32.to_le_bytes().as_slice(), &[0; 20], &[9, 0, 0, 0], &[0; 32]].concat()),
+        "badcontent" => {
+            headed(&[4u32.to_le_bytes().as_slice(), &[0; 20], &3u64.to_le_bytes(), b"png", &[0; 24]].concat())
+        }
         "badtext" => headed(
-            &[3u32.to_le_bytes().as_slice(), &[0; 24], &2u64.to_le_bytes(), b"\xff\xfe", &[0; 24]].concat(),
+            &[5u32.to_le_bytes().as_slice(), &[0; 24], &2u64.to_le_bytes(), b"\xff\xfe", &[0; 24]].concat(),
         ),
         "longtext" => {
-            headed(&[3u32.to_le_bytes().as_slice(), &[0; 24], &u64::MAX.to_le_bytes(), &[0; 24]].concat())
+            headed(&[5u32.to_le_bytes().as_slice(), &[0; 24], &u64::MAX.to_le_bytes(), &[0; 24]].concat())
         }
         _ => return None,
     })
@@ -40,20 +42,18 @@ fn nonsense(act: &str, number: Option<usize>) -> Option<Vec<u8>> {
 /// What is a message, at the wrong time or about the wrong thing.
 fn lies(act: &str, job: &Job) -> Option<Vec<u8>> {
     let Job { id, attempt, .. } = *job;
-    let finished = |id, attempt| wire::finished(id, attempt, ContentType::Json, b"\"stolen\"");
+    let finished = |id, attempt| wire::finished(id, attempt, MediaType::JSON, b"\"stolen\"");
     Some(match act {
         "wrongid" | "wrongjob" => finished(id.wrapping_add(NOBODYS), attempt),
         "wrongattempt" => finished(id, attempt + 1),
-        "double" | "finished" => {
-            wire::finished(id, attempt, ContentType::Json, attempt.to_string().as_bytes())
-        }
+        "double" | "finished" => wire::finished(id, attempt, MediaType::JSON, attempt.to_string().as_bytes()),
         "failed" => wire::failed(job, FailureKind::AppError, "never started"),
         "started" => wire::started(id, attempt),
         "startedother" => wire::started(id.wrapping_add(NOBODYS), 1),
         "startedattempt" => wire::started(id, attempt + 1),
         "skipped" => wire::frame(&FromWorker::Skipped { job: id }, b""),
         "skippedother" => wire::frame(&FromWorker::Skipped { job: id.wrapping_add(NOBODYS) }, b""),
-        "secondhello" => wire::frame(&wire::hello(super::TASKS), b""),
+        "secondhello" => wire::frame(&wire::HELLO, b""),
         "payload" => wire::frame(&FromWorker::Skipped { job: id }, b"a payload where none belongs"),
         "yielded" => {
             let yielded = FromWorker::Yielded { job: id, attempt, run_ns: 1, usage: Usage::default() };
@@ -69,22 +69,27 @@ fn lies(act: &str, job: &Job) -> Option<Vec<u8>> {
     })
 }
 
-/// A hello that is none, if this act is one.
+/// An introduction that is none, if this act is one.
 pub(crate) fn hello(act: &str) -> Option<Vec<u8>> {
-    let good = wire::hello(super::TASKS);
-    let FromWorker::Hello { magic, major, minor, tasks } = good else { return None };
-    let wrong = match act {
-        "badmagic" => FromWorker::Hello { magic: *b"OFFLOADC", major, minor, tasks },
-        "badversion" => FromWorker::Hello { magic, major: 9, minor, tasks },
-        "badname" => wire::hello(&[("not a name", false)]),
-        "manytasks" => {
-            let names: Vec<String> = (0..60).map(|number| format!("t{number}")).collect();
-            let tasks: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), false)).collect();
-            wire::hello(&tasks)
+    let (magic, major, minor) = (WORKER_MAGIC, VERSION_MAJOR, VERSION_MINOR);
+    let (capabilities, sdk) = (0, "");
+    Some(match act {
+        "badmagic" => {
+            let magic = *b"OFFLOADC";
+            wire::frame(&FromWorker::Hello { magic, major, minor, capabilities, sdk }, b"")
         }
+        "badversion" => wire::frame(&FromWorker::Hello { magic, major: 9, minor, capabilities, sdk }, b""),
+        // A hello of version 2.1, which had its offers in the hello: none.
+        "oldversion" => headed(b"\0\0\0\0OFFLOADW\x02\0\x01\0\0\0\0\0\0\0\0\0"),
+        "badname" => wire::introduction(&[("not a name", false)]),
+        "manytasks" => {
+            let names: Vec<String> = (0..=TASKS_OFFERED_MAX).map(|number| format!("t{number}")).collect();
+            let tasks: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), false)).collect();
+            wire::introduction(&tasks)
+        }
+        "readyonly" => wire::frame(&FromWorker::Ready, b""),
         _ => return None,
-    };
-    Some(wire::frame(&wrong, b""))
+    })
 }
 
 fn prefix(header: u32, payload: u32) -> Vec<u8> {

@@ -13,7 +13,7 @@ use super::sample::Times;
 use bytes::Bytes;
 use offload_core::config::CoreConfig;
 use offload_event_loop::{Context, EventLoop};
-use offload_protocol::nouns::{ContentType, OutcomeCode};
+use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::{ComputePool, Finished, Job, Level, PoolConfig, Program};
 use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
@@ -173,7 +173,7 @@ impl Rig {
 
 /// A job with a JSON input.
 pub(super) fn json_job(task: &str, input: String) -> Job {
-    Job::new(task).input(input).content(ContentType::Json)
+    Job::new(task).input(input).media_type(MediaType::JSON)
 }
 
 /// A computation, and what it costs.

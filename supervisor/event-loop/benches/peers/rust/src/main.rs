@@ -45,6 +45,7 @@ fn bench(name: &str) -> Option<fn(u64) -> Meter> {
         "mio_tcp" => others::mio_tcp,
         "xthread_eventfd" => others::pingpong_of_eventfds,
         "flood" => others::flood,
+        "flood_capturing" => others::flood_capturing,
         _ => return None,
     })
 }

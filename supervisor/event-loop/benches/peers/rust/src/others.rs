@@ -184,17 +184,34 @@ pub(crate) fn pingpong_of_eventfds(n: u64) -> Meter {
     meter
 }
 
-type Posts = Mutex<Vec<Box<dyn FnOnce(&mut u64) + Send>>>;
+type Post = Box<dyn FnOnce(&mut u64) + Send>;
+type Posts = Mutex<Vec<Post>>;
+
+pub(crate) fn flood(n: u64) -> Meter {
+    flood_of(n, |_| Box::new(|count| *count += 1))
+}
+
+/// The callbacks own two numbers, and so an allocation each.
+pub(crate) fn flood_capturing(n: u64) -> Meter {
+    flood_of(n, |number| {
+        let twice = 2 * number;
+        Box::new(move |count| {
+            assert_eq!(number * 2, twice, "the capture arrives");
+            *count += 1;
+        })
+    })
+}
 
 /// Another thread posts callbacks, and rings only when the loop was not rung for yet.
-pub(crate) fn flood(n: u64) -> Meter {
+fn flood_of(n: u64, post: impl Fn(u64) -> Post + Send + 'static) -> Meter {
     let (posts, is_rung) = (Arc::new(Posts::default()), Arc::new(AtomicBool::new(false)));
     let bell = Bell::new().expect("the system has descriptors");
     let (to, was_rung, rung) = (Arc::clone(&posts), Arc::clone(&is_rung), Arc::clone(&bell));
     let meter = Meter::start();
     let poster = std::thread::spawn(move || {
-        for _ in 0..n {
-            to.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(|count| *count += 1));
+        for number in 0..n {
+            let post = post(number);
+            to.lock().unwrap_or_else(PoisonError::into_inner).push(post);
             if !was_rung.swap(true, Ordering::AcqRel) {
                 rung.ring();
             }

@@ -1,0 +1,344 @@
+//! The trial of a new version, and what follows from it for trust in what is on disk.
+//!
+//! A reload puts one more worker beside the others, for each program, in a place of its own. The others stay as they
+//! are until the trial is decided: none is replaced, not even a worn one. A reload is decided for all programs at once.
+//! So "the old workers stay" is true of all of them, or of none.
+//!
+//! ```text
+//!   what is on disk, for one program:
+//!
+//!                     reload                 its first jobs, or a while without a job
+//!        Trusted -----------------> OnTrial ------------------------------------------> Passed
+//!          ^ ^                         |                                                  |
+//!          | |                         | it does not start, ends,                         | every program has passed:
+//!          | |                         | or fails all of its first jobs                   | the others follow (renew.rs)
+//!          | |                         v                                                  |
+//!          | '-- one job done --- TakenBack                                               |
+//!          '------------------------------------------------------------------------------'
+//! ```
+//!
+//! If the trial fails, its worker goes and nothing else happens. But the file on disk may be the one that failed, and an
+//! old worker that ends later can only be started from it. So until a worker that was started since the reload has done
+//! a job well, such workers are *unproven*: there is at most one of them, it has one job at a time, gets none that a
+//! proven worker could begin, and if it ends, or fails all of its first jobs, that counts as a failed start. The pauses
+//! and the circuit breaker of `restarts.rs` do the rest. Otherwise a version that ends with its first job would take
+//! one job with it after the other, as fast as processes can be started.
+
+use super::Core;
+use super::action::{Action, Notice};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
+use super::renew::{Reload, Stage};
+use super::restarts::Suspects;
+use super::slots::{Retire, Role, Slot, SlotState, Tenure, Worker};
+use super::starts::{FailedStart, Outlook};
+use super::turn::Turn;
+
+/// What is known of the file from which a program is started: the states in the picture above.
+#[derive(Debug, Default)]
+pub(super) enum Trust {
+    /// Nothing speaks against it.
+    #[default]
+    Trusted,
+    /// A worker of it is on trial.
+    OnTrial(Record),
+    /// Its worker has proved itself, those of other programs have not yet.
+    Passed,
+    /// The trial failed, and no worker that was started since has done a job well.
+    TakenBack(Record),
+}
+
+/// What unproven workers of one program have done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// Workers with a higher number were started since the reload: they are unproven.
+    since: WorkerId,
+    jobs_ok: u32,
+    jobs_failed: u32,
+}
+
+impl Record {
+    fn new(since: WorkerId) -> Record {
+        Record { since, jobs_ok: 0, jobs_failed: 0 }
+    }
+
+    fn count(&mut self, has_failed: bool) {
+        match has_failed {
+            true => self.jobs_failed += 1,
+            false => self.jobs_ok += 1,
+        }
+    }
+}
+
+impl Trust {
+    fn record(&self) -> Option<&Record> {
+        match self {
+            Trust::OnTrial(record) | Trust::TakenBack(record) => Some(record),
+            Trust::Trusted | Trust::Passed => None,
+        }
+    }
+}
+
+/// What is known of workers.
+impl Core {
+    /// Whether workers of this program may be replaced: what is started instead is known to work as well.
+    pub(super) fn is_trusted(&self, program: ProgramIndex) -> bool {
+        matches!(self.renewal.programs[program], Trust::Trusted)
+    }
+
+    /// Whether the process in this place was started from what nobody has seen working.
+    pub(super) fn is_unproven(&self, slot: SlotIndex) -> bool {
+        let place = &self.slots[slot];
+        let is_since = |record: &Record| place.worker().is_some_and(|worker| worker > record.since);
+        self.renewal.programs[place.program].record().is_some_and(is_since)
+    }
+
+    /// Whether a process may be started in this place, for all that is known of what is on disk: of unproven ones there
+    /// is one at a time, beside the one on trial.
+    pub(super) fn may_add_unproven(&self, slot: SlotIndex) -> bool {
+        let program = self.slots[slot].program;
+        let is_one = |other: SlotIndex| {
+            let place = &self.slots[other];
+            place.program == program
+                && matches!(place.role, Role::Work | Role::Spare)
+                && self.is_unproven(other)
+        };
+        let is_known = self.renewal.programs[program].record().is_none();
+        is_known || self.slots[slot].role == Role::Trial || !(0..self.slots.len()).any(is_one)
+    }
+
+    /// An idle worker on trial, for a job. It comes before all others, so that it can prove itself. But a job whose
+    /// worker has ended before is not what it is judged by.
+    pub(super) fn slot_on_trial(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+        let is_suspect = self.jobs.get(job).is_none_or(|job| job.is_suspect);
+        self.unproven_slot(program, job).filter(|&slot| !is_suspect && self.slots[slot].role == Role::Trial)
+    }
+
+    /// An idle unproven worker that offers the task of this job. Of several, the one on trial.
+    pub(super) fn unproven_slot(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+        let open = self.programs[program].open_unproven.iter().map(|&(_, slot)| slot);
+        let offering = open.filter(|&slot| self.promise_to(slot, job).is_some());
+        offering.min_by_key(|&slot| (self.slots[slot].role != Role::Trial, slot))
+    }
+
+    /// The version on trial.
+    pub(super) fn tried_version(&self) -> Option<Version> {
+        self.renewal
+            .reload
+            .as_ref()
+            .filter(|reload| reload.stage == Stage::OnTrial)
+            .map(|reload| reload.version)
+    }
+
+    fn trust_changed(&mut self) {
+        self.unlisted.extend(0..self.slots.len());
+        self.places_changed = true;
+        self.renewal.look_again();
+    }
+}
+
+/// From the reload to the verdict.
+impl Core {
+    /// Puts a version of every program on trial.
+    pub(super) fn begin_trials(&mut self, version: Version) {
+        let newest = WorkerId(self.last_worker);
+        for trust in &mut self.renewal.programs {
+            *trust = Trust::OnTrial(Record::new(newest));
+        }
+        self.renewal.reload = Some(Reload { version, stage: Stage::OnTrial });
+        for program in 0..self.programs.len() {
+            self.programs[program].restarts.forget();
+            self.make_trial_place(program);
+        }
+        self.trust_changed();
+    }
+
+    /// Makes a place for a trial, unless there is one. If what an older reload has left is still there, the trial
+    /// begins in its place, when it has gone.
+    fn make_trial_place(&mut self, program: ProgramIndex) {
+        let is_one = |slot: &Slot| slot.program == program && slot.role == Role::Trial;
+        let good = self.renewal.good;
+        let is_of_another = |slot: &Slot| slot.version().is_some_and(|version| version != good);
+        let is_left = |slot: &Slot| slot.program == program && slot.is_leftover() && is_of_another(slot);
+        if self.slots.iter().any(is_one) {
+            return;
+        }
+        match self.slots.iter().position(is_left) {
+            Some(slot) => self.slot_mut(slot).role = Role::Trial,
+            None => self.add_place(program, Role::Trial),
+        }
+    }
+
+    /// A job has ended well or not. It counts for an unproven worker, and for the one on trial.
+    pub(super) fn note_proof(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, has_failed: bool) {
+        if !self.is_unproven(slot) {
+            return;
+        }
+        let (program, wanted) = (self.slots[slot].program, self.config.trial_jobs);
+        let is_tried = self.slots[slot].version() == self.tried_version();
+        let is_time_up =
+            self.slots[slot].ready_worker().is_some_and(|worker| self.passes_at(worker) <= turn.now);
+        match &mut self.renewal.programs[program] {
+            Trust::OnTrial(record) if is_tried => {
+                record.count(has_failed);
+                let is_enough = record.jobs_ok + record.jobs_failed >= wanted;
+                match record.jobs_ok > 0 {
+                    true if is_enough || is_time_up => self.pass_trial(turn, program),
+                    false if is_enough => {
+                        let why = format!("its first {wanted} jobs all failed");
+                        self.take_back(turn, program, &why);
+                    }
+                    _ => {}
+                }
+            }
+            Trust::TakenBack(_) if !has_failed => {
+                self.renewal.programs[program] = Trust::Trusted;
+                self.trust_changed();
+            }
+            Trust::TakenBack(record) => {
+                record.count(has_failed);
+                if record.jobs_failed >= wanted {
+                    self.give_up_unproven(turn, slot);
+                }
+            }
+            Trust::OnTrial(_) | Trust::Trusted | Trust::Passed => {}
+        }
+    }
+
+    /// An unproven worker has failed all of its first jobs: it goes, and that was a failed start.
+    fn give_up_unproven(&mut self, turn: &mut Turn<'_>, slot: SlotIndex) {
+        let (program, wanted) = (self.slots[slot].program, self.config.trial_jobs);
+        let (Some(worker), Some(version)) = (self.slots[slot].worker(), self.slots[slot].version()) else {
+            return;
+        };
+        if let Trust::TakenBack(record) = &mut self.renewal.programs[program] {
+            *record = Record::new(record.since);
+        }
+        self.dismiss(turn, slot);
+        let start = FailedStart { worker, program, version };
+        let why = format!("a worker of a version that was taken back failed its first {wanted} jobs");
+        self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
+    }
+
+    /// A worker that had said hello has ended by itself. If it was on trial, its version is taken back. If it was
+    /// unproven, that was a failed start, whatever it had to do: there is no excuse for what nobody has seen working.
+    /// True if it was one of these.
+    pub(super) fn note_unproven_death(
+        &mut self,
+        turn: &mut Turn<'_>,
+        program: ProgramIndex,
+        worker: Worker,
+        what: &str,
+    ) -> bool {
+        let jobs = worker.jobs_done;
+        if self.tried_version() == Some(worker.version) {
+            self.take_back(turn, program, &format!("its worker ended with {what} after {jobs} jobs"));
+            return true;
+        }
+        let is_unproven =
+            self.renewal.programs[program].record().is_some_and(|record| worker.id > record.since);
+        if is_unproven {
+            let start = FailedStart { worker: worker.id, program, version: worker.version };
+            let why =
+                format!("a worker of a version that was taken back ended with {what} after {jobs} jobs");
+            self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
+        }
+        is_unproven
+    }
+
+    /// When a worker on trial has lived long enough, if it has no job then.
+    fn passes_at(&self, worker: Worker) -> Mono {
+        worker.ready_at + self.config.trial_time
+    }
+
+    /// When the worker in this place passes by living. Not while it has a job: it may hang.
+    fn outlives_trial_at(&self, slot: &Slot) -> Option<Mono> {
+        let is_open = matches!(self.renewal.programs[slot.program], Trust::OnTrial(_));
+        match slot.state {
+            SlotState::Idle { worker }
+                if is_open && slot.is_ready() && slot.version() == self.tried_version() =>
+            {
+                Some(self.passes_at(worker))
+            }
+            _ => None,
+        }
+    }
+
+    /// When the first trial ends because its worker has lived long enough.
+    pub(super) fn trial_ends_at(&self) -> Option<Mono> {
+        self.tried_version()?;
+        let tried = self.slots.iter().filter(|slot| slot.role == Role::Trial);
+        tried.filter_map(|slot| self.outlives_trial_at(slot)).min()
+    }
+
+    pub(super) fn end_trials_in_time(&mut self, turn: &mut Turn<'_>) {
+        let tried = (0..self.slots.len()).filter(|&slot| self.slots[slot].role == Role::Trial);
+        for slot in tried.collect::<Vec<_>>() {
+            if self.outlives_trial_at(&self.slots[slot]).is_some_and(|at| at <= turn.now) {
+                self.pass_trial(turn, self.slots[slot].program);
+            }
+        }
+    }
+
+    /// One program has passed. If all have, the version is good, and the others follow.
+    fn pass_trial(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
+        self.renewal.programs[program] = Trust::Passed;
+        self.trust_changed();
+        let have_all_passed = self.renewal.programs.iter().all(|trust| matches!(trust, Trust::Passed));
+        let Some(reload) = self.renewal.reload.as_mut().filter(|_| have_all_passed) else { return };
+        reload.stage = Stage::Following;
+        self.renewal.good = reload.version;
+        for program in 0..self.programs.len() {
+            self.renewal.programs[program] = Trust::Trusted;
+            self.programs[program].restarts.passed_trial();
+            turn.push(Action::Log(Notice::TrialPassed { program }));
+        }
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].role == Role::Trial {
+                self.adopt(slot);
+            }
+        }
+    }
+
+    /// The worker that was on trial takes over a slot; what was there goes when it has no job.
+    fn adopt(&mut self, tried: SlotIndex) {
+        let slot = self.most_dispensable(self.slots[tried].program);
+        if let Some(slot) = slot.filter(|_| self.slots[tried].is_ready()) {
+            self.exchange_with(slot, tried);
+        }
+        self.close_trial_place(tried);
+    }
+
+    /// What is in a place for a trial goes, and nothing follows it.
+    fn close_trial_place(&mut self, slot: SlotIndex) {
+        let place = self.slot_mut(slot);
+        (place.role, place.tenure) = (Role::Surplus, Tenure::Stays);
+        if place.worker().is_some() {
+            self.retire(slot, Retire::Reload);
+        }
+    }
+
+    /// Ends all trials without a verdict, or with a bad one: their workers go, and all others stay.
+    pub(super) fn end_trials(&mut self) {
+        for trust in &mut self.renewal.programs {
+            *trust = match std::mem::take(trust) {
+                Trust::OnTrial(Record { since, .. }) => Trust::TakenBack(Record::new(since)),
+                Trust::Passed | Trust::Trusted => Trust::Trusted,
+                taken_back @ Trust::TakenBack(_) => taken_back,
+            };
+        }
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].role == Role::Trial {
+                self.close_trial_place(slot);
+            }
+        }
+        self.trust_changed();
+    }
+
+    /// The trial of this program has failed: all programs keep their old version.
+    pub(super) fn take_back(&mut self, turn: &mut Turn<'_>, program: ProgramIndex, why: &str) {
+        let Some(reload) = &mut self.renewal.reload else { return };
+        reload.stage = Stage::TakenBack(why.to_owned());
+        self.end_trials();
+        turn.push(Action::Log(Notice::RolledBack { program, why: why.to_owned() }));
+    }
+}

@@ -1,0 +1,36 @@
+//! Clients of other versions, newer and older ones.
+
+use super::*;
+use offload_protocol::messages::CAPABILITIES;
+
+const PAYLOAD_MAX: usize = 1 << 20;
+
+#[test]
+fn a_capability_that_only_the_client_has_is_ignored_and_the_welcome_does_not_have_it() {
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    let newer = ToSupervisor::Hello {
+        magic: CLIENT_MAGIC,
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR + 1,
+        capabilities: u64::MAX,
+        client: "newer",
+    };
+    pair.peer.say(&[frame(&newer, b""), frame(&submit(1), b"x")].concat());
+    assert_eq!(pair.receive(), Ok(Received::Messages));
+    assert_eq!(pair.requests, [submitted(1, b"x")]);
+    pair.flush();
+    let (welcome, _) = pair.peer.hear().unwrap();
+    assert!(welcome.contains(&format!("capabilities: {CAPABILITIES},")), "{welcome}");
+}
+
+#[test]
+fn a_client_of_another_version_is_told_so() {
+    let mut pair = Pair::new(PAYLOAD_MAX);
+    pair.peer.say(&hello(VERSION_MAJOR + 1, "newer"));
+    assert!(pair.receive().unwrap_err().contains(&format!("protocol 4.{VERSION_MINOR}")));
+    let heard = pair.end();
+    assert!(
+        heard.starts_with("Goodbye") && heard.contains(&format!("this supervisor 3.{VERSION_MINOR}")),
+        "{heard}"
+    );
+}

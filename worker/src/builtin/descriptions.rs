@@ -1,0 +1,134 @@
+//! What the built-in tasks say of themselves: shown by `offload tasks`, and compared with the table in README.md by a test.
+
+use crate::task::Task;
+use offload_protocol::nouns::MediaType;
+
+/// What one task takes and gives.
+struct Described {
+    task: &'static str,
+    description: &'static str,
+    /// As text, so that it can be a pattern.
+    accepts: &'static str,
+    produces: MediaType,
+    example: &'static [u8],
+}
+
+const JSON: &str = "application/json";
+const ANY: &str = "*/*";
+
+const ALL: &[Described] = &[
+    of("echo", "returns its input, with its media type", ANY, MediaType::ANY, b"hello"),
+    of(
+        "primes",
+        "counts the primes up to n, n <= 10^9, and finds the largest",
+        JSON,
+        MediaType::JSON,
+        b"1000",
+    ),
+    of("average", "the average of 1..n, n <= 10^10, by adding them up", JSON, MediaType::JSON, b"1000"),
+    of(
+        "json",
+        "parses a JSON document, measures it and writes it again",
+        JSON,
+        MediaType::JSON,
+        br#"{"a":[1,2]}"#,
+    ),
+    of(
+        "wordcount",
+        "counts lines and words, and lists the ten most frequent words",
+        "text/*",
+        MediaType::JSON,
+        b"to be or not to be",
+    ),
+    of("sha256", "the SHA-256 of any bytes, in hexadecimal", ANY, MediaType::TEXT, b"abc"),
+    of(
+        "pbkdf2",
+        "PBKDF2 with HMAC-SHA256, in hexadecimal; iterations <= 10^7, length <= 1024",
+        JSON,
+        MediaType::TEXT,
+        br#"{"password":"secret","salt":"salt","iterations":1000,"length":32}"#,
+    ),
+    of(
+        "regex",
+        "whether a pattern matches a text; engine: linear or backtracking (may take exponential time)",
+        JSON,
+        MediaType::JSON,
+        br#"{"pattern":"a+b","text":"aaab","engine":"linear"}"#,
+    ),
+    of("gzip", "compresses any bytes", ANY, MediaType::OCTET_STREAM, b"abc"),
+    of(
+        "gunzip",
+        "unpacks a gzip file, up to 64 MiB and 1000 times its size",
+        ANY,
+        MediaType::OCTET_STREAM,
+        ABC_GZ,
+    ),
+    of("sort", "sorts an array of numbers or of strings", JSON, MediaType::JSON, b"[3,1,2]"),
+    of(
+        "sleep",
+        "occupies its worker for so many milliseconds, at most an hour, and uses no CPU time",
+        JSON,
+        MediaType::JSON,
+        b"10",
+    ),
+    of("spin", "uses so many milliseconds of CPU time, at most an hour", JSON, MediaType::JSON, b"10"),
+    of(
+        "fault",
+        "misbehaves as it is told: panic, abort, segv, exit, kill, hang, leak, stack, garbage or close",
+        JSON,
+        MediaType::TEXT,
+        br#"{"act":"panic","on_attempt":1}"#,
+    ),
+];
+
+/// The text `abc` as a gzip file.
+const ABC_GZ: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\x4b\x4c\x4a\x06\0\xc2\x41\x24\x35\x03\0\0\0";
+
+const fn of(
+    task: &'static str,
+    description: &'static str,
+    accepts: &'static str,
+    produces: MediaType,
+    example: &'static [u8],
+) -> Described {
+    Described { task, description, accepts, produces, example }
+}
+
+/// The task with its description.
+///
+/// # Panics
+/// If it has none: a mistake in the list above, which the tests find.
+pub(super) fn described(task: Task) -> Task {
+    let Described { description, accepts, produces, example, .. } =
+        ALL.iter().find(|described| described.task == task.name()).expect("each built-in task is described");
+    let accepts: MediaType = accepts.parse().expect("a media type");
+    task.description(*description).accepts([accepts]).produces(produces.clone()).example(*example)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::builtin;
+    use crate::test_supervisor::{Said, TestSupervisor};
+    use crate::worker::Worker;
+    use offload_protocol::nouns::FailureKind;
+
+    #[test]
+    fn each_example_works_and_returns_what_is_said() {
+        let (mut supervisor, _serving) =
+            TestSupervisor::of(|| builtin::tasks(true).into_iter().fold(Worker::new(), Worker::with));
+        for (job, task) in (1..).zip(builtin::tasks(true)) {
+            let (name, described) = (task.name(), task.described());
+            assert!(!described.example.is_empty() && !described.about.description.is_empty(), "{name}");
+            supervisor.add_run(job, name, described.example.to_vec()).send();
+            assert_eq!(supervisor.hear(), Said::Started { job, attempt: 1 });
+            match supervisor.hear_more_than_progress() {
+                Said::Finished { media_type, .. } => {
+                    assert!(media_type.matches(&described.about.produces), "{name}: {media_type}");
+                }
+                // Its example tells it to panic.
+                Said::Failed { kind: FailureKind::Panic, .. } if name == "fault" => {}
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}
