@@ -495,13 +495,3 @@ enum Company {
     /// A job with steps, or other tiny jobs.
     Tiny,
 }
-
-impl super::Program {
-    fn open_list(&mut self, opening: Opening) -> &mut std::collections::BTreeSet<(usize, SlotIndex)> {
-        match opening {
-            Opening::Free => &mut self.open,
-            Opening::Reserved => &mut self.open_reserved,
-            Opening::Unproven => &mut self.open_unproven,
-        }
-    }
-}

@@ -8,8 +8,10 @@ use super::jobs::{Expected, Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
+use super::slots::Opening;
 use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -280,6 +282,15 @@ impl super::Program {
             &mut self.short_on_probation,
             &mut self.long_on_probation,
         ]
+    }
+
+    /// The list of slots that can take a job, of those that open in this way.
+    pub(super) fn open_list(&mut self, opening: Opening) -> &mut BTreeSet<(usize, SlotIndex)> {
+        match opening {
+            Opening::Free => &mut self.open,
+            Opening::Reserved => &mut self.open_reserved,
+            Opening::Unproven => &mut self.open_unproven,
+        }
     }
 
     /// Whether any worker could be given a job.
