@@ -26,6 +26,7 @@ use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
 use super::job_table::JobTable;
+use super::parts::Parts;
 use super::queue::Rank;
 use super::registry::{Class, Promise};
 use super::waiting::{Line, Standing};
@@ -95,6 +96,8 @@ pub struct Job {
     pub ran_under: RanUnder,
     /// How long its earlier attempts ran that yielded.
     pub ran_before: Duration,
+    /// The parts of its output.
+    pub parts: Parts,
     /// How far it is, as its worker last reported.
     pub progress: Option<Progress>,
     /// Length in bytes of the checkpoint that the next attempt goes on from; 0 if there is none.
@@ -180,6 +183,7 @@ impl Job {
             promise: Promise::default(),
             ran_under: RanUnder::default(),
             ran_before: Duration::ZERO,
+            parts: Parts::default(),
             progress: None,
             checkpoint_bytes: 0,
             lost: Vec::new(),

@@ -53,7 +53,10 @@ impl Core {
         self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };
         let Some(task) = self.registry.find(&job.task_name) else { return self.park(id) };
-        let expected = self.registry.task(task).expected(job.input_bytes);
+        let mut expected = self.registry.task(task).expected(job.input_bytes);
+        if job.is_streamed() {
+            expected.class = Class::Long;
+        }
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = Some(task);
         job.state = JobState::Queued;

@@ -3,6 +3,7 @@
 
 use super::finished::EndedJobDetails;
 use super::holding::OutputCharge;
+use super::parts::LiveParts;
 use super::{Hub, Payload};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
@@ -32,6 +33,8 @@ pub(crate) struct LiveJob {
     /// The state from which the next attempt resumes.
     pub(super) checkpoint: Option<Bytes>,
     pub(super) subscribers: Vec<Subscriber>,
+    /// The parts of its output that have come.
+    pub(super) parts: Option<Box<LiveParts>>,
     /// Keeps the event loop alive until the job ends.
     _hold: Hold,
 }
@@ -56,6 +59,12 @@ impl Subscriber {
             drop(held);
             call(finished, cx);
         };
+        Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
+    }
+
+    /// A subscriber that is part of this program, and also gets the charge for the output.
+    #[track_caller]
+    pub(crate) fn holding(call: impl FnOnce(Finished, OutputCharge, &mut Context) + 'static) -> Subscriber {
         Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
@@ -98,6 +107,7 @@ impl LiveJob {
             checkpoint: None,
             // Nearly all jobs have one subscriber, and never another: room for one.
             subscribers: subscriber.map_or_else(Vec::new, |subscriber| vec![subscriber]),
+            parts: None,
             _hold: hold,
         }
     }
@@ -105,10 +115,11 @@ impl LiveJob {
 
 impl Hub {
     /// A job has ended with this output: stores what is to be remembered, and has the subscribers called.
-    pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
-        let Some(live_job) = self.records.close(ended.job) else { return };
+    pub(super) fn finish(&mut self, ended: &Ended, mut output: Payload) {
+        let Some(mut live_job) = self.records.close(ended.job) else { return };
+        let output_bytes = self.whole_output(ended, &mut live_job, &mut output);
         let Payload { media_type, bytes: output } = output;
-        let report = self.report(ended, &live_job, media_type, output.len());
+        let report = self.report(ended, &live_job, media_type, output_bytes);
         let held = self.records.charge_output(&live_job.account, output.len() as u64);
         let finished = Finished { report, output };
         let age = ended.queued + ended.run + ended.returned;
@@ -157,13 +168,7 @@ impl Hub {
         }
     }
 
-    fn report(
-        &self,
-        ended: &Ended,
-        live_job: &LiveJob,
-        media_type: MediaType,
-        output_bytes: usize,
-    ) -> Report {
+    fn report(&self, ended: &Ended, live_job: &LiveJob, media_type: MediaType, output_bytes: u64) -> Report {
         let place = ended.place;
         Report {
             job: self.name(ended.job),
@@ -179,7 +184,7 @@ impl Hub {
                 slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
                 incarnation: place.map_or(0, |place| place.incarnation),
                 input_bytes: live_job.input.len() as u64,
-                output_bytes: output_bytes as u64,
+                output_bytes,
                 usage: ended.usage,
             },
             media_type,
