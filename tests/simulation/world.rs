@@ -14,7 +14,7 @@ use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
-use parts::PartsHere;
+use parts::Readers;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -186,9 +186,7 @@ pub(crate) struct World {
     task_of: BTreeMap<JobId, usize>,
     guilt_of: BTreeMap<JobId, Guilt>,
     client_of: BTreeMap<JobId, Arc<str>>,
-    parts: BTreeMap<JobId, PartsHere>,
-    streams: BTreeSet<JobId>,
-    parts_tape: Tape,
+    readers: Readers,
     soon: VecDeque<Said>,
     /// The newest version of the programs.
     on_disk: Version,
@@ -258,9 +256,7 @@ impl World {
             task_of: BTreeMap::new(),
             guilt_of: BTreeMap::new(),
             client_of: BTreeMap::new(),
-            parts: BTreeMap::new(),
-            streams: BTreeSet::new(),
-            parts_tape: Tape::new(1 << 34),
+            readers: Readers::new(),
             soon: VecDeque::new(),
             on_disk: Version::default(),
             wake: None,
@@ -464,16 +460,12 @@ impl World {
             Action::Run { worker, job, attempt, .. } => {
                 let task = self.task_of.get(&job).copied().unwrap_or(0);
                 let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
-                let is_stream = self.streams.contains(&job);
+                let is_stream = self.readers.streams.contains(&job);
                 self.send(worker, ToFake::Run(Given { job, attempt, task, guilt, is_stream }));
             }
             Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
             Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
-            Action::Credit { worker, job, bytes } => {
-                if let Some(process) = self.processes.get_mut(&worker) {
-                    process.send_credit(job, bytes, &mut self.out);
-                }
-            }
+            Action::Credit { worker, job, bytes } => self.send_credit(worker, job, bytes),
             Action::Dismiss { worker } => self.send(worker, ToFake::Drain),
             Action::Kill { worker, how } => {
                 if let Some(launch) = self.launches.get_mut(&worker) {

@@ -80,7 +80,7 @@ impl World {
             let task = TASKS.iter().position(|task| task.name == request.task);
             self.task_of.insert(job, task.unwrap_or(0));
             if request.stream {
-                self.streams.insert(job);
+                self.readers.streams.insert(job);
             }
             self.guilt_of.extend(self.script.guilt.get(&wish).map(|guilt| (job, *guilt)));
         }
