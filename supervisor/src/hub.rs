@@ -43,6 +43,7 @@ mod links;
 mod live_jobs;
 mod notices;
 mod pages;
+mod parts;
 mod processes;
 mod records;
 mod stalls;
@@ -81,6 +82,7 @@ pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
 pub(crate) use holding::OutputCharge;
 pub(crate) use live_jobs::Subscriber;
+pub(crate) use parts::{StreamItem, StreamReader};
 
 /// A shared reference to the hub.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -188,11 +190,21 @@ impl Hub {
         }
     }
 
-    /// Submits a job. If the job is accepted, the subscriber is called when it ends.
+    /// Submits a job whose output is wanted as a whole. If the job is accepted, the subscriber is called when it ends.
     ///
     /// # Errors
     /// Why the job is refused, and the subscriber.
     pub(crate) fn submit(
+        &mut self,
+        mut job: Job,
+        keep_output: bool,
+        subscriber: Option<Subscriber>,
+    ) -> Result<Accepted, RefusedJob> {
+        job.options.stream = false;
+        self.admit(job, keep_output, subscriber)
+    }
+
+    fn admit(
         &mut self,
         job: Job,
         keep_output: bool,
@@ -323,6 +335,12 @@ impl Hub {
             Action::Run { worker, job, attempt, resume } => self.run(worker, job, attempt, resume),
             Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),
             Action::Keep { job } => self.records.keep_checkpoint(job, std::mem::take(payload).bytes),
+            Action::Collect { job } => self.collect(job, &payload.bytes),
+            Action::PassOn { job } => self.pass_on(job, std::mem::take(payload).bytes),
+            Action::DropParts { job } => self.drop_parts(job),
+            Action::Credit { worker, job, bytes } => {
+                self.send(worker, &ToWorker::Credit { job: job.0, bytes });
+            }
             Action::CancelRun { worker, job } => self.send(worker, &ToWorker::Cancel { job: job.0 }),
             Action::Dismiss { worker } => self.send(worker, &ToWorker::Drain),
             Action::Kill { worker, how } => self.kill(worker, how),

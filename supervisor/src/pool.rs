@@ -1,5 +1,9 @@
 //! The pool of worker processes for programs that embed this library.
 
+mod stream;
+
+pub use stream::OutputStream;
+
 use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber};
 use crate::job::{Finished, Job};
 use crate::log::Log;

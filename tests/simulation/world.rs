@@ -14,6 +14,7 @@ use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
+use parts::Readers;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use trace::describe;
 
 mod drains;
 mod launches;
+mod parts;
 mod stops;
 mod trace;
 mod wishes;
@@ -55,6 +57,8 @@ pub(crate) enum Thing {
     Haunt(Event),
     /// A client has taken an output, or is disconnected: the shell releases the bytes.
     Taken(Arc<str>, u64),
+    /// The reader of a stream takes the next part.
+    ReadPart(JobId),
     /// An input of a client has arrived completely, or is given up.
     ArrivalEnds(Arc<str>, u64),
 }
@@ -182,6 +186,7 @@ pub(crate) struct World {
     task_of: BTreeMap<JobId, usize>,
     guilt_of: BTreeMap<JobId, Guilt>,
     client_of: BTreeMap<JobId, Arc<str>>,
+    readers: Readers,
     soon: VecDeque<Said>,
     /// The newest version of the programs.
     on_disk: Version,
@@ -251,6 +256,7 @@ impl World {
             task_of: BTreeMap::new(),
             guilt_of: BTreeMap::new(),
             client_of: BTreeMap::new(),
+            readers: Readers::new(),
             soon: VecDeque::new(),
             on_disk: Version::default(),
             wake: None,
@@ -362,6 +368,7 @@ impl World {
             Thing::Taken(client, bytes) => {
                 self.tell(Event::Released { client, what: Holding::Outgoing, bytes }, true)
             }
+            Thing::ReadPart(job) => self.read_part(job),
             Thing::ArrivalEnds(client, bytes) => {
                 self.tell(Event::Released { client, what: Holding::Arriving, bytes }, true)
             }
@@ -423,6 +430,7 @@ impl World {
         let mark = if is_honest { "" } else { "  (a lie)" };
         self.write_down(|| format!("{}{mark}", describe(&event)), &event, &actions);
         self.out.oracle.see(now, &event, is_honest, &actions, &self.core)?;
+        self.handle_parts(&event, &actions);
         self.check_and_apply(&actions)?;
         self.deliver_output(&event, &actions);
         self.out.complaint.take().map_or(Ok(()), Err)
@@ -452,10 +460,12 @@ impl World {
             Action::Run { worker, job, attempt, .. } => {
                 let task = self.task_of.get(&job).copied().unwrap_or(0);
                 let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
-                self.send(worker, ToFake::Run(Given { job, attempt, task, guilt }));
+                let is_stream = self.readers.streams.contains(&job);
+                self.send(worker, ToFake::Run(Given { job, attempt, task, guilt, is_stream }));
             }
             Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
             Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
+            Action::Credit { worker, job, bytes } => self.send_credit(worker, job, bytes),
             Action::Dismiss { worker } => self.send(worker, ToFake::Drain),
             Action::Kill { worker, how } => {
                 if let Some(launch) = self.launches.get_mut(&worker) {
@@ -470,6 +480,9 @@ impl World {
             | Action::Log(_)
             | Action::Ready { .. }
             | Action::Keep { .. }
+            | Action::Collect { .. }
+            | Action::PassOn { .. }
+            | Action::DropParts { .. }
             | Action::Release { .. }
             | Action::ForgetLetter { .. }
             | Action::Reloaded { .. }

@@ -7,13 +7,14 @@
 //! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor.
 
 use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX};
+use crate::parts::PartError;
 use crate::task::Input;
 use bytes::Bytes;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
-use offload_protocol::limits::PAYLOAD_MAX_CEILING;
+use offload_protocol::limits::{PART_MAX, PARTS_CREDIT, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
@@ -237,6 +238,40 @@ impl Link {
         }
     }
 
+    /// Sends a part of the output of the running job, in pieces, as far as there is credit. Waits for more credit.
+    pub(crate) fn send_part(&mut self, job: u64, attempt: u32, mut part: Bytes) -> Result<(), PartError> {
+        self.look();
+        while !part.is_empty() {
+            let credit = usize::try_from(self.wait_for_credit()?).unwrap_or(usize::MAX);
+            let piece = part.split_to(part.len().min(PART_MAX).min(credit));
+            self.inbox.spend_credit(piece.len() as u64);
+            self.push(&FromWorker::Part { job, attempt }, &piece);
+            self.try_flush();
+        }
+        if self.is_running_cancelled() { Err(PartError::Cancelled) } else { Ok(()) }
+    }
+
+    /// The credit of the running job, which is at least one byte.
+    fn wait_for_credit(&mut self) -> Result<u64, PartError> {
+        loop {
+            if self.is_running_cancelled() {
+                return Err(PartError::Cancelled);
+            }
+            match self.inbox.credit() {
+                0 => {}
+                credit => return Ok(credit),
+            }
+            if let Err(stop) = self.receive(MsgFlags::empty()) {
+                self.stop = Some(stop);
+            }
+        }
+    }
+
+    /// Whether the supervisor has stated this capability.
+    pub(crate) fn supervisor_can(&self, capability: u64) -> bool {
+        self.inbox.capabilities & capability != 0
+    }
+
     /// Whether the running job was cancelled, or the supervisor is gone.
     pub(crate) fn is_running_cancelled(&self) -> bool {
         let cancelled = self.inbox.running.last().is_some_and(|running| running.cancelled);
@@ -299,6 +334,8 @@ struct Inbox {
     draining: bool,
     /// The longest payload that the supervisor takes, once it has said so.
     payload_max: Option<usize>,
+    /// What the supervisor has said that it can do.
+    capabilities: u64,
 }
 
 /// What to do with a job when its turn comes.
@@ -314,6 +351,8 @@ struct Running {
     id: u64,
     cancelled: bool,
     wanted_back: bool,
+    /// How many bytes of parts may be sent.
+    credit: u64,
 }
 
 /// A time limit as it is sent: 0 is none.
@@ -324,12 +363,13 @@ fn limit(millis: u64) -> Option<Duration> {
 impl Inbox {
     fn take(&mut self, frame: Frame<'_>) -> Result<(), Stop> {
         match codec::decode(&frame.header)? {
-            ToWorker::Welcome { major, minor, payload_max, .. } => {
+            ToWorker::Welcome { major, minor, payload_max, capabilities } => {
                 if major != VERSION_MAJOR {
                     return Err(Stop::Error(SessionError::Version { major, minor }));
                 }
                 let payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
                 self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
+                self.capabilities = capabilities;
             }
             ToWorker::Run { job: id, attempt, task, media_type, timeout_ms, deadline_ms, metadata } => {
                 let input = Input { bytes: owned_payload(frame.payload), media_type };
@@ -346,6 +386,7 @@ impl Inbox {
             ToWorker::Drain => self.drain(),
             ToWorker::Resume { job } => self.resume = Some((job, owned_payload(frame.payload))),
             ToWorker::Yield { job } => self.want_back(job),
+            ToWorker::Credit { job, bytes } => self.give_credit(job, bytes),
         }
         Ok(())
     }
@@ -360,6 +401,23 @@ impl Inbox {
     fn want_back(&mut self, id: u64) {
         if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
             running.wanted_back = true;
+        }
+    }
+
+    /// If the job is not running, it is answered already: the answer and the Credit crossed on their way.
+    fn give_credit(&mut self, id: u64, bytes: u64) {
+        if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
+            running.credit = running.credit.saturating_add(bytes);
+        }
+    }
+
+    fn credit(&self) -> u64 {
+        self.running.last().map_or(0, |running| running.credit)
+    }
+
+    fn spend_credit(&mut self, bytes: u64) {
+        if let Some(running) = self.running.last_mut() {
+            running.credit = running.credit.saturating_sub(bytes);
         }
     }
 
@@ -382,7 +440,8 @@ impl Inbox {
         let turn = self.turns.pop_front()?;
         if let Turn::Run(job) = &turn {
             self.bytes -= job.bytes();
-            self.running.push(Running { id: job.id, cancelled: false, wanted_back: self.draining });
+            let (cancelled, wanted_back) = (false, self.draining);
+            self.running.push(Running { id: job.id, cancelled, wanted_back, credit: PARTS_CREDIT });
         }
         Some(turn)
     }

@@ -25,12 +25,15 @@ mod stepping;
 use crate::context::{Attempt, TaskContext};
 use crate::link::{Job, Link, SessionError, Stop};
 use crate::panics;
+use crate::parts::Parts;
 use crate::progress::Progress;
 use crate::task::{Given, Output, Ran, Task};
 use crate::usage::{Meter, Reading, Spent};
 use bytes::Bytes;
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{CAPABILITIES, FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
+use offload_protocol::messages::{
+    CAPABILITIES, FromWorker, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+};
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -101,8 +104,8 @@ impl Session {
         let now = Instant::now();
         let progress = Progress::new(self.tasks[index].promise(), now);
         let over_at = timeout.and_then(|longest| now.checked_add(longest)).into_iter().chain(deadline).min();
-        let meter = Meter::start(&mut self.reading, now);
-        let mut attempt = Attempt { job: id, number, over_at, metadata, meter, progress };
+        let (meter, parts) = (Meter::start(&mut self.reading, now), self.parts_of(index));
+        let mut attempt = Attempt { job: id, number, over_at, metadata, meter, progress, parts };
         let ended = self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?;
         let now = Instant::now();
         let spent = attempt.meter.stop(&mut self.reading, now);
@@ -112,11 +115,22 @@ impl Session {
         Ok(spent)
     }
 
+    /// Where the parts of this task's output go.
+    fn parts_of(&self, index: usize) -> Parts {
+        if self.tasks[index].offer().stepped {
+            Parts::None
+        } else if self.link.supervisor_can(PARTS) {
+            Parts::Sent
+        } else {
+            Parts::Kept(Vec::new())
+        }
+    }
+
     fn run_task(&mut self, index: usize, given: Given, attempt: &mut Attempt) -> Result<Ended, Stop> {
         let task = &mut self.tasks[index];
         let mut context = TaskContext::new(attempt, &mut self.link);
         match panics::caught(|| task.run(given, &mut context)) {
-            Ok(Ok(Ran::Output(output))) => Ok(Ended::Returned(output)),
+            Ok(Ok(Ran::Output(output))) => Ok(Ended::Returned(attempt.parts.complete(output))),
             Ok(Ok(Ran::Steps(steps))) => self.run_steps(steps, attempt),
             Ok(Err(error)) => Ok(Ended::Failed(FailureKind::AppError, error.to_string())),
             Err(message) => Ok(Ended::Failed(FailureKind::Panic, message)),

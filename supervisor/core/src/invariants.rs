@@ -154,8 +154,14 @@ impl Core {
         // A job that yielded with a checkpoint goes on from there, which does not count as running twice.
         let goes_on = job.state.is_with_a_worker() || job.past.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
+        let is_last = is_last || (job.has_delivered() && job.state.is_with_a_worker());
         ensure(job.past.crashes < allowed || job.task.is_none() || is_last, || {
             format!("{id} was lost too often")
+        })?;
+        let is_running = matches!(job.state, JobState::Running { .. });
+        ensure(is_running || job.past.parts.sent == 0, || format!("{id} has sent parts and does not run"))?;
+        ensure(job.past.parts.delivered <= job.past.parts.sent, || {
+            format!("more of {id} was delivered than sent")
         })?;
         ensure(!job.is_abandoned || job.state.is_with_a_worker(), || {
             format!("{id} waits, and nobody wants it")

@@ -19,6 +19,7 @@
 //!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
+//!              on_part, on_taken                    parts.rs      Collect, PassOn, Credit
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
@@ -67,6 +68,7 @@ mod load;
 mod look;
 mod lose;
 pub mod outcome;
+pub mod parts;
 mod past;
 mod places;
 mod probation;
@@ -286,6 +288,7 @@ impl Core {
             }
             Event::Abandoned { job } => {
                 self.on_unawaited(job);
+                self.stop_reading(turn, job);
                 self.on_abandoned(job);
             }
             Event::Collected { job } => self.on_collected(turn, job),
@@ -312,6 +315,8 @@ impl Core {
             Event::Checkpoint { worker, job, attempt, bytes } => {
                 self.on_checkpoint(turn, worker, (job, attempt), bytes);
             }
+            Event::Part { worker, job, attempt, bytes } => self.on_part(turn, worker, (job, attempt), bytes),
+            Event::Taken { job, bytes } => self.on_taken(turn, job, bytes),
             Event::Yielded { worker, job, attempt, run, bytes } => {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
@@ -441,9 +446,10 @@ impl Core {
         self.registry.task(task).program
     }
 
-    /// How many attempts at a job may end their workers before it is given up.
+    /// How many attempts at a job may end their workers before it is given up. A job of which a part was delivered is not
+    /// run again.
     fn attempts_allowed(&self, job: &Job) -> u32 {
-        self.attempts_under(job, job.ran_under)
+        if job.has_delivered() { 1 } else { self.attempts_under(job, job.ran_under) }
     }
 
     /// The same for a job that was started under `ran_under`. What is promised now counts only if the job was never

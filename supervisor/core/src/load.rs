@@ -10,6 +10,7 @@
 
 use super::clients::ClientId;
 use super::ids::{JobId, Mono};
+use super::parts::Credit;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub struct Load {
     /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
     /// (`doubt.rs`).
     pub doubtful: usize,
+    /// The job that was taken out because its time was over, for which the worker is ended. What the worker still says of it
+    /// was on its way.
+    pub overdue: Option<JobId>,
     /// The number of `Core::tiny_changes` at which all of these jobs were found to be tiny; 0 if they were not.
     pub(super) tiny_as_of: Cell<u64>,
 }
@@ -57,6 +61,8 @@ pub struct Running {
     pub suspended_at: Option<Mono>,
     /// How long it was suspended in total.
     pub stood_still: Duration,
+    /// How many bytes of parts of its output may come.
+    pub credit: Credit,
     /// Its worker had been told to end before this attempt began, so the reason is not this attempt.
     pub is_bystander: bool,
 }

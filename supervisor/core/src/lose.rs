@@ -131,12 +131,18 @@ impl Core {
             false => allowed > 1,
         };
         if may_run_again {
+            self.drop_parts(turn, id);
             return self.try_again(id);
         }
-        let error = match is_blamed {
+        let mut error = match is_blamed {
             true => blame_error(&lost, crashes, allowed),
             false => lost_with_another(&lost),
         };
+        // How many attempts there would be if nothing had been delivered.
+        let otherwise = self.attempts_under(job, job.ran_under);
+        if job.has_delivered() && otherwise > 1 && crashes < otherwise {
+            error.message += "; it is not run again, because parts of its output were delivered";
+        }
         let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { error.code };
         let ending = Ending {
             outcome,

@@ -1,9 +1,10 @@
-//! What most jobs never have: lost attempts, checkpoints, progress. A job in the queue should be small, because there may be
+//! What most jobs never have: lost attempts, checkpoints, progress, outputs in parts. A job in the queue should be small, because there may be
 //! a million of them. So all of this is in a box, which is made when something of it is first set: a job takes 232 bytes
 //! instead of 352.
 
 use super::action::LostAttempt;
 use super::ids::{JobId, Mono};
+use super::parts::Parts;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub struct Trouble {
     pub checkpoint_bytes: u64,
     /// The attempts that were lost, the first one first.
     pub lost: Vec<LostAttempt>,
+    /// The parts of its output.
+    pub parts: Parts,
 }
 
 impl Trouble {
@@ -70,6 +73,7 @@ impl Trouble {
         progress: None,
         checkpoint_bytes: 0,
         lost: Vec::new(),
+        parts: Parts::NONE,
     };
 }
 

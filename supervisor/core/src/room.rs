@@ -98,13 +98,13 @@ impl Core {
         Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&job.account) }
     }
 
-    fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
+    pub(super) fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
         if self.ledger.hold(client, what, bytes) {
             self.note_level(client);
         }
     }
 
-    fn release(&mut self, client: &str, what: Holding, bytes: u64) {
+    pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) {
         if self.ledger.release(client, what, bytes) {
             self.note_level(client);
         }

@@ -56,7 +56,10 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let known = job.task.filter(|task| self.registry.is_on_offer(*task));
         let Some(task) = known.or_else(|| self.registry.find(&job.task_name)) else { return self.park(id) };
-        let expected = self.registry.task(task).expected(job.input_bytes);
+        let mut expected = self.registry.task(task).expected(job.input_bytes);
+        if job.is_streamed() {
+            expected.class = Class::Long;
+        }
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = Some(task);
         job.state = JobState::Queued;

@@ -67,7 +67,8 @@ impl Hub {
         let error =
             report.error.as_ref().map_or(String::new(), |error| format!("{}: {}", error.code, error.message));
         let mut options = live_job.options();
-        // A retry is a new job, so it does not reuse the idempotency key.
+        // A retry is a new job, so it does not reuse the idempotency key, and nobody reads it as a stream.
+        options.stream = false;
         options.idempotency = None;
         let input = if has_input { live_job.input.clone() } else { Bytes::new() };
         let job = Job::new(&*live_job.task)

@@ -3,6 +3,7 @@
 
 use super::finished::{EndedJobDetails, Remembered};
 use super::holding::OutputCharge;
+use super::parts::LiveParts;
 use super::{Hub, Payload};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
@@ -34,6 +35,8 @@ pub(crate) struct LiveJob {
     /// The state from which the next attempt resumes.
     pub(super) checkpoint: Option<Box<Bytes>>,
     pub(super) subscribers: Subscribers,
+    /// The parts of its output that have come.
+    pub(super) parts: Option<Box<LiveParts>>,
 }
 
 /// Who is told when a job ends.
@@ -105,6 +108,12 @@ impl Subscriber {
         Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
+    /// A subscriber that is part of this program, and also gets the charge for the output.
+    #[track_caller]
+    pub(crate) fn holding(call: impl FnOnce(Finished, OutputCharge, &mut Context) + 'static) -> Subscriber {
+        Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
+    }
+
     /// A subscriber that reports to a client connection. It also gets the charge for the output: the output stays on
     /// the account of the job's client until that is dropped.
     #[track_caller]
@@ -149,6 +158,7 @@ impl LiveJob {
             options: (job.options != SubmitOptions::default()).then(|| Box::new(job.options)),
             checkpoint: None,
             subscribers: subscriber.map_or(Subscribers::None, Subscribers::One),
+            parts: None,
         }
     }
 
@@ -175,10 +185,11 @@ impl LiveJob {
 
 impl Hub {
     /// A job has ended with this output: stores what is to be remembered, and has the subscribers called.
-    pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
-        let Some(live_job) = self.records.close(ended.job) else { return };
+    pub(super) fn finish(&mut self, ended: &Ended, mut output: Payload) {
+        let Some(mut live_job) = self.records.close(ended.job) else { return };
+        let output_bytes = self.whole_output(ended, &mut live_job, &mut output);
         let Payload { media_type, bytes: output } = output;
-        let remembered = self.remembered(ended, &live_job, media_type, output.len());
+        let remembered = self.remembered(ended, &live_job, media_type, output_bytes);
         let held = self.records.charge_output(&live_job.account, output.len() as u64);
         let finished = Finished { report: remembered.report(), output };
         let age = ended.queued + ended.run + ended.returned;
@@ -243,7 +254,7 @@ impl Hub {
         ended: &Ended,
         live_job: &LiveJob,
         media_type: MediaType,
-        output_bytes: usize,
+        output_bytes: u64,
     ) -> Remembered {
         let place = ended.place;
         Remembered {
@@ -260,7 +271,7 @@ impl Hub {
                 slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
                 incarnation: place.map_or(0, |place| place.incarnation),
                 input_bytes: live_job.input.len() as u64,
-                output_bytes: output_bytes as u64,
+                output_bytes,
                 usage: ended.usage,
             },
             media_type,

@@ -105,6 +105,11 @@ impl Records {
         self.live.get(job)
     }
 
+    /// A job that has not ended, mutable.
+    pub(super) fn live_mut(&mut self, job: JobId) -> Option<&mut LiveJob> {
+        self.live.get_mut(job)
+    }
+
     /// Whether any job has not ended.
     pub(super) fn has_live(&self) -> bool {
         !self.live.is_empty()

@@ -12,6 +12,7 @@ impl Oracle {
         id: JobId,
         (attempt, resume): (u32, bool),
     ) -> Result<(), Failure> {
+        self.judge_parts_of_run(id)?;
         if self.live.contains(&id) {
             self.judge_start(id)?;
         }

@@ -97,6 +97,14 @@ impl ReloadBook {
 }
 
 impl Oracle {
+    /// The core has accepted the output of a worker. It does so from one that has lied only after it was told to end, and that
+    /// proves as much as any other output.
+    pub(super) fn note_proof_of_a_liar(&mut self, worker: WorkerId) {
+        if let Some(book) = self.workers.get(&worker).filter(|book| book.is_liar) {
+            self.reloads.proved(book.program, worker, book.version);
+        }
+    }
+
     /// A reload that is not refused puts its version on trial everywhere.
     pub(super) fn begin_reload(&mut self, event: &Event) {
         let Event::Reload { version } = event else { return };

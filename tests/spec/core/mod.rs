@@ -5,6 +5,7 @@ mod blame;
 mod corners;
 mod doubt;
 mod limits;
+mod parts;
 mod promises;
 mod refusals;
 mod renewal;

@@ -16,6 +16,7 @@
 
 mod acts;
 mod fault;
+mod parts;
 mod peek;
 mod wire;
 mod wrong;
@@ -142,6 +143,8 @@ impl Worker {
                 }
             }) {
                 Told::Run(job) => self.run(&job),
+                // It is for a job that has ended.
+                Told::Credit(_) => {}
                 Told::Drain => {
                     self.end();
                     return ExitCode::SUCCESS;
@@ -246,6 +249,12 @@ impl Worker {
             wire::send(&bytes);
             let then = if fault.act == "double" { Then::GoOn } else { Then::SayNothing };
             return (None, then);
+        }
+        if let Some(then) = parts::send(&mut self.wire, fault, job) {
+            return match fault.act.strip_prefix("parts-") {
+                Some(act) => self.commit(&fault.with_act(act), job, whole),
+                None => (None, then),
+            };
         }
         if let Some(then) = Worker::speak_wrongly(fault, whole) {
             return (None, then);
