@@ -45,7 +45,10 @@ impl Oracle {
 
     pub(super) fn part_came(&mut self, worker: WorkerId, id: JobId, bytes: u64, is_honest: bool) -> Duty {
         if !is_honest {
-            return self.lied(worker);
+            let duty = self.lied(worker);
+            // Of a job that is not known any more, nobody knows which attempt it should be.
+            let unnoticed = self.workers.get(&worker).and_then(|book| book.unnoticed_lie);
+            return if unnoticed == Some(id) { Duty::Nothing } else { duty };
         }
         let is_liar = self.workers.get(&worker).is_none_or(|book| book.is_liar);
         let most = self.config.max_payload;
