@@ -64,6 +64,7 @@
 //! | Drain | 3 | | |
 //! | Resume | 4 | job `u64` | a checkpoint; only for a task that offered `checkpoints` |
 //! | Yield | 5 | job `u64` | |
+//! | Credit | 6 | job `u64`, bytes `u64` | capability `parts` |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
@@ -77,11 +78,12 @@
 //! | Progress | 7 | job `u64`, attempt `u32`, done `u64`, total `u64` (0: unknown) | |
 //! | Checkpoint | 8 | job `u64`, attempt `u32` | a state, at most 65,536 bytes |
 //! | Yielded | 9 | job `u64`, attempt `u32`, run time in ns `u64`, `usage` | a state, at most 65,536 bytes |
+//! | Part | 10 | job `u64`, attempt `u32` | capability `parts`: a part of the output, 1 to 65,536 bytes |
 //!
 //! - An **Offer** is one task: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest
 //!   time between two Progress messages in ms `u32` (0: no promise); description `text` of at most 256 bytes, accepted media
 //!   types `list` of at most 8 `text` (`*/*` and `image/*` stand for several), returned media type `text` (`*/*`: any), streams
-//!   `bool` = 0, memory that a job needs in bytes `u64` (0: unknown), exclusive `bool` (a job should have its machine to
+//!   `bool` (it sends its output in parts), memory that a job needs in bytes `u64` (0: unknown), exclusive `bool` (a job should have its machine to
 //!   itself); length of the example in bytes `u32`, length of the schema in bytes `u32`. The payload is an input that the task
 //!   can be tried with, and a JSON Schema of its input; both may be empty, and together they have at most 65,536 bytes.
 //! - A **name** is 1 to 64 ASCII letters, digits, `.`, `_` or `-`, and begins with a letter. A worker offers at most 4,096
@@ -152,11 +154,32 @@
 //! Welcome first. So old workers go on working under a new supervisor and new ones under an old supervisor of the same major
 //! version, and a worker that sets no bit needs to know nothing about capabilities.
 //!
-//! | bit | name | what it adds |
-//! |---|---|---|
-//! | 1 (value 2) | prefetch | the next job may lie in a tray while the worker runs another one |
+//! | bit | capability | between supervisor and worker | between client and supervisor |
+//! |---|---|---|---|
+//! | 0 (value 1) | `parts`: outputs in parts | Part, Credit | `stream` in the options of Submit, Part |
+//! | 1 (value 2) | `prefetch`: the next job may lie in a tray while the worker runs another one | a descriptor with Welcome | - |
 //!
-//! ### Prefetch
+//! ## Outputs in parts
+//!
+//! With the capability `parts`, a task may answer as it goes:
+//!
+//! ```text
+//!   | --- Part, Part, ... --------------->|   between Started and Finished, 1 to 65,536 bytes each. The payload of Finished
+//!   |                                     |   comes behind all parts, and may be empty
+//!   |<------------------------ Credit --- |   so many bytes more may be sent
+//! ```
+//!
+//! An attempt may send 262,144 bytes of parts without credit. Each part uses up as many bytes as it has; each Credit for the job
+//! adds some. A worker whose credit is too small for a part waits for Credit, and looks out for Cancel meanwhile: the run
+//! timeout goes on. Sending more than the credit is a violation. So a worker that sends little needs not read Credit at all.
+//! Credit for a job that has ended is ignored. A task whose offer has `stepped` sends no parts.
+//!
+//! A client that asked for a stream gets the parts as they come; for all others the supervisor puts them together to one output,
+//! which has to be within the longest payload. A client that reads slowly stops the task, and nothing else. As soon as such a
+//! client has been sent a part, the job is never run again, also if its task is idempotent. If the job fails, the client has got
+//! all parts that came before, and Finished says how many bytes these were.
+//!
+//! ## Prefetch
 //!
 //! A worker that sets this bit gets a descriptor together with the first byte of Welcome (`SCM_RIGHTS`), if Welcome has the bit
 //! too. It is one end of a Unix socket pair for packets (`SOCK_SEQPACKET`), its **tray**. Read Welcome with `recvmsg` and

@@ -94,6 +94,13 @@ pub const MEDIA_TYPE_MAX: usize = 127;
 /// Longest checkpoint, in bytes (64 KiB).
 pub const CHECKPOINT_MAX: usize = 64 << 10;
 
+/// Longest part of an output, in bytes (64 KiB).
+pub const PART_MAX: usize = 64 << 10;
+
+/// So many bytes of parts may be under way for one attempt, from its worker to whoever takes them (256 KiB). A worker may
+/// send as many before it is given credit.
+pub const PARTS_CREDIT: u64 = 256 << 10;
+
 /// A text on the wire has its length before it.
 const TEXT: usize = 8;
 
@@ -122,3 +129,7 @@ const _: () = assert!(
 );
 const _: () = assert!(PAYLOAD_MAX_DEFAULT <= PAYLOAD_MAX_CEILING);
 const _: () = assert!(PAYLOAD_MAX_CEILING <= u32::MAX as usize, "lengths travel as u32");
+const _: () = assert!(
+    2 * PART_MAX as u64 <= PARTS_CREDIT,
+    "credit is given back in halves: whoever waits until a longest part may be sent must not wait for ever"
+);

@@ -15,12 +15,15 @@ pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 pub const VERSION_MAJOR: u16 = 3;
 /// A higher minor version only adds capabilities, and the other end need not know them.
 pub const VERSION_MINOR: u16 = 0;
+/// The capability of outputs in parts: [`FromWorker::Part`] and [`ToWorker::Credit`] between supervisor and worker,
+/// [`SubmitOptions::stream`] and [`ToClient::Part`] between client and supervisor.
+pub const PARTS: u64 = 1;
 /// The capability of workers that look for their next job in a tray: a socket of which they are given one end together with
 /// the first byte of [`ToWorker::Welcome`]. A welcome that states it brings exactly one descriptor.
 pub const PREFETCH: u64 = 1 << 1;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PREFETCH;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {
@@ -77,6 +80,15 @@ pub enum ToWorker<'a> {
     Yield {
         /// The job.
         job: u64,
+    },
+    /// The parts of this job's output may have so many bytes more ([`PARTS`]). The first
+    /// [`PARTS_CREDIT`](crate::limits::PARTS_CREDIT) bytes of each attempt need no credit. A job that has no credit left
+    /// waits, or does without parts.
+    Credit {
+        /// The job.
+        job: u64,
+        /// How many bytes more.
+        bytes: u64,
     },
 }
 
@@ -184,6 +196,14 @@ pub enum FromWorker<'a> {
         /// What it used.
         usage: Usage,
     },
+    /// The payload, 1 to [`PART_MAX`](crate::limits::PART_MAX) bytes, is the next part of the output ([`PARTS`]). It uses up
+    /// credit. The payload of `Finished` comes behind all parts. A task that works in steps sends none.
+    Part {
+        /// As in `Run`.
+        job: u64,
+        /// As in `Run`.
+        attempt: u32,
+    },
 }
 
 /// What a client can ask to see. The answer is the JSON document that the verb of that name prints with `--json`.
@@ -240,6 +260,9 @@ pub struct SubmitOptions {
     pub metadata: Metadata,
     /// Words by which the job can be found.
     pub labels: Labels,
+    /// Send the parts of the output as they come, as `Part`, and then `Finished` with the rest ([`PARTS`]). Such a job can
+    /// neither be detached nor have an idempotency key, because nothing of its output is kept.
+    pub stream: bool,
 }
 
 /// Client to supervisor. `ticket` is the client's own number for the request; the answers repeat it.
@@ -412,5 +435,11 @@ pub enum ToClient<'a> {
         /// Why, for people.
         #[serde(borrow)]
         reason: Cow<'a, str>,
+    },
+    /// The payload is the next part of the output of a job that was submitted with `stream`. `Finished` comes behind all
+    /// parts.
+    Part {
+        /// The number of the request.
+        ticket: u64,
     },
 }

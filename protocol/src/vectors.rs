@@ -171,7 +171,7 @@ fn to_worker() -> Vec<Vector> {
     vec![
         vector(
             "the answer to Hello",
-            ToWorker::Welcome { major: 3, minor: 0, capabilities: 0, payload_max: 64 << 20 },
+            ToWorker::Welcome { major: 3, minor: 0, capabilities: PARTS, payload_max: 64 << 20 },
             b"",
         ),
         vector(
@@ -189,6 +189,7 @@ fn to_worker() -> Vec<Vector> {
         vector("finish, then exit", ToWorker::Drain, b""),
         vector("the state of an earlier attempt", ToWorker::Resume { job: 9 }, b"state"),
         vector("another job needs the worker", ToWorker::Yield { job: 9 }, b""),
+        vector("credit for parts", ToWorker::Credit { job: 9, bytes: 1 << 17 }, b""),
     ]
 }
 
@@ -216,7 +217,7 @@ fn from_worker() -> Vec<Vector> {
             description: "counts primes".to_owned(),
             accepts: vec![MediaType::JSON, "text/*".parse().unwrap()],
             produces: MediaType::JSON,
-            streams: false,
+            streams: true,
             memory_bytes: 1 << 20,
             exclusive: true,
         },
@@ -227,6 +228,11 @@ fn from_worker() -> Vec<Vector> {
         vector(
             "the first message",
             FromWorker::Hello { magic, major: 3, minor: 0, capabilities: 0, sdk },
+            b"",
+        ),
+        vector(
+            "the same, of a worker that can send parts",
+            FromWorker::Hello { magic, major: 3, minor: 0, capabilities: PARTS, sdk },
             b"",
         ),
         vector("a task that says nothing of itself", plain, b""),
@@ -259,6 +265,7 @@ fn from_worker() -> Vec<Vector> {
         vector("how far it is", FromWorker::Progress { job, attempt, done: 3, total: 4 }, b""),
         vector("a state to go on from", FromWorker::Checkpoint { job, attempt }, b"state"),
         vector("given back", FromWorker::Yielded { job, attempt, run_ns, usage }, b"state"),
+        vector("a part of the output", FromWorker::Part { job, attempt }, b"part"),
     ]
 }
 
@@ -276,6 +283,7 @@ fn to_supervisor() -> Vec<Vector> {
         labels: Labels::new(&["nightly", "batch=7"]).unwrap(),
         ..SubmitOptions::default()
     };
+    let stream = SubmitOptions { stream: true, ..SubmitOptions::default() };
     let submit = |detach, options| ToSupervisor::Submit {
         ticket,
         task: "echo",
@@ -290,6 +298,7 @@ fn to_supervisor() -> Vec<Vector> {
         vector("the first message", hello, b""),
         vector("a job", submit(false, SubmitOptions::default()), b"input"),
         vector("a job with options", submit(true, options), b""),
+        vector("a job whose output is read in parts", submit(false, stream), b"input"),
         vector("wait for its end", ToSupervisor::Wait { ticket, job }, b""),
         vector("its result, if there is one", ToSupervisor::Result { ticket, job }, b""),
         vector("cancel it", ToSupervisor::Cancel { ticket, job }, b""),
@@ -347,6 +356,7 @@ fn to_client() -> Vec<Vector> {
         vector("ended badly", ToClient::Finished { ticket, report: report(Some(crash)) }, b""),
         vector("the answer to a request", ToClient::Answer { ticket }, b"{}"),
         vector("the last message", ToClient::Goodbye { reason: "it is over".into() }, b""),
+        vector("a part of the output", ToClient::Part { ticket }, b"part"),
     ]
 }
 

@@ -44,6 +44,7 @@ mod links;
 mod live_jobs;
 mod notices;
 mod pages;
+mod parts;
 mod processes;
 mod records;
 mod stalls;
@@ -84,6 +85,7 @@ pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
 pub(crate) use holding::OutputCharge;
 pub(crate) use live_jobs::Subscriber;
+pub(crate) use parts::{StreamItem, StreamReader};
 
 /// A shared reference to the hub.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -122,6 +124,8 @@ pub(crate) type Then = Box<dyn FnOnce(&mut Context)>;
 pub(crate) struct RefusedJob {
     /// Why the job was refused.
     pub(crate) error: ErrorDetail,
+    /// The task that it asked for.
+    pub(crate) task: String,
     /// The subscriber that was to be called when the job ends.
     pub(crate) subscriber: Option<Subscriber>,
 }
@@ -191,11 +195,21 @@ impl Hub {
         }
     }
 
-    /// Submits a job. If the job is accepted, the subscriber is called when it ends.
+    /// Submits a job whose output is wanted as a whole. If the job is accepted, the subscriber is called when it ends.
     ///
     /// # Errors
     /// Why the job is refused, and the subscriber.
     pub(crate) fn submit(
+        &mut self,
+        mut job: Job,
+        keep_output: bool,
+        subscriber: Option<Subscriber>,
+    ) -> Result<Accepted, RefusedJob> {
+        job.options.stream = false;
+        self.admit(job, keep_output, subscriber)
+    }
+
+    fn admit(
         &mut self,
         job: Job,
         keep_output: bool,
@@ -203,28 +217,35 @@ impl Hub {
     ) -> Result<Accepted, RefusedJob> {
         let request = job.to_request(keep_output);
         // Events that came earlier are handled earlier: they may make room.
-        self.drain_inbox();
+        if !self.inbox.is_empty() || self.records.has_ended_charges() {
+            self.drain_inbox();
+        }
         let mut actions = std::mem::take(&mut self.actions);
         let verdict = self.core.submit(self.time.advance(), &request, &mut actions);
         let result = match verdict {
             Ok(accepted) if accepted.is_known => Ok((accepted, subscriber)),
             Ok(accepted) => {
-                let account = self.core.jobs().get(accepted.job).map(|job| job.account.clone());
-                let account = account.unwrap_or_else(|| request.client.into());
-                let live_job = LiveJob::new(job, account, subscriber, self.handle.hold());
-                self.records.open(accepted.job, live_job);
+                let known = self.core.jobs().get(accepted.job);
+                // It may have ended already.
+                let names = known.map(|job| (job.task_name.clone(), job.account.clone()));
+                let names = names.unwrap_or_else(|| (request.task.as_str().into(), request.client.into()));
+                let live_job = LiveJob::new(job, names, subscriber);
+                self.records.open(accepted.job, live_job, &self.handle);
                 Ok((accepted, None))
             }
-            Err(error) => Err(RefusedJob { error, subscriber }),
+            Err(error) => Err((error, subscriber)),
         };
         self.perform_all(actions, Payload::default());
         self.drain_inbox();
-        let (accepted, subscriber) = result?;
+        let (accepted, subscriber) = match result {
+            Ok(accepted) => accepted,
+            Err((error, subscriber)) => return Err(RefusedJob { error, task: request.task, subscriber }),
+        };
         match subscriber.map_or(Ok(()), |subscriber| self.subscribe(accepted.job, subscriber)) {
             Ok(()) => Ok(accepted),
             Err(subscriber) => {
                 let error = self.why_not_told(accepted.job);
-                Err(RefusedJob { error, subscriber: Some(subscriber) })
+                Err(RefusedJob { error, task: request.task, subscriber: Some(subscriber) })
             }
         }
     }
@@ -322,6 +343,12 @@ impl Hub {
             Action::TakeBack { worker, job } => self.take_back(worker, job),
             Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),
             Action::Keep { job } => self.records.keep_checkpoint(job, std::mem::take(payload).bytes),
+            Action::Collect { job } => self.collect(job, &payload.bytes),
+            Action::PassOn { job } => self.pass_on(job, std::mem::take(payload).bytes),
+            Action::DropParts { job } => self.drop_parts(job),
+            Action::Credit { worker, job, bytes } => {
+                self.send(worker, &ToWorker::Credit { job: job.0, bytes });
+            }
             Action::CancelRun { worker, job } => self.send(worker, &ToWorker::Cancel { job: job.0 }),
             Action::Dismiss { worker } => self.send(worker, &ToWorker::Drain),
             Action::Kill { worker, how } => self.kill(worker, how),
@@ -358,7 +385,7 @@ impl Hub {
             media_type: live_job.media_type.clone(),
             timeout_ms: limit_millis(limits.run),
             deadline_ms: limit_millis(limits.to_deadline),
-            metadata: live_job.options.metadata.clone(),
+            metadata: live_job.metadata(),
         }
     }
 

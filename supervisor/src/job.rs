@@ -108,6 +108,7 @@ impl Job {
             client: account_name(client, self.peer),
             priority: self.options.priority,
             owner: Owner::of(client),
+            stream: self.options.stream,
             keeps_output,
             key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),
             input_bytes: self.input.len() as u64,

@@ -3,7 +3,7 @@
 //! Intervals at which something is checked, and what formats prescribe, stay where they are used.
 
 use offload_core::limits::{DEAD_BYTES_MAX, KEPT_BYTES_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT};
-use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, READ_CHUNK};
+use offload_protocol::limits::{PART_MAX, PAYLOAD_MAX_DEFAULT, READ_CHUNK};
 use std::time::Duration;
 
 /// A start of a worker that was given up hangs if it began longer ago than this. Its process is killed if possible,
@@ -194,6 +194,9 @@ pub const REPEATED_WAITS_MAX: usize = 16;
 /// that is partly written is not counted.
 pub const CONNECTION_BACKLOG_MAX: usize = 1 << 20;
 
+/// A client that reads streams is sent no further part while more bytes than this (128 KiB) wait to be written to it.
+pub const STREAM_AHEAD_MAX: usize = 128 << 10;
+
 /// A client that has not sent a valid hello after this time is disconnected.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -360,6 +363,7 @@ impl Memory {
 
 const _: () = assert!(READ_CHUNK <= CONNECTION_BACKLOG_MAX);
 const _: () = assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= CONNECTION_BACKLOG_MAX);
+const _: () = assert!(STREAM_AHEAD_MAX + PART_MAX < CONNECTION_BACKLOG_MAX, "a stream alone is no backlog");
 const _: () =
     assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= PROCESS_ANSWERS_MAX, "one connection is within it");
 const _: () = assert!(LAST_CONNECTIONS + CONTROL_CONNECTIONS < CONNECTIONS_MAX);

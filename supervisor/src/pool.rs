@@ -1,5 +1,9 @@
 //! The pool of worker processes for programs that embed this library.
 
+mod stream;
+
+pub use stream::OutputStream;
+
 use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber};
 use crate::job::{Finished, Job};
 use crate::log::Log;
@@ -60,13 +64,12 @@ impl ComputePool {
     }
 
     fn start_job(&self, job: Job, subscriber: Subscriber) -> Option<offload_core::ids::JobId> {
-        let task = job.task.clone();
         let submitted = self.hub.borrow_mut().submit(job, false, Some(subscriber));
         match submitted {
             Ok(submitted) if submitted.is_known => None,
             Ok(submitted) => Some(submitted.job),
             Err(refused) => {
-                let finished = Hub::refusal(&task, refused.error);
+                let finished = Hub::refusal(&refused.task, refused.error);
                 if let Some(subscriber) = refused.subscriber {
                     let held = OutputCharge::none();
                     self.handle

@@ -10,9 +10,10 @@
 //! The ids of one supervisor sort by age. An id that another supervisor has given is recognized as unknown.
 
 use offload_core::ids::JobId;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
-use ulid::Ulid;
+use ulid::{ULID_LEN, Ulid};
 
 /// Creates and parses the public ids of one supervisor.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +31,13 @@ impl PublicIds {
     }
 
     /// The public id of a job.
+    pub(crate) fn id(self, job: JobId) -> PublicId {
+        PublicId(Ulid(u128::from(self.prefix) << 64 | u128::from(job.0)))
+    }
+
+    /// The public id of a job as a text.
     pub(crate) fn name(self, job: JobId) -> String {
-        Ulid(u128::from(self.prefix) << 64 | u128::from(job.0)).to_string()
+        self.id(job).to_string()
     }
 
     /// The job with this public id. None if it cannot be an id of this supervisor. There need not be such a job.
@@ -50,6 +56,16 @@ impl PublicIds {
             true => Named::Job(JobId(number)),
             false => Named::OfOtherSupervisor,
         }
+    }
+}
+
+/// The public id of a job: 16 bytes, until somebody wants to read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PublicId(Ulid);
+
+impl fmt::Display for PublicId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0.array_to_str(&mut [0; ULID_LEN]))
     }
 }
 

@@ -74,6 +74,7 @@ mod reply;
 mod session;
 mod shutdown;
 mod stage;
+mod streams;
 mod waits;
 
 use crate::hub::{Hub, HubRef};
@@ -100,7 +101,7 @@ pub use descriptors::Connections;
 pub use error::ServiceStartError;
 pub use prerequisites::{Generations, Prerequisites};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
-pub use reply::{Collection, Document, Reply, Report};
+pub use reply::{Collection, Document, HeldPart, Reply, Report, StreamPart};
 pub use session::{OnReply, Session, Submission, Ticket};
 pub use shutdown::{LastAnswers, ServerEnd};
 pub use stage::Stage;

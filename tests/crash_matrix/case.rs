@@ -26,6 +26,8 @@ pub(crate) struct Case {
     pub(crate) attempts: u32,
     /// Of this many jobs that are all victims.
     pub(crate) victims: usize,
+    /// Its output is read in parts, as they come; they are this long together.
+    pub(crate) stream: Option<usize>,
     /// Bytes of input that the victim has beside its fault.
     pub(crate) padding: usize,
     /// Whether a worker ends because of it, which has to be seen before the pool counts as whole again.
@@ -45,6 +47,7 @@ impl Case {
             cause,
             attempts: 1,
             victims: 1,
+            stream: None,
             padding: 0,
             ends_a_worker: true,
             bound: BOUND,
@@ -54,6 +57,21 @@ impl Case {
     /// Whether others may have begun on a worker that broke a rule because of this one.
     pub(crate) fn goes_on(&self) -> bool {
         GOES_ON_AFTER.iter().any(|act| self.fault.contains(act))
+    }
+
+    /// Its output is a stream, of which so many bytes come.
+    pub(crate) const fn stream(self, bytes: usize) -> Case {
+        Case { stream: Some(bytes), ..self }
+    }
+
+    /// Its worker ends too, because it does not listen.
+    pub(crate) const fn ending_its_worker(self) -> Case {
+        Case { ends_a_worker: true, ..self }
+    }
+
+    /// It may run twice, and is not run again.
+    pub(crate) const fn idempotent(self) -> Case {
+        Case { task: "act", ..self }
     }
 
     pub(crate) const fn task(self, task: &'static str, victims: usize, padding: usize) -> Case {
@@ -71,6 +89,7 @@ const GOES_ON_AFTER: &[&str] = &[
     "finished",
     "failed",
     "started",
+    "part",
     "startedother",
     "startedattempt",
     "skipped",

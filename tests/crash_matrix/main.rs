@@ -7,6 +7,7 @@
 mod case;
 mod ends;
 mod stage;
+mod streams;
 mod table;
 mod trays;
 
@@ -70,6 +71,11 @@ fn play_all(cases: &[Case]) {
 #[test]
 fn a_worker_that_fails_while_it_runs_a_job_fails_that_job_and_nothing_else() {
     play_all(table::RUN);
+}
+
+#[test]
+fn a_worker_that_answers_in_parts_delivers_what_it_sent_and_nothing_that_breaks_a_rule() {
+    play_all(table::PARTS);
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(crate) struct Measured {
 struct Ended {
     report: Report,
     output: Bytes,
+    /// Bytes of its parts.
+    parts: usize,
     after: Duration,
 }
 
@@ -184,9 +186,34 @@ impl Stage {
         }
         self.nothing_has_begun_twice()?;
         self.wait_until_whole(restarts, WHOLE_WITHIN.max(case.bound))?;
+        self.nothing_is_held()?;
         let whole = began.elapsed().saturating_sub(outcome);
         self.nothing_more_comes()?;
         Ok(Measured { outcome, whole, lag: self.lag_since(began)? })
+    }
+
+    /// As [`Stage::play`], while a stream of another client goes on: the pool does not become whole meanwhile.
+    ///
+    /// # Errors
+    /// As [`Stage::play`].
+    pub(crate) fn play_beside_a_reader(&mut self, case: &Case) -> Result<(), String> {
+        self.round += 1;
+        let began = Instant::now();
+        self.submit_all(case);
+        let mut ended = self.collect(case, began)?;
+        for victim in 0..case.victims as u64 {
+            judge(case, &ended.remove(&(VICTIMS + victim)).expect("collected"))?;
+        }
+        ended.iter().try_for_each(|(number, ended)| self.judge_canary(case, *number, ended))
+    }
+
+    /// Cancels all jobs of a task, and waits until their workers are replaced.
+    pub(crate) fn cancel_all(&mut self, task: &str) {
+        let jobs = self.daemon.run(&["jobs", "--json"]).ok().json();
+        for job in jobs.as_array().into_iter().flatten().filter(|job| job["task"] == task) {
+            self.daemon.run(&["cancel", job["job"].as_str().expect("an id")]);
+        }
+        self.wait_until_whole(0, WHOLE_WITHIN).expect("nobody else is harmed");
     }
 
     /// The longest that the prober had to wait since then.
@@ -219,7 +246,8 @@ impl Stage {
         input.resize(input.len() + case.padding, b' ');
         let timeout_ms = case.timeout.map(|timeout| timeout.as_millis() as u64);
         let deadline_ms = case.deadline.map(|deadline| deadline.as_millis() as u64);
-        let options = SubmitOptions { timeout_ms, deadline_ms, ..SubmitOptions::default() };
+        let stream = case.stream.is_some();
+        let options = SubmitOptions { timeout_ms, deadline_ms, stream, ..SubmitOptions::default() };
         self.submit(ticket, case.task, options, input);
     }
 
@@ -232,6 +260,7 @@ impl Stage {
     /// Everybody's outcome, once each.
     fn collect(&mut self, case: &Case, began: Instant) -> Result<BTreeMap<u64, Ended>, String> {
         let mut ended = BTreeMap::new();
+        let mut parts: BTreeMap<u64, usize> = BTreeMap::new();
         let deadline = began + case.bound.max(Duration::from_secs(30));
         while ended.len() < CANARIES as usize + case.victims {
             let answer = self.client.receive_until(deadline).map_err(|error| error.to_string())?;
@@ -241,8 +270,11 @@ impl Stage {
                     return Err(format!("P1: {missing} jobs without an outcome: {}", self.status()["jobs"]));
                 }
                 Some((ToClient::Accepted { .. }, _)) => {}
+                Some((ToClient::Part { ticket }, part)) => *parts.entry(ticket).or_default() += part.len(),
                 Some((ToClient::Finished { ticket, report }, output)) => {
-                    let first = ended.insert(ticket, Ended { report, output, after: began.elapsed() });
+                    let parts = parts.remove(&ticket).unwrap_or(0);
+                    let end = Ended { report, output, parts, after: began.elapsed() };
+                    let first = ended.insert(ticket, end);
                     if first.is_some() {
                         return Err(format!("P1: two outcomes for {ticket}"));
                     }
@@ -311,6 +343,34 @@ impl Stage {
         }
     }
 
+    /// Bytes that are held for clients.
+    pub(crate) fn held(&mut self) -> u64 {
+        self.status()["queue"]["bytes"].as_u64().expect("a number")
+    }
+
+    /// Not one byte is held for a client.
+    ///
+    /// # Errors
+    /// How many are.
+    pub(crate) fn nothing_is_held(&mut self) -> Result<(), String> {
+        self.no_more_is_held_than(0)
+    }
+
+    /// In the end, so many bytes are held for clients.
+    ///
+    /// # Errors
+    /// How many there are.
+    pub(crate) fn no_more_is_held_than(&mut self, most: u64) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            match self.held() {
+                held if held <= most => return Ok(()),
+                held if began.elapsed() > WHOLE_WITHIN => return Err(format!("P5: {held} bytes are held")),
+                _ => std::thread::park_timeout(Duration::from_millis(1)),
+            }
+        }
+    }
+
     /// An outcome that came twice would have come by now: the status was answered after it.
     fn nothing_more_comes(&mut self) -> Result<(), String> {
         match self.client.receive_until(Instant::now()).map_err(|error| error.to_string())? {
@@ -372,6 +432,11 @@ fn judge(case: &Case, victim: &Ended) -> Result<(), String> {
     }
     if report.outcome != OutcomeCode::Ok && !victim.output.is_empty() {
         return Err(format!("P1: {} bytes of output of a job that failed", victim.output.len()));
+    }
+    let told = report.receipt.output_bytes;
+    let came = victim.parts + victim.output.len();
+    if case.stream.is_some_and(|least| victim.parts < least) || (came as u64) != told {
+        return Err(format!("P1: {came} bytes of output came, {told} are told: {report:?}"));
     }
     if victim.after > case.bound {
         return Err(format!("P1: told after {:?}, at most {:?}", victim.after, case.bound));

@@ -63,6 +63,35 @@ pub(crate) const RUN: &[Case] = &[
     retried("run:garbage@1"),
 ];
 
+/// The job answers in parts.
+pub(crate) const PARTS: &[Case] = &[
+    allowed("run:parts=100"),
+    allowed("run:parts=100").stream(100_000),
+    allowed("run:parts=1").idempotent().stream(1000),
+    fails("run:endless", AppError, "more than 8388608 bytes").ending_its_worker(),
+    crashes("run:parts-kill=3", "signal 9 (SIGKILL)"),
+    crashes("run:parts-kill=3", "signal 9 (SIGKILL)").stream(3000),
+    crashes("run:parts-exit0=3", "exit code 0").stream(3000),
+    crashes("run:parts-close=3", "closed its channel").stream(3000),
+    poisons("run:parts-segv=3", "in attempt 3 of 3"),
+    retried("run:parts-segv=3@1"),
+    fails("run:parts-error=3", AppError, "as\\nordered").stream(3000),
+    fails("run:parts-panic=3", Panic, "as ordered").stream(3000),
+    times_out("run:parts-sleep=3"),
+    times_out("run:parts-sleep=3").stream(3000),
+    times_out("run:endless").stream(1 << 20),
+    breaks("run:partother", "out of turn"),
+    breaks("run:partother", "out of turn").stream(0),
+    breaks("run:partattempt", "out of turn").stream(0),
+    breaks("run:partempty", "0 bytes"),
+    breaks("run:partlong", "65537 bytes"),
+    breaks("run:partlong", "65537 bytes").stream(0),
+    unharmed("reply:partafter"),
+    unharmed("reply:partafter").stream(0),
+    begins_unseen("recv:partbefore once", "out of turn"),
+    given_back("recv:partbefore once"),
+];
+
 /// The job has come and is not started: nothing that happens is its doing, and another worker gets it, unless it may have
 /// begun all the same and must not be run twice.
 pub(crate) const RECV: &[Case] = &[

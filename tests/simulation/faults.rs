@@ -113,6 +113,8 @@ faults! {
     /// The shell itself is stopped for some time. When it continues, it tells the core what came meanwhile, and then the
     /// tick.
     ShellStops,
+    /// It sends a part that is too long or empty, of a job that does not run there, or of another attempt.
+    WrongPart,
 }
 
 /// What a version of a program is like.

@@ -46,6 +46,8 @@ pub(crate) struct Given {
     pub(crate) task: usize,
     /// What it does to its worker.
     pub(crate) guilt: Option<Guilt>,
+    /// Its output is read in parts.
+    pub(crate) is_stream: bool,
 }
 
 /// What the supervisor sends to a worker.
@@ -57,6 +59,8 @@ pub(crate) enum ToFake {
     Cancel(JobId),
     /// A job is to be given back, if possible.
     Yield(JobId),
+    /// So many more bytes of the parts of a job may be sent.
+    Credit(JobId, u64),
     /// End when no job is left.
     Drain,
 }
@@ -112,6 +116,8 @@ pub(crate) struct FakeProcess {
     pub(crate) id: WorkerId,
     offers: &'static [usize],
     pub(crate) tape: crate::choices::Tape,
+    /// Choices about parts.
+    pub(crate) parts_tape: crate::choices::Tape,
     pub(crate) stage: Stage,
     /// The suspended stepped run, which goes on when the present one has ended.
     pub(crate) suspended: Option<Run>,
@@ -160,6 +166,7 @@ impl FakeProcess {
             id,
             offers: offered_by(program, programs),
             tape: crate::choices::Tape::new(1000 + id.0),
+            parts_tape: crate::choices::Tape::new((1 << 32) + id.0),
             stage: Stage::Booting,
             suspended: None,
             failing: 0,
@@ -400,6 +407,7 @@ impl FakeProcess {
                 }
             }
             Some(ToFake::Yield(job)) => self.hear_yield(job),
+            Some(ToFake::Credit(job, bytes)) => self.hear_credit(job, bytes, out),
             Some(ToFake::Drain) => self.is_told_to_drain = true,
             None => {}
         }

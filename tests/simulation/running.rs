@@ -10,6 +10,7 @@
 
 use crate::faults::Fault;
 use crate::oracle::Ran;
+use crate::parts::Parts;
 use crate::process::{Act, FakeProcess, Given, Misfortune, Stage};
 use crate::script::{Guilt, TASKS};
 use crate::world::Outside;
@@ -24,7 +25,7 @@ const MS: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) job: JobId,
-    attempt: u32,
+    pub(crate) attempt: u32,
     task: usize,
     began: Mono,
     /// Number of steps that are left; 0 if the job is done in one go.
@@ -37,11 +38,12 @@ pub(crate) struct Run {
     /// It has stopped reporting its progress.
     is_quiet: bool,
     is_hanging: bool,
+    pub(crate) parts: Parts,
 }
 
 impl FakeProcess {
     pub(crate) fn start_run(&mut self, given: Given, out: &mut Outside) {
-        let Given { job, attempt, task, guilt } = given;
+        let Given { job, attempt, task, guilt, is_stream } = given;
         let guilt = guilt.filter(|_| !self.is_calm);
         let worker = self.id;
         self.runs += 1;
@@ -66,7 +68,10 @@ impl FakeProcess {
         }
         let mut run = self.plan_run(job, attempt, task, out);
         run.is_hanging |= guilt == Some(Guilt::Hangs);
+        run.parts = self.plan_parts(task, is_stream, out);
         self.stage = Stage::Running(run);
+        self.send_parts(out);
+        self.send_a_wrong_part(run, out);
         if self.strikes(Fault::SaysMore, out) {
             self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
             self.give_checkpoint(run, out);
@@ -110,6 +115,7 @@ impl FakeProcess {
             is_wanted_back: false,
             is_quiet: false,
             is_hanging,
+            parts: Parts::NONE,
         }
     }
 

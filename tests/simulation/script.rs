@@ -353,9 +353,22 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
             now = now + choices.delay(tape, pause * 2);
         }
         let is_late = with_end && index * 4 > number * 3;
-        wishes.push((now, wish(choices, tape, config, index, is_late)));
+        let mut wish = wish(choices, tape, config, index, is_late);
+        if let Wish::Submit(request) = &mut wish {
+            ask_for_a_stream(choices, index, request);
+        }
+        wishes.push((now, wish));
     }
     wishes
+}
+
+/// Some outputs are read in parts. Of these few have a key or are to be kept, which is refused.
+fn ask_for_a_stream(choices: &mut Choices, index: usize, request: &mut JobRequest) {
+    let tape = &mut Tape::new((1 << 33) + index as u64);
+    request.stream = choices.chance(tape, 300);
+    if request.stream && !choices.chance(tape, 50) {
+        (request.key, request.keeps_output) = (None, false);
+    }
 }
 
 fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usize, is_late: bool) -> Wish {
@@ -440,5 +453,6 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
         deadline,
         attempts,
         lane,
+        stream: false,
     }
 }

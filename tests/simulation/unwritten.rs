@@ -11,7 +11,7 @@ impl ToFake {
     fn job(self) -> Option<JobId> {
         match self {
             ToFake::Run(given) => Some(given.job),
-            ToFake::Cancel(_) | ToFake::Yield(_) | ToFake::Drain => None,
+            ToFake::Cancel(_) | ToFake::Yield(_) | ToFake::Credit(..) | ToFake::Drain => None,
         }
     }
 }
@@ -45,6 +45,7 @@ pub(crate) fn job_of(event: &Event) -> Option<JobId> {
         | Event::Failed { job, .. }
         | Event::Progress { job, .. }
         | Event::Checkpoint { job, .. }
+        | Event::Part { job, .. }
         | Event::Yielded { job, .. } => Some(*job),
         _ => None,
     }

@@ -13,6 +13,7 @@ use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
+use parts::Readers;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use trace::describe;
 mod deliveries;
 mod drains;
 mod launches;
+mod parts;
 mod stops;
 mod trace;
 mod trays;
@@ -60,6 +62,8 @@ pub(crate) enum Thing {
     Haunt(Event),
     /// A client has taken an output, or is disconnected: the shell releases the bytes.
     Taken(Arc<str>, u64),
+    /// The reader of a stream takes the next part.
+    ReadPart(JobId),
     /// An input of a client has arrived completely, or is given up.
     ArrivalEnds(Arc<str>, u64),
 }
@@ -187,6 +191,7 @@ pub(crate) struct World {
     task_of: BTreeMap<JobId, usize>,
     guilt_of: BTreeMap<JobId, Guilt>,
     client_of: BTreeMap<JobId, Arc<str>>,
+    readers: Readers,
     soon: VecDeque<Said>,
     /// What the shell was told to take out of trays and has not.
     wanted_back: Vec<(WorkerId, JobId)>,
@@ -259,6 +264,7 @@ impl World {
             task_of: BTreeMap::new(),
             guilt_of: BTreeMap::new(),
             client_of: BTreeMap::new(),
+            readers: Readers::new(),
             soon: VecDeque::new(),
             wanted_back: Vec::new(),
             is_turn_ending: false,
@@ -374,6 +380,7 @@ impl World {
             Thing::Taken(client, bytes) => {
                 self.tell(Event::Released { client, what: Holding::Outgoing, bytes }, true)
             }
+            Thing::ReadPart(job) => self.read_part(job),
             Thing::ArrivalEnds(client, bytes) => {
                 self.tell(Event::Released { client, what: Holding::Arriving, bytes }, true)
             }
@@ -412,6 +419,7 @@ impl World {
         let mark = if is_honest { "" } else { "  (a lie)" };
         self.write_down(|| format!("{}{mark}", describe(&event)), &event, &actions);
         self.out.oracle.see(now, &event, is_honest, &actions, &self.core)?;
+        self.handle_parts(&event, &actions);
         self.check_and_apply(&actions)?;
         self.deliver_output(&event, &actions);
         self.out.complaint.take().map_or(Ok(()), Err)
@@ -450,6 +458,7 @@ impl World {
             Action::Ready { worker, .. } => self.make_tray(worker),
             Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
             Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
+            Action::Credit { worker, job, bytes } => self.send_credit(worker, job, bytes),
             Action::Dismiss { worker } => self.send(worker, ToFake::Drain),
             Action::Kill { worker, how } => {
                 if let Some(launch) = self.launches.get_mut(&worker) {
@@ -463,6 +472,9 @@ impl World {
             Action::Finish(_)
             | Action::Log(_)
             | Action::Keep { .. }
+            | Action::Collect { .. }
+            | Action::PassOn { .. }
+            | Action::DropParts { .. }
             | Action::Release { .. }
             | Action::ForgetLetter { .. }
             | Action::Reloaded { .. }
@@ -473,7 +485,8 @@ impl World {
     fn given(&self, job: JobId, attempt: u32) -> Given {
         let task = self.task_of.get(&job).copied().unwrap_or(0);
         let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
-        Given { job, attempt, task, guilt }
+        let is_stream = self.readers.streams.contains(&job);
+        Given { job, attempt, task, guilt, is_stream }
     }
 
     fn send(&mut self, worker: WorkerId, message: ToFake) {

@@ -91,6 +91,7 @@ fn without_text(message: &ToClient<'_>) -> ToClient<'static> {
             ToClient::Finished { ticket: *ticket, report: report.clone() }
         }
         ToClient::Answer { ticket } => ToClient::Answer { ticket: *ticket },
+        ToClient::Part { ticket } => ToClient::Part { ticket: *ticket },
         ToClient::Goodbye { .. } => ToClient::Goodbye { reason: "".into() },
     }
 }

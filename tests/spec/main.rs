@@ -29,6 +29,7 @@ mod run;
 mod second_front;
 mod serve;
 mod start_up;
+mod streams;
 mod submit;
 mod tags;
 mod the_end;

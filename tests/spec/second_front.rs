@@ -196,6 +196,8 @@ impl LineFront {
                 Some(error) => format!("{number} failed {}", error.code),
             },
             Reply::Refusal(error) => format!("{number} failed {}", error.code),
+            // This front asks for no streams.
+            Reply::News => return,
             Reply::Document(document) => {
                 format!("{number} document {}", String::from_utf8_lossy(&document.to_json()))
             }

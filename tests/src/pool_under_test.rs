@@ -47,6 +47,19 @@ pub struct FakeWorker {
     pub signals: Vec<Kill>,
 }
 
+/// What the core had done with the parts of one output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FakeParts {
+    /// Parts that were collected.
+    pub collected: u32,
+    /// Parts that were passed on to the reader.
+    pub passed_on: u32,
+    /// How often all of them were dropped.
+    pub dropped: u32,
+    /// Bytes of credit that the worker was given.
+    pub credit: u64,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct PoolUnderTest {
@@ -78,6 +91,8 @@ pub struct PoolUnderTest {
     pub asked_to_yield: Vec<(WorkerId, JobId)>,
     /// How many checkpoints were kept of each job.
     pub kept: BTreeMap<JobId, usize>,
+    /// What became of the parts of outputs.
+    pub parts: BTreeMap<JobId, FakeParts>,
     /// How reloads ended.
     pub reloads: Vec<ReloadEnd>,
     /// It said that it is over.
@@ -123,6 +138,7 @@ impl PoolUnderTest {
             wanted_back: 0,
             asked_to_yield: Vec::new(),
             kept: BTreeMap::new(),
+            parts: BTreeMap::new(),
             reloads: Vec::new(),
             is_over: false,
             start,
@@ -268,6 +284,10 @@ impl PoolUnderTest {
             Action::Dismiss { worker } => self.dies(worker, Exit::Code(0)),
             Action::Kill { worker, how } => self.signal(worker, how),
             Action::Yield { worker, job } => self.asked_to_yield.push((worker, job)),
+            Action::Collect { job } => self.parts.entry(job).or_default().collected += 1,
+            Action::PassOn { job } => self.parts.entry(job).or_default().passed_on += 1,
+            Action::DropParts { job } => self.parts.entry(job).or_default().dropped += 1,
+            Action::Credit { job, bytes, .. } => self.parts.entry(job).or_default().credit += bytes,
             Action::Keep { job } => *self.kept.entry(job).or_default() += 1,
             Action::Reloaded { end, .. } => self.reloads.push(end),
             Action::Finish(ended) => {
@@ -423,6 +443,16 @@ impl PoolUnderTest {
         self.now = self.now + run;
         self.workers.get_mut(&worker).expect("it lives").given.retain(|(given, _)| *given != job);
         self.event(Event::Finished { worker, job, attempt, run, usage: Usage::default(), output_bytes });
+    }
+
+    /// The worker that runs the job sends a part of its output.
+    ///
+    /// # Panics
+    /// If none has it.
+    pub fn part(&mut self, job: JobId, bytes: u64) {
+        let worker = self.worker_with(job).unwrap_or_else(|| panic!("no worker has {job}"));
+        let attempt = self.attempt(worker, job);
+        self.event(Event::Part { worker, job, attempt, bytes });
     }
 
     /// Starts and finishes a job.

@@ -46,7 +46,7 @@ pub enum Said {
     },
     /// The connection is about to be closed, for this reason.
     Goodbye(String),
-    /// The welcome, or the answer to a question.
+    /// The welcome, the answer to a question, or a part of an output.
     Other,
 }
 
@@ -202,6 +202,6 @@ fn said(message: ToClient<'_>, output: Bytes) -> Said {
         }
         ToClient::Finished { ticket, report } => Said::Finished { ticket, report: Box::new(report), output },
         ToClient::Goodbye { reason } => Said::Goodbye(reason.into_owned()),
-        ToClient::Welcome { .. } | ToClient::Answer { .. } => Said::Other,
+        ToClient::Welcome { .. } | ToClient::Answer { .. } | ToClient::Part { .. } => Said::Other,
     }
 }

@@ -1,9 +1,11 @@
-//! What a running task can ask about its job, and how it reports progress.
+//! What a running task can ask about its job, how it reports progress, and how it sends parts of its output.
 
 use crate::link::Link;
+use crate::parts::{PartError, Parts};
 use crate::progress::Progress;
 use crate::usage::Meter;
 use bytes::Bytes;
+use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use offload_protocol::messages::FromWorker;
 use offload_protocol::nouns::Metadata;
 use std::io;
@@ -19,6 +21,7 @@ pub(crate) struct Attempt {
     pub(crate) metadata: Metadata,
     pub(crate) meter: Meter,
     pub(crate) progress: Progress,
+    pub(crate) parts: Parts,
 }
 
 /// The job that a task runs for.
@@ -63,6 +66,30 @@ impl<'a> TaskContext<'a> {
             let Attempt { job, number, .. } = *self.attempt;
             self.link.push(&FromWorker::Progress { job, attempt: number, done, total }, &Bytes::new());
             self.link.try_flush();
+        }
+    }
+
+    /// Sends the next part of the output. What the task returns comes behind all parts. A long part is sent in pieces, an empty
+    /// one not at all.
+    ///
+    /// A client that asked for a stream reads the part as soon as it comes; other clients get all of the output at the end. If
+    /// the client reads more slowly than the task sends, this call waits, and the run timeout goes on. If the task fails,
+    /// a client that reads the stream has the parts nevertheless. A job of which a part was read is not run again, even if
+    /// its task is idempotent.
+    ///
+    /// # Errors
+    /// [`PartError::Cancelled`] if nobody wants the output any more, also while it waits; [`PartError::InSteps`] in a stepped
+    /// task. With a supervisor that does not take parts, the parts are kept here until the task returns, and
+    /// [`PartError::TooLong`] says that they are too long for one answer.
+    pub fn send_part(&mut self, part: impl Into<Bytes>) -> Result<(), PartError> {
+        let Attempt { job, number, parts, .. } = self.attempt;
+        match parts {
+            Parts::Sent => self.link.send_part(*job, *number, part.into()),
+            Parts::Kept(kept) => {
+                let max = self.link.payload_max().unwrap_or(PAYLOAD_MAX_DEFAULT);
+                Parts::keep(kept, &part.into(), max)
+            }
+            Parts::None => Err(PartError::InSteps),
         }
     }
 

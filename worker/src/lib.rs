@@ -45,6 +45,7 @@
 //! | `session.rs` | **start here**: one job after another, from Hello to the end |
 //! | `session/stepping.rs` | what happens between two steps of a job |
 //! | `link.rs` | the socket to the supervisor: jobs in, answers out |
+//! | `parts.rs` | outputs that are sent before the task returns: [`TaskContext::send_part`] |
 //! | `progress.rs` | when a job says how far it is |
 //! | `usage.rs` | how much CPU time and memory an attempt used |
 //! | `limits.rs` | every bound |
@@ -60,6 +61,7 @@ mod context;
 pub mod limits;
 mod link;
 mod panics;
+mod parts;
 mod process;
 mod progress;
 mod session;
@@ -76,6 +78,7 @@ pub use bytes::Bytes;
 pub use context::TaskContext;
 pub use link::SessionError;
 pub use offload_protocol::nouns::{Lane, MediaType, Metadata};
+pub use parts::PartError;
 pub use stepped::Stepped;
 pub use task::{Input, Output, Task, TaskError};
 pub use worker::Worker;

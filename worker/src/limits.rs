@@ -56,6 +56,9 @@ mod builtin {
     /// The longest time of the tasks `sleep` and `spin`, in milliseconds: an hour.
     pub const TIME_MS_MAX: u64 = 3_600_000;
 
+    /// The largest number that the task `count` counts to.
+    pub const COUNT_TO_MAX: u64 = 10_000_000_000;
+
     /// The longest pattern of the tasks that search text, in bytes.
     pub const PATTERN_MAX: usize = 4096;
 

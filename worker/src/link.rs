@@ -1,12 +1,14 @@
 //! The socket to the supervisor: jobs in, answers out.
 //!
 //! [`Link::next_job`] sends what is waiting to be sent, and waits for a job. [`Link::look`] takes what has arrived, without
-//! waiting, so that a Cancel is seen between two jobs and, if the task asks for it, during a job. For a stepped task the
+//! waiting, so that a Cancel is seen between two jobs (of a row of tiny ones, every [`LOOK_EVERY`]) and, if the task asks for
+//! it, during a job. For a stepped task the
 //! session looks between steps; then [`Link::job_between`] returns the job that can run before the next step. Waiting has
 //! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor. Before it waits, it looks
 //! into its tray (`tray.rs`), so that the answer to one job and the start of the next one are sent together.
 
 use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
+use crate::parts::PartError;
 use crate::task::Input;
 use crate::tray::{Tray, receive_with_descriptor};
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
-use offload_protocol::limits::{INLINE_PAYLOAD_MAX, PAYLOAD_MAX_CEILING};
+use offload_protocol::limits::{INLINE_PAYLOAD_MAX, PART_MAX, PARTS_CREDIT, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{FromWorker, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
@@ -26,6 +28,10 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+/// While jobs wait here, the socket is looked at after a job only if the last look is older than this. A look is a system
+/// call, and without this bound every tiny job would make one: it saved 0.5 us of 1.8 us a job.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// Why a session ended early: the supervisor broke the protocol, or the socket failed.
 #[derive(Debug)]
@@ -130,6 +136,10 @@ pub(crate) struct Link {
     tray: Option<Tray>,
     /// A job has ended that was long enough for another one to lie behind it.
     is_tray_worth_a_look: bool,
+    /// When the last job ended.
+    ended_at: Instant,
+    /// When a job had ended after which the socket was last looked at.
+    looked_at: Instant,
     /// An error that occurred while a task was looking. It is kept until the session asks for the next job.
     stop: Option<Stop>,
 }
@@ -140,7 +150,7 @@ impl Link {
         stream.set_nonblocking(false)?;
         // The supervisor has checked the lengths of inputs.
         let decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
-        let (outbox, inbox) = (Outbox::new(), Inbox::default());
+        let (outbox, inbox, now) = (Outbox::new(), Inbox::default(), Instant::now());
         Ok(Link {
             stream,
             decoder,
@@ -149,6 +159,8 @@ impl Link {
             descriptor: None,
             tray: None,
             is_tray_worth_a_look: false,
+            ended_at: now,
+            looked_at: now,
             stop: None,
         })
     }
@@ -182,7 +194,8 @@ impl Link {
 
     /// The next job; `None` if the supervisor has no more for this worker.
     pub(crate) fn next_job(&mut self) -> Result<Option<Job>, Stop> {
-        if !self.inbox.turns.is_empty() {
+        if !self.inbox.turns.is_empty() && self.ended_at - self.looked_at >= LOOK_EVERY {
+            self.looked_at = self.ended_at;
             self.look();
         }
         loop {
@@ -237,8 +250,9 @@ impl Link {
         }
     }
 
-    /// The job that was given last has been answered. It ran so long.
-    pub(crate) fn ended(&mut self, ran: Duration) {
+    /// The job that was given last has been answered. Its task returned at `now` and ran so long.
+    pub(crate) fn ended(&mut self, now: Instant, ran: Duration) {
+        self.ended_at = now;
         self.inbox.running.pop();
         self.is_tray_worth_a_look = ran >= TRAY_RUN_MIN;
     }
@@ -258,6 +272,40 @@ impl Link {
                 Err(stop) => self.stop = Some(stop),
             }
         }
+    }
+
+    /// Sends a part of the output of the running job, in pieces, as far as there is credit. Waits for more credit.
+    pub(crate) fn send_part(&mut self, job: u64, attempt: u32, mut part: Bytes) -> Result<(), PartError> {
+        self.look();
+        while !part.is_empty() {
+            let credit = usize::try_from(self.wait_for_credit()?).unwrap_or(usize::MAX);
+            let piece = part.split_to(part.len().min(PART_MAX).min(credit));
+            self.inbox.spend_credit(piece.len() as u64);
+            self.push(&FromWorker::Part { job, attempt }, &piece);
+            self.try_flush();
+        }
+        if self.is_running_cancelled() { Err(PartError::Cancelled) } else { Ok(()) }
+    }
+
+    /// The credit of the running job, which is at least one byte.
+    fn wait_for_credit(&mut self) -> Result<u64, PartError> {
+        loop {
+            if self.is_running_cancelled() {
+                return Err(PartError::Cancelled);
+            }
+            match self.inbox.credit() {
+                0 => {}
+                credit => return Ok(credit),
+            }
+            if let Err(stop) = self.receive(MsgFlags::empty()) {
+                self.stop = Some(stop);
+            }
+        }
+    }
+
+    /// Whether the supervisor has stated this capability.
+    pub(crate) fn supervisor_can(&self, capability: u64) -> bool {
+        self.inbox.capabilities.is_some_and(|both| both & capability != 0)
     }
 
     /// Whether the running job was cancelled, or the supervisor is gone.
@@ -350,6 +398,8 @@ struct Running {
     id: u64,
     cancelled: bool,
     wanted_back: bool,
+    /// How many bytes of parts may be sent.
+    credit: u64,
 }
 
 /// A time limit as it is sent: 0 is none.
@@ -396,6 +446,7 @@ impl Inbox {
             ToWorker::Drain => self.drain(),
             ToWorker::Resume { job } => self.resume = Some((job, owned_payload(frame.payload))),
             ToWorker::Yield { job } => self.want_back(job),
+            ToWorker::Credit { job, bytes } => self.give_credit(job, bytes),
         }
         Ok(())
     }
@@ -410,6 +461,23 @@ impl Inbox {
     fn want_back(&mut self, id: u64) {
         if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
             running.wanted_back = true;
+        }
+    }
+
+    /// If the job is not running, it is answered already: the answer and the Credit crossed on their way.
+    fn give_credit(&mut self, id: u64, bytes: u64) {
+        if let Some(running) = self.running.iter_mut().find(|running| running.id == id) {
+            running.credit = running.credit.saturating_add(bytes);
+        }
+    }
+
+    fn credit(&self) -> u64 {
+        self.running.last().map_or(0, |running| running.credit)
+    }
+
+    fn spend_credit(&mut self, bytes: u64) {
+        if let Some(running) = self.running.last_mut() {
+            running.credit = running.credit.saturating_sub(bytes);
         }
     }
 
@@ -432,7 +500,8 @@ impl Inbox {
         let turn = self.turns.pop_front()?;
         if let Turn::Run(job) = &turn {
             self.bytes -= job.bytes();
-            self.running.push(Running { id: job.id, cancelled: false, wanted_back: self.draining });
+            let (cancelled, wanted_back) = (false, self.draining);
+            self.running.push(Running { id: job.id, cancelled, wanted_back, credit: PARTS_CREDIT });
         }
         Some(turn)
     }

@@ -25,12 +25,15 @@ mod stepping;
 use crate::context::{Attempt, TaskContext};
 use crate::link::{Job, Link, SessionError, Stop};
 use crate::panics;
+use crate::parts::Parts;
 use crate::progress::Progress;
 use crate::task::{Given, Output, Ran, Task};
-use crate::usage::{Meter, Spent};
+use crate::usage::{Meter, Reading, Spent};
 use bytes::Bytes;
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{CAPABILITIES, FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
+use offload_protocol::messages::{
+    CAPABILITIES, FromWorker, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+};
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -40,6 +43,7 @@ struct Session {
     tasks: Vec<Task>,
     link: Link,
     output_max: usize,
+    reading: Reading,
 }
 
 /// How an attempt ended.
@@ -54,7 +58,8 @@ enum Ended {
 /// `output_max` bytes is answered with an error.
 pub(crate) fn serve(tasks: Vec<Task>, stream: UnixStream, output_max: usize) -> Result<(), SessionError> {
     let link = Link::new(stream).map_err(SessionError::Io)?;
-    let mut session = Session { tasks, link, output_max: output_max.min(PAYLOAD_MAX_CEILING) };
+    let output_max = output_max.min(PAYLOAD_MAX_CEILING);
+    let mut session = Session { tasks, link, output_max, reading: Reading::new() };
     match session.run() {
         Ok(()) | Err(Stop::SupervisorGone) => Ok(()),
         Err(Stop::Error(error)) => Err(error),
@@ -99,20 +104,33 @@ impl Session {
         let now = Instant::now();
         let progress = Progress::new(self.tasks[index].promise(), now);
         let over_at = timeout.and_then(|longest| now.checked_add(longest)).into_iter().chain(deadline).min();
-        let mut attempt = Attempt { job: id, number, over_at, metadata, meter: Meter::start(), progress };
+        let (meter, parts) = (Meter::start(&mut self.reading, now), self.parts_of(index));
+        let mut attempt = Attempt { job: id, number, over_at, metadata, meter, progress, parts };
         let ended = self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?;
-        let spent = attempt.meter.stop();
+        let now = Instant::now();
+        let spent = attempt.meter.stop(&mut self.reading, now);
 
         self.answer(&attempt, ended, spent);
-        self.link.ended(spent.run);
+        self.link.ended(now, spent.run);
         Ok(spent)
+    }
+
+    /// Where the parts of this task's output go.
+    fn parts_of(&self, index: usize) -> Parts {
+        if self.tasks[index].offer().stepped {
+            Parts::None
+        } else if self.link.supervisor_can(PARTS) {
+            Parts::Sent
+        } else {
+            Parts::Kept(Vec::new())
+        }
     }
 
     fn run_task(&mut self, index: usize, given: Given, attempt: &mut Attempt) -> Result<Ended, Stop> {
         let task = &mut self.tasks[index];
         let mut context = TaskContext::new(attempt, &mut self.link);
         match panics::caught(|| task.run(given, &mut context)) {
-            Ok(Ok(Ran::Output(output))) => Ok(Ended::Returned(output)),
+            Ok(Ok(Ran::Output(output))) => Ok(Ended::Returned(attempt.parts.complete(output))),
             Ok(Ok(Ran::Steps(steps))) => self.run_steps(steps, attempt),
             Ok(Err(error)) => Ok(Ended::Failed(FailureKind::AppError, error.to_string())),
             Err(message) => Ok(Ended::Failed(FailureKind::Panic, message)),

@@ -216,6 +216,14 @@ impl Task {
         self
     }
 
+    /// Says that it sends its output in parts ([`TaskContext::send_part`]), so that people know that it is worth asking for a
+    /// stream.
+    #[must_use]
+    pub fn streams(mut self) -> Task {
+        self.described.about.streams = true;
+        self
+    }
+
     /// Says how much memory one job needs, in bytes.
     #[must_use]
     pub fn needs_memory(mut self, bytes: u64) -> Task {

@@ -60,6 +60,10 @@ pub(crate) enum Said {
         job: u64,
         state: Vec<u8>,
     },
+    Part {
+        job: u64,
+        part: Vec<u8>,
+    },
     /// Bytes that begin no frame.
     Garbage,
     /// The stream has ended.
@@ -201,6 +205,26 @@ impl TestSupervisor {
     }
 }
 
+impl TestSupervisor {
+    /// The answer of a job. Parts that came before, and to which credit is given, are at the front of its output.
+    pub(crate) fn hear_the_end(&mut self) -> Said {
+        let mut parts = Vec::new();
+        loop {
+            match self.hear_more_than_progress() {
+                Said::Part { job, part } => {
+                    self.add(&ToWorker::Credit { job, bytes: part.len() as u64 }, "").send();
+                    parts.extend(part);
+                }
+                Said::Finished { job, attempt, media_type, output } => {
+                    parts.extend(output);
+                    return Said::Finished { job, attempt, media_type, output: parts };
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
 fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
     match message {
         FromWorker::Hello { .. } => Said::Hello,
@@ -220,6 +244,7 @@ fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
         FromWorker::Progress { job, done, total, .. } => Said::Progress { job, done, total },
         FromWorker::Checkpoint { job, .. } => Said::Checkpoint { job, state: output },
         FromWorker::Yielded { job, .. } => Said::Yielded { job, state: output },
+        FromWorker::Part { job, .. } => Said::Part { job, part: output },
     }
 }
 
@@ -247,7 +272,7 @@ pub(crate) fn answer_bytes(task: &str, input: impl Into<Bytes>) -> Result<Vec<u8
         TestSupervisor::of(|| builtin::tasks(true).into_iter().fold(Worker::new(), Worker::with));
     supervisor.add_run(1, task, input).send();
     assert_eq!(supervisor.hear(), Said::Started { job: 1, attempt: 1 });
-    let answer = match supervisor.hear_more_than_progress() {
+    let answer = match supervisor.hear_the_end() {
         Said::Finished { output, .. } => Ok(output),
         Said::Failed { message, kind: FailureKind::AppError, .. } => Err(message),
         other => panic!("not an answer: {other:?}"),

@@ -1,5 +1,7 @@
 //! Measures what an attempt uses: time, CPU time, memory.
 //!
+//! CPU time is exact to a tenth of a millisecond ([`READING_MAX`]).
+//!
 //! The CPU time is that of the whole process, so the threads that a task starts are included. A worker has no other threads.
 //! If a thread of an earlier job still runs, its CPU time is counted for the job that runs meanwhile. Programs that a task
 //! starts are not included.
@@ -12,11 +14,37 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use offload_protocol::nouns::Usage;
 use std::time::{Duration, Instant};
 
-/// Measures one attempt, by one system call when it starts and one when it ends.
+/// How old a reading of the process's counters may be. The system call for one takes 0.3 us, longer than a tiny job runs.
+const READING_MAX: Duration = Duration::from_micros(100);
+
+/// What the process had used when its counters were last read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    at: Instant,
+    usage: Usage,
+}
+
+impl Reading {
+    pub(crate) fn new() -> Reading {
+        Reading { at: Instant::now(), usage: of_this_process() }
+    }
+
+    fn is_old(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) > READING_MAX
+    }
+
+    fn renew(&mut self, now: Instant) {
+        *self = Reading { at: now, usage: of_this_process() };
+    }
+}
+
+/// Measures one attempt. It reads the counters of the process when the attempt starts and when it ends, each time only if the
+/// last reading is older than [`READING_MAX`]. If both used the same reading, the attempt ran for less than that, and its
+/// CPU time is taken to be its run time.
 #[derive(Debug)]
 pub(crate) struct Meter {
     started: Instant,
-    before: Usage,
+    before: Reading,
     others: Spent,
 }
 
@@ -28,8 +56,12 @@ pub(crate) struct Spent {
 }
 
 impl Meter {
-    pub(crate) fn start() -> Meter {
-        Meter { before: of_this_process(), started: Instant::now(), others: Spent::default() }
+    /// An attempt starts at `now`.
+    pub(crate) fn start(reading: &mut Reading, now: Instant) -> Meter {
+        if reading.is_old(now) {
+            reading.renew(now);
+        }
+        Meter { before: *reading, started: now, others: Spent::default() }
     }
 
     /// Another job ran meanwhile. What it used is not counted for this one.
@@ -44,14 +76,22 @@ impl Meter {
         now.saturating_duration_since(self.started).saturating_sub(self.others.run)
     }
 
-    pub(crate) fn stop(&self) -> Spent {
-        let run = self.run_time(Instant::now());
-        Spent { run, usage: self.usage(of_this_process()) }
+    /// The attempt has ended at `now`.
+    pub(crate) fn stop(&self, reading: &mut Reading, now: Instant) -> Spent {
+        let run = self.run_time(now);
+        if reading.is_old(now) {
+            reading.renew(now);
+        }
+        let usage = match reading.at == self.before.at {
+            true => Usage { cpu_user_us: micros(run), cpu_system_us: 0, ..reading.usage },
+            false => self.usage(reading.usage),
+        };
+        Spent { run, usage }
     }
 
     fn usage(&self, after: Usage) -> Usage {
         let own = |after: u64, before: u64, others: u64| after.saturating_sub(before).saturating_sub(others);
-        let (before, others) = (&self.before, &self.others.usage);
+        let (before, others) = (&self.before.usage, &self.others.usage);
         Usage {
             cpu_user_us: own(after.cpu_user_us, before.cpu_user_us, others.cpu_user_us),
             cpu_system_us: own(after.cpu_system_us, before.cpu_system_us, others.cpu_system_us),
@@ -68,6 +108,10 @@ fn of_this_process() -> Usage {
         cpu_system_us: microseconds(usage.system_time()),
         peak_rss_bytes: u64::try_from(usage.max_rss()).unwrap_or(0).saturating_mul(1024),
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn microseconds(time: TimeVal) -> u64 {
@@ -92,7 +136,8 @@ mod tests {
 
     #[test]
     fn an_attempt_pays_for_what_was_used_since_it_started_without_the_jobs_in_between() {
-        let mut meter = Meter { started: Instant::now(), before: cpu(1000, 100), others: Spent::default() };
+        let before = Reading { at: Instant::now(), usage: cpu(1000, 100) };
+        let mut meter = Meter { started: before.at, before, others: Spent::default() };
         meter.exclude(Spent { run: Duration::from_secs(2), usage: cpu(30, 4) });
         meter.exclude(Spent { run: Duration::from_secs(1), usage: cpu(20, 3) });
         let after = Usage { peak_rss_bytes: 4096, ..cpu(1500, 200) };
@@ -101,10 +146,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tiny_attempt_reads_no_counters_and_its_cpu_time_is_its_run_time() {
+        let at = Instant::now();
+        let mut reading = Reading { at, usage: Usage { peak_rss_bytes: 4096, ..cpu(1000, 100) } };
+        let meter = Meter::start(&mut reading, at + READING_MAX / 4);
+        let spent = meter.stop(&mut reading, at + READING_MAX / 2);
+        assert_eq!(spent.usage, Usage { peak_rss_bytes: 4096, ..cpu(25, 0) });
+        meter.stop(&mut reading, at + 2 * READING_MAX);
+        assert_eq!(reading.at, at + 2 * READING_MAX, "an old reading is renewed");
+    }
+
+    #[test]
     fn the_cpu_time_of_other_threads_counts() {
-        let meter = Meter::start();
+        let mut reading = Reading::new();
+        let meter = Meter::start(&mut reading, Instant::now());
         std::thread::spawn(|| burn(Duration::from_millis(20))).join().unwrap();
-        let usage = meter.stop().usage;
+        let usage = meter.stop(&mut reading, Instant::now()).usage;
         assert!(usage.cpu_user_us + usage.cpu_system_us >= 20_000, "{usage:?}");
         assert!(usage.peak_rss_bytes >= 1 << 20, "{usage:?}");
     }

@@ -36,10 +36,10 @@ pub(super) fn frames() -> Vec<Vector> {
             "payload of 1025 bytes",
             &[&[4, 0, 0, 0], &long[..], &[2, 0, 0, 0]].concat(),
         ),
-        unknown(FromWorker, 10),
-        unknown(ToWorker, 6),
+        unknown(FromWorker, 11),
+        unknown(ToWorker, 7),
         unknown(ToSupervisor, 13),
-        unknown(ToClient, 6),
+        unknown(ToClient, 7),
         from_worker("it ends too early", "too early", &headed(b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0")),
         from_worker("a byte too many", "1 bytes too many", &headed(b"\x02\0\0\0!")),
         from_worker(

@@ -118,7 +118,9 @@ impl SupervisorTarget {
                 self.accepted.borrow_mut().insert(ticket, job.into_owned());
                 return;
             }
-            ToClient::Answer { .. } | ToClient::Welcome { .. } | ToClient::Goodbye { .. } => return,
+            // A batch asks for no streams.
+            ToClient::Part { .. } | ToClient::Answer { .. } => return,
+            ToClient::Welcome { .. } | ToClient::Goodbye { .. } => return,
         };
         self.accepted.borrow_mut().remove(&ticket);
         let done = self.awaited.borrow_mut().remove(&ticket);

@@ -135,6 +135,11 @@ pub(crate) struct OutputFlags {
 }
 
 impl OutputFlags {
+    /// Whether the receipt is printed.
+    pub(crate) fn receipt(&self) -> bool {
+        self.receipt
+    }
+
     /// Checks the destination of a result before the job runs, or before the result is fetched.
     pub(crate) fn open(&self, source: ResultSource<'_>, globals: &Globals) -> Result<Destination, Failure> {
         let file = match &self.output {

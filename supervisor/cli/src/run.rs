@@ -8,8 +8,10 @@ use super::flags::{Globals, JobFlags, PoolFlags};
 use super::input::Input;
 use super::output::{expect_a_reader, refuse_binary_on_a_terminal};
 use super::progress::ProgressDisplay;
+use super::run_stream;
 use super::sink::Sink;
 use super::source::InputSource;
+use super::stream_output::StreamOutput;
 use crate::limits::BATCH_JOBS_MAX;
 use clap::Args;
 use std::process::ExitCode;
@@ -18,6 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   offload run primes 1000000 2000000 3000000       three jobs, as many at a time as there are cores
   offload run wordcount @book.txt                  the input is the content of the file
+  offload run count 1000000000 --stream | head     print the output as it comes
   curl -s example.org | offload run sha256 -       the input is standard input
   offload run --worker 'python3 worker.py' py.sum '[1, 2]'
 
@@ -36,6 +39,10 @@ pub(crate) struct Run {
     #[arg(value_name = "INPUT", value_parser = Input::parser(), allow_negative_numbers = true)]
     inputs: Vec<Input>,
 
+    /// Print the output of one job as it comes, instead of all of it at the end
+    #[arg(long)]
+    stream: bool,
+
     #[command(flatten)]
     job: JobFlags,
 
@@ -50,6 +57,9 @@ impl Run {
         if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
             return Err(Failure::Usage("standard input (-) can be the input of one job only".to_owned()));
         }
+        if self.stream && inputs.len() != 1 {
+            return Err(Failure::Usage("--stream prints the output of one job: name one input".to_owned()));
+        }
         expect_a_reader("nothing was run")?;
         refuse_binary_on_a_terminal(&self.task, globals)?;
         let settings = globals.settings(self.pool.layer())?;
@@ -58,6 +68,12 @@ impl Run {
         core.workers = core.workers.min(inputs.len().max(config.programs.len()));
         // Of fewer workers, fewer can be kept for short work.
         core.short_slots = core.short_slots.map(|slots| slots.min(core.workers.saturating_sub(1)));
+        if self.stream {
+            let output = StreamOutput::open(&self.task, false, globals)?;
+            return inputs.into_iter().next().map_or(Ok(OK), |input| {
+                run_stream::run(config, &self.task, input, self.job.options()?, output)
+            });
+        }
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,

@@ -12,8 +12,9 @@ use super::client::{ReceiveError, RequestClient};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, JobFlags, NAMELESS, parse_client_name};
 use super::input::{Input, LIMIT_OF_SUPERVISOR, Payload};
-use super::output::{OutputFlags, ResultSource, print_line, say};
+use super::output::{Destination, OutputFlags, ResultSource, print_line, say};
 use super::render::{refused, rejected};
+use super::stream_output::StreamOutput;
 use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
 use clap::Args;
@@ -28,6 +29,7 @@ Examples:
   offload submit wordcount @book.txt --json           the input is a file, the result a JSON document
   tar c . | offload submit gzip - --output all.tgz    the input is standard input
   offload wait $(offload submit spin 2000 --detach)   submit now, wait later
+  offload submit count 1000000000 --stream | head     print the output as it comes
   offload submit charge 17 --idempotency-key bill-17  typed twice, it runs once
 
 Ctrl-C cancels the job. If the supervisor dies before it has answered, the outcome is `indeterminate`
@@ -71,6 +73,11 @@ pub(crate) struct Submit {
     #[arg(long, conflicts_with_all = ["output", "receipt"])]
     detach: bool,
 
+    /// Print the output as it comes, instead of all of it at the end. A reader that stops reading stops the task. Nothing of
+    /// the output is kept, and once a part was printed the job is not run again
+    #[arg(long, conflicts_with_all = ["output", "detach", "idempotency_key"])]
+    stream: bool,
+
     #[command(flatten)]
     output: OutputFlags,
 }
@@ -82,7 +89,10 @@ impl Submit {
             true => ResultSource::Detached,
             false => ResultSource::Own { task: &self.task },
         };
-        let destination = self.output.open(source, globals)?;
+        let mut destination = match self.stream {
+            true => Printed::Stream(StreamOutput::open(&self.task, self.output.receipt(), globals)?),
+            false => Printed::Whole(self.output.open(source, globals)?),
+        };
         let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
         let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
         let payload = match input.load(client.payload_max()) {
@@ -95,14 +105,22 @@ impl Submit {
         client.catch_signals()?;
         self.send(&mut client, &payload)?;
         let mut job = None;
-        match self.follow(&mut client, &mut job) {
+        match self.follow(&mut client, &mut job, &mut destination) {
             Ok(Followed::Detached(id)) => self.print_id(&id, globals),
+            Ok(Followed::Unwritten(failure)) => {
+                cancel(&mut client, job);
+                Err(failure)
+            }
             Ok(Followed::Finished(finished)) => destination.deliver(&finished),
             Err(ReceiveError::Lost(reason)) => {
                 destination.deliver(&lost(&self.task, job.as_deref(), &reason))
             }
             Err(ReceiveError::Interrupted(signal)) => {
-                cancel(&mut client, job);
+                say(if cancel(&mut client, job) {
+                    "interrupted, the job is cancelled"
+                } else {
+                    "interrupted"
+                });
                 Err(Failure::Interrupted(signal))
             }
             Err(ReceiveError::Late) => Err(Failure::Internal("a wait without a limit has ended".to_owned())),
@@ -118,6 +136,7 @@ impl Submit {
             options: SubmitOptions {
                 lane: self.lane,
                 idempotency: self.idempotency(payload),
+                stream: self.stream,
                 ..self.job.options()?
             },
         };
@@ -131,7 +150,12 @@ impl Submit {
 
     /// Waits until the job has ended. Sets `job` as soon as the job has an id. There is no time limit here: the job has
     /// its own.
-    fn follow(&self, client: &mut RequestClient, job: &mut Option<String>) -> Result<Followed, ReceiveError> {
+    fn follow(
+        &self,
+        client: &mut RequestClient,
+        job: &mut Option<String>,
+        destination: &mut Printed,
+    ) -> Result<Followed, ReceiveError> {
         loop {
             let (message, output) = client.receive(None)?;
             match message {
@@ -139,6 +163,13 @@ impl Submit {
                     return Ok(Followed::Detached(id.into_owned()));
                 }
                 ToClient::Accepted { job: id, .. } => *job = Some(id.into_owned()),
+                ToClient::Part { .. } => {
+                    if let Printed::Stream(stream) = destination
+                        && let Err(failure) = stream.write(&output)
+                    {
+                        return Ok(Followed::Unwritten(failure));
+                    }
+                }
                 ToClient::Finished { report, .. } => {
                     return Ok(Followed::Finished(Box::new(Finished { report, output })));
                 }
@@ -167,8 +198,26 @@ impl Submit {
     }
 }
 
+/// Where the output goes.
+enum Printed {
+    Whole(Destination),
+    /// Standard output, as it comes.
+    Stream(StreamOutput),
+}
+
+impl Printed {
+    fn deliver(self, finished: &Finished) -> VerbResult {
+        match self {
+            Printed::Whole(destination) => destination.deliver(finished),
+            Printed::Stream(stream) => stream.end(finished),
+        }
+    }
+}
+
 enum Followed {
     Detached(String),
+    /// A part of the output could not be written.
+    Unwritten(Failure),
     Finished(Box<Finished>),
 }
 
@@ -181,8 +230,8 @@ fn lost(task: &str, job: Option<&str>, reason: &str) -> Finished {
 }
 
 /// Cancels the job and waits for the answer. If the id of the job is not known yet, waits for it first. Another Ctrl-C,
-/// or no answer in time, ends this.
-fn cancel(client: &mut RequestClient, mut job: Option<String>) {
+/// or no answer in time, ends this. Returns whether the supervisor has answered.
+fn cancel(client: &mut RequestClient, mut job: Option<String>) -> bool {
     let mut sent = false;
     loop {
         if let Some(job) = job.as_deref().filter(|_| !sent) {
@@ -191,9 +240,9 @@ fn cancel(client: &mut RequestClient, mut job: Option<String>) {
         }
         match client.receive(Some(ANSWER_TIMEOUT)) {
             Ok((ToClient::Accepted { job: id, .. }, _)) => job = Some(id.into_owned()),
-            Ok((ToClient::Answer { .. }, _)) => return say("interrupted, the job is cancelled"),
-            Ok((ToClient::Finished { .. }, _)) => {}
-            Ok(_) | Err(_) => return say("interrupted"),
+            Ok((ToClient::Answer { .. }, _)) => return true,
+            Ok((ToClient::Finished { .. } | ToClient::Part { .. }, _)) => {}
+            Ok(_) | Err(_) => return false,
         }
     }
 }

@@ -83,6 +83,31 @@ pub enum Action {
         /// The job.
         job: JobId,
     },
+    /// Add the part that came with the event in hand to those that were collected of this output.
+    Collect {
+        /// The job.
+        job: JobId,
+    },
+    /// Pass the part that came with the event in hand on to the reader of the stream. `Taken` says when the reader has
+    /// taken it.
+    PassOn {
+        /// The job.
+        job: JobId,
+    },
+    /// Drop the parts of the output that were collected, or that wait for their reader: the job is run again.
+    DropParts {
+        /// The job.
+        job: JobId,
+    },
+    /// Tell a worker that it may send more of the output.
+    Credit {
+        /// The worker.
+        worker: WorkerId,
+        /// The job.
+        job: JobId,
+        /// How many bytes more.
+        bytes: u64,
+    },
     /// Tell a worker that a job is no longer wanted. The worker may not have started it yet.
     CancelRun {
         /// The worker that gets it.

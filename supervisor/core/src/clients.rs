@@ -131,7 +131,7 @@ impl Clients {
 
     /// Takes the client off the list of those without jobs: it gets a job, or `used` is about to change.
     fn wake(&mut self, id: ClientId) {
-        if let Some(account) = self.accounts.get(&id) {
+        if let Some(account) = self.accounts.get(&id).filter(|account| account.jobs == 0) {
             self.resting.remove(&(account.used, id));
         }
     }

@@ -126,6 +126,25 @@ pub enum Event {
         /// Units of work in total; 0 if unknown.
         total: u64,
     },
+    /// A worker sent a part of the output of its job. The shell holds it.
+    Part {
+        /// The worker.
+        worker: WorkerId,
+        /// The job that the message names.
+        job: JobId,
+        /// The attempt that the message names.
+        attempt: u32,
+        /// Length of the part in bytes. If it is wanted, it is charged to the job's client as
+        /// [`Outgoing`](Holding::Outgoing), until the shell reports that it was released.
+        bytes: u64,
+    },
+    /// The reader of a stream has taken parts: they are delivered (`parts.rs`).
+    Taken {
+        /// The job.
+        job: JobId,
+        /// How many bytes.
+        bytes: u64,
+    },
     /// A worker sent a checkpoint: a state from which its job can go on. The shell holds it.
     Checkpoint {
         /// The worker.
@@ -287,6 +306,8 @@ pub struct JobRequest {
     pub client: String,
     /// The owner of its key. What is kept after its end is charged to `client`.
     pub owner: Owner,
+    /// The submitter reads the output in parts, as they come. Such a job has no key, and its output is not kept.
+    pub stream: bool,
     /// The job is detached: nobody is there to take the output, so it is kept until somebody collects it.
     pub keeps_output: bool,
     /// Its priority, -10 to 10; a larger one is served sooner.

@@ -110,13 +110,13 @@ impl Core {
             class: job.expected.class,
             expected_run: job.expected.run,
             attempts: job.attempts,
-            crashes: (job.crashes, self.attempts_allowed(job)),
+            crashes: (job.past.crashes, self.attempts_allowed(job)),
             is_suspect: job.is_suspect,
-            unstarted: job.unstarted,
+            unstarted: job.past.unstarted,
             is_abandoned: job.is_abandoned,
-            lost: job.lost.clone(),
-            progress: job.progress,
-            checkpoint_bytes: job.checkpoint_bytes,
+            lost: job.past.lost.clone(),
+            progress: job.past.progress,
+            checkpoint_bytes: job.past.checkpoint_bytes,
             running: match job.state {
                 JobState::Running { worker, .. } => {
                     place(worker).map(|at| (at, self.ran_so_far(now, id, job)))
@@ -134,7 +134,7 @@ impl Core {
                 let free = self.config.max_kept_bytes.saturating_sub(ended.all().bytes);
                 (job.account.clone(), ended.of(&job.account).bytes, free)
             }),
-            key_before: job.key_before,
+            key_before: job.past.key_before,
         })
     }
 

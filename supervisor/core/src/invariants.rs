@@ -110,9 +110,9 @@ impl Core {
         let tried = if self.tried_version().is_some() { self.programs.len() } else { 0 };
         ensure(self.count(Role::Trial) == tried, || "another number of places for trials".into())?;
         ensure(self.count(Role::Spare) == self.config.spares, || "another number of spares".into())?;
-        for (worker, &slot) in &self.places {
-            ensure(self.slots[slot].worker() == Some(*worker), || format!("{worker} is not in slot {slot}"))?;
-            ensure(!self.hanging.contains_key(worker), || {
+        for (worker, &slot) in self.places.iter() {
+            ensure(self.slots[slot].worker() == Some(worker), || format!("{worker} is not in slot {slot}"))?;
+            ensure(!self.hanging.contains_key(&worker), || {
                 format!("{worker} is in a place and among the hanging ones")
             })?;
         }
@@ -154,20 +154,26 @@ impl Core {
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));
         let is_assigned = matches!(job.state, JobState::Assigned { .. });
         ensure(is_assigned || !is_tested, || format!("{id} is tested and has no worker"))?;
-        ensure(is_tested || !is_assigned || job.unstarted < UNSTARTED_MAX, || {
+        ensure(is_tested || !is_assigned || job.past.unstarted < UNSTARTED_MAX, || {
             format!("{id} is on probation and dispatched, but not under test")
         })?;
         // A job that yielded with a checkpoint goes on from there, which does not count as running twice.
-        let goes_on = job.state.is_with_a_worker() || job.checkpoint_bytes > 0;
+        let goes_on = job.state.is_with_a_worker() || job.past.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
-        ensure(job.crashes < allowed || job.task.is_none() || is_last, || {
+        let is_last = is_last || (job.has_delivered() && job.state.is_with_a_worker());
+        ensure(job.past.crashes < allowed || job.task.is_none() || is_last, || {
             format!("{id} was lost too often")
+        })?;
+        let is_running = matches!(job.state, JobState::Running { .. });
+        ensure(is_running || job.past.parts.sent == 0, || format!("{id} has sent parts and does not run"))?;
+        ensure(job.past.parts.delivered <= job.past.parts.sent, || {
+            format!("more of {id} was delivered than sent")
         })?;
         ensure(!job.is_abandoned || job.state.is_with_a_worker(), || {
             format!("{id} waits, and nobody wants it")
         })?;
         ensure(!job.is_abandoned || !self.promises.has(id), || format!("{id} is promised, and abandoned"))?;
-        ensure(job.unstarted == 0 || job.is_suspect, || format!("{id} was lost and is no suspect"))
+        ensure(job.past.unstarted == 0 || job.is_suspect, || format!("{id} was lost and is no suspect"))
     }
 
     fn check_slot(&self, slot: SlotIndex) -> Result<(), String> {

@@ -13,22 +13,20 @@
 //! Numbers go up by one, so the youngest jobs share a page; a page without jobs is removed. A job that lives long keeps one
 //! page of 1 KiB. A tree of jobs would move its entries, which are large, and leave its nodes half empty.
 
-use super::ids::JobId;
-use std::collections::BTreeMap;
+mod pages;
 
-/// Numbers in one page.
-const PAGE: u64 = 256;
+use super::ids::JobId;
+use pages::{NONE, PAGE, Page, Pages};
+
 /// Jobs in one chunk.
 const CHUNK: usize = 64;
 /// Chunks that are kept although no job is left: enough that work which comes one by one allocates nothing.
 const CHUNKS_KEPT: usize = 4;
-/// In a page: no living job has this number.
-const NONE: u32 = u32::MAX;
 
 /// A table of living jobs. See the module's documentation.
 #[derive(Debug)]
 pub struct JobTable<T> {
-    pages: BTreeMap<u64, Page>,
+    pages: Pages,
     /// Each has its full capacity from the start, so no job is ever moved.
     chunks: Vec<Vec<Option<T>>>,
     /// How many places the chunks have.
@@ -38,19 +36,6 @@ pub struct JobTable<T> {
     len: usize,
 }
 
-/// The places of the jobs with consecutive numbers.
-#[derive(Debug)]
-struct Page {
-    places: Box<[u32; PAGE as usize]>,
-    living: u32,
-}
-
-impl Page {
-    fn new() -> Page {
-        Page { places: Box::new([NONE; PAGE as usize]), living: 0 }
-    }
-}
-
 /// The number of a job's page, and its place there.
 fn split(id: JobId) -> (u64, usize) {
     (id.0 / PAGE, (id.0 % PAGE) as usize)
@@ -58,7 +43,7 @@ fn split(id: JobId) -> (u64, usize) {
 
 impl<T> Default for JobTable<T> {
     fn default() -> JobTable<T> {
-        JobTable { pages: BTreeMap::new(), chunks: Vec::new(), places: 0, free: Vec::new(), len: 0 }
+        JobTable { pages: Pages::default(), chunks: Vec::new(), places: 0, free: Vec::new(), len: 0 }
     }
 }
 
@@ -73,7 +58,7 @@ impl<T> JobTable<T> {
             *entry = Some(job);
         }
         let (page, index) = split(id);
-        let page = self.pages.entry(page).or_insert_with(Page::new);
+        let page = self.pages.get_or_add(page);
         assert_eq!(page.places[index], NONE, "no two jobs have one number");
         page.places[index] = place;
         page.living += 1;
@@ -98,20 +83,20 @@ impl<T> JobTable<T> {
 
     fn place(&self, id: JobId) -> Option<u32> {
         let (page, index) = split(id);
-        self.pages.get(&page).map(|page| page.places[index]).filter(|place| *place != NONE)
+        self.pages.get(page).map(|page| page.places[index]).filter(|place| *place != NONE)
     }
 
     /// Takes a job out.
     pub fn remove(&mut self, id: JobId) -> Option<T> {
         let (number, index) = split(id);
-        let page = self.pages.get_mut(&number)?;
+        let page = self.pages.get_mut(number)?;
         let place = std::mem::replace(&mut page.places[index], NONE);
         if place == NONE {
             return None;
         }
         page.living -= 1;
         if page.living == 0 {
-            self.pages.remove(&number);
+            self.pages.remove(number);
         }
         self.len -= 1;
         self.free.push(place);
@@ -144,13 +129,13 @@ impl<T> JobTable<T> {
 
     /// All jobs, the oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (JobId, &T)> {
-        self.pages.iter().flat_map(|(&number, page)| self.of_page(number, page))
+        self.pages.iter().flat_map(|(number, page)| self.of_page(number, page))
     }
 
     /// The jobs that are older than this one, the youngest first.
     pub fn before(&self, id: JobId) -> impl Iterator<Item = (JobId, &T)> {
-        let pages = self.pages.range(..=split(id).0).rev();
-        let jobs = pages.flat_map(|(&number, page)| self.of_page(number, page).rev());
+        let pages = self.pages.up_to(split(id).0);
+        let jobs = pages.flat_map(|(number, page)| self.of_page(number, page).rev());
         jobs.skip_while(move |(other, _)| *other >= id)
     }
 

@@ -22,10 +22,10 @@
 //! Every way out of the picture goes through one function, `Core::finish`, which reports the outcome and forgets the
 //! job. So each job has exactly one outcome.
 
-use super::action::LostAttempt;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
 use super::job_table::JobTable;
+pub use super::past::{Past, Progress, Trouble};
 use super::queue::Rank;
 use super::registry::{Class, Promise};
 use super::waiting::{Line, Standing};
@@ -49,8 +49,6 @@ pub struct Job {
     pub account: Arc<str>,
     /// Its priority; a larger one is served sooner.
     pub priority: i8,
-    /// The job that its key stood for before the key expired.
-    pub key_before: Option<JobId>,
     /// Length of the input in bytes.
     pub input_bytes: u64,
     /// How many bytes are reserved for its output since it was dispatched.
@@ -78,29 +76,16 @@ pub struct Job {
     pub charged: i64,
     /// How often it was started.
     pub attempts: u32,
-    /// How many of its attempts ended their worker.
-    pub crashes: u32,
     /// A worker that had it has ended: it no longer shares a worker with other jobs.
     pub is_suspect: bool,
-    /// How many workers in a row had no other job and ended before they had started it. That delays the job, but
-    /// never ends it by itself.
-    pub unstarted: u32,
-    /// How many of its tests on probation have failed at the longest pause.
-    pub late_tests: u32,
     /// Nobody wants it any more: it is not tried again.
     pub is_abandoned: bool,
     /// What the worker that has it promises of its task.
     pub promise: Promise,
     /// Under which promises it was started until now.
     pub ran_under: RanUnder,
-    /// How long its earlier attempts ran that yielded.
-    pub ran_before: Duration,
-    /// How far it is, as its worker last reported.
-    pub progress: Option<Progress>,
-    /// Length in bytes of the checkpoint that the next attempt goes on from; 0 if there is none.
-    pub checkpoint_bytes: u64,
-    /// The attempts that were lost, the first one first.
-    pub lost: Vec<LostAttempt>,
+    /// What most jobs never have.
+    pub past: Past,
     /// Where it is in its life.
     pub state: JobState,
 }
@@ -138,17 +123,6 @@ pub struct Expected {
     pub class: Class,
 }
 
-/// How far a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Units of work that are done.
-    pub done: u64,
-    /// Units of work in total; 0 if unknown.
-    pub total: u64,
-    /// When that was reported.
-    pub at: Mono,
-}
-
 impl Job {
     /// A job that is accepted now, about which nothing else is known.
     pub(super) fn new(task_name: Arc<str>, client: ClientId, account: Arc<str>, now: Mono) -> Job {
@@ -158,7 +132,6 @@ impl Job {
             client,
             account,
             priority: 0,
-            key_before: None,
             input_bytes: 0,
             expected_output: 0,
             run_timeout: Duration::ZERO,
@@ -172,17 +145,11 @@ impl Job {
             expected: Expected { run: None, class: Class::Long },
             charged: 0,
             attempts: 0,
-            crashes: 0,
             is_suspect: false,
-            unstarted: 0,
-            late_tests: 0,
             is_abandoned: false,
             promise: Promise::default(),
             ran_under: RanUnder::default(),
-            ran_before: Duration::ZERO,
-            progress: None,
-            checkpoint_bytes: 0,
-            lost: Vec::new(),
+            past: Past::default(),
             state: JobState::Parked,
         }
     }
@@ -195,7 +162,7 @@ impl Job {
     /// The queue that it waits in.
     pub(super) fn line(&self) -> Line {
         let standing = match self.is_suspect {
-            _ if self.unstarted >= UNSTARTED_MAX => Standing::OnProbation,
+            _ if self.past.unstarted >= UNSTARTED_MAX => Standing::OnProbation,
             true => Standing::Suspect,
             false => Standing::Good,
         };
@@ -204,7 +171,7 @@ impl Job {
 
     /// Bytes that are held for it: its input and its checkpoint.
     pub fn held_bytes(&self) -> u64 {
-        self.input_bytes + self.checkpoint_bytes
+        self.input_bytes + self.past.checkpoint_bytes
     }
 }
 
@@ -338,8 +305,8 @@ impl Jobs {
     /// Sets the length of a job's checkpoint; 0 if it has none any more.
     pub fn set_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.live.get_mut(id) else { return };
-        self.held_bytes = self.held_bytes - job.checkpoint_bytes + bytes;
-        job.checkpoint_bytes = bytes;
+        self.held_bytes = self.held_bytes - job.past.checkpoint_bytes + bytes;
+        job.past.checkpoint_bytes = bytes;
     }
 
     /// The jobs whose deadline has passed, the earliest deadline first.

@@ -19,6 +19,7 @@
 //!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
+//!              on_part, on_taken                    parts.rs      Collect, PassOn, Credit
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
@@ -46,6 +47,7 @@
 
 mod abandoned;
 pub mod action;
+mod by_worker;
 pub mod clients;
 pub mod config;
 mod doubt;
@@ -67,6 +69,8 @@ mod load;
 mod look;
 mod lose;
 pub mod outcome;
+pub mod parts;
+mod past;
 mod places;
 mod prefetch;
 mod probation;
@@ -93,6 +97,7 @@ mod turn;
 mod waiting;
 
 use action::{Accepted, Action, Actions, Ended, Keep};
+use by_worker::ByWorker;
 use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
@@ -105,7 +110,7 @@ use offload_protocol::nouns::ErrorDetail;
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
-use registry::{Offers, Registry};
+use registry::{Offers, OffersOfWorker, Registry};
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
@@ -132,13 +137,13 @@ pub struct Core {
     /// The slots and, if there is one, the spare.
     slots: Vec<Slot>,
     /// The place of each living process.
-    places: BTreeMap<WorkerId, SlotIndex>,
+    places: ByWorker<SlotIndex>,
     /// Processes that were killed and are not gone: they hang in the kernel, and no longer have a place.
     hanging: BTreeMap<WorkerId, Place>,
     /// When the deadline of each slot is.
     due: BTreeSet<(Mono, SlotIndex)>,
-    /// Slots that may have changed since the lists of slots were last updated.
-    unlisted: BTreeSet<SlotIndex>,
+    /// Slots that may have changed since the lists of slots were last updated; some of them twice.
+    unlisted: Vec<SlotIndex>,
     /// Empty places that are to be filled.
     vacant: BTreeSet<SlotIndex>,
     jobs: Jobs,
@@ -148,7 +153,7 @@ pub struct Core {
     ledger: Ledger,
     registry: Registry,
     /// What each process that has said hello offers.
-    offers: BTreeMap<WorkerId, Arc<Offers>>,
+    offers: ByWorker<OffersOfWorker>,
     renewal: Renewal,
     tally: Tally,
     wait_estimates: WaitEstimates,
@@ -227,10 +232,10 @@ impl Core {
             phase: Phase::Running,
             programs: (0..config.programs).map(|_| Program::default()).collect(),
             slots: Vec::new(),
-            places: BTreeMap::new(),
+            places: ByWorker::default(),
             hanging: BTreeMap::new(),
             due: BTreeSet::new(),
-            unlisted: BTreeSet::new(),
+            unlisted: Vec::new(),
             vacant: BTreeSet::new(),
             jobs: Jobs::default(),
             clients: Clients::new(config.max_resting),
@@ -238,7 +243,7 @@ impl Core {
             letters: Letters::default(),
             ledger: Ledger::default(),
             registry: Registry::default(),
-            offers: BTreeMap::new(),
+            offers: ByWorker::default(),
             renewal: Renewal::new(config.programs),
             tally: Tally::default(),
             wait_estimates: WaitEstimates::default(),
@@ -288,6 +293,7 @@ impl Core {
             }
             Event::Abandoned { job } => {
                 self.on_unawaited(job);
+                self.stop_reading(turn, job);
                 self.on_abandoned(job);
             }
             Event::Collected { job } => self.on_collected(turn, job),
@@ -314,6 +320,8 @@ impl Core {
             Event::Checkpoint { worker, job, attempt, bytes } => {
                 self.on_checkpoint(turn, worker, (job, attempt), bytes);
             }
+            Event::Part { worker, job, attempt, bytes } => self.on_part(turn, worker, (job, attempt), bytes),
+            Event::Taken { job, bytes } => self.on_taken(turn, job, bytes),
             Event::Yielded { worker, job, attempt, run, bytes } => {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
@@ -409,12 +417,12 @@ impl Core {
             outcome: ending.outcome,
             error: ending.error,
             attempts: job.attempts,
-            queued: (started_at - job.accepted_at).saturating_sub(job.ran_before),
-            run: run + job.ran_before,
+            queued: (started_at - job.accepted_at).saturating_sub(job.past.ran_before),
+            run: run + job.past.ran_before,
             returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
             usage: ending.usage,
-            lost: job.lost,
+            lost: job.past.take_lost(),
             keep: Keep::AsCourtesy,
             letter: None,
         }
@@ -423,7 +431,9 @@ impl Core {
     /// The slot at this index, for a change. Its entries in the lists are updated before anything is decided about
     /// it.
     fn slot_mut(&mut self, slot: SlotIndex) -> &mut Slot {
-        self.unlisted.insert(slot);
+        if self.unlisted.last() != Some(&slot) {
+            self.unlisted.push(slot);
+        }
         &mut self.slots[slot]
     }
 
@@ -446,9 +456,10 @@ impl Core {
         self.registry.task(task).program
     }
 
-    /// How many attempts at a job may end their workers before it is given up.
+    /// How many attempts at a job may end their workers before it is given up. A job of which a part was delivered is not
+    /// run again.
     fn attempts_allowed(&self, job: &Job) -> u32 {
-        self.attempts_under(job, job.ran_under)
+        if job.has_delivered() { 1 } else { self.attempts_under(job, job.ran_under) }
     }
 
     /// The same for a job that was started under `ran_under`. What is promised now counts only if the job was never

@@ -10,6 +10,7 @@
 
 use super::clients::ClientId;
 use super::ids::{JobId, Mono};
+use super::parts::Credit;
 pub use super::trays::InTray;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -64,6 +65,8 @@ pub struct Running {
     pub suspended_at: Option<Mono>,
     /// How long it was suspended in total.
     pub stood_still: Duration,
+    /// How many bytes of parts of its output may come.
+    pub credit: Credit,
     /// Its worker had been told to end before this attempt began, so the reason is not this attempt.
     pub is_bystander: bool,
 }

@@ -117,10 +117,10 @@ impl Core {
         let charge = if is_blamed { Charge::ForTheRun } else { Charge::Nothing };
         self.charge(id, if is_blamed { running.ran(turn.now) } else { Duration::ZERO });
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.crashes += u32::from(is_blamed);
-        job.progress = None;
+        job.past.crashes += u32::from(is_blamed);
+        job.past.progress = None;
         remember_lost(job, lost.clone());
-        let crashes = job.crashes;
+        let crashes = job.past.crashes;
         if is_blamed {
             self.charge_worker(id);
         }
@@ -131,12 +131,18 @@ impl Core {
             false => allowed > 1,
         };
         if may_run_again {
+            self.drop_parts(turn, id);
             return self.try_again(id);
         }
-        let error = match is_blamed {
+        let mut error = match is_blamed {
             true => blame_error(&lost, crashes, allowed),
             false => lost_with_another(&lost),
         };
+        // How many attempts there would be if nothing had been delivered.
+        let otherwise = self.attempts_under(job, job.ran_under);
+        if job.has_delivered() && otherwise > 1 && crashes < otherwise {
+            error.message += "; it is not run again, because parts of its output were delivered";
+        }
         let outcome = if allowed > 1 && is_blamed { OutcomeCode::Poison } else { error.code };
         let ending = Ending {
             outcome,
@@ -154,8 +160,8 @@ impl Core {
     pub(super) fn give_back(&mut self, turn: &mut Turn<'_>, id: JobId, was_alone: bool, end: &End) {
         self.note_unstarted(id, end);
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.unstarted += u32::from(was_alone);
-        let unstarted = job.unstarted;
+        job.past.unstarted += u32::from(was_alone);
+        let unstarted = job.past.unstarted;
         if was_alone && unstarted >= UNSTARTED_MAX {
             self.put_on_probation(turn.now, id, end);
         }
@@ -174,7 +180,7 @@ impl Core {
     fn is_hopeless(&self, id: JobId) -> bool {
         let is_ending = matches!(self.phase, Phase::Draining { .. });
         let most = if is_ending { 1 } else { LATE_TESTS_MAX };
-        self.jobs.get(id).is_some_and(|job| job.late_tests >= most)
+        self.jobs.get(id).is_some_and(|job| job.past.late_tests >= most)
     }
 
     /// Notes the lost attempt of a job that was never started, or may have been without its worker saying so. Its
@@ -204,7 +210,7 @@ impl Core {
             probation.failed(now, id, &self.config, &mut self.rng);
             let is_late = probation.is_slowest(&self.config);
             if let Some(job) = self.jobs.get_mut(id) {
-                job.late_tests += u32::from(is_late);
+                job.past.late_tests += u32::from(is_late);
             }
         }
     }
@@ -239,12 +245,12 @@ impl Core {
 /// lines only for the latest ([`LAST_LINES_KEPT`]). A job may have a hundred attempts, and there may be many such
 /// jobs.
 fn remember_lost(job: &mut Job, lost: LostAttempt) {
-    if job.lost.len() >= LOST_ATTEMPTS_KEPT {
-        job.lost.remove(1);
+    if job.past.lost.len() >= LOST_ATTEMPTS_KEPT {
+        job.past.lost.remove(1);
     }
-    job.lost.push(lost);
-    let old = job.lost.len().saturating_sub(LAST_LINES_KEPT);
-    job.lost.iter_mut().take(old).for_each(|lost| lost.last_lines.truncate(1));
+    job.past.lost.push(lost);
+    let old = job.past.lost.len().saturating_sub(LAST_LINES_KEPT);
+    job.past.lost.iter_mut().take(old).for_each(|lost| lost.last_lines.truncate(1));
 }
 
 /// The error of a job that is given up after this many attempts that ended their workers.

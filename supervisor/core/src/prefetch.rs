@@ -83,7 +83,8 @@ impl Core {
 
 /// Who is put into a tray.
 impl Core {
-    /// Whether another job may wait behind a run that begins now. What is read from it must not hold up the other one.
+    /// Whether another job may wait behind a run that begins now. What is read from it must not hold up the other one, nor
+    /// who reads it.
     pub(super) fn leads_to_another(&self, job: &Job, promise: Promise) -> bool {
         let Some(task) = job.task.map(|task| self.registry.task(task)) else { return false };
         let has_small_outputs = || {
@@ -91,7 +92,7 @@ impl Core {
             task.has_small_outputs() && client.is_some_and(|client| client.has_small_outputs())
         };
         let is_short = || task.expected(job.input_bytes).class == Class::Short;
-        let is_fit = !task.is_tiny() && !promise.is_stepped && !job.is_suspect;
+        let is_fit = !task.is_tiny() && !promise.is_stepped && !job.is_suspect && !job.is_streamed();
         is_fit && has_small_outputs() && is_short()
     }
 
@@ -154,7 +155,8 @@ impl Core {
             let task = job.task.map(|task| self.registry.task(task));
             task.is_some_and(|task| task.expected(job.input_bytes).class == Class::Short)
         };
-        job.input_bytes <= INLINE_PAYLOAD_MAX as u64 && job.checkpoint_bytes == 0 && is_short()
+        let is_alone = job.is_streamed() || job.past.checkpoint_bytes > 0;
+        job.input_bytes <= INLINE_PAYLOAD_MAX as u64 && !is_alone && is_short()
     }
 }
 

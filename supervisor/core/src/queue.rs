@@ -5,7 +5,7 @@
 //!        order: (used - head start of its first job, client)      rank: accepted_at - priority x AGEING
 //! ```
 //!
-//! Both orders are trees, so an insertion or removal takes logarithmic time. Memory may forbid clients to start their
+//! The first order is a tree, the second one is in `queue/ranked.rs`. Memory may forbid clients to start their
 //! jobs, and there may be thousands of such clients. But whether a job may start depends only on its [`Kind`]. So each
 //! kind has an order of its own, and the search for the first job that may start looks only at the first job of each
 //! kind.
@@ -14,9 +14,12 @@
 //! fixed time of waiting: a job is overtaken only by jobs that came less than `priority x AGEING` later. Against
 //! other clients, a level is worth a fixed amount of worker time, which the client pays back later.
 
+mod ranked;
+
 use super::clients::{ClientId, VirtualTime};
 use super::ids::{JobId, Mono, TaskIndex};
 use super::ledger::Level;
+use ranked::Ranked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -108,7 +111,7 @@ type Listed = (Kind, VirtualTime, Rank);
 #[derive(Debug)]
 struct Waiting {
     /// The task and the input's size class of each job.
-    jobs: BTreeMap<Rank, (TaskIndex, u32)>,
+    jobs: Ranked,
     /// Worker time that the client has used.
     used: VirtualTime,
     /// How many bytes of outputs the client holds, rounded.
@@ -121,9 +124,9 @@ impl FairQueue {
     /// Adds a job. `used` is what the client has used until now; `kind` also sets the level of all its jobs.
     pub fn insert(&mut self, client: ClientId, used: VirtualTime, rank: Rank, kind: Kind) {
         let level = kind.level;
-        let fresh = || Waiting { jobs: BTreeMap::new(), used, level, listed: None };
+        let fresh = || Waiting { jobs: Ranked::default(), used, level, listed: None };
         let waiting = self.by_client.entry(client).or_insert_with(fresh);
-        self.len += usize::from(waiting.jobs.insert(rank, (kind.task, kind.size)).is_none());
+        self.len += usize::from(waiting.jobs.insert(rank, (kind.task, kind.size)));
         (waiting.used, waiting.level) = (used, level);
         self.list(client);
     }
@@ -131,7 +134,7 @@ impl FairQueue {
     /// Takes a job out. True if it was there.
     pub fn remove(&mut self, client: ClientId, rank: Rank) -> bool {
         let Some(waiting) = self.by_client.get_mut(&client) else { return false };
-        let was_there = waiting.jobs.remove(&rank).is_some();
+        let was_there = waiting.jobs.remove(rank);
         self.len -= usize::from(was_there);
         self.list(client);
         was_there
@@ -163,7 +166,7 @@ impl FairQueue {
     fn list(&mut self, client: ClientId) {
         let Some(waiting) = self.by_client.get_mut(&client) else { return };
         let old = waiting.listed;
-        let Some((&first, &(task, size))) = waiting.jobs.first_key_value() else {
+        let Some((first, (task, size))) = waiting.jobs.first() else {
             self.by_client.remove(&client);
             return self.unlist(client, old);
         };
@@ -210,22 +213,22 @@ impl FairQueue {
 
     /// Whether this job waits here.
     pub fn contains(&self, client: ClientId, rank: Rank) -> bool {
-        self.by_client.get(&client).is_some_and(|waiting| waiting.jobs.contains_key(&rank))
+        self.by_client.get(&client).is_some_and(|waiting| waiting.jobs.contains(rank))
     }
 
-    /// How many jobs of the same client are served before this one. Takes time in proportion to their number.
+    /// How many jobs of the same client are served before this one.
     pub fn ahead_of_its_own(&self, client: ClientId, rank: Rank) -> usize {
-        self.by_client.get(&client).map_or(0, |waiting| waiting.jobs.range(..rank).count())
+        self.by_client.get(&client).map_or(0, |waiting| waiting.jobs.before(rank))
     }
 
     /// All jobs, from a queue that is given up. The order means nothing.
     pub fn into_jobs(self) -> impl Iterator<Item = JobId> {
-        self.by_client.into_values().flat_map(|waiting| waiting.jobs.into_keys()).map(|rank| rank.job)
+        self.by_client.into_values().flat_map(|waiting| waiting.jobs.jobs().collect::<Vec<_>>())
     }
 
     /// All jobs. The order means nothing.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.by_client.values().flat_map(|waiting| waiting.jobs.keys().map(|rank| rank.job))
+        self.by_client.values().flat_map(|waiting| waiting.jobs.jobs())
     }
 }
 

@@ -8,6 +8,7 @@ use crate::limits::{LONG_RUN, TINY_RUN};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{Lane, TaskOffer, cut};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub struct Task {
     runs: RunTimes,
     /// Moving average of its run times in nanoseconds; `None` before the first run.
     average_run: Option<u64>,
+    /// Some program offers it.
+    is_on_offer: bool,
     /// The likely length of its next output in bytes, by the size class of the input.
     outputs: BTreeMap<u32, u64>,
 }
@@ -42,20 +45,24 @@ pub struct Promise {
     pub is_stepped: bool,
     /// A job of this task can be asked to yield its worker to others.
     pub yields: bool,
-    /// The task reports progress at least this often.
-    pub progress: Option<Duration>,
+    /// The task reports progress at least this often, in milliseconds.
+    progress_ms: Option<NonZeroU32>,
 }
 
 impl Promise {
     /// The promise in a worker's offer.
     pub fn of(offer: &TaskOffer<'_>) -> Promise {
-        let interval = Duration::from_millis(offer.progress_ms.into());
         Promise {
             idempotent: offer.idempotent,
             is_stepped: offer.stepped,
             yields: offer.stepped && offer.checkpoints,
-            progress: (!interval.is_zero()).then_some(interval),
+            progress_ms: NonZeroU32::new(offer.progress_ms),
         }
+    }
+
+    /// The task reports progress at least this often.
+    pub fn progress(self) -> Option<Duration> {
+        self.progress_ms.map(|millis| Duration::from_millis(millis.get().into()))
     }
 
     /// Whether other jobs may run between its steps: it has steps, and it may be tried again if one of the others
@@ -75,6 +82,7 @@ impl Task {
             by_size: BTreeMap::new(),
             runs: RunTimes::default(),
             average_run: None,
+            is_on_offer: true,
             outputs: BTreeMap::new(),
         };
         task.take(program, offer);
@@ -175,10 +183,50 @@ pub struct Registry {
 /// Offers by the name of the task.
 pub type Offers = BTreeMap<Arc<str>, TaskOffer<'static>>;
 
+/// What one process offers.
+#[derive(Debug)]
+pub(super) struct OffersOfWorker {
+    all: Arc<Offers>,
+    /// What it promises of each task, by the task's index. A task keeps its name, so this never changes, and comparing
+    /// names for each job is not necessary.
+    by_task: Vec<Option<Promise>>,
+}
+
+impl OffersOfWorker {
+    pub(super) fn new(all: Arc<Offers>) -> OffersOfWorker {
+        OffersOfWorker { all, by_task: Vec::new() }
+    }
+
+    /// Looks up the promises of the tasks that the registry has learned of.
+    pub(super) fn learn_names(&mut self, registry: &Registry) {
+        let new = registry.tasks.iter().skip(self.by_task.len());
+        self.by_task.extend(new.map(|task| self.all.get(&task.name).map(Promise::of)));
+    }
+
+    pub(super) fn all(&self) -> &Arc<Offers> {
+        &self.all
+    }
+
+    /// What it promises of the task; `None` if it does not offer the task.
+    pub(super) fn promise(&self, task: TaskIndex) -> Option<Promise> {
+        self.by_task.get(task).copied().flatten()
+    }
+
+    /// The same by the task's name.
+    pub(super) fn promise_of(&self, task: &str) -> Option<Promise> {
+        self.all.get(task).map(Promise::of)
+    }
+}
+
 impl Registry {
     /// The index of the task of this name, if it is on offer.
     pub fn find(&self, name: &str) -> Option<TaskIndex> {
         self.by_name.get(name).copied()
+    }
+
+    /// Whether some program offers the task at `index`, so that it would be found by its name. Panics if there is none.
+    pub(super) fn is_on_offer(&self, index: TaskIndex) -> bool {
+        self.tasks[index].is_on_offer
     }
 
     /// Whether a task of this name is on offer, or was. The time for this grows with the number of tasks.
@@ -230,6 +278,7 @@ impl Registry {
             }
             (None, Some(index)) => {
                 self.by_name.remove(name);
+                self.tasks[index].is_on_offer = false;
                 changes.gone.push(index);
             }
             (None, None) => {}

@@ -98,13 +98,13 @@ impl Core {
         Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&job.account) }
     }
 
-    fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
+    pub(super) fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
         if self.ledger.hold(client, what, bytes) {
             self.note_level(client);
         }
     }
 
-    fn release(&mut self, client: &str, what: Holding, bytes: u64) {
+    pub(super) fn release(&mut self, client: &str, what: Holding, bytes: u64) {
         if self.ledger.release(client, what, bytes) {
             self.note_level(client);
         }
@@ -155,7 +155,7 @@ impl Core {
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, before) = (job.account.clone(), job.checkpoint_bytes);
+        let (client, before) = (job.account.clone(), job.past.checkpoint_bytes);
         self.ledger.release(&client, Holding::Inputs, before);
         self.ledger.hold(&client, Holding::Inputs, bytes);
         self.jobs.set_checkpoint(id, bytes);

@@ -4,11 +4,12 @@ use super::action::{Action, Kill};
 use super::ids::{JobId, Mono, SlotIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
+use super::parts::Credit;
 use super::slots::{Cause, Going, Load, Retire, Running, SlotState, Tenure};
 use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
-use offload_protocol::nouns::{FailureKind, OutcomeCode, Usage, cut};
+use offload_protocol::nouns::{ErrorDetail, FailureKind, OutcomeCode, Usage, cut};
 use std::time::Duration;
 
 /// What a worker reports at the end of a job.
@@ -19,6 +20,15 @@ pub(super) struct Answer {
     pub(super) usage: Usage,
     /// The length of the output in bytes; or how the task failed, and why.
     pub(super) result: Result<u64, (FailureKind, String)>,
+}
+
+/// The error of a task that failed by itself.
+fn failure((kind, message): (FailureKind, String)) -> ErrorDetail {
+    let code = match kind {
+        FailureKind::AppError => OutcomeCode::AppError,
+        FailureKind::Panic => OutcomeCode::Panic,
+    };
+    outcome::error(code, cut(&message, MESSAGE_MAX))
 }
 
 impl Core {
@@ -46,7 +56,9 @@ impl Core {
         started.is_bystander = matches!(self.slots[slot].state, SlotState::Leaving { .. });
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
-            (job.unstarted, job.late_tests) = (0, 0);
+            if job.past.is_there() {
+                (job.past.unstarted, job.past.late_tests) = (0, 0);
+            }
             self.programs[self.slots[slot].program].probation.passed(id);
             job.state = JobState::Running { worker, started_at: now };
         }
@@ -69,7 +81,7 @@ impl Core {
             attempt,
             started_at: now,
             finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout),
-            progress_by: promise.progress.map(|promise| (now, promise)),
+            progress_by: promise.progress().map(|promise| (now, promise)),
             lets_others_in: may_be_lost && promise.lets_others_in(),
             may_be_followed: job.is_some_and(|job| self.leads_to_another(job, promise)),
             yields: promise.yields,
@@ -77,6 +89,7 @@ impl Core {
             asked_to_yield: false,
             suspended_at: None,
             stood_still: Duration::ZERO,
+            credit: Credit::default(),
             is_bystander: false,
         }
     }
@@ -116,23 +129,16 @@ impl Core {
         let Some((slot, running)) = self.running_as_named(turn, worker, (id, attempt), "ended") else {
             return;
         };
-        let (output, is_wanted) = (result.as_ref().ok().copied(), self.jobs.get(id).is_some());
-        let (outcome, error) = match result {
-            Ok(_) => (OutcomeCode::Ok, None),
-            Err((kind, message)) => {
-                let code = match kind {
-                    FailureKind::AppError => OutcomeCode::AppError,
-                    FailureKind::Panic => OutcomeCode::Panic,
-                };
-                (code, Some(outcome::error(code, cut(&message, MESSAGE_MAX))))
-            }
-        };
+        let (rest, is_wanted) = (result.as_ref().ok().copied(), self.jobs.get(id).is_some());
+        let result = result.map_err(failure).and_then(|rest| self.output_with_parts(id, rest));
+        let (output, outcome) = (result.as_ref().ok().copied(), result.as_ref().err());
+        let outcome = outcome.map_or(OutcomeCode::Ok, |error| error.code);
         self.refund_worker(running.paid);
         self.learn(slot, id, run.min(running.ran(turn.now)), output);
         self.note_short_service(turn.now, id);
         let output_bytes = output.unwrap_or(0);
-        self.hold_output(id, output_bytes);
-        let (run, charge) = (Some(run), Charge::ForTheRun);
+        self.hold_output(id, output.and(rest).unwrap_or(0));
+        let (run, charge, error) = (Some(run), Charge::ForTheRun, result.err());
         let ending = Ending { outcome, error, run, place: None, usage, output_bytes, charge };
         self.finish(turn, id, ending);
         self.take_next(turn.now, slot, id);
@@ -144,10 +150,13 @@ impl Core {
     fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration, output: Option<u64>) {
         let Some(job) = self.jobs.get(id) else { return };
         let (Some(task), client) = (job.task, job.client) else { return };
-        let (bytes, ran_before) = (job.input_bytes, job.ran_before);
+        let (bytes, ran_before) = (job.input_bytes, job.past.ran_before);
+        let is_of_the_task = !job.is_streamed();
         let were_tiny = self.why_tiny(client, task);
-        self.registry.task_mut(task).ran(bytes, run + ran_before);
-        if let Some(output) = output {
+        if is_of_the_task {
+            self.registry.task_mut(task).ran(bytes, run + ran_before);
+        }
+        if let Some(output) = output.filter(|_| is_of_the_task) {
             self.registry.task_mut(task).returned(bytes, output);
         }
         self.clients.returned(client, output.unwrap_or(0));

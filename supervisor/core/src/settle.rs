@@ -178,8 +178,11 @@ impl Core {
 
     /// What the worker in this slot promises of the job's task; `None` if it does not offer the task.
     pub(super) fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
-        let job = self.jobs.get(job)?;
-        self.promise_of(self.slots[slot].worker()?, &job.task_name)
+        let (job, worker) = (self.jobs.get(job)?, self.slots[slot].worker()?);
+        match job.task {
+            Some(task) => self.offers.get(&worker)?.promise(task),
+            None => self.promise_of(worker, &job.task_name),
+        }
     }
 
     pub(super) fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
@@ -254,12 +257,13 @@ impl Core {
 
     /// Whether a job is so short, and its output probably so small, that other tiny jobs may share its worker. A job
     /// with steps is not tiny, however short it is: a job that is given to its worker behind it may be started
-    /// between its steps.
+    /// between its steps. Nor is one whose reader decides how long it runs.
     fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64;
         is_small
             && !promise.is_stepped
+            && !job.is_streamed()
             && job.task.is_some_and(|task| self.why_tiny(job.client, task) == [true; 2])
     }
 
@@ -328,10 +332,10 @@ impl Core {
             job.promise = promise;
             let half = planned(job.expected) / 2;
             self.programs[self.slots[slot].program].in_flight += half;
-            if job.unstarted >= UNSTARTED_MAX {
+            if job.past.unstarted >= UNSTARTED_MAX {
                 self.programs[self.slots[slot].program].probation.test(id);
             }
-            let (attempt, resume) = (job.attempts + 1, job.checkpoint_bytes > 0);
+            let (attempt, resume) = (job.attempts + 1, job.past.checkpoint_bytes > 0);
             if tray.is_some() {
                 self.tally.prefetch();
                 return turn.push(Action::Prefetch { worker, job: id, attempt });
@@ -342,7 +346,7 @@ impl Core {
 
     /// Brings all lists of slots in line with the states of the slots that were touched.
     pub(super) fn relist(&mut self) {
-        while let Some(slot) = self.unlisted.pop_first() {
+        while let Some(slot) = self.unlisted.pop() {
             self.list(slot);
         }
     }
@@ -356,7 +360,14 @@ impl Core {
         };
         let place = &mut self.slots[slot];
         let lists = &mut self.programs[place.program];
+        match matches!(place.state, SlotState::Vacant) && place.role != Role::Surplus {
+            true => self.vacant.insert(slot),
+            false => self.vacant.remove(&slot),
+        };
         let old = std::mem::replace(&mut place.listed, fresh);
+        if old == fresh {
+            return;
+        }
         if let Some((load, opening)) = old.open {
             lists.open_list(opening).remove(&(load, slot));
         }
@@ -372,10 +383,6 @@ impl Core {
             self.due.remove(&(due, slot));
         }
         self.due.extend(fresh.due.map(|due| (due, slot)));
-        match matches!(place.state, SlotState::Vacant) && place.role != Role::Surplus {
-            true => self.vacant.insert(slot),
-            false => self.vacant.remove(&slot),
-        };
     }
 
     /// Whether the slot takes jobs at all.
@@ -419,6 +426,9 @@ impl Core {
 
     /// Starts processes in empty places; the spare's comes last.
     fn fill_vacant(&mut self, turn: &mut Turn<'_>) {
+        if self.vacant.is_empty() {
+            return;
+        }
         let vacant: Vec<SlotIndex> = self.vacant.iter().copied().collect();
         for slot in vacant {
             if self.may_fill(turn.now, slot) {
@@ -478,14 +488,4 @@ pub(super) enum Company {
     Steps,
     /// A job with steps, or other tiny jobs.
     Tiny,
-}
-
-impl super::Program {
-    fn open_list(&mut self, opening: Opening) -> &mut std::collections::BTreeSet<(usize, SlotIndex)> {
-        match opening {
-            Opening::Free => &mut self.open,
-            Opening::Reserved => &mut self.open_reserved,
-            Opening::Unproven => &mut self.open_unproven,
-        }
-    }
 }

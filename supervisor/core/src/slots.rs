@@ -339,8 +339,8 @@ impl Slot {
             SlotState::Busy { worker, load, start_by } => {
                 let of_job = match load.running {
                     Some(running) => {
-                        let progress_by =
-                            running.progress_by.map(|(by, promise)| by + promise + hang_timeout);
+                        let reports = running.progress_by.filter(|_| !running.credit.is_short());
+                        let progress_by = reports.map(|(by, promise)| by + promise + hang_timeout);
                         progress_by.map_or(running.finish_by, |by| by.min(running.finish_by))
                     }
                     None => *start_by,

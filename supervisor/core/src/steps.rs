@@ -21,7 +21,7 @@ impl Core {
             return;
         };
         if let Some(job) = self.jobs.get_mut(running.job) {
-            job.progress = Some(Progress { done, total, at: turn.now });
+            job.past.progress = Some(Progress { done, total, at: turn.now });
         }
         let running = self.slot_mut(slot).load_mut().and_then(|load| load.running.as_mut());
         if let Some((said_at, _)) = running.and_then(|running| running.progress_by.as_mut()) {
@@ -84,7 +84,7 @@ impl Core {
         self.keep(turn, id, bytes);
         self.take_next(turn.now, slot, id);
         if let Some(job) = self.jobs.get_mut(id) {
-            job.ran_before += ran;
+            job.past.ran_before += ran;
             job.charged = 0;
             self.enqueue(id);
         }

@@ -8,6 +8,7 @@ use super::jobs::{Job, JobState, Jobs};
 use super::keys::Known;
 use super::ledger::Holding;
 use super::outcome::{self, human};
+use super::parts::Wanted;
 use super::registry::Class;
 use super::slots::Cause;
 use super::turn::Turn;
@@ -169,6 +170,7 @@ impl Core {
         let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
         let account = self.clients.name_of(client);
         let id = self.jobs.insert(Job {
+            task,
             priority: request.priority,
             input_bytes: request.input_bytes,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
@@ -180,8 +182,9 @@ impl Core {
         });
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
         let key_before = self.promise(id, request);
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.key_before = key_before;
+        if let Some(job) = self.jobs.get_mut(id).filter(|_| key_before.is_some() || request.stream) {
+            job.past.key_before = key_before;
+            job.past.parts.wanted = if request.stream { Wanted::Stream } else { Wanted::Whole };
         }
         self.note_expired_key(turn, id, key_before);
         self.estimate_wait(id, task);
@@ -218,8 +221,13 @@ impl Core {
     /// Cancels a job. The worker of a running job is told, and the job has `cancel_grace` to end by itself before its
     /// worker is ended.
     pub(super) fn on_cancel(&mut self, turn: &mut Turn<'_>, id: JobId) {
+        let error = outcome::error(OutcomeCode::Cancelled, "cancelled on request");
+        self.end_gently(turn, id, Ending::of(error));
+    }
+
+    /// Ends a job before its result is there. If it runs, its worker is asked first.
+    pub(super) fn end_gently(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
-        let ending = Ending::of(outcome::error(OutcomeCode::Cancelled, "cancelled on request"));
         let JobState::Running { worker, .. } = state else { return self.withdraw(turn, id, ending) };
         // This comes before the job ends: with the job, the core may forget its client.
         let paid = self.charge_worker(id);
@@ -274,6 +282,9 @@ impl Core {
 
     fn expire(&mut self, turn: &mut Turn<'_>, which: impl Fn(JobState) -> bool) {
         let now = turn.now;
+        if self.jobs.first_deadline().is_none_or(|(first, _)| first > now) {
+            return;
+        }
         let next = |jobs: &Jobs| jobs.late(now).find(|id| jobs.get(*id).is_some_and(|job| which(job.state)));
         while let Some(id) = next(&self.jobs) {
             let Some(job) = self.jobs.get(id) else { return };
@@ -310,6 +321,11 @@ fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
     if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&request.priority) {
         let priority = request.priority;
         return bad(format!("priority {priority} is out of bounds: -{PRIORITY_MAX} to {PRIORITY_MAX}"));
+    }
+    if request.stream && (request.keeps_output || request.key.is_some()) {
+        let message =
+            "nothing of a stream is kept, so its job can neither be detached nor have an idempotency key";
+        return bad(message.to_owned());
     }
     match request.key.as_ref().map(|key| key.name.len()) {
         Some(0) => bad("an idempotency key has at least one byte".to_owned()),

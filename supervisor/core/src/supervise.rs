@@ -4,7 +4,7 @@ use super::Core;
 use super::action::{Action, Kill, Notice};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
-use super::registry::{Offers, Promise};
+use super::registry::{Offers, OffersOfWorker, Promise};
 use super::restarts::Suspects;
 use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::starts::{Death, FailedStart};
@@ -93,7 +93,9 @@ impl Core {
         // Usually all processes of a version offer the same. Then the offers are kept once.
         let known = self.programs[program].offers.get(&version).filter(|known| ***known == offers);
         let offers = known.cloned().unwrap_or_else(|| Arc::new(offers));
-        self.offers.extend(self.slots[slot].worker().map(|worker| (worker, offers.clone())));
+        if let Some(worker) = self.slots[slot].worker() {
+            self.offers.insert(worker, OffersOfWorker::new(offers.clone()));
+        }
         self.programs[program].offers.insert(version, offers);
         self.settle_offers(program);
     }
@@ -101,7 +103,7 @@ impl Core {
     /// What this very process promises of a task; `None` if it does not offer the task. Another process of the same
     /// version may promise something else, for example because a script was edited between their starts.
     pub(super) fn promise_of(&self, worker: WorkerId, task: &str) -> Option<Promise> {
-        self.offers.get(&worker)?.get(task).map(Promise::of)
+        self.offers.get(&worker)?.promise_of(task)
     }
 
     /// Updates what a program offers: all that any of its workers offers and, for workers that are still to come,
@@ -122,6 +124,7 @@ impl Core {
         let all: Offers = each.map(|(name, offer)| (name.clone(), offer.clone())).collect();
         self.programs[program].offers_differ = sources.iter().any(|offers| **offers != all);
         let changes = self.registry.offer(program, all);
+        self.offers.values_mut().for_each(|offers| offers.learn_names(&self.registry));
         if changes.has_moved || !changes.gone.is_empty() {
             self.requeue_all();
         }
@@ -133,7 +136,7 @@ impl Core {
         let slots = self.slots.iter().filter(|slot| slot.program == program);
         let of_slot = |slot: &Slot| {
             let worker = slot.worker()?;
-            Some((slot.version()?, Some(worker), self.offers.get(&worker)?))
+            Some((slot.version()?, Some(worker), self.offers.get(&worker)?.all()))
         };
         let mut sources: Vec<_> = slots.filter_map(of_slot).collect();
         let is_to_come = |slot: &Slot| {

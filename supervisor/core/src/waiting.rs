@@ -8,8 +8,10 @@ use super::jobs::{Expected, Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
+use super::slots::Opening;
 use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -52,8 +54,12 @@ impl Core {
         self.leave_worker(id);
         self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };
-        let Some(task) = self.registry.find(&job.task_name) else { return self.park(id) };
-        let expected = self.registry.task(task).expected(job.input_bytes);
+        let known = job.task.filter(|task| self.registry.is_on_offer(*task));
+        let Some(task) = known.or_else(|| self.registry.find(&job.task_name)) else { return self.park(id) };
+        let mut expected = self.registry.task(task).expected(job.input_bytes);
+        if job.is_streamed() {
+            expected.class = Class::Long;
+        }
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = Some(task);
         job.state = JobState::Queued;
@@ -281,6 +287,15 @@ impl super::Program {
         ]
     }
 
+    /// The list of slots that can take a job, of those that open in this way.
+    pub(super) fn open_list(&mut self, opening: Opening) -> &mut BTreeSet<(usize, SlotIndex)> {
+        match opening {
+            Opening::Free => &mut self.open,
+            Opening::Reserved => &mut self.open_reserved,
+            Opening::Unproven => &mut self.open_unproven,
+        }
+    }
+
     /// Whether any worker could be given a job.
     pub(super) fn has_openings(&self) -> bool {
         let open = [&self.open, &self.open_reserved, &self.open_unproven];
@@ -295,10 +310,16 @@ impl super::Program {
     /// The first job of each queue among the kinds for which `is_it` returns true, in the order in which they would
     /// be served.
     pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> impl Iterator<Item = (Next, Line)> {
-        let first = |line| self.queue(line).first_of(&is_it);
-        let mut heads = Line::ALL.map(|line| Some((first(line)?, line)));
-        heads.sort_unstable_by_key(|head| head.map(|(next, _)| next));
-        heads.into_iter().flatten()
+        let (mut heads, mut count) = ([None; Line::ALL.len()], 0);
+        for line in Line::ALL.into_iter().filter(|line| !self.queue(*line).is_empty()) {
+            if let Some(first) = self.queue(line).first_of(&is_it) {
+                heads[count] = Some((first, line));
+                count += 1;
+            }
+        }
+        // Usually there is one.
+        heads[..count].sort_unstable_by_key(|head| head.map(|(next, _)| next));
+        heads.into_iter().take(count).flatten()
     }
 
     /// How many jobs wait.

@@ -208,14 +208,31 @@ impl Client {
     /// # Errors
     /// See [`Client::send`].
     pub fn submit(&mut self, task: &str, payload: &Bytes) -> Result<u64, ClientError> {
+        self.submit_with(task, payload, SubmitOptions::default())
+    }
+
+    /// As [`Client::submit`], for a job whose output is read in parts. The ticket has these answers: `Accepted`, then any
+    /// number of `Part`, then `Finished` with the rest of the output; or only `Rejected`.
+    ///
+    /// Read them with [`Client::answer_to`] or [`Client::receive`], which read no more than is asked for: whoever reads
+    /// slowly stops the task. While the program waits for the answer to another ticket, parts are kept here.
+    ///
+    /// # Errors
+    /// See [`Client::send`].
+    pub fn submit_stream(&mut self, task: &str, payload: &Bytes) -> Result<u64, ClientError> {
+        let options = SubmitOptions { stream: true, ..SubmitOptions::default() };
+        self.submit_with(task, payload, options)
+    }
+
+    fn submit_with(
+        &mut self,
+        task: &str,
+        payload: &Bytes,
+        options: SubmitOptions,
+    ) -> Result<u64, ClientError> {
         let ticket = self.new_ticket();
-        let submit = ToSupervisor::Submit {
-            ticket,
-            task,
-            media_type: MediaType::OCTET_STREAM,
-            detach: false,
-            options: SubmitOptions::default(),
-        };
+        let media_type = MediaType::OCTET_STREAM;
+        let submit = ToSupervisor::Submit { ticket, task, media_type, detach: false, options };
         self.send(&submit, payload)?;
         Ok(ticket)
     }
@@ -358,7 +375,8 @@ fn ticket_of(message: &ToClient<'_>) -> Option<u64> {
         ToClient::Accepted { ticket, .. }
         | ToClient::Rejected { ticket, .. }
         | ToClient::Finished { ticket, .. }
-        | ToClient::Answer { ticket } => Some(*ticket),
+        | ToClient::Answer { ticket }
+        | ToClient::Part { ticket } => Some(*ticket),
         ToClient::Welcome { .. } | ToClient::Goodbye { .. } => None,
     }
 }
@@ -375,6 +393,7 @@ fn into_owned(message: ToClient<'_>) -> ToClient<'static> {
         }
         ToClient::Finished { ticket, report } => ToClient::Finished { ticket, report },
         ToClient::Answer { ticket } => ToClient::Answer { ticket },
+        ToClient::Part { ticket } => ToClient::Part { ticket },
         ToClient::Goodbye { reason } => ToClient::Goodbye { reason: reason.into_owned().into() },
     }
 }

@@ -66,15 +66,16 @@ impl Hub {
         let attempts = self.attempt_views(&ended.lost);
         let error =
             report.error.as_ref().map_or(String::new(), |error| format!("{}: {}", error.code, error.message));
-        let mut options = live_job.options.clone();
-        // A retry is a new job, so it does not reuse the idempotency key.
+        let mut options = live_job.options();
+        // A retry is a new job, so it does not reuse the idempotency key, and nobody reads it as a stream.
+        options.stream = false;
         options.idempotency = None;
         let input = if has_input { live_job.input.clone() } else { Bytes::new() };
-        let job = Job::new(&live_job.task)
+        let job = Job::new(&*live_job.task)
             .input(input)
             .media_type(live_job.media_type.clone())
             .options(options)
-            .client(&live_job.client);
+            .client(live_job.client());
         let (died_at, input_bytes) = (Instant::now(), live_job.input.len() as u64);
         let letter = Letter { job, has_input, input_bytes, died_at, error, attempts };
         self.records.dead_mut().letters.insert(ended.job, letter);
@@ -114,7 +115,8 @@ impl Hub {
                 letter.input_bytes
             );
             let error = ErrorDetail::new(OutcomeCode::StorageFull, message);
-            return Some(Err(RefusedJob { error, subscriber: None }));
+            let task = letter.job.task.clone();
+            return Some(Err(RefusedJob { error, task, subscriber: None }));
         }
         let job = Job { peer: Some(peer), ..letter.job.clone().client(client) };
         let submitted = self.submit(job, true, None);

@@ -213,8 +213,8 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
     };
     let lost = record.lost.iter().map(|lost| loss(lost.attempt, &lost.what));
     ExplanationView {
-        job: report.job.clone(),
-        task: report.task.clone(),
+        job: report.job.to_string(),
+        task: report.task.to_string(),
         client: record.client.to_string(),
         state: report.outcome.to_string(),
         labels: report.labels.clone(),

@@ -17,19 +17,21 @@
 
 use crate::job::Finished;
 use crate::limits::{HISTORY_BYTES_MAX, HISTORY_JOBS_MAX};
+use crate::public_id::PublicId;
 use crate::views::AttemptView;
 use bytes::Bytes;
 use offload_core::action::{Keep, Released};
 use offload_core::ids::JobId;
-use offload_protocol::nouns::Report;
+use offload_core::job_table::JobTable;
+use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// All ended jobs that are remembered. See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct FinishedJobs {
-    records: BTreeMap<JobId, Record>,
+    records: JobTable<Record>,
     history: History,
     /// The jobs whose output is remembered as a courtesy, and the bytes of these outputs.
     collected: BTreeSet<JobId>,
@@ -39,8 +41,8 @@ pub(super) struct FinishedJobs {
 /// One job that has ended.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) report: Report,
-    pub(super) client: Rc<str>,
+    pub(crate) report: Remembered,
+    pub(super) client: Arc<str>,
     /// Time from acceptance to the end.
     pub(super) age: Duration,
     /// The attempts that were lost.
@@ -48,6 +50,38 @@ pub(crate) struct Record {
     /// Approximate size of the report.
     bytes: u64,
     output: RememberedOutput,
+}
+
+/// The report of a job as it is remembered. Ten thousand are, and every job that ends adds one: so this shares the name of
+/// the task with others, and the job's id is written as a text only when somebody asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Remembered {
+    pub(crate) job: PublicId,
+    pub(crate) task: Arc<str>,
+    pub(crate) outcome: OutcomeCode,
+    pub(crate) error: Option<ErrorDetail>,
+    pub(crate) attempts: u32,
+    pub(crate) receipt: Receipt,
+    pub(crate) media_type: MediaType,
+    pub(crate) metadata: Metadata,
+    pub(crate) labels: Labels,
+}
+
+impl Remembered {
+    /// The report as it is sent.
+    pub(crate) fn report(&self) -> Report {
+        Report {
+            job: self.job.to_string(),
+            task: self.task.to_string(),
+            outcome: self.outcome,
+            error: self.error.clone(),
+            attempts: self.attempts,
+            receipt: self.receipt.clone(),
+            media_type: self.media_type.clone(),
+            metadata: self.metadata.clone(),
+            labels: self.labels.clone(),
+        }
+    }
 }
 
 /// What is remembered of the output of a job.
@@ -66,9 +100,9 @@ enum RememberedOutput {
 }
 
 /// What is remembered of an ended job beside its report.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EndedJobDetails {
-    pub(super) client: String,
+    pub(super) client: Arc<str>,
     /// Time from acceptance to the end.
     pub(super) age: Duration,
     pub(super) lost: Vec<AttemptView>,
@@ -84,7 +118,7 @@ impl Record {
             _ if self.report.error.is_some() => Bytes::new(),
             _ => return None,
         };
-        Some(Finished { report: self.report.clone(), output })
+        Some(Finished { report: self.report.report(), output })
     }
 
     /// A sentence for users that says why the output is not here.
@@ -106,24 +140,28 @@ impl Record {
 }
 
 impl FinishedJobs {
-    pub(super) fn remember(&mut self, job: JobId, finished: &Finished, keep: Keep, details: EndedJobDetails) {
+    pub(super) fn remember(
+        &mut self,
+        job: JobId,
+        report: Remembered,
+        output: &Bytes,
+        (keep, details): (Keep, EndedJobDetails),
+    ) {
         let EndedJobDetails { client, age, lost, bytes } = details;
-        let client: Rc<str> = Rc::from(client);
         let output = match keep {
-            Keep::Promised => RememberedOutput::Here(finished.output.clone()),
+            Keep::Promised => RememberedOutput::Here(output.clone()),
             Keep::WithoutOutput => RememberedOutput::NoRoom,
             Keep::AsCourtesy => RememberedOutput::Delivered,
         };
-        let report = finished.report.clone();
         self.records.insert(job, Record { report, client: client.clone(), age, lost, bytes, output });
         if keep == Keep::AsCourtesy {
-            self.add_to_history(job, client, bytes);
+            self.add_to_history(job, &client, bytes);
         }
     }
 
     /// What was promised for a job is over: from now on the job is remembered as a courtesy.
     pub(super) fn release(&mut self, job: JobId, why: Released) {
-        let Some(record) = self.records.get_mut(&job) else { return };
+        let Some(record) = self.records.get_mut(job) else { return };
         match (&record.output, why) {
             (RememberedOutput::Here(output), Released::Collected) => {
                 self.collected_bytes += output.len() as u64;
@@ -133,14 +171,14 @@ impl FinishedJobs {
             _ => {}
         }
         let (client, bytes) = (record.client.clone(), record.bytes);
-        self.add_to_history(job, client, bytes);
+        self.add_to_history(job, &client, bytes);
     }
 
-    fn add_to_history(&mut self, job: JobId, client: Rc<str>, bytes: u64) {
+    fn add_to_history(&mut self, job: JobId, client: &Arc<str>, bytes: u64) {
         self.history.push(job, client, bytes);
         while let Some(forgotten) = self.history.pop_if_too_many() {
             self.forget_collected(forgotten);
-            self.records.remove(&forgotten);
+            self.records.remove(forgotten);
         }
     }
 
@@ -156,7 +194,7 @@ impl FinishedJobs {
         if !self.collected.remove(&job) {
             return;
         }
-        let Some(record) = self.records.get_mut(&job) else { return };
+        let Some(record) = self.records.get_mut(job) else { return };
         if let RememberedOutput::Here(output) =
             std::mem::replace(&mut record.output, RememberedOutput::Collected)
         {
@@ -166,21 +204,22 @@ impl FinishedJobs {
 
     /// Everything that is remembered of a job.
     pub(super) fn record(&self, job: JobId) -> Option<&Record> {
-        self.records.get(&job)
+        self.records.get(job)
     }
 
     /// The remembered jobs that are older than this one, the youngest first.
     pub(super) fn before(&self, job: JobId) -> impl Iterator<Item = (JobId, &Record)> {
-        self.records.range(..job).rev().map(|(job, record)| (*job, record))
+        self.records.before(job)
     }
 }
 
 /// Jobs that are remembered as a courtesy: for each client in the order in which they were added.
 #[derive(Debug, Default)]
 struct History {
-    by_client: BTreeMap<Rc<str>, ClientHistory>,
-    /// The clients in the order of how many bytes their jobs take.
-    by_bytes: BTreeSet<(u64, Rc<str>)>,
+    by_client: BTreeMap<Arc<str>, ClientHistory>,
+    /// The clients in the order of how many bytes their jobs take, rounded. One job hardly ever changes a rounded number,
+    /// so this tree is seldom touched.
+    by_level: BTreeSet<(u64, Arc<str>)>,
     count: usize,
     bytes: u64,
 }
@@ -191,33 +230,56 @@ struct ClientHistory {
     bytes: u64,
 }
 
+/// A number of bytes, rounded up by one eighth at most.
+fn level(bytes: u64) -> u64 {
+    let digits = u64::BITS - bytes.leading_zeros();
+    bytes.next_multiple_of(1 << digits.saturating_sub(4))
+}
+
 impl History {
-    fn push(&mut self, job: JobId, client: Rc<str>, bytes: u64) {
-        let history = self.by_client.entry(client.clone()).or_default();
-        self.by_bytes.remove(&(history.bytes, client.clone()));
+    fn push(&mut self, job: JobId, client: &Arc<str>, bytes: u64) {
+        let history = match self.by_client.get_mut(client) {
+            Some(history) => history,
+            None => self.by_client.entry(client.clone()).or_default(),
+        };
+        let before = history.bytes;
         history.jobs.push_back((job, bytes));
         history.bytes += bytes;
-        self.by_bytes.insert((history.bytes, client));
+        let after = history.bytes;
         self.count += 1;
         self.bytes += bytes;
+        self.list(client, before, after);
     }
 
-    /// Takes out the job that is to be forgotten, if there are too many: the oldest job of the client whose jobs take
-    /// most bytes.
+    /// The bytes of a client's jobs have changed: its place in the order may have, too.
+    fn list(&mut self, client: &Arc<str>, before: u64, after: u64) {
+        if level(before) == level(after) {
+            return;
+        }
+        self.by_level.remove(&(level(before), client.clone()));
+        if after > 0 {
+            self.by_level.insert((level(after), client.clone()));
+        }
+    }
+
+    /// Takes out the job that is to be forgotten, if there are too many: the oldest job of a client whose jobs take as many
+    /// bytes as those of any other, or at most an eighth less.
     fn pop_if_too_many(&mut self) -> Option<JobId> {
         if self.count <= HISTORY_JOBS_MAX && self.bytes <= HISTORY_BYTES_MAX {
             return None;
         }
-        let (_, client) = self.by_bytes.pop_last()?;
+        let client = self.by_level.last()?.1.clone();
         let history = self.by_client.get_mut(&client)?;
         let (job, bytes) = history.jobs.pop_front()?;
+        let before = history.bytes;
         history.bytes -= bytes;
+        let after = history.bytes;
+        if history.jobs.is_empty() {
+            self.by_client.remove(&client);
+        }
         self.count -= 1;
         self.bytes -= bytes;
-        match history.jobs.is_empty() {
-            true => drop(self.by_client.remove(&client)),
-            false => drop(self.by_bytes.insert((history.bytes, client))),
-        }
+        self.list(&client, before, after);
         Some(job)
     }
 }
@@ -225,19 +287,28 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use offload_core::outcome::error;
-    use offload_protocol::nouns::OutcomeCode;
+    use crate::public_id::PublicIds;
 
-    fn with_output(length: usize) -> Finished {
-        let mut ok = super::super::live_jobs::refusal("x", error(OutcomeCode::Ok, ""));
-        ok.report.error = None;
-        Finished { output: Bytes::from(vec![0; length]), ..ok }
+    fn report() -> Remembered {
+        Remembered {
+            job: PublicIds::new().id(JobId(1)),
+            task: "x".into(),
+            outcome: OutcomeCode::Ok,
+            error: None,
+            attempts: 1,
+            receipt: Receipt::default(),
+            media_type: MediaType::default(),
+            metadata: Metadata::default(),
+            labels: Labels::default(),
+        }
+    }
+
+    fn details(client: &str, bytes: u64) -> EndedJobDetails {
+        EndedJobDetails { client: client.into(), age: Duration::ZERO, lost: Vec::new(), bytes }
     }
 
     fn remember(jobs: &mut FinishedJobs, job: u64, client: &str, keep: Keep) {
-        let details =
-            EndedJobDetails { client: client.to_owned(), bytes: 1024, ..EndedJobDetails::default() };
-        jobs.remember(JobId(job), &with_output(100), keep, details);
+        jobs.remember(JobId(job), report(), &Bytes::from(vec![0; 100]), (keep, details(client, 1024)));
     }
 
     fn has_output(jobs: &FinishedJobs, job: u64) -> Option<bool> {
@@ -292,8 +363,8 @@ mod tests {
     fn long_reports_count_by_their_length() {
         let mut jobs = FinishedJobs::default();
         for job in 1..=3 {
-            let details = EndedJobDetails { bytes: HISTORY_BYTES_MAX / 2, ..EndedJobDetails::default() };
-            jobs.remember(JobId(job), &with_output(1), Keep::AsCourtesy, details);
+            let details = details("me", HISTORY_BYTES_MAX / 2);
+            jobs.remember(JobId(job), report(), &Bytes::from_static(b"1"), (Keep::AsCourtesy, details));
         }
         assert_eq!(jobs.records.len(), 2);
     }

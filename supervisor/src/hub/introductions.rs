@@ -17,7 +17,7 @@ use offload_core::ids::{ProgramIndex, WorkerId};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, SDK_NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{
-    FromWorker, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC, shared_capabilities,
+    FromWorker, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC, shared_capabilities,
 };
 use offload_protocol::nouns::{DescribedTask, TaskOffer, cut};
 use std::collections::BTreeMap;
@@ -39,6 +39,7 @@ enum Stage {
     Offering(Offering),
     Complete {
         sdk: String,
+        capabilities: u64,
         /// Until they are those of the program.
         descriptions: Option<Descriptions>,
     },
@@ -47,6 +48,7 @@ enum Stage {
 #[derive(Default)]
 struct Offering {
     sdk: String,
+    capabilities: u64,
     tasks: Vec<TaskOffer<'static>>,
     descriptions: Descriptions,
     bytes: usize,
@@ -69,8 +71,10 @@ impl Introductions {
         match self.workers.get(&worker) {
             None => {
                 let sdk = cut(sdk, SDK_NAME_MAX).to_owned();
-                self.workers.insert(worker, Stage::Offering(Offering { sdk, ..Offering::default() }));
-                self.greeted.push((worker, shared_capabilities(capabilities)));
+                let capabilities = shared_capabilities(capabilities);
+                let offering = Offering { sdk, capabilities, ..Offering::default() };
+                self.workers.insert(worker, Stage::Offering(offering));
+                self.greeted.push((worker, capabilities));
                 None
             }
             // The core knows what to do with a worker that says hello again.
@@ -114,15 +118,18 @@ impl Introductions {
         let Some(Stage::Offering(offering)) = self.workers.get_mut(&worker) else {
             return Some(violation(worker, "it says that it is ready where it may not"));
         };
-        let Offering { sdk, tasks, descriptions, .. } = std::mem::take(offering);
-        self.workers.insert(worker, Stage::Complete { sdk, descriptions: Some(descriptions) });
+        let Offering { sdk, capabilities, tasks, descriptions, .. } = std::mem::take(offering);
+        let descriptions = Some(descriptions);
+        self.workers.insert(worker, Stage::Complete { sdk, capabilities, descriptions });
         Some(Event::Hello { worker, tasks })
     }
 
     /// The core has this worker of this program ready: what it describes now counts. Returns the library that it is
     /// written with.
     pub(super) fn settle(&mut self, worker: WorkerId, program: ProgramIndex) -> &str {
-        let Some(Stage::Complete { sdk, descriptions }) = self.workers.get_mut(&worker) else { return "" };
+        let Some(Stage::Complete { sdk, descriptions, .. }) = self.workers.get_mut(&worker) else {
+            return "";
+        };
         self.programs.extend(descriptions.take().map(|descriptions| (program, descriptions)));
         sdk
     }
@@ -130,6 +137,15 @@ impl Introductions {
     /// What a task of a program says of itself.
     pub(super) fn described(&self, program: ProgramIndex, task: &str) -> Option<&DescribedTask> {
         self.programs.get(&program)?.get(task)
+    }
+
+    /// Whether a worker has stated this capability, and so has this supervisor.
+    pub(super) fn can(&self, worker: WorkerId, capability: u64) -> bool {
+        let shared = match self.workers.get(&worker) {
+            Some(Stage::Complete { capabilities, .. }) => *capabilities,
+            Some(Stage::Offering(_)) | None => 0,
+        };
+        shared & capability != 0
     }
 
     /// Whether a worker has said hello.
@@ -186,6 +202,9 @@ pub(super) fn take_introduction<'a>(
             introductions.offer(worker, task, described)
         }
         FromWorker::Ready if payload.is_empty() => introductions.ready(worker),
+        FromWorker::Part { .. } if !introductions.can(worker, PARTS) => {
+            Some(violation(worker, "it sends an output in parts and has not stated that capability"))
+        }
         other => return Taken::Other(other),
     };
     Taken::Event(event.map(PendingEvent::from))

@@ -185,6 +185,7 @@ impl Hub {
         | Event::Failed { worker, job, .. }
         | Event::Progress { worker, job, .. }
         | Event::Checkpoint { worker, job, .. }
+        | Event::Part { worker, job, .. }
         | Event::Yielded { worker, job, .. }) = event
         else {
             return event;
@@ -257,7 +258,10 @@ fn stop_reading(handle: &LoopHandle, watcher: HandleId) {
 fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Option<PendingEvent> {
     let wants_payload = matches!(
         message,
-        FromWorker::Finished { .. } | FromWorker::Checkpoint { .. } | FromWorker::Yielded { .. }
+        FromWorker::Finished { .. }
+            | FromWorker::Checkpoint { .. }
+            | FromWorker::Yielded { .. }
+            | FromWorker::Part { .. }
     );
     if !wants_payload && !payload.is_empty() {
         let message = "a payload with a message that has none".to_owned();
@@ -292,6 +296,10 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
         }
         FromWorker::Checkpoint { job, attempt } => PendingEvent {
             event: Event::Checkpoint { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
+            payload: Payload { media_type: MediaType::OCTET_STREAM, bytes: payload },
+        },
+        FromWorker::Part { job, attempt } => PendingEvent {
+            event: Event::Part { worker, job: JobId(job), attempt, bytes: payload.len() as u64 },
             payload: Payload { media_type: MediaType::OCTET_STREAM, bytes: payload },
         },
         FromWorker::Yielded { job, attempt, run_ns, .. } => PendingEvent {

@@ -1,39 +1,87 @@
 //! A job from its acceptance to its end: its input, its options, and the subscribers that are called when it ends. The
 //! core knows the job by its number only.
 
-use super::finished::EndedJobDetails;
+use super::finished::{EndedJobDetails, Remembered};
 use super::holding::OutputCharge;
+use super::parts::LiveParts;
 use super::{Hub, Payload};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_core::action::{Ended, Released};
 use offload_core::ids::JobId;
 use offload_core::limits::PROMISE_BYTES;
-use offload_event_loop::{Context, Hold};
+use offload_event_loop::Context;
 use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report, cut};
+use std::num::NonZeroU64;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A job that has been accepted and has not ended.
+/// A job that has been accepted and has not ended. There may be a million of them, so what few jobs have is in a box.
 pub(crate) struct LiveJob {
-    pub(super) task: String,
+    /// The name of its task, shared with the core.
+    pub(super) task: Arc<str>,
     pub(super) media_type: MediaType,
     pub(super) input: Bytes,
-    /// The name of the job's client; empty if it has none.
-    pub(super) client: String,
-    /// The account that the job's bytes are charged to: the client's name as it is shown.
+    /// The account that the job's bytes are charged to: the client's name as it is shown. Shared with the core.
     pub(super) account: Arc<str>,
-    /// The options as they were submitted, for a retry.
-    pub(super) options: SubmitOptions,
+    /// The client has a name, which is then the name of the account.
+    has_client: bool,
+    /// The options as they were submitted, for a retry; `None` if they are the default.
+    options: Option<Box<SubmitOptions>>,
     /// The state from which the next attempt resumes.
-    pub(super) checkpoint: Option<Bytes>,
-    pub(super) subscribers: Vec<Subscriber>,
-    /// Keeps the event loop alive until the job ends.
-    _hold: Hold,
+    pub(super) checkpoint: Option<Box<Bytes>>,
+    pub(super) subscribers: Subscribers,
+    /// The parts of its output that have come.
+    pub(super) parts: Option<Box<LiveParts>>,
+}
+
+/// Who is told when a job ends.
+#[derive(Default)]
+pub(super) enum Subscribers {
+    #[default]
+    None,
+    /// Nearly all jobs have one subscriber, and never another.
+    One(Subscriber),
+    Several(Vec<Subscriber>),
+}
+
+impl Subscribers {
+    pub(super) fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    pub(super) fn all(&self) -> &[Subscriber] {
+        match self {
+            Subscribers::None => &[],
+            Subscribers::One(subscriber) => std::slice::from_ref(subscriber),
+            Subscribers::Several(all) => all,
+        }
+    }
+
+    pub(super) fn push(&mut self, subscriber: Subscriber) {
+        *self = match std::mem::take(self) {
+            Subscribers::None => Subscribers::One(subscriber),
+            Subscribers::One(first) => Subscribers::Several(vec![first, subscriber]),
+            Subscribers::Several(mut all) => {
+                all.push(subscriber);
+                Subscribers::Several(all)
+            }
+        };
+    }
+
+    /// Removes those of a client connection.
+    pub(super) fn leave(&mut self, connection: u64) {
+        let stays = |subscriber: &Subscriber| subscriber.connection() != Some(connection);
+        match self {
+            Subscribers::One(subscriber) if !stays(subscriber) => *self = Subscribers::None,
+            Subscribers::None | Subscribers::One(_) => {}
+            Subscribers::Several(all) => all.retain(stays),
+        }
+    }
 }
 
 /// The function that a subscriber calls when its job has ended.
@@ -43,8 +91,9 @@ type OnFinished = Box<dyn FnOnce(Finished, OutputCharge, &mut Context)>;
 pub(crate) struct Subscriber {
     /// The place in the source where the subscriber was registered, by which a slow one can be named.
     site: &'static Location<'static>,
-    /// The client connection that the subscriber reports to. None if the subscriber is part of this program.
-    connection: Option<u64>,
+    /// The number of the client connection that the subscriber reports to, plus one. None if the subscriber is part of this
+    /// program.
+    connection: Option<NonZeroU64>,
     call: OnFinished,
 }
 
@@ -59,6 +108,12 @@ impl Subscriber {
         Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
+    /// A subscriber that is part of this program, and also gets the charge for the output.
+    #[track_caller]
+    pub(crate) fn holding(call: impl FnOnce(Finished, OutputCharge, &mut Context) + 'static) -> Subscriber {
+        Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
+    }
+
     /// A subscriber that reports to a client connection. It also gets the charge for the output: the output stays on
     /// the account of the job's client until that is dropped.
     #[track_caller]
@@ -66,12 +121,13 @@ impl Subscriber {
         id: u64,
         call: impl FnOnce(Finished, OutputCharge, &mut Context) + 'static,
     ) -> Subscriber {
-        Subscriber { site: Location::caller(), connection: Some(id), call: Box::new(call) }
+        let connection = NonZeroU64::new(id.saturating_add(1));
+        Subscriber { site: Location::caller(), connection, call: Box::new(call) }
     }
 
     /// The client connection that the subscriber reports to, if there is one.
     pub(super) fn connection(&self) -> Option<u64> {
-        self.connection
+        self.connection.map(|connection| connection.get() - 1)
     }
 
     /// Calls the subscriber. Only the event loop does this, never the hub, because the subscriber may call the hub to
@@ -87,46 +143,85 @@ impl Subscriber {
 }
 
 impl LiveJob {
-    pub(super) fn new(job: Job, account: Arc<str>, subscriber: Option<Subscriber>, hold: Hold) -> LiveJob {
+    /// What is to be known of a job. `task` and `account` are the names that the core has for its task and its account.
+    pub(super) fn new(
+        job: Job,
+        (task, account): (Arc<str>, Arc<str>),
+        subscriber: Option<Subscriber>,
+    ) -> LiveJob {
         LiveJob {
+            task,
             account,
-            task: job.task,
             media_type: job.media_type,
             input: job.input,
-            client: cut(&job.client, NAME_MAX).to_owned(),
-            options: job.options,
+            has_client: !cut(&job.client, NAME_MAX).is_empty(),
+            options: (job.options != SubmitOptions::default()).then(|| Box::new(job.options)),
             checkpoint: None,
-            // Nearly all jobs have one subscriber, and never another: room for one.
-            subscribers: subscriber.map_or_else(Vec::new, |subscriber| vec![subscriber]),
-            _hold: hold,
+            subscribers: subscriber.map_or(Subscribers::None, Subscribers::One),
+            parts: None,
         }
+    }
+
+    /// The name of the job's client; empty if it has none.
+    pub(super) fn client(&self) -> &str {
+        if self.has_client { &self.account } else { "" }
+    }
+
+    /// What the client attached to it.
+    pub(super) fn metadata(&self) -> Metadata {
+        self.options.as_deref().map(|options| options.metadata.clone()).unwrap_or_default()
+    }
+
+    /// The words by which it can be found.
+    pub(super) fn labels(&self) -> Labels {
+        self.options.as_deref().map(|options| options.labels.clone()).unwrap_or_default()
+    }
+
+    /// The options as they were submitted.
+    pub(super) fn options(&self) -> SubmitOptions {
+        self.options.as_deref().cloned().unwrap_or_default()
     }
 }
 
 impl Hub {
     /// A job has ended with this output: stores what is to be remembered, and has the subscribers called.
-    pub(super) fn finish(&mut self, ended: &Ended, output: Payload) {
-        let Some(live_job) = self.records.close(ended.job) else { return };
+    pub(super) fn finish(&mut self, ended: &Ended, mut output: Payload) {
+        let Some(mut live_job) = self.records.close(ended.job) else { return };
+        let output_bytes = self.whole_output(ended, &mut live_job, &mut output);
         let Payload { media_type, bytes: output } = output;
-        let report = self.report(ended, &live_job, media_type, output.len());
+        let remembered = self.remembered(ended, &live_job, media_type, output_bytes);
         let held = self.records.charge_output(&live_job.account, output.len() as u64);
-        let finished = Finished { report, output };
+        let finished = Finished { report: remembered.report(), output };
         let age = ended.queued + ended.run + ended.returned;
         if let Some(letter) = ended.letter {
             self.add_dead_letter(ended, letter, &live_job, &finished.report);
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
-        let details = EndedJobDetails { client: live_job.account.to_string(), age, lost, bytes };
-        self.records.finished_mut().remember(ended.job, &finished, ended.keep, details);
+        let details = EndedJobDetails { client: live_job.account, age, lost, bytes };
+        self.records.finished_mut().remember(ended.job, remembered, &finished.output, (ended.keep, details));
         self.make_room_for_promises();
-        // A job may have a thousand subscribers. They share the report and the output until each is called.
-        let finished = Rc::new(finished);
-        for subscriber in live_job.subscribers {
-            let (finished, held) = (Rc::clone(&finished), held.clone());
-            self.handle.set_pending_at(subscriber.site(), move |cx| {
-                subscriber.call(Rc::unwrap_or_clone(finished), held, cx);
-            });
+        self.tell(live_job.subscribers, finished, held);
+    }
+
+    /// Has the subscribers of a job called.
+    fn tell(&self, subscribers: Subscribers, finished: Finished, held: OutputCharge) {
+        match subscribers {
+            Subscribers::None => {}
+            Subscribers::One(subscriber) => {
+                let site = subscriber.site();
+                self.handle.set_pending_at(site, move |cx| subscriber.call(finished, held, cx));
+            }
+            // There may be a thousand of them. They share the report and the output until each is called.
+            Subscribers::Several(all) => {
+                let finished = Rc::new(finished);
+                for subscriber in all {
+                    let (finished, held) = (Rc::clone(&finished), held.clone());
+                    self.handle.set_pending_at(subscriber.site(), move |cx| {
+                        subscriber.call(Rc::unwrap_or_clone(finished), held, cx);
+                    });
+                }
+            }
         }
     }
 
@@ -150,23 +245,20 @@ impl Hub {
             let code = OutcomeCode::Cancelled;
             let mut finished = refusal(&live_job.task, ErrorDetail::new(code, message));
             finished.report.job = self.name(job);
-            for subscriber in live_job.subscribers {
-                let (finished, held) = (finished.clone(), OutputCharge::none());
-                self.handle.set_pending_at(subscriber.site(), move |cx| subscriber.call(finished, held, cx));
-            }
+            self.tell(live_job.subscribers, finished, OutputCharge::none());
         }
     }
 
-    fn report(
+    fn remembered(
         &self,
         ended: &Ended,
         live_job: &LiveJob,
         media_type: MediaType,
-        output_bytes: usize,
-    ) -> Report {
+        output_bytes: u64,
+    ) -> Remembered {
         let place = ended.place;
-        Report {
-            job: self.name(ended.job),
+        Remembered {
+            job: self.records.public_id(ended.job),
             task: live_job.task.clone(),
             outcome: ended.outcome,
             error: ended.error.clone(),
@@ -179,12 +271,12 @@ impl Hub {
                 slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
                 incarnation: place.map_or(0, |place| place.incarnation),
                 input_bytes: live_job.input.len() as u64,
-                output_bytes: output_bytes as u64,
+                output_bytes,
                 usage: ended.usage,
             },
             media_type,
-            metadata: live_job.options.metadata.clone(),
-            labels: live_job.options.labels.clone(),
+            metadata: live_job.metadata(),
+            labels: live_job.labels(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
+use super::live_jobs::LiveJob;
 use crate::limits::FAILED_START_LINES_MAX;
 use crate::limits::START_FAILED_EVERY;
 use crate::log::{Level, LineKind};
@@ -143,7 +144,7 @@ impl Hub {
 
     /// The metadata of a job, as log lines show it.
     fn metadata_words(&self, job: JobId) -> String {
-        let metadata = self.records.live(job).map(|live_job| &live_job.options.metadata);
+        let metadata = self.records.live(job).map(LiveJob::metadata);
         metadata.map_or_else(String::new, |metadata| {
             metadata.iter().map(|(key, value)| format!(" {key}={}", escape_line(value.as_bytes()))).collect()
         })

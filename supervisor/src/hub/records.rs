@@ -14,10 +14,11 @@ use super::holding::{EndedCharges, OutputCharge};
 use super::live_jobs::{LiveJob, Subscriber};
 use crate::job::Finished;
 use crate::limits::SUBSCRIBERS_MAX;
-use crate::public_id::{Named, PublicIds};
+use crate::public_id::{Named, PublicId, PublicIds};
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_core::job_table::JobTable;
+use offload_event_loop::{Hold, LoopHandle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ use std::sync::Arc;
 pub(super) struct Records {
     ids: PublicIds,
     live: JobTable<LiveJob>,
+    /// Keeps the event loop alive while there is a live job.
+    hold: Option<Hold>,
     finished: FinishedJobs,
     dead: DeadLetters,
     /// Outputs that were delivered or dropped, and are still charged to their clients.
@@ -48,6 +51,7 @@ impl Records {
         Records {
             ids: PublicIds::new(),
             live: JobTable::default(),
+            hold: None,
             finished: FinishedJobs::default(),
             dead: DeadLetters::default(),
             ended_charges: EndedCharges::default(),
@@ -57,6 +61,11 @@ impl Records {
     /// The public id of a job.
     pub(super) fn name(&self, job: JobId) -> String {
         self.ids.name(job)
+    }
+
+    /// The same, before it is written as a text.
+    pub(super) fn public_id(&self, job: JobId) -> PublicId {
+        self.ids.id(job)
     }
 
     /// The job with this public id. The id may be one that no job has; None if it cannot be the id of a job of this
@@ -70,24 +79,35 @@ impl Records {
         self.ids.classify(name)
     }
 
-    /// A job was accepted.
-    pub(super) fn open(&mut self, job: JobId, live_job: LiveJob) {
+    /// A job was accepted. The event loop stays alive until it has ended.
+    pub(super) fn open(&mut self, job: JobId, live_job: LiveJob, handle: &LoopHandle) {
+        self.hold.get_or_insert_with(|| handle.hold());
         self.live.insert(job, live_job);
     }
 
     /// A job has ended. Returns what was known of it.
     pub(super) fn close(&mut self, job: JobId) -> Option<LiveJob> {
-        self.live.remove(job)
+        let live_job = self.live.remove(job);
+        if self.live.is_empty() {
+            self.hold = None;
+        }
+        live_job
     }
 
     /// Removes and returns all live jobs, because nobody will run them any more.
     pub(super) fn close_all(&mut self) -> impl Iterator<Item = (JobId, LiveJob)> + use<> {
+        self.hold = None;
         std::mem::take(&mut self.live).into_jobs()
     }
 
     /// A job that has not ended.
     pub(super) fn live(&self, job: JobId) -> Option<&LiveJob> {
         self.live.get(job)
+    }
+
+    /// A job that has not ended, mutable.
+    pub(super) fn live_mut(&mut self, job: JobId) -> Option<&mut LiveJob> {
+        self.live.get_mut(job)
     }
 
     /// Whether any job has not ended.
@@ -103,7 +123,7 @@ impl Records {
     /// Stores the state from which the next attempt resumes.
     pub(super) fn keep_checkpoint(&mut self, job: JobId, state: Bytes) {
         if let Some(live_job) = self.live.get_mut(job) {
-            live_job.checkpoint = Some(state);
+            live_job.checkpoint = Some(Box::new(state));
         }
     }
 
@@ -116,7 +136,8 @@ impl Records {
             };
         };
         let connection = subscriber.connection();
-        if connection.is_some() && live_job.subscribers.iter().any(|other| other.connection() == connection) {
+        let is_there = |other: &Subscriber| other.connection() == connection;
+        if connection.is_some() && live_job.subscribers.all().iter().any(is_there) {
             return Subscription::AlreadyThere;
         }
         if live_job.subscribers.len() >= SUBSCRIBERS_MAX {
@@ -130,8 +151,8 @@ impl Records {
     pub(super) fn leave(&mut self, job: JobId, connection: u64) -> bool {
         let Some(live_job) = self.live.get_mut(job) else { return false };
         let before = live_job.subscribers.len();
-        live_job.subscribers.retain(|subscriber| subscriber.connection() != Some(connection));
-        before > 0 && live_job.subscribers.is_empty()
+        live_job.subscribers.leave(connection);
+        before > 0 && live_job.subscribers.len() == 0
     }
 
     /// The jobs that have ended.
@@ -181,9 +202,8 @@ mod tests {
     fn with_a_live_job(test: impl FnOnce(&mut Records)) {
         let event_loop = EventLoop::new().unwrap();
         let mut records = Records::new();
-        let live_job =
-            LiveJob::new(Job::new("sum").input("1"), "me".into(), None, event_loop.handle().hold());
-        records.open(JOB, live_job);
+        let live_job = LiveJob::new(Job::new("sum").input("1"), ("sum".into(), "me".into()), None);
+        records.open(JOB, live_job, &event_loop.handle());
         test(&mut records);
     }
 

@@ -182,7 +182,7 @@ impl Hub {
             incarnation: slot.incarnation,
             state: if is_spare && slot.is_ready() { "spare" } else { slot.word() }.to_owned(),
             job: job.map(|job| self.name(job)),
-            task: job.and_then(|job| self.records.live(job)).map(|live_job| live_job.task.clone()),
+            task: job.and_then(|job| self.records.live(job)).map(|live_job| live_job.task.to_string()),
             running_us: running.map(|running| micros(self.now() - running.started_at)),
             jobs_done: slot.jobs_done,
             rss_bytes: worker.and_then(|worker| self.processes.resident_bytes(worker)),
@@ -191,7 +191,7 @@ impl Hub {
             tier: confinement.as_ref().and_then(Confinement::tier),
             confinement: confinement.and_then(|confinement| serde_json::to_value(confinement).ok()),
             progress: job
-                .and_then(|job| self.core.jobs().get(job)?.progress)
+                .and_then(|job| self.core.jobs().get(job)?.past.progress)
                 .map(|progress| (progress.done, progress.total)),
             retires: retirement(slot).map(str::to_owned),
         }
@@ -200,8 +200,8 @@ impl Hub {
     pub(super) fn ended_job_view(record: &Record) -> JobView {
         let report = &record.report;
         JobView {
-            job: report.job.clone(),
-            task: report.task.clone(),
+            job: report.job.to_string(),
+            task: report.task.to_string(),
             client: record.client.to_string(),
             state: report.outcome.to_string(),
             attempts: report.attempts,
@@ -234,7 +234,7 @@ impl Hub {
 
     /// The labels of a job that has not ended.
     pub(super) fn labels_of(&self, id: JobId) -> Labels {
-        self.records.live(id).map(|live_job| live_job.options.labels.clone()).unwrap_or_default()
+        self.records.live(id).map(|live_job| live_job.labels()).unwrap_or_default()
     }
 
     pub(crate) fn tasks(&self) -> Vec<TaskView> {

@@ -5,8 +5,8 @@ use super::back_pressure::BackPressure;
 use super::pace::ClientPace;
 use crate::end_of_turn::{Watched, Writable};
 use crate::front::{Connection, Flushed, Request};
-use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX};
-use crate::service::{Collection, Session};
+use crate::limits::{ANSWER_BACKLOG_MAX, CONNECTION_BACKLOG_MAX, STREAM_AHEAD_MAX};
+use crate::service::{Collection, Session, StreamPart};
 use bytes::Bytes;
 use offload_event_loop::{HandleId, LoopHandle};
 use offload_protocol::messages::ToClient;
@@ -58,6 +58,8 @@ pub(super) struct ConnectedClient {
     pub(super) pace: ClientPace,
     /// Number of bytes that were written to the client.
     written: u64,
+    /// The requests of this client whose streams have something to take, each once, in the order of their turns.
+    streams: VecDeque<u64>,
     /// Kept outputs that are being sent to the client, each with the value of `written` at which the client has all of
     /// it.
     collecting: VecDeque<(u64, Collection)>,
@@ -88,6 +90,7 @@ impl ConnectedClient {
             output_at: now,
             pace: ClientPace::default(),
             written: 0,
+            streams: VecDeque::new(),
             collecting: VecDeque::new(),
             back_pressure: BackPressure::default(),
         }
@@ -184,6 +187,26 @@ impl ConnectedClient {
     /// When bytes were last received or written.
     pub(super) fn progress_at(&self) -> Instant {
         self.input_at.max(self.output_at)
+    }
+
+    /// There is something to take from the stream of this request.
+    pub(super) fn has_news(&mut self, ticket: u64) {
+        self.streams.push_back(ticket);
+    }
+
+    /// Whether the client may be sent the next part of a stream.
+    pub(super) fn may_be_sent_parts(&self) -> bool {
+        !self.streams.is_empty() && self.connection.unsent() <= STREAM_AHEAD_MAX
+    }
+
+    /// The next part of the streams that this client reads, which take turns, if the client may be sent one.
+    pub(super) fn next_part(&mut self) -> Option<(u64, StreamPart)> {
+        let ticket = self.streams.pop_front_if(|_| self.connection.unsent() <= STREAM_AHEAD_MAX)?;
+        let part = self.session.next_part(ticket);
+        if let StreamPart::Part(_) = part {
+            self.streams.push_back(ticket);
+        }
+        Some((ticket, part))
     }
 
     /// The message that was appended last is a kept output. The output counts as collected when its last byte is

@@ -6,7 +6,7 @@ use super::client::{ConnectedClient, RequestInput};
 use crate::end_of_turn::{Written, write_and_watch};
 use crate::front::{Connection, ConnectionError, Received, Request, Room, RowWriter, to_json};
 use crate::job::{Finished, Job};
-use crate::service::{Reply, Report, Session, Submission};
+use crate::service::{Reply, Report, Session, StreamPart, Submission};
 use crate::views::JsonPage;
 use bytes::Bytes;
 use offload_event_loop::{HandleId, Interest, Readiness};
@@ -133,6 +133,12 @@ impl Front {
                 self.send(id, &ToClient::Accepted { ticket, job: job.into() }, &Bytes::new());
             }
             Reply::Report(report) => self.deliver(id, ticket, *report),
+            Reply::News => {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.has_news(ticket);
+                }
+                self.mark(id);
+            }
             Reply::Document(document) => self.answer(id, ticket, document.to_json()),
             Reply::Refusal(error) => self.refuse(id, ticket, &error),
         }
@@ -200,7 +206,7 @@ impl Front {
         let before = client.connection.held();
         client.send(message, payload);
         // Outputs have limits of their own.
-        if !matches!(message, ToClient::Finished { .. }) {
+        if !matches!(message, ToClient::Finished { .. } | ToClient::Part { .. }) {
             let more = client.connection.held().saturating_sub(before);
             self.count_answers(id, more);
         }
@@ -233,6 +239,8 @@ impl Front {
     pub(super) fn serve(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.is_in_serve_queue = false;
+        self.send_parts(id);
+        let Some(client) = self.clients.get_mut(&id) else { return };
         // A write that fails finishes the connection, which is checked next.
         let written = write_and_watch(client, &self.handle);
         // A client that has closed its sending side is dropped when it has all its answers.
@@ -240,13 +248,29 @@ impl Front {
         if client.connection.is_finished() || is_done {
             return self.drop_client(id);
         }
+        let goes_on = matches!(written, Written::More) || client.may_be_sent_parts();
         self.count_answers(id, 0);
         self.count_outputs(id);
-        if matches!(written, Written::More) {
+        if goes_on {
             self.mark(id);
         }
         self.queue_if_due(id);
         self.watch_patience(id);
+    }
+
+    /// Sends parts of the streams that the client reads, as much as it takes now.
+    fn send_parts(&mut self, id: u64) {
+        while let Some((ticket, part)) = self.clients.get_mut(&id).and_then(ConnectedClient::next_part) {
+            match part {
+                StreamPart::Nothing => {}
+                // The part is charged to the job's account until it is charged to this client's account.
+                StreamPart::Part(part) => {
+                    self.send(id, &ToClient::Part { ticket }, &part.bytes);
+                    self.count_outputs(id);
+                }
+                StreamPart::End(report) => self.deliver(id, ticket, *report),
+            }
+        }
     }
 
     /// A client is gone. Jobs that nobody else waits for are cancelled if they are queued, and may finish if they run.

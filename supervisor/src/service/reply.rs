@@ -5,6 +5,7 @@ use super::reload::Ignored;
 use crate::hub::OutputCharge;
 use crate::job::Finished;
 use crate::views::{DeadView, ExplanationView, Status, TaskView};
+use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
@@ -20,6 +21,9 @@ pub enum Reply {
     },
     /// How a job ended, and its output.
     Report(Box<Report>),
+    /// There is something to take from the stream of this request ([`Session::next_part`](super::Session::next_part)): take
+    /// until there is nothing, as fast as the client takes it.
+    News,
     /// Any other answer, ready to be written as JSON.
     Document(Box<Document>),
     /// The request was refused, or it failed. The error has a code, a sentence, and perhaps a time after which to try
@@ -36,6 +40,26 @@ pub struct Report {
     /// To be [completed](Collection::complete) when the client has received the last byte of the output. None if the
     /// result is not kept.
     pub collection: Option<Collection>,
+    pub(super) _held: OutputCharge,
+}
+
+/// What a client that reads a stream is sent next.
+#[derive(Debug)]
+pub enum StreamPart {
+    /// Nothing for now. [`Reply::News`] will come.
+    Nothing,
+    /// A part of the output.
+    Part(HeldPart),
+    /// The end: how the job ended, and what its task returned behind all parts.
+    End(Box<Report>),
+}
+
+/// A part of an output. Until this is dropped, its memory is charged to the client that reads. A front that keeps the part
+/// longer charges it to the session's own [`Account`](super::Account) first.
+#[derive(Debug)]
+pub struct HeldPart {
+    /// The part; not empty.
+    pub bytes: Bytes,
     pub(super) _held: OutputCharge,
 }
 

@@ -7,8 +7,9 @@
 //!                                                                            '-- its bytes are released
 //! ```
 
-use super::reply::{Document, Reply};
+use super::reply::{Document, Reply, StreamPart};
 use super::shutdown::EndRequester;
+use super::streams::Streams;
 use super::waits::{AllWaits, Waits};
 use super::{Account, Service};
 use crate::job::Job;
@@ -59,6 +60,7 @@ pub(super) struct OpenSession {
     account: Account,
     on_reply: OnReply,
     pub(super) waits: RefCell<Waits>,
+    pub(super) streams: RefCell<Streams>,
     pending_answers: RefCell<PendingAnswers>,
 }
 
@@ -93,6 +95,7 @@ impl Service {
             account: Account::new(self.hub().clone()),
             on_reply,
             waits: RefCell::default(),
+            streams: RefCell::default(),
             pending_answers: RefCell::default(),
         });
         sessions.open.insert(id, Rc::downgrade(&open));
@@ -159,10 +162,20 @@ impl Session {
     pub fn submit(&self, ticket: u64, submission: Submission) -> Reply {
         let Submission { job, detach, is_let_in } = submission;
         let job = Job { peer: Some(self.open.peer), has_room: is_let_in, ..job.client(self.name()) };
-        match self.open.submit(ticket, job, detach) {
+        let submitted = match job.options.stream {
+            true => self.open.submit_stream(ticket, job, detach),
+            false => self.open.submit(ticket, job, detach),
+        };
+        match submitted {
             Ok(job) => Reply::Accepted { job: self.open.service.hub().borrow().name(job) },
             Err(error) => Reply::Refusal(error),
         }
+    }
+
+    /// Takes what comes next in the stream of a request: a job that was submitted with `stream`. What is taken counts as
+    /// delivered.
+    pub fn next_part(&self, ticket: u64) -> StreamPart {
+        self.open.next_part(ticket)
     }
 
     /// Waits for the end of a job: the report comes later, or at once if the job has ended.

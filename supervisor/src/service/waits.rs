@@ -97,6 +97,10 @@ impl OpenSession {
 
     pub(super) fn wait(self: &Rc<OpenSession>, ticket: u64, name: &str) -> Option<Reply> {
         let job = match self.service.find(name) {
+            Ok(Found::Live(job)) if self.service.hub().borrow().is_streamed(job) => {
+                let message = "the output of this job is a stream, which only whoever submitted it reads";
+                return Some(Reply::refusal(OutcomeCode::BadRequest, message.to_owned()));
+            }
             Ok(Found::Live(job)) => job,
             Ok(Found::Ended(_)) => return Some(self.service.result(name)),
             Err(error) => return Some(Reply::Refusal(error)),
@@ -148,6 +152,16 @@ impl OpenSession {
         }
         self.add(job, JobWait { ticket, counts: is_known });
         Ok(())
+    }
+
+    /// The session reads the output of a job that it submitted, and leaves the job when it is dropped before the end.
+    pub(super) fn await_stream(&self, ticket: u64, job: JobId) {
+        self.add(job, JobWait { ticket, counts: false });
+    }
+
+    /// The session has been given the end of the stream.
+    pub(super) fn end_stream(&self, job: JobId) {
+        self.waits.borrow_mut().take(job);
     }
 
     fn add(&self, job: JobId, wait: JobWait) {

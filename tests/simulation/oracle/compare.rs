@@ -10,6 +10,20 @@ use offload_core::{Core, Phase};
 use offload_protocol::nouns::OutcomeCode;
 
 impl Oracle {
+    pub(super) fn is_queue_full(&self) -> bool {
+        let waiting = self.live.iter().filter(|id| self.jobs[id].holder.is_none()).count();
+        waiting >= self.config.max_jobs
+    }
+
+    pub(super) fn waiting_of(&self, client: &str) -> usize {
+        let waits = |book: &super::JobBook| book.holder.is_none() && book.client == client;
+        self.live.iter().filter(|id| waits(&self.jobs[id])).count()
+    }
+
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live.iter().map(|id| self.jobs[id].bytes + self.jobs[id].checkpoint).sum()
+    }
+
     pub(super) fn compare(
         &mut self,
         now: Mono,
@@ -21,6 +35,7 @@ impl Oracle {
         self.compare_shares(now)?;
         self.compare_books(core)?;
         self.compare_memory(core)?;
+        self.compare_parts()?;
         self.compare_promises(event, actions, core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;

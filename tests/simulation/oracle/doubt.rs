@@ -27,6 +27,7 @@ impl Oracle {
             | Event::Failed { worker, job, .. }
             | Event::Progress { worker, job, .. }
             | Event::Checkpoint { worker, job, .. }
+            | Event::Part { worker, job, .. }
             | Event::Yielded { worker, job, .. } => {
                 if let Some(book) = self.workers.get_mut(worker)
                     && (book.is_liar || !is_honest)

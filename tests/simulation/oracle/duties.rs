@@ -35,7 +35,7 @@ impl Oracle {
             }
             Duty::Forget(of, id) => {
                 let is_done = |action: &Action| matches!(action, Action::CancelRun { worker, job } if (*worker, *job) == (of, id));
-                demand(actions.iter().any(is_done), "O21", || format!("{of} is not told to forget {id}"))
+                demand(actions.iter().any(is_done), "O22", || format!("{of} is not told to forget {id}"))
             }
             Duty::Keep(id) => {
                 let is_done = |action: &Action| matches!(action, Action::Keep { job } if *job == id);

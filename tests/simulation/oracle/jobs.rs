@@ -1,5 +1,6 @@
 //! Records of jobs: what was promised for each, what was done about it, and which outcomes that allows.
 
+use super::parts::PartsBook;
 use super::{Failure, Oracle, Submission, demand};
 use crate::script::FakeTask;
 use offload_core::action::{Accepted, Ended};
@@ -77,6 +78,7 @@ pub(super) struct JobBook {
     /// A worker that breaks rules had it: what was said of it since is not known to be true.
     pub(super) is_doubtful: bool,
     outcome: Option<OutcomeCode>,
+    pub(super) parts: PartsBook,
 }
 
 impl JobBook {
@@ -98,6 +100,9 @@ impl JobBook {
 
     /// How many attempts may end their workers, of a job that was started.
     pub(super) fn allowed(&self) -> u32 {
+        if self.parts.delivered > 0 {
+            return 1;
+        }
         let unasked = if self.must_not_run_again { 1 } else { self.unasked };
         self.asked.unwrap_or(unasked).clamp(1, ATTEMPTS_MAX)
     }
@@ -113,6 +118,7 @@ impl JobBook {
     pub(super) fn start(&mut self, now: Mono, is_idempotent: bool) {
         self.must_not_run_again |= !is_idempotent;
         self.starts += 1;
+        self.parts.start();
         self.unstarted = 0;
         self.running_since = Some(now);
         self.lets_others_in = self.is_stepped() && is_idempotent && self.allowed() > 1 && !self.is_suspect;
@@ -270,21 +276,8 @@ impl Oracle {
             is_bystander: false,
             is_doubtful: false,
             outcome: None,
+            parts: PartsBook::asked(request.stream),
         }
-    }
-
-    fn is_queue_full(&self) -> bool {
-        let waiting = self.live.iter().filter(|id| self.jobs[id].holder.is_none()).count();
-        waiting >= self.config.max_jobs
-    }
-
-    pub(super) fn waiting_of(&self, client: &str) -> usize {
-        let waits = |book: &JobBook| book.holder.is_none() && book.client == client;
-        self.live.iter().filter(|id| waits(&self.jobs[id])).count()
-    }
-
-    pub(super) fn live_bytes(&self) -> u64 {
-        self.live.iter().map(|id| self.jobs[id].bytes + self.jobs[id].checkpoint).sum()
     }
 
     pub(super) fn judge_refusal(&mut self, request: &JobRequest, code: OutcomeCode) -> Result<(), Failure> {
@@ -304,6 +297,7 @@ impl Oracle {
                 request.timeout == Some(Duration::ZERO)
                     || request.lane.is_some()
                     || request.priority > PRIORITY_MAX
+                    || (request.stream && (request.keeps_output || request.key.is_some()))
                     || request.key.as_ref().is_some_and(|key| key.name.is_empty())
             }
             OutcomeCode::Quota => {
@@ -363,11 +357,13 @@ impl Oracle {
         demand(ended.error.is_none() == (ended.outcome == OutcomeCode::Ok), "O2", || {
             format!("{id} is {} with {:?}", ended.outcome, ended.error)
         })?;
-        if let (OutcomeCode::Ok, Some(Event::Finished { output_bytes, .. })) = (ended.outcome, event) {
+        if let (OutcomeCode::Ok, Some(Event::Finished { worker, output_bytes, .. })) = (ended.outcome, event)
+        {
+            self.note_proof_of_a_liar(*worker);
             self.memory.returned(&self.jobs[&id].client, *output_bytes);
+            self.memory.was_long(self.jobs[&id].parts.sent + output_bytes);
         }
         self.note_last_test(now, id);
-        self.note_proof(ended);
         self.live.remove(&id);
         *self.ended.entry(ended.outcome).or_default() += 1;
         self.jobs.entry(id).and_modify(|book| book.outcome = Some(ended.outcome));
@@ -444,6 +440,13 @@ impl Oracle {
         match (ended.outcome, event) {
             (OutcomeCode::Ok, Some(Event::Finished { worker, job, attempt, .. })) => {
                 *job == id && has_run(*worker, *attempt, Ran::Well)
+            }
+            (OutcomeCode::AppError, Some(Event::Finished { worker, job, attempt, output_bytes, .. })) => {
+                let is_its_own = *job == id && has_run(*worker, *attempt, Ran::Well);
+                is_its_own && self.is_too_long(id, *output_bytes)
+            }
+            (OutcomeCode::AppError, Some(Event::Part { worker, job, .. })) => {
+                *job == id && book.holder == Some(*worker) && self.is_too_long(id, 0)
             }
             (OutcomeCode::AppError, Some(Event::Failed { worker, job, attempt, .. })) => {
                 *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::AppError))

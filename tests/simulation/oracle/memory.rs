@@ -56,6 +56,16 @@ impl MemoryBook {
         }
     }
 
+    /// A part of the output of a job of this client is here.
+    pub(super) fn part_came(&mut self, client: &str, bytes: u64) {
+        *self.outgoing.entry(client.to_owned()).or_default() += bytes;
+    }
+
+    /// An output is so long with all its parts.
+    pub(super) fn was_long(&mut self, bytes: u64) {
+        self.longest = self.longest.max(bytes);
+    }
+
     /// The output of a job of this client is here.
     pub(super) fn returned(&mut self, client: &str, bytes: u64) {
         self.longest = self.longest.max(bytes);

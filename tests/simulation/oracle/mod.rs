@@ -25,7 +25,8 @@
 //! | O20 | no worker is replaced by what nobody has seen working: not while a version is on trial, and not after it failed. |
 //! |     | Workers that are started then have to prove themselves: one at a time, one job at a time, with pauses; they get |
 //! |     | no job that another idle worker could do |
-//! | O21 | a tray has one job at most, behind one that runs on a worker that is well; both are beyond suspicion. It is not left |
+//! | O21 | a job of which a part was delivered is not run again; parts go where they are wanted; credit comes back |
+//! | O22 | a tray has one job at most, behind one that runs on a worker that is well; both are beyond suspicion. It is not left |
 //! |     | there while an idle worker could do it, or a more urgent one of its client waits. Who was only in a tray was never |
 //! |     | near that worker |
 
@@ -35,6 +36,7 @@ mod duties;
 mod jobs;
 mod memory;
 mod orders;
+mod parts;
 mod promises;
 mod reloads;
 mod shares;
@@ -279,6 +281,10 @@ impl Oracle {
             Action::Log(notice) => self.judge_notice(now, notice),
             Action::Keep { job } => self.keep(*job, event),
             Action::Yield { worker, job } => self.judge_yield(*worker, *job),
+            Action::Collect { job } => self.judge_part(*job, event, false),
+            Action::PassOn { job } => self.judge_part(*job, event, true),
+            Action::DropParts { job } => self.judge_drop(*job),
+            Action::Credit { worker, job, bytes } => self.judge_credit(*worker, *job, *bytes),
             Action::Reloaded { version, end } => self.judge_reloaded(event, *version, end),
             Action::Release { .. } | Action::ForgetLetter { .. } | Action::Ready { .. } => Ok(()),
             Action::Over => self.judge_over(),

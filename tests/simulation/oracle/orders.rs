@@ -12,6 +12,7 @@ impl Oracle {
         id: JobId,
         (attempt, resume): (u32, bool),
     ) -> Result<(), Failure> {
+        self.judge_parts_of_run(id)?;
         if self.live.contains(&id) {
             self.judge_start(id)?;
         }
@@ -45,7 +46,7 @@ impl Oracle {
         demand(!is_too_soon || job.is_doubtful, "O6", || {
             format!("{id} is given out at once after {} workers that did not start it", job.unstarted)
         })?;
-        demand(book.tray.is_none(), "O21", || {
+        demand(book.tray.is_none(), "O22", || {
             format!("{id} is sent to {worker}, which has one in its tray")
         })?;
         if book.given.is_empty() {

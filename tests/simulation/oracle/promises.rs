@@ -206,7 +206,7 @@ impl Oracle {
             Some(Event::Finished { output_bytes, job, .. })
                 if *job == id && ended.outcome == OutcomeCode::Ok =>
             {
-                *output_bytes
+                output_bytes + self.jobs[&id].parts.sent
             }
             _ => 0,
         };

@@ -3,10 +3,9 @@
 
 use super::workers::WorkerBook;
 use super::{Failure, Oracle, demand};
-use offload_core::action::{Ended, Notice, ReloadEnd};
+use offload_core::action::{Notice, ReloadEnd};
 use offload_core::event::Event;
 use offload_core::ids::{Mono, ProgramIndex, Version, WorkerId};
-use offload_protocol::nouns::OutcomeCode;
 
 /// What became of the reloads that were asked for.
 #[derive(Debug)]
@@ -97,23 +96,12 @@ impl ReloadBook {
     }
 }
 
-impl ReloadBook {
-    /// A job is said to have ended well on a worker that lies. Perhaps that counts.
-    fn perhaps_proved(&mut self, program: ProgramIndex, worker: WorkerId) {
-        if self.trial.is_none() && self.is_unproven(program, worker) {
-            self.doubts[program] = Doubt::Perhaps;
-        }
-    }
-}
-
 impl Oracle {
-    /// A job has an outcome.
-    pub(super) fn note_proof(&mut self, ended: &Ended) {
-        let holder = self.jobs.get(&ended.job).and_then(|job| job.holder);
-        let liar =
-            holder.and_then(|worker| Some((worker, self.workers.get(&worker).filter(|book| book.is_liar)?)));
-        if let Some((worker, book)) = liar.filter(|_| ended.outcome == OutcomeCode::Ok) {
-            self.reloads.perhaps_proved(book.program, worker);
+    /// The core has accepted the output of a worker. It does so from one that has lied only after it was told to end, and that
+    /// proves as much as any other output.
+    pub(super) fn note_proof_of_a_liar(&mut self, worker: WorkerId) {
+        if let Some(book) = self.workers.get(&worker).filter(|book| book.is_liar) {
+            self.reloads.proved(book.program, worker, book.version);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Checks of what lies in the trays of workers, for rule O21.
+//! Checks of what lies in the trays of workers, for rule O22.
 
 use super::duties::Duty;
 use super::workers::WorkerBook;
@@ -11,7 +11,7 @@ use offload_core::queue::AGEING;
 use offload_core::slots::{Role, SlotState};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 
-const RULE: &str = "O21";
+const RULE: &str = "O22";
 
 impl WorkerBook {
     /// The job in its tray, if it is not wanted back.
@@ -150,7 +150,7 @@ impl Oracle {
         for id in &self.live {
             let book = &self.jobs[id];
             let Some(job) = core.jobs().get(*id).filter(|_| !book.is_doubtful) else { continue };
-            let is_clean = !job.is_suspect && job.unstarted == 0 && job.lost.is_empty();
+            let is_clean = !job.is_suspect && job.past.unstarted == 0 && job.past.lost.is_empty();
             demand(book.is_suspect || is_clean, RULE, || format!("{id} is suspected of nothing: {job:?}"))?;
         }
         Ok(())

@@ -145,6 +145,9 @@ impl Oracle {
     /// Takes note of an event.
     pub(super) fn take_note(&mut self, now: Mono, event: &Event, is_honest: bool) -> Duty {
         self.note_doubt(event, is_honest);
+        if let Event::Abandoned { job } = event {
+            self.reader_left(*job);
+        }
         match event {
             Event::Refused => self.rejected += 1,
             Event::Cancel { job } if self.live.contains(job) => {
@@ -162,9 +165,15 @@ impl Oracle {
             }
             Event::Hello { worker, tasks } => return self.hello(now, *worker, tasks, is_honest),
             Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),
-            Event::Finished { worker, job, .. } => {
-                return self.ran(now, *worker, *job, is_honest, OutcomeCode::Ok);
+            Event::Finished { worker, job, output_bytes, .. } => {
+                let is_too_long = self.is_too_long(*job, *output_bytes);
+                let code = if is_too_long { OutcomeCode::AppError } else { OutcomeCode::Ok };
+                return self.ran(now, *worker, *job, is_honest, code);
             }
+            Event::Part { worker, job, bytes, .. } => {
+                return self.part_came(*worker, *job, *bytes, is_honest);
+            }
+            Event::Taken { job, bytes } => self.part_taken(*job, *bytes),
             Event::Failed { worker, job, kind, .. } => {
                 let code = match kind {
                     offload_protocol::nouns::FailureKind::AppError => OutcomeCode::AppError,

@@ -9,7 +9,6 @@ use offload_core::ids::{JobId, WorkerId};
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl World {
     pub(super) fn wish(&mut self, index: usize) -> Result<(), Failure> {
@@ -67,6 +66,7 @@ impl World {
             Ok(accepted) => self.accept(wish, accepted.job),
             Err(error) => self.verdict.coverage.see_refusal(error.code),
         }
+        self.handle_parts(&Event::Tick, &actions);
         self.check_and_apply(&actions)?;
         self.out.complaint.take().map_or(Ok(()), Err)?;
         self.tell_what_follows()
@@ -79,6 +79,9 @@ impl World {
             self.client_of.entry(job).or_insert_with(|| request.client.as_str().into());
             let task = TASKS.iter().position(|task| task.name == request.task);
             self.task_of.insert(job, task.unwrap_or(0));
+            if request.stream {
+                self.readers.streams.insert(job);
+            }
             self.guilt_of.extend(self.script.guilt.get(&wish).map(|guilt| (job, *guilt)));
         }
     }
@@ -92,11 +95,7 @@ impl World {
                 continue;
             }
             let client = self.client_of.get(&ended.job).cloned().unwrap_or_default();
-            let time = self.script.readers.get(&*client).copied().unwrap_or_default();
-            let time = match self.is_calm {
-                true => Duration::ZERO,
-                false => self.out.choices.delay(&mut self.tape, time),
-            };
+            let time = self.reading_time(ended.job);
             self.out.schedule(self.out.now + time, Thing::Taken(client, *output_bytes));
         }
     }

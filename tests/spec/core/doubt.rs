@@ -169,7 +169,7 @@ fn outcomes(task: &str, way: Way, says_so: bool) -> [Option<OutcomeCode>; 2] {
     for job in [scene.next, scene.last] {
         let lost = match scene.pool.ended.get(&job) {
             Some(ended) => &ended.lost,
-            None => &scene.pool.core.jobs().get(job).expect("it waits").lost,
+            None => &scene.pool.core.jobs().get(job).expect("it waits").past.lost,
         };
         assert!(lost.iter().all(|lost| !lost.is_blamed), "{way:?}: {lost:?}");
     }
@@ -209,7 +209,7 @@ fn a_job_that_was_never_written_to_its_worker_goes_back_at_once_whatever_the_wor
         }
         scene.pool.event(Event::Unsent { worker: scene.worker, jobs: vec![scene.last] });
         let last = scene.pool.core.jobs().get(scene.last).expect("it waits");
-        assert!(last.lost.is_empty() && !last.is_suspect && !last.state.is_with_a_worker());
+        assert!(last.past.lost.is_empty() && !last.is_suspect && !last.state.is_with_a_worker());
         scene.end(Way::SendsGarbage);
         assert_eq!(scene.pool.outcome(scene.next), Some(Indeterminate));
         scene.pool.run(scene.last);
@@ -239,7 +239,7 @@ fn an_answer_to_a_job_that_was_not_started_blames_nobody() {
         assert_eq!([scene.next, scene.last].map(|job| scene.pool.outcome(job)), [outcome, None], "{task}");
         let lost = match scene.pool.ended.get(&scene.next) {
             Some(ended) => ended.lost.clone(),
-            None => scene.pool.core.jobs().get(scene.next).expect("it waits").lost.clone(),
+            None => scene.pool.core.jobs().get(scene.next).expect("it waits").past.lost.clone(),
         };
         assert!(lost.iter().all(|lost| !lost.is_blamed && lost.attempt == 0), "{lost:?}");
     }

@@ -5,6 +5,7 @@ mod blame;
 mod corners;
 mod doubt;
 mod limits;
+mod parts;
 mod prefetch;
 mod promises;
 mod refusals;

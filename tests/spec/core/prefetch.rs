@@ -211,7 +211,7 @@ fn whoever_was_only_in_a_tray_was_never_near_a_worker_that_died() {
     pool.exit(worker, Exit::Signal(11));
     assert_eq!(pool.outcome(first), Some(Ok).filter(|_| false), "it is tried again");
     let job = pool.core.jobs().get(second).unwrap();
-    assert!(!job.is_suspect && job.lost.is_empty() && job.unstarted == 0 && job.attempts == 0);
+    assert!(!job.is_suspect && job.past.lost.is_empty() && job.past.unstarted == 0 && job.attempts == 0);
     assert!(pool.core.jobs().get(first).unwrap().is_suspect);
 }
 
@@ -221,9 +221,9 @@ fn whoever_was_taken_and_not_started_is_given_back_without_blame() {
     pool.take(second);
     pool.exit(worker, Exit::Signal(11));
     let job = pool.core.jobs().get(second).unwrap();
-    assert!(job.is_suspect && job.lost.len() == 1 && !job.lost[0].is_blamed);
-    assert_eq!(job.crashes, 0);
-    assert_eq!(pool.core.jobs().get(first).unwrap().crashes, 1);
+    assert!(job.is_suspect && job.past.lost.len() == 1 && !job.past.lost[0].is_blamed);
+    assert_eq!(job.past.crashes, 0);
+    assert_eq!(pool.core.jobs().get(first).unwrap().past.crashes, 1);
 }
 
 #[test]

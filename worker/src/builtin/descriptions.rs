@@ -65,6 +65,13 @@ const ALL: &[Described] = &[
     ),
     of("sort", "sorts an array of numbers or of strings", JSON, MediaType::JSON, b"[3,1,2]"),
     of(
+        "count",
+        "the numbers 1..n, n <= 10^10, in parts: a line each, every so many ms",
+        JSON,
+        MediaType::TEXT,
+        br#"{"to":3,"every_ms":1}"#,
+    ),
+    of(
         "sleep",
         "occupies its worker for so many milliseconds, at most an hour, and uses no CPU time",
         JSON,
@@ -121,7 +128,7 @@ mod tests {
             assert!(!described.example.is_empty() && !described.about.description.is_empty(), "{name}");
             supervisor.add_run(job, name, described.example.to_vec()).send();
             assert_eq!(supervisor.hear(), Said::Started { job, attempt: 1 });
-            match supervisor.hear_more_than_progress() {
+            match supervisor.hear_the_end() {
                 Said::Finished { media_type, .. } => {
                     assert!(media_type.matches(&described.about.produces), "{name}: {media_type}");
                 }

@@ -15,6 +15,7 @@
 //! | `gzip` | any bytes | bytes | | O(bytes) |
 //! | `gunzip` | a gzip file | bytes | 64 MiB and 1000 times the input | O(bytes of output) |
 //! | `sort` | an array of numbers or of strings | the same, sorted | | O(n log n) |
+//! | `count` | n, or `{"to","every_ms"}` | the numbers 1..n, a line each, in parts | n <= 10^10 | O(n) |
 //! | `sleep` | ms | null | ms <= 3,600,000 | O(1): occupies its worker, uses no CPU time |
 //! | `spin` | ms | rounds done in that much CPU time | ms <= 3,600,000 | O(n) |
 //! | `fault` | `{"act","on_attempt","code"}` | `ok`, or none | only where faults are allowed | |
@@ -23,6 +24,7 @@
 
 pub mod average;
 mod compress;
+mod count;
 mod descriptions;
 mod digest;
 mod fault;
@@ -51,6 +53,7 @@ pub fn tasks(faults: bool) -> Vec<Task> {
         compress::gzip_task(),
         compress::gunzip_task(),
         sort::task(),
+        count::task(),
         time::sleep_task(),
         time::spin_task(),
     ];

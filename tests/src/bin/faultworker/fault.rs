@@ -64,6 +64,11 @@ impl Fault {
         Some(Fault { phase: *phase, act: act.to_owned(), number, on_attempt, only_once })
     }
 
+    /// The same with another act.
+    pub(crate) fn with_act(&self, act: &str) -> Fault {
+        Fault { act: act.to_owned(), ..self.clone() }
+    }
+
     /// Whether it is to be committed in this attempt. `mark` is where one process tells the next that it was.
     pub(crate) fn is_due(&self, attempt: u32, mark: Option<&Path>) -> bool {
         let is_its_turn = self.on_attempt.is_none_or(|wanted| wanted == attempt);

@@ -20,6 +20,7 @@
 
 mod acts;
 mod fault;
+mod parts;
 mod peek;
 mod wire;
 mod wrong;
@@ -161,6 +162,8 @@ impl Worker {
                         self.run(&job);
                     }
                 }
+                // It is for a job that has ended.
+                Told::Credit(_) => {}
                 Told::Drain => {
                     self.end();
                     return ExitCode::SUCCESS;
@@ -287,6 +290,12 @@ impl Worker {
             wire::send(&bytes);
             let then = if fault.act == "double" { Then::GoOn } else { Then::SayNothing };
             return (None, then);
+        }
+        if let Some(then) = parts::send(&mut self.wire, fault, job) {
+            return match fault.act.strip_prefix("parts-") {
+                Some(act) => self.commit(&fault.with_act(act), job, whole),
+                None => (None, then),
+            };
         }
         if let Some(then) = Worker::speak_wrongly(fault, whole) {
             return (None, then);

@@ -4,7 +4,7 @@ use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
-    FromWorker, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    FromWorker, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{FailureKind, MediaType, TaskDescription, TaskOffer, Usage};
 use rustix::io::{retry_on_intr, write};
@@ -39,6 +39,8 @@ impl Job {
 pub(crate) enum Told {
     Run(Job),
     Drain,
+    /// So many more bytes of parts may be sent.
+    Credit(u64),
     /// It is gone, or speaks nonsense.
     Gone,
 }
@@ -114,6 +116,21 @@ impl Wire {
         }
     }
 
+    /// Waits for credit for more parts, and leaves the rest for later. 0 if the supervisor is gone.
+    pub(crate) fn wait_for_credit(&mut self) -> u64 {
+        let (mut left, mut credit) = (VecDeque::new(), None);
+        while credit.is_none() {
+            match self.next(|_| ()) {
+                Told::Credit(bytes) => credit = Some(bytes),
+                Told::Gone => credit = Some(0),
+                other => left.push_back(other),
+            }
+        }
+        left.append(&mut self.inbox);
+        self.inbox = left;
+        credit.unwrap_or(0)
+    }
+
     fn sort(&mut self, deaf: &impl Fn(&str)) -> Result<(), FrameError> {
         loop {
             while let Some(frame) = self.decoder.next()? {
@@ -134,6 +151,7 @@ fn told(header: &[u8], input: Vec<u8>) -> Result<Option<Told>, DecodeError> {
             Some(Told::Run(Job { id: job, attempt, task: task.to_owned(), input }))
         }
         ToWorker::Drain => Some(Told::Drain),
+        ToWorker::Credit { bytes, .. } => Some(Told::Credit(bytes)),
         // A job that was cancelled may as well be run.
         ToWorker::Welcome { .. }
         | ToWorker::Cancel { .. }
@@ -181,7 +199,7 @@ pub(crate) const HELLO: FromWorker<'static> = FromWorker::Hello {
     magic: WORKER_MAGIC,
     major: VERSION_MAJOR,
     minor: VERSION_MINOR,
-    capabilities: 0,
+    capabilities: PARTS,
     sdk: "faultworker",
 };
 
@@ -216,6 +234,10 @@ fn introduction_after(hello: &FromWorker<'_>, tasks: &[(&str, bool)]) -> Vec<u8>
 
 pub(crate) fn started(job: u64, attempt: u32) -> Vec<u8> {
     frame(&FromWorker::Started { job, attempt }, b"")
+}
+
+pub(crate) fn part(job: u64, attempt: u32, part: &[u8]) -> Vec<u8> {
+    frame(&FromWorker::Part { job, attempt }, part)
 }
 
 pub(crate) fn finished(job: u64, attempt: u32, media_type: MediaType, output: &[u8]) -> Vec<u8> {

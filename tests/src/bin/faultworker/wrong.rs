@@ -1,7 +1,7 @@
 //! Bytes that no worker should send, by the name of the wrong that they are.
 
 use super::wire::{self, Job};
-use offload_protocol::limits::{HEADER_MAX, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
+use offload_protocol::limits::{HEADER_MAX, PART_MAX, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{FromWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC};
 use offload_protocol::nouns::{FailureKind, MediaType, Usage};
 
@@ -47,6 +47,15 @@ fn lies(act: &str, job: &Job) -> Option<Vec<u8>> {
         "wrongid" | "wrongjob" => finished(id.wrapping_add(NOBODYS), attempt),
         "wrongattempt" => finished(id, attempt + 1),
         "double" | "finished" => wire::finished(id, attempt, MediaType::JSON, attempt.to_string().as_bytes()),
+        "partother" => wire::part(id.wrapping_add(NOBODYS), attempt, b"stolen"),
+        "partattempt" => wire::part(id, attempt + 1, b"part"),
+        "partempty" => wire::part(id, attempt, b""),
+        "partlong" => wire::part(id, attempt, &[b'p'; PART_MAX + 1]),
+        "partbefore" => wire::part(id, attempt, b"part"),
+        "partafter" => {
+            let answer = wire::finished(id, attempt, MediaType::JSON, attempt.to_string().as_bytes());
+            [answer, wire::part(id, attempt, b"part")].concat()
+        }
         "failed" => wire::failed(job, FailureKind::AppError, "never started"),
         "started" => wire::started(id, attempt),
         "startedother" => wire::started(id.wrapping_add(NOBODYS), 1),

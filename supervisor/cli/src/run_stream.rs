@@ -1,0 +1,87 @@
+//! `offload run --stream`: one job, whose output is written as it comes, in a pool that belongs to this process.
+//!
+//! ```text
+//!   next part ---> written on a thread, because standard output may block ---> next part ---> ... the end
+//!       '--- Ctrl-C, or a part that cannot be written: the job is cancelled, the workers end
+//! ```
+
+use super::embedded::{new_event_loop, not_started};
+use super::failure::{Failure, VerbResult};
+use super::input::{Input, Payload};
+use super::render::refused;
+use super::stream_output::StreamOutput;
+use crate::limits::AS_LONG_AS_IT_TAKES;
+use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
+use offload_event_loop::{EventLoop, Interest};
+use offload_protocol::messages::SubmitOptions;
+use offload_supervisor::signals::EndingSignals;
+use offload_supervisor::{ComputePool, Finished, Job, OutputStream, PoolConfig};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// How the stream ended: with its job, or early.
+type Ended = Rc<RefCell<Option<Result<Finished, Failure>>>>;
+
+/// Runs the job and writes its output.
+pub(crate) fn run(
+    config: PoolConfig,
+    task: &str,
+    input: Input,
+    options: SubmitOptions,
+    output: StreamOutput,
+) -> VerbResult {
+    let payload = match input.load(config.core.max_payload) {
+        Ok(payload) => payload,
+        Err(error) => return output.end(&refused(task, error.code, error.message)),
+    };
+    let mut event_loop = new_event_loop()?;
+    let ended = Ended::default();
+    catch_signals(&event_loop, &ended)?;
+    let pool = ComputePool::start(config, &event_loop).map_err(not_started)?;
+    let Payload { bytes, media_type, .. } = payload;
+    let stream = pool.stream(Job::new(task).input(bytes).media_type(media_type).options(options));
+    let threads = IoPoolConfig { threads: 1, deadline: AS_LONG_AS_IT_TAKES, ..IoPoolConfig::default() };
+    let threads = IoPool::new(&mut event_loop, threads)
+        .map_err(|error| Failure::internal("cannot start a thread", error))?;
+    let (handle, end, workers) = (event_loop.handle(), Rc::clone(&ended), pool.clone());
+    event_loop.spawn(async move {
+        let result = write_all(stream, &threads, output).await;
+        end.borrow_mut().get_or_insert(result);
+        workers.shutdown(move |_| handle.stop());
+    });
+    event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
+    // Its workers have ended, or end with it.
+    drop(pool);
+    let ended = ended.borrow_mut().take();
+    let nothing = || Err(Failure::Internal("the event loop ended before the job did".to_owned()));
+    output.end(&ended.unwrap_or_else(nothing)?)
+}
+
+async fn write_all(
+    mut stream: OutputStream,
+    threads: &IoPool,
+    output: StreamOutput,
+) -> Result<Finished, Failure> {
+    while let Some(part) = stream.next().await {
+        let written = threads.run(move || output.write(&part)).await;
+        written.map_err(|error| Failure::internal("a thread failed", error))??;
+    }
+    // There is no next part, so the job has ended.
+    Ok(stream.collect().await)
+}
+
+/// A signal ends the loop; the pool is dropped then, and its workers end.
+fn catch_signals(event_loop: &EventLoop, ended: &Ended) -> Result<(), Failure> {
+    let failed = |error| Failure::internal("cannot catch signals", error);
+    let mut signals = EndingSignals::catch().map_err(failed)?;
+    let readable = signals.descriptor().map_err(failed)?;
+    let (handle, ended) = (event_loop.handle(), Rc::clone(ended));
+    let on_readable = move |_: &mut offload_event_loop::Context, _| {
+        for signal in signals.pending() {
+            ended.borrow_mut().get_or_insert(Err(Failure::Interrupted(signal)));
+            handle.stop();
+        }
+    };
+    let watched = event_loop.handle().watch(readable, Interest::READ, on_readable);
+    watched.map(|_| ()).map_err(|error| Failure::internal("cannot catch signals", error))
+}

@@ -1,0 +1,216 @@
+//! Outputs in parts: those that are collected for one answer, and those that wait for the reader of a stream. What is done
+//! with a part, and when its worker may send more, is decided by the core (`offload_core::parts`).
+//!
+//! ```text
+//!   Collect ---> one buffer for each job ---- the job has ended well ------------> in front of what the task returned
+//!                     '---------------------- it failed, or is run again --------> dropped
+//!   PassOn ----> the reader's queue, and the reader is called ---- next_part ----> Taken: the core is told first
+//!                     '---------------------- it is run again --------------------> dropped
+//!   Finish ----> behind the parts in the same queue
+//! ```
+//!
+//! Every part is charged to the job's client until it is taken or dropped. A reader that is dropped has left: what comes for
+//! it is dropped too.
+
+use super::holding::OutputCharge;
+use super::live_jobs::{LiveJob, Subscriber};
+use super::{Hub, Payload, RefusedJob};
+use crate::job::{Finished, Job};
+use bytes::Bytes;
+use offload_core::action::{Accepted, Ended};
+use offload_core::event::Event;
+use offload_core::ids::JobId;
+use offload_event_loop::{Context, LoopHandle};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::rc::{Rc, Weak};
+
+/// The parts of a live job's output that are here.
+pub(super) enum LiveParts {
+    Collected(Vec<u8>),
+    Stream {
+        reader: Weak<Stream>,
+        /// Bytes of the parts that came in this attempt.
+        came: u64,
+    },
+}
+
+/// Called when there is something to take from a stream that was empty.
+pub(crate) type OnNews = Box<dyn Fn(&mut Context)>;
+
+/// The reader of a stream. Dropping it gives the stream up.
+pub(crate) struct StreamReader(Rc<Stream>);
+
+/// What a reader takes from its stream.
+#[derive(Debug)]
+pub(crate) enum StreamItem {
+    /// There is nothing to take now. The reader will be called.
+    Nothing,
+    /// The next part. The client is charged for it until the second value is dropped.
+    Part(Bytes, OutputCharge),
+    /// The end of the stream: how the job ended, and what the task returned behind all parts.
+    End(Box<Finished>, OutputCharge),
+}
+
+/// What is between the hub and the reader.
+pub(super) struct Stream {
+    job: Cell<Option<JobId>>,
+    queue: RefCell<Queue>,
+    on_news: OnNews,
+    site: &'static Location<'static>,
+}
+
+#[derive(Default)]
+struct Queue {
+    parts: VecDeque<(Bytes, OutputCharge)>,
+    end: Option<(Box<Finished>, OutputCharge)>,
+    /// The reader was called and has not found the queue empty since.
+    is_told: bool,
+}
+
+impl Queue {
+    fn pop(&mut self) -> StreamItem {
+        if let Some((part, held)) = self.parts.pop_front() {
+            return StreamItem::Part(part, held);
+        }
+        match self.end.take() {
+            Some((finished, held)) => StreamItem::End(finished, held),
+            None => {
+                self.is_told = false;
+                StreamItem::Nothing
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Has the event loop call the reader, if it was not called before.
+    fn tell(self: &Rc<Stream>, handle: &LoopHandle) {
+        if std::mem::replace(&mut self.queue.borrow_mut().is_told, true) {
+            return;
+        }
+        let reader = Rc::downgrade(self);
+        handle.set_pending_at(self.site, move |cx| {
+            if let Some(stream) = reader.upgrade() {
+                (stream.on_news)(cx);
+            }
+        });
+    }
+}
+
+impl Hub {
+    /// Submits a job whose output is read in parts. `on_news` is called on the event loop, later, when there is something
+    /// to take with [`Hub::next_part`]. `connection` is the client connection that reads.
+    ///
+    /// # Errors
+    /// Why the job is refused.
+    #[track_caller]
+    pub(crate) fn submit_stream(
+        &mut self,
+        mut job: Job,
+        connection: Option<u64>,
+        on_news: OnNews,
+    ) -> Result<(Accepted, StreamReader), RefusedJob> {
+        job.options.stream = true;
+        let (job_of, site) = (Cell::new(None), Location::caller());
+        let stream = Rc::new(Stream { job: job_of, queue: RefCell::default(), on_news, site });
+        let subscriber = self.end_of(&stream, connection);
+        let accepted = self.admit(job, false, Some(subscriber))?;
+        stream.job.set(Some(accepted.job));
+        if let Some(live_job) = self.records.live_mut(accepted.job) {
+            let reader = Rc::downgrade(&stream);
+            live_job.parts = Some(Box::new(LiveParts::Stream { reader, came: 0 }));
+        }
+        Ok((accepted, StreamReader(stream)))
+    }
+
+    /// The subscriber that puts the end of the job behind its parts.
+    #[track_caller]
+    fn end_of(&self, stream: &Rc<Stream>, connection: Option<u64>) -> Subscriber {
+        let (reader, handle) = (Rc::downgrade(stream), self.handle.clone());
+        let end = move |finished, held, _cx: &mut Context| {
+            if let Some(stream) = reader.upgrade() {
+                stream.queue.borrow_mut().end = Some((Box::new(finished), held));
+                stream.tell(&handle);
+            }
+        };
+        match connection {
+            Some(id) => Subscriber::of_connection(id, end),
+            None => Subscriber::holding(end),
+        }
+    }
+
+    /// Takes the next part of a stream, or its end. The core is told before the reader has the part: it is delivered.
+    pub(crate) fn next_part(&mut self, reader: &StreamReader) -> StreamItem {
+        let item = reader.0.queue.borrow_mut().pop();
+        if let (StreamItem::Part(part, _), Some(job)) = (&item, reader.0.job.get()) {
+            self.handle_event(Event::Taken { job, bytes: part.len() as u64 });
+        }
+        item
+    }
+
+    /// Adds a part to those that are collected for one answer.
+    pub(super) fn collect(&mut self, job: JobId, part: &[u8]) {
+        let Some(live_job) = self.records.live_mut(job) else { return };
+        let collected = live_job.parts.get_or_insert_with(|| Box::new(LiveParts::Collected(Vec::new())));
+        if let LiveParts::Collected(bytes) = &mut **collected {
+            bytes.extend_from_slice(part);
+        }
+    }
+
+    /// Passes a part on to the reader of the stream. If the reader is gone, the part is dropped.
+    pub(super) fn pass_on(&mut self, job: JobId, part: Bytes) {
+        let Some(account) = self.records.live(job).map(|live_job| live_job.account.clone()) else { return };
+        let held = self.records.charge_output(&account, part.len() as u64);
+        let parts = self.records.live_mut(job).and_then(|live_job| live_job.parts.as_deref_mut());
+        let Some(LiveParts::Stream { reader, came }) = parts else { return };
+        *came += part.len() as u64;
+        if let Some(stream) = reader.upgrade() {
+            stream.queue.borrow_mut().parts.push_back((part, held));
+            stream.tell(&self.handle);
+        }
+    }
+
+    /// Drops the parts of a job that is run again.
+    pub(super) fn drop_parts(&mut self, job: JobId) {
+        let Some(live_job) = self.records.live_mut(job) else { return };
+        let account = live_job.account.clone();
+        match live_job.parts.as_deref_mut() {
+            Some(LiveParts::Collected(bytes)) => {
+                let length = std::mem::take(bytes).len() as u64;
+                drop(self.records.charge_output(&account, length));
+            }
+            Some(LiveParts::Stream { reader, came }) => {
+                *came = 0;
+                if let Some(stream) = reader.upgrade() {
+                    stream.queue.borrow_mut().parts.clear();
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Whether the output of a live job is read in parts by whoever submitted it, and nobody else can have it.
+    pub(crate) fn is_streamed(&self, job: JobId) -> bool {
+        self.core.jobs().get(job).is_some_and(offload_core::jobs::Job::is_streamed)
+    }
+
+    /// The output that a subscriber is given when the job has ended, and the length of all of it.
+    pub(super) fn whole_output(&self, ended: &Ended, live_job: &mut LiveJob, output: &mut Payload) -> u64 {
+        let rest = output.bytes.len() as u64;
+        match live_job.parts.take().map(|parts| *parts) {
+            None => rest,
+            Some(LiveParts::Stream { came, .. }) => came + rest,
+            Some(LiveParts::Collected(bytes)) if ended.error.is_some() => {
+                drop(self.records.charge_output(&live_job.account, bytes.len() as u64));
+                rest
+            }
+            Some(LiveParts::Collected(mut bytes)) => {
+                bytes.extend_from_slice(&output.bytes);
+                output.bytes = bytes.into();
+                output.bytes.len() as u64
+            }
+        }
+    }
+}
