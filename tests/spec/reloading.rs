@@ -154,7 +154,7 @@ fn without_a_spare_a_version_that_does_not_start_leaves_the_only_worker_alone() 
 fn a_version_that_ends_with_its_first_job_costs_one_job_and_no_worker() {
     let (daemon, file, _folder) = in_python(&["--workers", "1"]);
     let before = pids(&daemon);
-    write_worker(&file, "exit(7)");
+    write_worker(&file, "__import__('os')._exit(7)");
     let mut reload =
         daemon.command(&["reload"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let outcome = || daemon.run(&["submit", "--json", "reverse", "abc"]).json()["outcome"].clone();

@@ -41,9 +41,8 @@ pub(super) enum Trust {
     Trusted,
     /// A worker of it is on trial.
     OnTrial(Record),
-    /// Its worker has proved itself, those of other programs have not yet. As in a [`Record`]: until all have, it is on
-    /// trial like them.
-    Passed { since: WorkerId },
+    /// Its worker has proved itself, those of other programs have not yet. Until all have, nothing changes.
+    Passed(Record),
     /// The trial failed, and no worker that was started since has done a job well.
     TakenBack(Record),
 }
@@ -73,8 +72,8 @@ impl Record {
 impl Trust {
     fn record(&self) -> Option<&Record> {
         match self {
-            Trust::OnTrial(record) | Trust::TakenBack(record) => Some(record),
-            Trust::Trusted | Trust::Passed { .. } => None,
+            Trust::OnTrial(record) | Trust::Passed(record) | Trust::TakenBack(record) => Some(record),
+            Trust::Trusted => None,
         }
     }
 }
@@ -201,7 +200,7 @@ impl Core {
                     self.give_up_unproven(turn, slot);
                 }
             }
-            Trust::OnTrial(_) | Trust::Trusted | Trust::Passed { .. } => {}
+            Trust::OnTrial(_) | Trust::Trusted | Trust::Passed(_) => {}
         }
     }
 
@@ -282,10 +281,10 @@ impl Core {
 
     /// One program has passed. If all have, the version is good, and the others follow.
     fn pass_trial(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
-        let Trust::OnTrial(Record { since, .. }) = self.renewal.programs[program] else { return };
-        self.renewal.programs[program] = Trust::Passed { since };
+        let Trust::OnTrial(record) = self.renewal.programs[program] else { return };
+        self.renewal.programs[program] = Trust::Passed(record);
         self.trust_changed();
-        let have_all_passed = self.renewal.programs.iter().all(|trust| matches!(trust, Trust::Passed { .. }));
+        let have_all_passed = self.renewal.programs.iter().all(|trust| matches!(trust, Trust::Passed(_)));
         let Some(reload) = self.renewal.reload.as_mut().filter(|_| have_all_passed) else { return };
         reload.stage = Stage::Following;
         self.renewal.good = reload.version;
@@ -324,7 +323,7 @@ impl Core {
         for trust in &mut self.renewal.programs {
             *trust = match std::mem::take(trust) {
                 Trust::OnTrial(Record { since, .. }) => Trust::TakenBack(Record::new(since)),
-                Trust::Passed { .. } | Trust::Trusted => Trust::Trusted,
+                Trust::Passed(_) | Trust::Trusted => Trust::Trusted,
                 taken_back @ Trust::TakenBack(_) => taken_back,
             };
         }
@@ -341,8 +340,8 @@ impl Core {
         let Some(reload) = &mut self.renewal.reload else { return };
         reload.stage = Stage::TakenBack(why.to_owned());
         // Whatever it has done before: this end speaks against it.
-        if let Trust::Passed { since } = self.renewal.programs[program] {
-            self.renewal.programs[program] = Trust::OnTrial(Record::new(since));
+        if let Trust::Passed(record) = self.renewal.programs[program] {
+            self.renewal.programs[program] = Trust::OnTrial(record);
         }
         self.end_trials();
         turn.push(Action::Log(Notice::RolledBack { program, why: why.to_owned() }));
