@@ -65,6 +65,10 @@
 //! | Resume | 4 | job `u64` | a checkpoint; only for a task that offered `checkpoints` |
 //! | Yield | 5 | job `u64` | |
 //! | Credit | 6 | job `u64`, bytes `u64` | capability `parts` |
+//! | Segment | 7 | segment `u32`, length in bytes `u64`, use `u32`: 0 inputs, 1 outputs | |
+//! | SegmentGone | 8 | segment `u32` | |
+//! | InputIn | 9 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
+//! | OutputRead | 10 | segment `u32` | |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
@@ -79,6 +83,9 @@
 //! | Checkpoint | 8 | job `u64`, attempt `u32` | a state, at most 65,536 bytes |
 //! | Yielded | 9 | job `u64`, attempt `u32`, run time in ns `u64`, `usage` | a state, at most 65,536 bytes |
 //! | Part | 10 | job `u64`, attempt `u32` | capability `parts`: a part of the output, 1 to 65,536 bytes |
+//! | SegmentReady | 11 | segment `u32` | |
+//! | SegmentLeft | 12 | segment `u32` | |
+//! | OutputIn | 13 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
 //!
 //! - An **Offer** is one task: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest
 //!   time between two Progress messages in ms `u32` (0: no promise); description `text` of at most 256 bytes, accepted media
@@ -158,6 +165,7 @@
 //! |---|---|---|---|
 //! | 0 (value 1) | `parts`: outputs in parts | Part, Credit | `stream` in the options of Submit, Part |
 //! | 1 (value 2) | `prefetch`: the next job may lie in a tray while the worker runs another one | a descriptor with Welcome | - |
+//! | 2 (value 4) | `segments`: large payloads may lie in shared memory | Segment, InputIn, OutputIn, ... | - |
 //!
 //! ## Outputs in parts
 //!
@@ -196,6 +204,34 @@
 //! So do not wait for the tray, do not look into it while a job runs, and do not write to it. There is at most one packet, and
 //! none while the supervisor sends jobs the other way. A worker that has taken a packet has been given its job: it has to
 //! start it, and may be told to cancel it. If its answer is long (over 32 KiB), it is sent before the worker looks.
+//!
+//! ### Segments
+//!
+//! With it, payloads of 64 KiB and more may lie in shared memory, a *segment*, instead of behind the header. A worker without
+//! it is sent none of these messages and may skip this section.
+//!
+//! ```text
+//! worker                                supervisor
+//!   |<----------------------- Segment --- |   at any time. A descriptor comes with its first byte (SCM_RIGHTS, so read the
+//!   |                                     |   socket with recvmsg): map the whole length, shared, and close the descriptor
+//!   | --- SegmentReady ------------------>|   it is mapped. If it cannot be: SegmentLeft
+//!   |<------------------ InputIn, Run --- |   the input is in the segment, and the payload of Run is empty
+//!   | --- Started ----------------------->|   as ever
+//!   | --- OutputIn, Finished ------------>|   the output is in a segment, and the payload of Finished is empty
+//!   |<-------------------- OutputRead --- |   the segment for outputs may be written again. Sent before the next Run
+//!   |<------------------- SegmentGone --- |   unmap it
+//!   | --- SegmentLeft ------------------->|   it will not be used any more
+//! ```
+//!
+//! - There are at most two segments: one for inputs, which the worker must not write, and one for outputs.
+//! - Any payload may also be sent as ever, in both directions. So nobody waits for a segment: if it is in use or too short, the
+//!   payload goes behind the header. A worker never asks for a segment for its outputs, it gets one after it has sent large ones.
+//! - An output may be anywhere in the segment for outputs; byte 64 is a good place to begin. It may also be a part of the
+//!   segment with the input of its own job, such as the input itself: then nothing has to be copied.
+//! - Once the job is answered, the supervisor may overwrite its input. If the worker still needs the input, it says SegmentLeft
+//!   before the answer, and keeps the segment to itself. A worker that does so four times gets no more segments.
+//! - A place outside of its segment, a segment that was not given or has been left, an OutputIn without its Finished, and an
+//!   OutputIn before the last one was read are violations.
 //!
 //! ## Clients
 //!

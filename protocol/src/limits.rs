@@ -46,6 +46,12 @@ pub const READ_CHUNK: usize = 64 << 10;
 /// Longest frame that is put into a worker's tray, in bytes (64 KiB). Larger jobs are sent when the worker is idle.
 pub const TRAY_PACKET_MAX: usize = READ_CHUNK;
 
+/// Payloads of at least this many bytes are put into a segment if there is one (64 KiB).
+pub const SEGMENT_PAYLOAD_MIN: usize = 64 << 10;
+
+/// Where a payload in a segment begins, in bytes, unless it is a part of another one.
+pub const SEGMENT_START: usize = 64;
+
 /// Longest task name, in bytes.
 pub const TASK_NAME_MAX: usize = 64;
 
@@ -126,6 +132,10 @@ const _: () = assert!(
 const _: () = assert!(
     PREFIX_BYTES + HEADER_MAX + INLINE_PAYLOAD_MAX <= TRAY_PACKET_MAX && TRAY_PACKET_MAX <= READ_CHUNK,
     "a job with an inline payload must fit into a tray, and a packet into the decoder's buffer"
+);
+const _: () = assert!(
+    INLINE_PAYLOAD_MAX < SEGMENT_PAYLOAD_MIN,
+    "what is copied behind its header is not worth a segment"
 );
 const _: () = assert!(PAYLOAD_MAX_DEFAULT <= PAYLOAD_MAX_CEILING);
 const _: () = assert!(PAYLOAD_MAX_CEILING <= u32::MAX as usize, "lengths travel as u32");

@@ -21,13 +21,24 @@ pub const PARTS: u64 = 1;
 /// The capability of workers that look for their next job in a tray: a socket of which they are given one end together with
 /// the first byte of [`ToWorker::Welcome`]. A welcome that states it brings exactly one descriptor.
 pub const PREFETCH: u64 = 1 << 1;
+/// The capability of large payloads in memory that both ends have mapped: [`ToWorker::Segment`] and what follows from it.
+pub const SEGMENTS: u64 = 1 << 2;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {
     theirs & CAPABILITIES
+}
+
+/// What a segment is for ([`SEGMENTS`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SegmentUse {
+    /// The supervisor writes inputs into it. The worker only reads.
+    Inputs,
+    /// The worker writes outputs into it. The supervisor only reads.
+    Outputs,
 }
 
 /// Supervisor to worker.
@@ -89,6 +100,39 @@ pub enum ToWorker<'a> {
         job: u64,
         /// How many bytes more.
         bytes: u64,
+    },
+    /// A piece of shared memory for large payloads ([`SEGMENTS`]). A descriptor to map comes together with the first byte of
+    /// this message. Answered with `SegmentReady`, or with `SegmentLeft` if it cannot be mapped. A worker has at most one
+    /// segment for each use.
+    Segment {
+        /// Its number. No other segment of this worker has it.
+        segment: u32,
+        /// Its length, in bytes.
+        bytes: u64,
+        /// Who writes into it.
+        holds: SegmentUse,
+    },
+    /// The supervisor does not use this segment any more. Answered with `SegmentLeft`.
+    SegmentGone {
+        /// The segment.
+        segment: u32,
+    },
+    /// The `Run` of this job follows at once. Its payload is empty, because the input is in a segment: the supervisor does not
+    /// touch the segment until the job is answered.
+    InputIn {
+        /// The job.
+        job: u64,
+        /// The segment.
+        segment: u32,
+        /// Where the input begins, in bytes.
+        offset: u64,
+        /// The length of the input, in bytes.
+        length: u64,
+    },
+    /// The output that was in this segment has been read. The worker may write the next one.
+    OutputRead {
+        /// The segment.
+        segment: u32,
     },
 }
 
@@ -203,6 +247,30 @@ pub enum FromWorker<'a> {
         job: u64,
         /// As in `Run`.
         attempt: u32,
+    },
+    /// The segment is mapped and can be used ([`SEGMENTS`](crate::messages::SEGMENTS)).
+    SegmentReady {
+        /// The segment.
+        segment: u32,
+    },
+    /// This worker takes nothing more from this segment, and puts nothing more into it. Said once of each segment: when
+    /// it cannot be mapped, when the supervisor has said `SegmentGone`, or before the answer to a job whose task still holds
+    /// the input that is in the segment.
+    SegmentLeft {
+        /// The segment.
+        segment: u32,
+    },
+    /// The `Finished` of this job follows at once. Its payload is empty, because the output is in a segment: in the one for
+    /// outputs, which the worker does not touch until `OutputRead`, or in the one that has the job's input.
+    OutputIn {
+        /// As in `Run`.
+        job: u64,
+        /// The segment.
+        segment: u32,
+        /// Where the output begins, in bytes.
+        offset: u64,
+        /// The length of the output, in bytes.
+        length: u64,
     },
 }
 

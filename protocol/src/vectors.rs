@@ -190,6 +190,18 @@ fn to_worker() -> Vec<Vector> {
         vector("the state of an earlier attempt", ToWorker::Resume { job: 9 }, b"state"),
         vector("another job needs the worker", ToWorker::Yield { job: 9 }, b""),
         vector("credit for parts", ToWorker::Credit { job: 9, bytes: 1 << 17 }, b""),
+        vector(
+            "shared memory; a descriptor comes with it",
+            ToWorker::Segment { segment: 3, bytes: 4096 + (1 << 20), holds: SegmentUse::Inputs },
+            b"",
+        ),
+        vector("the segment is not used any more", ToWorker::SegmentGone { segment: 3 }, b""),
+        vector(
+            "where the input of the next Run is",
+            ToWorker::InputIn { job: 7, segment: 3, offset: 64, length: 1 << 20 },
+            b"",
+        ),
+        vector("the output has been read", ToWorker::OutputRead { segment: 4 }, b""),
     ]
 }
 
@@ -266,6 +278,13 @@ fn from_worker() -> Vec<Vector> {
         vector("a state to go on from", FromWorker::Checkpoint { job, attempt }, b"state"),
         vector("given back", FromWorker::Yielded { job, attempt, run_ns, usage }, b"state"),
         vector("a part of the output", FromWorker::Part { job, attempt }, b"part"),
+        vector("the segment is mapped", FromWorker::SegmentReady { segment: 3 }, b""),
+        vector("the segment is left alone from now on", FromWorker::SegmentLeft { segment: 3 }, b""),
+        vector(
+            "where the output of the next Finished is",
+            FromWorker::OutputIn { job, segment: 4, offset: 64, length: 1 << 20 },
+            b"",
+        ),
     ]
 }
 

@@ -19,6 +19,7 @@
 //! | `processes` | the living worker processes, and what is being sent to each | `processes.rs` |
 //! | `launches` | processes that are being started, and the programs that they run | `launches.rs` |
 //! | `introductions` | workers that say what they offer, and what tasks say of themselves | `introductions.rs` |
+//! | `segments` | shared memory that is being made for large payloads, and returned | `segments.rs` |
 //! | `trays` | the jobs that lie ready for workers while these are busy | `trays.rs` |
 //! | `records` | what the core does not know of jobs: bytes, subscribers, reports, dead letters | `records.rs` |
 //! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
@@ -47,6 +48,7 @@ mod pages;
 mod parts;
 mod processes;
 mod records;
+mod segments;
 mod stalls;
 mod strays;
 mod trays;
@@ -70,11 +72,13 @@ use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Version, WorkerId};
 use offload_event_loop::{Context, LoopHandle};
+use offload_protocol::limits::SEGMENT_PAYLOAD_MIN;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use processes::WorkerProcesses;
 use records::Records;
 use rustix::process::Signal;
+use segments::Segments;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -104,6 +108,7 @@ pub(crate) struct Hub {
     processes: WorkerProcesses,
     launches: Launches,
     introductions: Introductions,
+    segments: Segments,
     trays: Trays,
     records: Records,
     checks: CheckSchedule,
@@ -161,6 +166,7 @@ impl Hub {
         handle: LoopHandle,
     ) -> Result<HubRef, StartError> {
         let core = Core::new(config).map_err(StartError::Config)?;
+        let segments = Segments::new(core.config().max_bytes);
         let HubConfig { programs, affinity, sweep, launcher } = hub;
         let hub = Rc::new_cyclic(|me| {
             RefCell::new(Hub {
@@ -175,6 +181,7 @@ impl Hub {
                 processes: WorkerProcesses::default(),
                 launches: Launches::new(launcher, programs, affinity),
                 introductions: Introductions::default(),
+                segments,
                 trays: Trays::default(),
                 records: Records::new(),
                 checks: CheckSchedule::new(sweep),
@@ -374,6 +381,9 @@ impl Hub {
         }
         let message = self.run_message(live_job, job, attempt);
         self.processes.send(worker, &message, &live_job.input);
+        if live_job.input.len() >= SEGMENT_PAYLOAD_MIN {
+            self.heed_segments(worker);
+        }
     }
 
     fn run_message<'a>(&self, live_job: &'a LiveJob, job: JobId, attempt: u32) -> ToWorker<'a> {
@@ -427,6 +437,7 @@ impl Hub {
             self.handle_event(Event::EndOfTurn);
         }
         self.flush_processes();
+        self.work_on_segments();
         self.fill_trays();
         self.set_timer();
     }

@@ -125,6 +125,29 @@ pub(crate) const TIME_PER_TURN: Duration = Duration::from_millis(1);
 /// up the event loop.
 pub const FLUSH_MAX: usize = 1 << 20;
 
+/// Maximum number of bytes that are copied out of a worker's segment in one turn of the event loop (1 MiB). What is copied
+/// into it counts as written, see [`FLUSH_MAX`].
+pub const COPY_MAX: usize = 1 << 20;
+
+/// Maximum number of bytes of a segment that get their memory in one turn of the event loop (256 KiB, some 0.4 ms), and of
+/// which the memory is returned.
+pub(crate) const SEGMENT_PIECE: usize = 256 << 10;
+
+/// A segment is made when a payload missed it twice within this time. One that is not used for this long is given up.
+pub const SEGMENT_IDLE: Duration = Duration::from_secs(4);
+
+/// A worker that has left this many of its segments unasked gets no more.
+pub const SEGMENTS_LEFT_MAX: usize = 4;
+
+/// Maximum number of segments that are being made at a time. Each has a descriptor until its worker has it.
+pub(crate) const SEGMENTS_MADE_AT_ONCE: usize = 8;
+
+/// All segments together take at most this fraction of `max_bytes` (a half).
+pub const SEGMENTS_SHARE: u64 = 2;
+
+/// The buffers that are kept for outputs in segments take at most this fraction of `max_bytes` (a quarter).
+pub const BUFFERS_SHARE: u64 = 4;
+
 /// Maximum number of clients that are accepted in one turn of the event loop.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;
 
@@ -303,6 +326,8 @@ pub const MEMORY_OF_A_WAIT: u64 = 1 << 10;
 ///
 /// - `max_bytes`: inputs that are being received, queued or running, checkpoints, and outputs until they are written
 ///   ([`offload_core::ledger`]);
+/// - half of `max_bytes`: shared memory for the large payloads of workers, and a quarter of it: memory that is kept for their
+///   next outputs;
 /// - `max_kept_bytes`: results and keys that are kept;
 /// - `max_dead_bytes`: dead letters with their inputs;
 /// - 3 x `workers` x `max_payload`: for each worker, one output that arrives when `max_bytes` has been reached, one output
@@ -350,6 +375,8 @@ impl Memory {
     /// The memory that the process takes at most, in bytes.
     pub const fn most(self) -> u64 {
         self.max_bytes
+            + self.max_bytes / SEGMENTS_SHARE
+            + self.max_bytes / BUFFERS_SHARE
             + self.max_kept_bytes
             + self.max_dead_bytes
             + self.workers * (3 * self.max_payload + MEMORY_OF_A_WORKER)

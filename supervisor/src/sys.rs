@@ -4,9 +4,108 @@
 use rustix::process::Pid;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
+
+/// Memory that another process has mapped too, and may write at any time. It is never lent as a reference: bytes are copied in
+/// or out, and what is copied out is what was there, or a mixture of that and what the other process has written meanwhile.
+#[derive(Debug)]
+pub(crate) struct SharedMapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to the process and not to a thread, and all access to it copies bytes.
+unsafe impl Send for SharedMapping {}
+// SAFETY: as above. Threads that copy at the same time get mixed bytes at worst, as with another process.
+unsafe impl Sync for SharedMapping {}
+
+impl SharedMapping {
+    /// Maps the first `length` bytes of a file, which must not shrink.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub(crate) fn new(file: BorrowedFd<'_>, length: usize) -> io::Result<SharedMapping> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses a free range of addresses, so no other memory of this process changes.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
+        Ok(SharedMapping { start, length })
+    }
+
+    /// Gives these bytes their memory, so that no later access has to. They are not changed.
+    ///
+    /// # Errors
+    /// There is no memory, or the kernel is older than 5.14.
+    ///
+    /// # Panics
+    /// If the range is outside of the mapping.
+    pub(crate) fn populate(&self, offset: usize, length: usize) -> io::Result<()> {
+        self.advise(offset, length, libc::MADV_POPULATE_WRITE)
+    }
+
+    /// Takes the memory of these bytes away from every process. They read as zeros then.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    ///
+    /// # Panics
+    /// If the range is outside of the mapping.
+    pub(crate) fn remove(&self, offset: usize, length: usize) -> io::Result<()> {
+        self.advise(offset, length, libc::MADV_REMOVE)
+    }
+
+    fn advise(&self, offset: usize, length: usize, advice: libc::c_int) -> io::Result<()> {
+        let start = self.place(offset, length);
+        // SAFETY: the range is inside of the mapping. What the kernel does to it shows in no reference, as there are none.
+        match unsafe { libc::madvise(start.cast(), length, advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Panics
+    /// If the range is outside of the mapping.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        let start = self.place(offset, into.len());
+        // SAFETY: `place` has checked that the source is inside of the mapping, which lives as long as `self`. The
+        // destination is borrowed, so it is not part of the mapping. Every byte is a valid u8. The file is sealed against
+        // shrinking, so its pages exist.
+        unsafe { ptr::copy_nonoverlapping(start, into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// If the range is outside of the mapping.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        let start = self.place(offset, bytes.len());
+        // SAFETY: as in `read`, the other way round. Nobody in this process has a reference to what is overwritten.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) }
+    }
+
+    fn place(&self, offset: usize, length: usize) -> *mut u8 {
+        let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
+        assert!(is_inside, "{length} bytes at {offset} of a mapping of {}", self.length);
+        self.start.as_ptr().wrapping_add(offset)
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new`, and nothing refers to it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
 
 /// CPU time, separately for user mode and kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +167,51 @@ mod tests {
     use super::*;
     use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
     use std::process::{Child, Command};
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::os::fd::{AsFd, OwnedFd};
+
+    const PAGE: usize = 4096;
+
+    fn shared(length: usize) -> (OwnedFd, SharedMapping) {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, length as u64).unwrap();
+        let mapping = SharedMapping::new(file.as_fd(), length).unwrap();
+        (file, mapping)
+    }
+
+    #[test]
+    fn what_one_mapping_writes_another_one_reads_until_it_is_removed() {
+        let (file, ours) = shared(4 * PAGE);
+        let theirs = SharedMapping::new(file.as_fd(), 4 * PAGE).unwrap();
+        theirs.populate(0, 4 * PAGE).unwrap();
+        ours.write(PAGE - 2, b"abcd");
+        let mut bytes = [0; 4];
+        theirs.read(PAGE - 2, &mut bytes);
+        assert_eq!(&bytes, b"abcd");
+        drop(theirs);
+        ours.remove(PAGE, PAGE).unwrap();
+        ours.read(PAGE - 2, &mut bytes);
+        assert_eq!(&bytes, b"ab\0\0");
+    }
+
+    #[test]
+    fn access_outside_of_a_mapping_is_stopped_before_it_happens() {
+        let (_file, mapping) = shared(PAGE);
+        mapping.read(PAGE, &mut []);
+        for (offset, length) in [(PAGE, 1), (0, PAGE + 1), (usize::MAX, 2)] {
+            let read = || mapping.read(offset, &mut vec![0; length]);
+            let write = || mapping.write(offset, &vec![0; length]);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err());
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_memory_cannot_be_mapped() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert!(SharedMapping::new(reader.as_fd(), PAGE).is_err());
+    }
 
     fn start(script: &str) -> (Child, Pid) {
         let child = Command::new("sh").args(["-c", script]).spawn().unwrap();

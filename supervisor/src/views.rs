@@ -132,6 +132,9 @@ pub struct QueueCounts {
     pub max_jobs: usize,
     /// The limit of these bytes, above which no input is accepted and no job is started.
     pub max_bytes: u64,
+    /// Shared memory for the large payloads of workers, in bytes. At most half of `max_bytes`, and not a part of `bytes`.
+    #[serde(default)]
+    pub segment_bytes: u64,
 }
 
 /// Part of [`Status`].

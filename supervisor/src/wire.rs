@@ -4,10 +4,12 @@
 //!
 //! ```text
 //!   push ---> outbox ---> flush: at most FLUSH_MAX ---> socket ---> read: at most READ_CHUNK ---> decoder ---> frames
-//!     '--> attached: descriptors, each sent together with the first byte of its frame
+//!     |--> attached: descriptors, each sent together with the first byte of its frame
+//!     '--> copies: bytes that go into shared memory, each before the first byte of its frame
 //! ```
 
 use crate::limits::FLUSH_MAX;
+use crate::sys::SharedMapping;
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::frame::FrameDecoder;
@@ -31,6 +33,37 @@ pub(crate) struct Wire {
     written: u64,
     /// Descriptors that were not sent yet, each with the count of written bytes at which its frame begins.
     attached: VecDeque<(u64, Arc<OwnedFd>)>,
+    /// Copies that were not completed yet, each with the count of written bytes at which its frame begins.
+    copies: VecDeque<(u64, SharedCopy)>,
+}
+
+/// Bytes to be copied into memory that the peer has mapped too.
+#[derive(Debug)]
+pub(crate) struct SharedCopy {
+    bytes: Bytes,
+    target: Arc<SharedMapping>,
+    offset: usize,
+    copied: usize,
+}
+
+impl SharedCopy {
+    /// A copy of all of `bytes` to `offset` of the mapping.
+    pub(crate) fn new(bytes: Bytes, target: Arc<SharedMapping>, offset: usize) -> SharedCopy {
+        SharedCopy { bytes, target, offset, copied: 0 }
+    }
+
+    /// Copies at most `most` bytes more. Returns how many.
+    fn copy_some(&mut self, most: usize) -> usize {
+        let rest = &self.bytes[self.copied..];
+        let piece = &rest[..rest.len().min(most)];
+        self.target.write(self.offset + self.copied, piece);
+        self.copied += piece.len();
+        piece.len()
+    }
+
+    fn is_done(&self) -> bool {
+        self.copied == self.bytes.len()
+    }
 }
 
 /// The result of reading once.
@@ -62,7 +95,14 @@ impl Wire {
     /// A wire over a non-blocking socket. A received payload of more than `payload_max` bytes is an error.
     pub(crate) fn new(socket: UnixStream, payload_max: usize) -> Wire {
         let (socket, decoder) = (Arc::new(socket), FrameDecoder::new(payload_max));
-        Wire { socket, decoder, outbox: Outbox::new(), written: 0, attached: VecDeque::new() }
+        Wire {
+            socket,
+            decoder,
+            outbox: Outbox::new(),
+            written: 0,
+            attached: VecDeque::new(),
+            copies: VecDeque::new(),
+        }
     }
 
     /// The socket to watch.
@@ -132,6 +172,22 @@ impl Wire {
         Ok(())
     }
 
+    /// Queues a message for writing. None of it is sent before the copy is complete.
+    ///
+    /// # Errors
+    /// The message is longer than the protocol allows. Nothing was queued.
+    pub(crate) fn push_after(
+        &mut self,
+        copy: SharedCopy,
+        message: &impl Serialize,
+        payload: &Bytes,
+    ) -> Result<(), EncodeError> {
+        let start = self.written + self.outbox.len() as u64;
+        self.outbox.push(message, payload)?;
+        self.copies.push_back((start, copy));
+        Ok(())
+    }
+
     /// Number of unsent bytes.
     pub(crate) fn unsent(&self) -> usize {
         self.outbox.len()
@@ -151,13 +207,15 @@ impl Wire {
     pub(crate) fn discard_unsent(&mut self) {
         self.outbox = Outbox::new();
         self.attached.clear();
+        self.copies.clear();
     }
 
     /// Drops all unsent messages, except the rest of the one that is partly written.
     pub(crate) fn cut(&mut self) {
         self.outbox.cut();
-        // The message that is partly written has taken its descriptor along.
+        // The message that is partly written has taken its descriptor along, and its copy is complete.
         self.attached.clear();
+        self.copies.clear();
     }
 
     /// Writes until nothing is unsent, the socket takes no more, or [`FLUSH_MAX`] bytes are written.
@@ -167,6 +225,7 @@ impl Wire {
     pub(crate) fn flush(&mut self) -> Result<Flushed, Errno> {
         let mut allowance = FLUSH_MAX;
         while !self.outbox.is_empty() {
+            allowance -= self.copy_some(allowance);
             if allowance == 0 {
                 return Ok(Flushed::More);
             }
@@ -187,14 +246,30 @@ impl Wire {
         Ok(Flushed::Done)
     }
 
-    /// Sends at most `most` bytes from the outbox, and only up to the next frame that has a descriptor. Such a frame begins a
-    /// piece of its own, and its descriptor goes with that.
+    /// Goes on with the copy that has to be complete before the next byte is written. Returns how many bytes were copied.
+    fn copy_some(&mut self, most: usize) -> usize {
+        let mut copied = 0;
+        while copied < most
+            && let Some((_, copy)) = self.copies.front_mut().filter(|(start, _)| *start == self.written)
+        {
+            copied += copy.copy_some(most - copied);
+            if copy.is_done() {
+                self.copies.pop_front();
+            }
+        }
+        copied
+    }
+
+    /// Sends at most `most` bytes from the outbox, and only up to the next frame that has a descriptor or comes after a copy.
+    /// A frame with a descriptor begins a piece of its own, and its descriptor goes with that.
     fn send_piece(&mut self, most: usize) -> Result<usize, Errno> {
         let front = self.outbox.front();
         let goes_along = self.attached.front().filter(|(start, _)| *start == self.written);
-        let next = self.attached.get(usize::from(goes_along.is_some()));
+        let next_attached = self.attached.get(usize::from(goes_along.is_some())).map(|(start, _)| *start);
+        let next_copy = self.copies.front().map(|(start, _)| *start);
+        let next = next_attached.into_iter().chain(next_copy).min();
         let until =
-            next.map_or(usize::MAX, |(start, _)| usize::try_from(start - self.written).unwrap_or(usize::MAX));
+            next.map_or(usize::MAX, |start| usize::try_from(start - self.written).unwrap_or(usize::MAX));
         let piece = &front[..front.len().min(most).min(until)];
         let Some((_, descriptor)) = goes_along else {
             return retry_on_intr(|| send(&self.socket, piece, SendFlags::NOSIGNAL));
@@ -294,9 +369,10 @@ mod tests {
         for is_cut in [true, false] {
             let (mut reader, writer) = std::io::pipe().unwrap();
             wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(writer.into())).unwrap();
-            match is_cut {
-                true => wire.cut(),
-                false => wire.discard_unsent(),
+            if is_cut {
+                wire.cut()
+            } else {
+                wire.discard_unsent()
             }
             assert_eq!(reader.read(&mut [0]).unwrap(), 0);
         }

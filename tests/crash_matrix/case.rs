@@ -94,6 +94,9 @@ const GOES_ON_AFTER: &[&str] = &[
     "startedattempt",
     "skipped",
     "secondhello",
+    "outputin",
+    "segmentready",
+    "segmentleft",
 ];
 
 /// The job must not run twice and its worker ends: that is its outcome, with this cause.

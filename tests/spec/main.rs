@@ -27,6 +27,7 @@ mod promises;
 mod reloading;
 mod run;
 mod second_front;
+mod segments;
 mod serve;
 mod start_up;
 mod streams;

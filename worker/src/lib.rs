@@ -64,6 +64,7 @@ mod panics;
 mod parts;
 mod process;
 mod progress;
+mod segments;
 mod session;
 mod stepped;
 mod sys;

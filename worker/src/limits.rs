@@ -18,6 +18,9 @@ pub const RUNNING_MAX: usize = 2;
 /// so short on average, and a look takes a good part of that time.
 pub const TRAY_RUN_MIN: Duration = Duration::from_micros(20);
 
+/// How many descriptors from the supervisor wait for the rest of their messages.
+pub(crate) const DESCRIPTORS_MAX: usize = 2;
+
 /// The shortest time that [`Task::progress_every`](crate::Task::progress_every) accepts. It leaves time for some steps between
 /// two reports.
 pub const PROMISE_MIN: Duration = Duration::from_millis(10);

@@ -7,8 +7,9 @@
 //! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor. Before it waits, it looks
 //! into its tray (`tray.rs`), so that the answer to one job and the start of the next one are sent together.
 
-use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
+use crate::limits::{DESCRIPTORS_MAX, LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
 use crate::parts::PartError;
+use crate::segments::Segments;
 use crate::task::Input;
 use crate::tray::{Tray, receive_with_descriptor};
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, PART_MAX, PARTS_CREDIT, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{FromWorker, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{FromWorker, PREFETCH, SEGMENTS, ToWorker, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
 use rustix::net::RecvFlags;
@@ -49,6 +50,8 @@ pub enum SessionError {
     },
     /// A job for a task that this worker does not offer.
     UnknownTask(String),
+    /// An input in a segment that this worker does not have, or outside of it.
+    Segment(u32),
     /// The socket failed.
     Io(io::Error),
 }
@@ -66,6 +69,9 @@ impl fmt::Display for SessionError {
             ),
             SessionError::UnknownTask(name) => {
                 write!(formatter, "the supervisor asked for task {name:?}, which is not offered")
+            }
+            SessionError::Segment(segment) => {
+                write!(formatter, "the supervisor put an input into segment {segment}, where it cannot be")
             }
             SessionError::Io(error) => write!(formatter, "the socket to the supervisor failed: {error}"),
         }
@@ -131,8 +137,6 @@ pub(crate) struct Link {
     decoder: FrameDecoder,
     outbox: Outbox,
     inbox: Inbox,
-    /// A descriptor that has come, until the welcome says what it is for.
-    descriptor: Option<OwnedFd>,
     tray: Option<Tray>,
     /// A job has ended that was long enough for another one to lie behind it.
     is_tray_worth_a_look: bool,
@@ -156,7 +160,6 @@ impl Link {
             decoder,
             outbox,
             inbox,
-            descriptor: None,
             tray: None,
             is_tray_worth_a_look: false,
             ended_at: now,
@@ -204,7 +207,7 @@ impl Link {
             }
             match self.inbox.next_turn() {
                 Some(Turn::Run(job)) => return Ok(Some(job)),
-                Some(Turn::Skip { id }) => self.push(&FromWorker::Skipped { job: id }, &Bytes::new()),
+                Some(Turn::Skip { id }) => self.skip(id),
                 None => {
                     if self.outbox.held() > INLINE_PAYLOAD_MAX {
                         // The supervisor may have no room for this answer. It must not hold up a job from the tray.
@@ -221,6 +224,10 @@ impl Link {
                 }
             }
         }
+    }
+
+    fn skip(&mut self, job: u64) {
+        self.answer(job, &FromWorker::Skipped { job }, Bytes::new());
     }
 
     /// Takes the job that lies in the tray. False if there is none.
@@ -241,13 +248,30 @@ impl Link {
         loop {
             match self.inbox.next_turn() {
                 Some(Turn::Run(job)) => return Ok(Some(job)),
-                Some(Turn::Skip { id }) => self.push(&FromWorker::Skipped { job: id }, &Bytes::new()),
+                Some(Turn::Skip { id }) => self.skip(id),
                 None => {
                     self.flush()?;
                     return Ok(None);
                 }
             }
         }
+    }
+
+    /// Adds the answer to a job. A large output is put into a segment if there is one for it.
+    ///
+    /// # Panics
+    /// As [`Link::push`].
+    pub(crate) fn answer(&mut self, job: u64, message: &FromWorker<'_>, payload: Bytes) {
+        let mut before = Vec::new();
+        let payload = match message {
+            FromWorker::Finished { .. } => self.inbox.segments.end(job, payload, &mut before),
+            _ => {
+                self.inbox.segments.end(job, Bytes::new(), &mut before);
+                payload
+            }
+        };
+        before.iter().for_each(|message| self.push(message, &Bytes::new()));
+        self.push(message, &payload);
     }
 
     /// The job that was given last has been answered. Its task returned at `now` and ran so long.
@@ -335,8 +359,10 @@ impl Link {
 
     fn receive(&mut self, flags: MsgFlags) -> Result<Received, Stop> {
         let received = match self.inbox.capabilities {
-            Some(_) => recv(self.stream.as_raw_fd(), self.decoder.space(), flags),
-            None => self.receive_until_welcome(flags),
+            Some(capabilities) if capabilities & SEGMENTS == 0 => {
+                recv(self.stream.as_raw_fd(), self.decoder.space(), flags)
+            }
+            _ => self.receive_with_descriptor(flags),
         };
         match received {
             Ok(0) => return Err(Stop::SupervisorGone),
@@ -345,20 +371,23 @@ impl Link {
             Err(errno) => return Err(io::Error::from(errno).into()),
         }
         self.inbox.take_all(&mut self.decoder)?;
-        if let Some(capabilities) = self.inbox.capabilities
-            && let Some(descriptor) = self.descriptor.take()
-        {
-            self.tray = (capabilities & PREFETCH != 0).then(|| Tray::new(descriptor));
+        if let Some(end) = self.inbox.tray_end.take() {
+            self.tray = Some(Tray::new(end));
         }
+        let mut answers = std::mem::take(&mut self.inbox.answers);
+        answers.drain(..).for_each(|answer| self.push(&answer, &Bytes::new()));
+        self.inbox.answers = answers;
         Ok(Received::Something)
     }
 
-    /// Until the welcome, a descriptor may come.
-    fn receive_until_welcome(&mut self, flags: MsgFlags) -> nix::Result<usize> {
+    /// A descriptor may come with the welcome, and with each segment.
+    fn receive_with_descriptor(&mut self, flags: MsgFlags) -> nix::Result<usize> {
         let flags = RecvFlags::from_bits_retain(flags.bits().cast_unsigned());
         let received = receive_with_descriptor(&self.stream, self.decoder.space(), flags);
         let (count, descriptor) = received.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
-        self.descriptor = descriptor.or(self.descriptor.take());
+        self.inbox.descriptors.extend(descriptor);
+        // Each belongs to a message that is in the decoder, and at most two messages with one are there.
+        self.inbox.descriptors.truncate(DESCRIPTORS_MAX);
         Ok(count)
     }
 }
@@ -381,6 +410,13 @@ struct Inbox {
     draining: bool,
     /// What both ends have, once the supervisor has said so.
     capabilities: Option<u64>,
+    /// Descriptors that have come, in the order of the messages that they belong to.
+    descriptors: VecDeque<OwnedFd>,
+    /// What has come for the tray.
+    tray_end: Option<OwnedFd>,
+    segments: Segments,
+    /// What is to be said because of messages about segments.
+    answers: Vec<FromWorker<'static>>,
     /// The longest payload that the supervisor takes, once it has said so.
     payload_max: Option<usize>,
 }
@@ -428,11 +464,19 @@ impl Inbox {
                     return Err(Stop::Error(SessionError::Version { major, minor }));
                 }
                 self.capabilities = Some(capabilities);
+                if capabilities & PREFETCH != 0 {
+                    self.tray_end = self.descriptors.pop_front();
+                }
+                if capabilities & SEGMENTS == 0 {
+                    // No other message brings one.
+                    self.descriptors.clear();
+                }
                 let payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
                 self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
             }
             ToWorker::Run { job: id, attempt, task, media_type, timeout_ms, deadline_ms, metadata } => {
-                let input = Input { bytes: owned_payload(frame.payload), media_type };
+                let bytes = self.segments.take_input(id).unwrap_or_else(|| owned_payload(frame.payload));
+                let input = Input { bytes, media_type };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
                 let timeout = limit(timeout_ms);
@@ -447,6 +491,17 @@ impl Inbox {
             ToWorker::Resume { job } => self.resume = Some((job, owned_payload(frame.payload))),
             ToWorker::Yield { job } => self.want_back(job),
             ToWorker::Credit { job, bytes } => self.give_credit(job, bytes),
+            ToWorker::Segment { segment, bytes, holds } => {
+                let descriptor = self.descriptors.pop_front();
+                self.answers.push(self.segments.add((segment, bytes), holds, descriptor));
+            }
+            ToWorker::SegmentGone { segment } => self.answers.extend(self.segments.remove(segment)),
+            ToWorker::InputIn { job, segment, offset, length } => {
+                if !self.segments.announce(job, segment, offset, length) {
+                    return Err(Stop::Error(SessionError::Segment(segment)));
+                }
+            }
+            ToWorker::OutputRead { segment } => self.segments.output_read(segment),
         }
         Ok(())
     }

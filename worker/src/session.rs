@@ -30,9 +30,10 @@ use crate::progress::Progress;
 use crate::task::{Given, Output, Ran, Task};
 use crate::usage::{Meter, Reading, Spent};
 use bytes::Bytes;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    CAPABILITIES, FromWorker, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    CAPABILITIES, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
 use std::os::unix::net::UnixStream;
@@ -80,7 +81,7 @@ impl Session {
             magic: WORKER_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
-            capabilities: CAPABILITIES,
+            capabilities: capabilities(),
             sdk: SDK,
         };
         self.link.push(&hello, &Bytes::new());
@@ -151,7 +152,15 @@ impl Session {
                 (FromWorker::Failed { job, attempt, run_ns, kind, message, usage }, Bytes::new())
             }
         };
-        self.link.push(&message, &payload);
+        self.link.answer(job, &message, payload);
+    }
+}
+
+/// What this worker can do. Where the address space is limited, no segments: they would take it from the tasks.
+pub(crate) fn capabilities() -> u64 {
+    match getrlimit(Resource::RLIMIT_AS) {
+        Ok((RLIM_INFINITY, _)) => CAPABILITIES,
+        _ => CAPABILITIES & !SEGMENTS,
     }
 }
 

@@ -4,7 +4,109 @@
 use libc::c_int;
 use std::io;
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+
+/// What shared memory is mapped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    ToRead,
+    ToWrite,
+}
+
+/// Shared memory of the supervisor, which does not shrink. Memory to read is not written by the supervisor while a job has its
+/// input there; if it were, the process that started this one would be doing so, and could do anything else as well.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+    access: Mapped,
+}
+
+// SAFETY: the mapping belongs to the process and not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: by a shared reference it is only read.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `length` bytes of a file, with all of its pages.
+    ///
+    /// # Errors
+    /// What the kernel reports, or that the file does not have this length.
+    pub(crate) fn new(file: &OwnedFd, length: usize, access: Mapped) -> io::Result<Mapping> {
+        if rustix::fs::fstat(file)?.st_size != i64::try_from(length).unwrap_or(i64::MAX) {
+            return Err(io::Error::other("a file of another length"));
+        }
+        let protection = match access {
+            Mapped::ToRead => libc::PROT_READ,
+            Mapped::ToWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: the kernel chooses a free range of addresses, so no other memory of this process changes.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
+        Ok(Mapping { start, length, access })
+    }
+
+    /// A part of memory to read. `None` if there is no such part, or the memory is to be written.
+    pub(crate) fn part(self: &Arc<Mapping>, offset: usize, length: usize) -> Option<MappedPart> {
+        let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
+        (is_inside && self.access == Mapped::ToRead).then(|| MappedPart {
+            mapping: Arc::clone(self),
+            offset,
+            length,
+        })
+    }
+
+    /// Where these bytes are in it. `None` if they are elsewhere, or empty.
+    pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
+        let offset = bytes.as_ptr().addr().checked_sub(self.start.as_ptr().addr())?;
+        (!bytes.is_empty() && offset < self.length).then_some(offset)
+    }
+
+    /// Copies bytes into memory to write. False if they do not fit, or the memory is to be read.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        let is_inside = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.length);
+        if !is_inside || self.access == Mapped::ToRead {
+            return false;
+        }
+        let start = self.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the destination is inside of the mapping, which is writable and of which no reference is lent. So the source,
+        // which is borrowed, is no part of it.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+        true
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new`. Parts keep the mapping alive, so nothing refers to it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A part of a mapping, which lives as long as this.
+#[derive(Debug)]
+pub(crate) struct MappedPart {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    length: usize,
+}
+
+impl AsRef<[u8]> for MappedPart {
+    fn as_ref(&self) -> &[u8] {
+        let start = self.mapping.start.as_ptr().wrapping_add(self.offset);
+        // SAFETY: the part is inside of the mapping, as `part` has checked, and the mapping lives as long as `self`. It is
+        // mapped to be read only here, and the supervisor does not write it until this worker says that no part is left, as
+        // the type's documentation says. The file is sealed against shrinking, so its pages exist.
+        unsafe { slice::from_raw_parts(start, self.length) }
+    }
+}
 
 /// Gives every signal that is ignored its default effect again, but for those in `spared`. A signal that is handled
 /// stays as it is.
@@ -47,6 +149,41 @@ pub(crate) fn schedule_as_batch() -> io::Result<()> {
 mod tests {
     use super::*;
     use nix::sys::signal::{Signal, raise};
+    use std::fs::File;
+
+    const PAGE: usize = 4096;
+
+    fn file(content: &[u8]) -> OwnedFd {
+        let path = std::env::temp_dir().join(format!("offload-mapping-{}-{:p}", std::process::id(), content));
+        std::fs::write(&path, content).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        file.set_len(PAGE as u64).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.into()
+    }
+
+    #[test]
+    fn a_part_of_a_mapping_outlives_the_mapping_and_is_found_in_it() {
+        let mapping = Arc::new(Mapping::new(&file(b"0123456789"), PAGE, Mapped::ToRead).unwrap());
+        let part = mapping.part(2, 3).unwrap();
+        assert_eq!((part.as_ref(), mapping.offset_of(part.as_ref())), (&b"234"[..], Some(2)));
+        assert_eq!((mapping.offset_of(b"234"), mapping.offset_of(&part.as_ref()[..0])), (None, None));
+        assert!(mapping.part(PAGE - 1, 2).is_none() && mapping.part(usize::MAX, 2).is_none());
+        drop(mapping);
+        assert_eq!(part.as_ref(), b"234");
+    }
+
+    #[test]
+    fn what_is_written_into_one_mapping_is_read_by_another_one() {
+        let file = file(&[0; 10]);
+        assert!(Mapping::new(&file, PAGE + 1, Mapped::ToRead).is_err());
+        let mut to_write = Mapping::new(&file, PAGE, Mapped::ToWrite).unwrap();
+        let mut to_read = Mapping::new(&file, PAGE, Mapped::ToRead).unwrap();
+        assert!(to_write.write(8, b"ab") && !to_write.write(PAGE, b"a") && !to_write.write(usize::MAX, b"a"));
+        assert!(!to_read.write(0, b"a"));
+        assert_eq!(Arc::new(to_read).part(7, 3).unwrap().as_ref(), b"\0ab");
+        assert!(Arc::new(to_write).part(0, 1).is_none(), "no reference into what is written");
+    }
 
     /// Signals are the whole process's: these two mean nothing to the other tests.
     #[test]

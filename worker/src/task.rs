@@ -295,7 +295,9 @@ impl fmt::Debug for Task {
     }
 }
 
-/// The input of a job. The task owns it, so large inputs can be kept or changed without a copy (`Vec::from(input.bytes)`).
+/// The input of a job. The task owns it and may keep it. A large one may be in memory that is shared with the supervisor: it
+/// stays there for as long as a clone or a part of it is held, and is copied if it is to be changed (`Vec::from(input.bytes)`). An
+/// output that is a part of the input costs no copy (`Output::bytes(input.bytes.slice(..))`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// The payload, as the client sent it.

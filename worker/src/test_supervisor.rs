@@ -15,7 +15,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -63,6 +63,14 @@ pub(crate) enum Said {
     Part {
         job: u64,
         part: Vec<u8>,
+    },
+    SegmentReady(u32),
+    SegmentLeft(u32),
+    OutputIn {
+        job: u64,
+        segment: u32,
+        offset: u64,
+        length: u64,
     },
     /// Bytes that begin no frame.
     Garbage,
@@ -150,6 +158,18 @@ impl TestSupervisor {
             let count = self.stream.write(self.outbox.front()).unwrap();
             self.outbox.written(count);
         }
+    }
+
+    /// Sends what was added, and a descriptor with its first byte.
+    pub(crate) fn send_with(&mut self, descriptor: BorrowedFd<'_>) {
+        let descriptors = [descriptor];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let bytes = [IoSlice::new(self.outbox.front())];
+        let count = sendmsg(&self.stream, &bytes, &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+        self.outbox.written(count);
+        self.send();
     }
 
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
@@ -245,6 +265,11 @@ fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
         FromWorker::Checkpoint { job, .. } => Said::Checkpoint { job, state: output },
         FromWorker::Yielded { job, .. } => Said::Yielded { job, state: output },
         FromWorker::Part { job, .. } => Said::Part { job, part: output },
+        FromWorker::SegmentReady { segment } => Said::SegmentReady(segment),
+        FromWorker::SegmentLeft { segment } => Said::SegmentLeft(segment),
+        FromWorker::OutputIn { job, segment, offset, length } => {
+            Said::OutputIn { job, segment, offset, length }
+        }
     }
 }
 

@@ -176,6 +176,9 @@ impl Hub {
                 false => self.read_all_from(worker),
             }
         }
+        for worker in self.processes.copying() {
+            self.read_all_from(worker);
+        }
     }
 }
 

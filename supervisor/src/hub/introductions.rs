@@ -163,6 +163,7 @@ impl Hub {
     /// Answers the workers that have just said hello.
     pub(super) fn welcome_workers(&mut self) {
         while let Some((worker, shared)) = self.introductions.greeted.pop() {
+            let shared = self.agree_on_segments(worker, shared);
             let tray = if shared & PREFETCH == 0 { None } else { self.trays.make(worker) };
             let welcome = ToWorker::Welcome {
                 major: VERSION_MAJOR,

@@ -86,9 +86,13 @@ impl Hub {
                 Taken::Other(message) => inbox.extend(event_from(worker, message, payload)),
             });
         self.welcome_workers();
+        self.heed_segments(worker);
         if let ReadResult::Last(event) = read {
             self.inbox.push_back(self.only_as_the_first_message(event).into());
             return false;
+        }
+        if self.processes.is_copying(worker) {
+            self.processes.mark(worker);
         }
         matches!(read, ReadResult::Messages)
     }
@@ -115,6 +119,10 @@ impl Hub {
 
     pub(super) fn on_process_end(&mut self, worker: WorkerId) {
         self.read_all_from(worker);
+        if self.processes.is_copying(worker) {
+            // The end is told again in the next turn, until the last output is complete.
+            return;
+        }
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let captured = self.processes.capture_rest(worker, stream);
             captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
@@ -128,6 +136,7 @@ impl Hub {
         let Some(EndedProcess { exit, last_lines, usage }) = self.processes.reap(worker) else { return };
         let last_lines = last_lines_within(last_lines, LAST_LINES_BYTES_MAX);
         self.handle_event(Event::Exited { worker, exit, last_lines, usage });
+        self.return_segments(worker);
         self.processes.remove(worker, &self.handle);
         self.launches.forget(worker);
         self.introductions.forget(worker);
@@ -168,6 +177,10 @@ impl Hub {
     }
 
     fn flush(&mut self, worker: WorkerId) {
+        if self.processes.may_copy(worker) && !self.leave_unread(worker) {
+            self.receive(worker);
+            self.schedule_end_of_turn();
+        }
         match self.processes.flush(worker, &self.handle) {
             None | Some(Written::Watching) => {}
             Some(Written::More) => self.schedule_end_of_turn(),
@@ -269,6 +282,10 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
     }
     Some(match message {
         FromWorker::Hello { .. } | FromWorker::Offer { .. } | FromWorker::Ready => return None,
+        // The link does not pass these on.
+        FromWorker::SegmentReady { .. } | FromWorker::SegmentLeft { .. } | FromWorker::OutputIn { .. } => {
+            return None;
+        }
         FromWorker::Started { job, attempt } => Event::Started { worker, job: JobId(job), attempt }.into(),
         FromWorker::Finished { job, attempt, run_ns, media_type, usage } => PendingEvent {
             event: Event::Finished {

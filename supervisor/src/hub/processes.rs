@@ -7,6 +7,8 @@
 //!                '--- terminated: the outbox is discarded; returns the jobs of which not one byte was written
 //! ```
 
+mod segments;
+
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::limits::PAST_PIDS_MAX;
 use crate::workers::{Captured, Confinement, Flushed, LinkError, OutputStream, Process, Received, StopState};
@@ -254,9 +256,13 @@ impl WorkerProcesses {
         let Some(living) = self.living.get_mut(&worker).filter(is_read) else {
             return ReadResult::Nothing;
         };
+        let before = living.process.unsent();
         let last = match living.process.receive(hear) {
             Ok(Received::Messages) => {
                 living.progress_at = Instant::now();
+                if living.process.unsent() != before {
+                    self.mark(worker);
+                }
                 return ReadResult::Messages;
             }
             Ok(Received::WouldBlock) => return ReadResult::Nothing,
@@ -437,7 +443,7 @@ impl Writable for LivingProcess {
         let flushed = self.process.flush();
         let written = self.process.written();
         while self.unwritten.pop_front_if(|(_, start)| *start < written).is_some() {}
-        if self.process.unsent() != before {
+        if self.process.unsent() != before || matches!(flushed, Ok(Flushed::More)) {
             self.progress_at = Instant::now();
         }
         if matches!(flushed, Ok(Flushed::Closed)) && self.reading == Reading::Waits {

@@ -39,6 +39,7 @@ impl Hub {
                 bytes: self.core.ledger().all().in_memory(),
                 max_jobs: config.max_jobs,
                 max_bytes: config.max_bytes,
+                segment_bytes: self.segments.bytes(),
             },
             kept: self.kept_counts(),
             dead_letters: self.dead_counts(),

@@ -3,15 +3,22 @@
 //! The worker is not trusted. Whatever it sends, one call reads a bounded amount. Bytes that are not a message are an
 //! error after which the link must not be used any more, because there is no way to find the next message in such a
 //! stream.
+//!
+//! A worker with segments has its large payloads there (`segments.rs`). Whoever uses the link does not see the difference: an
+//! input goes into a segment where there would be a long message, and an output comes out of one.
 
-use crate::wire::{Arrived, Flushed, Wire};
+use super::buffers::Buffers;
+use super::segment::Segment;
+use super::segments::{News, OutputPlace, WorkerSegments};
+use crate::wire::{Arrived, Flushed, SharedCopy, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
 use offload_protocol::frame::{FrameError, owned_payload};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{CHECKPOINT_MAX, OFFER_TEXTS_MAX};
-use offload_protocol::messages::{FromWorker, ToWorker, WORKER_MAGIC};
+use offload_protocol::messages::{FromWorker, SegmentUse, ToWorker, WORKER_MAGIC};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,6 +45,8 @@ pub enum LinkError {
     Decode(DecodeError),
     /// The worker sent the hello of another version.
     Foreign(Greeting),
+    /// The worker sent a message about a segment that is wrong.
+    Segment(String),
     /// The socket failed, which is not the worker's fault.
     Io(io::Error),
 }
@@ -48,6 +57,7 @@ impl fmt::Display for LinkError {
             LinkError::Frame(error) => write!(formatter, "not a frame: {error}"),
             LinkError::Decode(error) => write!(formatter, "not a message: {error}"),
             LinkError::Foreign(greeting) => formatter.write_str(&greeting.foreign_worker()),
+            LinkError::Segment(what) => write!(formatter, "not true: {what}"),
             LinkError::Io(error) => write!(formatter, "worker socket: {error}"),
         }
     }
@@ -71,6 +81,8 @@ pub(super) struct Link {
     wire: Wire,
     /// The longest output, in bytes.
     output_max: usize,
+    /// None if the worker cannot use them.
+    segments: Option<WorkerSegments>,
 }
 
 impl Link {
@@ -79,7 +91,7 @@ impl Link {
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
         socket.set_nonblocking(true)?;
         let longest = payload_max.max(OFFER_TEXTS_MAX).max(CHECKPOINT_MAX);
-        Ok(Link { wire: Wire::new(socket, longest), output_max: payload_max })
+        Ok(Link { wire: Wire::new(socket, longest), output_max: payload_max, segments: None })
     }
 
     pub(super) fn socket(&self) -> Arc<UnixStream> {
@@ -87,7 +99,32 @@ impl Link {
     }
 
     pub(super) fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) -> Result<(), EncodeError> {
-        self.wire.push(message, payload)
+        match message {
+            ToWorker::Run { job, .. } if self.segments.is_some() => self.send_run(*job, message, payload),
+            _ => self.wire.push(message, payload),
+        }
+    }
+
+    fn send_run(&mut self, job: u64, message: &ToWorker<'_>, input: &Bytes) -> Result<(), EncodeError> {
+        let Some(segments) = &mut self.segments else { return self.wire.push(message, input) };
+        if let Some(segment) = segments.take_read() {
+            self.wire.push(&ToWorker::OutputRead { segment }, &Bytes::new())?;
+        }
+        match segments.place_input(job, input.len()) {
+            Ok(place) => {
+                let (segment, offset, length) = (place.segment, place.offset as u64, input.len() as u64);
+                let copy = SharedCopy::new(input.clone(), place.mapping, place.offset);
+                let input_in = ToWorker::InputIn { job, segment, offset, length };
+                self.wire.push_after(copy, &input_in, &Bytes::new())?;
+                self.wire.push(message, &Bytes::new())
+            }
+            Err(gone) => {
+                self.wire.push(message, input)?;
+                gone.map_or(Ok(()), |segment| {
+                    self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new())
+                })
+            }
+        }
     }
 
     /// Like `send`, with a descriptor for the worker.
@@ -119,6 +156,13 @@ impl Link {
         &mut self,
         sink: &mut dyn FnMut(FromWorker<'_>, Bytes),
     ) -> Result<Received, LinkError> {
+        if let Some(segments) = self.segments.as_mut().filter(|segments| segments.is_copying()) {
+            segments.copy_some();
+            if !segments.is_copying() {
+                self.hand_over(sink)?;
+            }
+            return Ok(Received::Messages);
+        }
         match self.wire.read() {
             // A reset means that the worker died before it read all of our messages. What it had sent was read before.
             Ok(Arrived::End) | Err(Errno::CONNRESET) => Ok(Received::Closed),
@@ -141,6 +185,7 @@ impl Link {
     }
 
     fn hand_over(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<(), LinkError> {
+        let mut gone = None;
         loop {
             while let Some(frame) = self.wire.decoder().next().map_err(LinkError::Frame)? {
                 let message = codec::decode(&frame.header).map_err(|error| refusal(&frame.header, error))?;
@@ -148,7 +193,24 @@ impl Link {
                 if matches!(message, FromWorker::Finished { .. }) && length > max {
                     return Err(LinkError::Frame(FrameError::PayloadLength { length, max }));
                 }
-                sink(message, owned_payload(frame.payload));
+                let payload = match &mut self.segments {
+                    None if is_about_segments(&message) => return Err(no_segments()),
+                    None => owned_payload(frame.payload),
+                    Some(segments) => match take(segments, &message, frame.payload, max)? {
+                        Taken::Payload(payload) => payload,
+                        Taken::Answer(payload, segment) => {
+                            gone = segment.or(gone);
+                            payload
+                        }
+                        Taken::Whole => continue,
+                        Taken::Copying => return Ok(()),
+                    },
+                };
+                sink(message, payload);
+            }
+            if let Some(segment) = gone.take() {
+                let told = self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new());
+                told.expect("it is short");
             }
             // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be
             // complete already.
@@ -157,6 +219,117 @@ impl Link {
             }
         }
     }
+}
+
+/// Segments: what the owner of all segments says, and asks.
+impl Link {
+    /// The worker can use segments.
+    pub(super) fn allow_segments(&mut self, buffers: Buffers) {
+        self.segments.get_or_insert_with(|| WorkerSegments::new(buffers));
+    }
+
+    pub(super) fn segments(&mut self) -> Option<&mut WorkerSegments> {
+        self.segments.as_mut()
+    }
+
+    /// What is to be done for the segments of this worker, if anything is.
+    pub(super) fn take_segment_news(&mut self) -> Option<News> {
+        self.segments.as_mut()?.take_news()
+    }
+
+    /// Sends the worker a segment that was wanted.
+    ///
+    /// # Errors
+    /// It is not wanted any more.
+    pub(super) fn offer_segment(&mut self, holds: SegmentUse, mut segment: Segment) -> Result<(), Segment> {
+        let Some(segments) = &mut self.segments else { return Err(segment) };
+        let Some(file) = segment.take_file() else { return Err(segment) };
+        let message = ToWorker::Segment { segment: segment.id(), bytes: segment.length() as u64, holds };
+        segments.offer(holds, segment)?;
+        self.send_with(&message, Arc::new(file)).expect("it is short");
+        Ok(())
+    }
+
+    /// Gives up what was not used since the last call. True if the worker has other segments.
+    pub(super) fn rest_segments(&mut self) -> bool {
+        let Some(segments) = &mut self.segments else { return false };
+        let (gone, has_others) = segments.rest();
+        for segment in gone {
+            let told = self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new());
+            told.expect("it is short");
+        }
+        has_others
+    }
+
+    /// Whether an output is being copied, so that [`Link::receive`] does not read.
+    pub(super) fn is_copying(&self) -> bool {
+        self.segments.as_ref().is_some_and(WorkerSegments::is_copying)
+    }
+
+    /// The bytes of segments that the worker may have mapped.
+    pub(super) fn mapped(&self) -> u64 {
+        self.segments.as_ref().map_or(0, WorkerSegments::mapped)
+    }
+}
+
+/// What became of a message of a worker with segments.
+enum Taken {
+    /// It is to be passed on, with this payload.
+    Payload(Bytes),
+    /// It is to be passed on, with this payload, and the worker is to be told that a segment is gone.
+    Answer(Bytes, Option<u32>),
+    /// It was about a segment, and nothing is left to do.
+    Whole,
+    /// It was about an output that is being copied. Nothing else is taken until that is complete.
+    Copying,
+}
+
+fn take(
+    segments: &mut WorkerSegments,
+    message: &FromWorker<'_>,
+    payload: Cow<'_, [u8]>,
+    output_max: usize,
+) -> Result<Taken, LinkError> {
+    let is_empty = payload.is_empty();
+    if is_about_segments(message) && !is_empty {
+        return Err(LinkError::Segment("a payload with a message that has none".to_owned()));
+    }
+    let taken = match *message {
+        FromWorker::Finished { job, .. } if segments.has_output() && is_empty => {
+            let output = segments.take_output(job).map_err(LinkError::Segment)?;
+            segments.answered(job, 0);
+            return Ok(Taken::Payload(output));
+        }
+        _ if segments.has_output() => Err("an output in a segment, and no Finished after it".to_owned()),
+        FromWorker::SegmentReady { segment } => segments.ready(segment).map(|()| Taken::Whole),
+        FromWorker::SegmentLeft { segment } => segments.left(segment).map(|()| Taken::Whole),
+        FromWorker::OutputIn { job, segment, offset, length } => {
+            segments.begin_output(OutputPlace { job, segment, offset, length }, output_max).map(|()| {
+                segments.copy_some();
+                if segments.is_copying() { Taken::Copying } else { Taken::Whole }
+            })
+        }
+        FromWorker::Finished { job, .. }
+        | FromWorker::Failed { job, .. }
+        | FromWorker::Yielded { job, .. }
+        | FromWorker::Skipped { job } => {
+            let gone = segments.answered(job, payload.len());
+            return Ok(Taken::Answer(owned_payload(payload), gone));
+        }
+        _ => return Ok(Taken::Payload(owned_payload(payload))),
+    };
+    taken.map_err(LinkError::Segment)
+}
+
+fn is_about_segments(message: &FromWorker<'_>) -> bool {
+    matches!(
+        message,
+        FromWorker::SegmentReady { .. } | FromWorker::SegmentLeft { .. } | FromWorker::OutputIn { .. }
+    )
+}
+
+fn no_segments() -> LinkError {
+    LinkError::Segment("a message about a segment, and it has none".to_owned())
 }
 
 #[cfg(test)]

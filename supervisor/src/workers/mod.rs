@@ -20,6 +20,7 @@
 //! | `launcher.rs`, `launch_thread.rs`, `cleanup_thread.rs` | the threads that start processes and that kill them |
 //! | `process.rs` | the child process as a whole |
 //! | `link.rs` | its socket |
+//! | `segments.rs`, `segment.rs`, `buffers.rs` | shared memory for its large payloads; where these are copied to |
 //! | `tray.rs` | where its next job can lie while it works |
 //! | `capture.rs`, `escape.rs` | its output |
 //! | `usage.rs`, `confinement.rs` | its CPU time and memory; what it gave up |
@@ -29,6 +30,7 @@
 //! | `orphans.rs` | processes that a killed supervisor left behind |
 //! | `marks.rs` | how both recognize whose descendant a process is |
 
+mod buffers;
 mod capture;
 mod cleanup_thread;
 mod confinement;
@@ -42,12 +44,15 @@ pub mod marks;
 pub mod orphans;
 mod process;
 mod program;
+mod segment;
+mod segments;
 pub mod sweep;
 mod tray;
 mod usage;
 mod wait;
 
 pub use crate::wire::Flushed;
+pub use buffers::Buffers;
 pub use capture::{CaptureState, Captured, OutputStream};
 pub use confinement::{Confinement, Scheduler};
 pub use escape::escape_line;
@@ -56,5 +61,7 @@ pub use launcher::{LaunchGuard, Launcher, LauncherEvent};
 pub use link::{LinkError, Received};
 pub use process::{Process, SpawnError, StopState};
 pub use program::Program;
+pub use segment::{Segment, SegmentBytes};
+pub use segments::News as SegmentNews;
 pub use tray::Tray;
 pub use usage::ProcessUsage;

@@ -13,6 +13,8 @@
 //! The pidfd tells that a worker has ended. The end of its socket says less: a descendant that inherited the socket
 //! can keep it open forever, and a worker that closes it may live on.
 
+mod segments;
+
 use super::capture::{Capture, Captured, OutputStream};
 use super::confinement::Confinement;
 use super::executable::{is_pointless, why_not_executed};
@@ -366,13 +368,13 @@ impl Process {
         Some(ProcessUsage { cpu_user: cpu.user, cpu_system: cpu.system, peak_rss: self.peak_rss.get() })
     }
 
-    /// Resident memory in bytes. None if the process is reaped.
+    /// Resident memory in bytes, without the segments that it was given. None if the process is reaped.
     pub fn resident_bytes(&self) -> Option<u64> {
         match self.life {
             Life::Unreaped => {
                 let usage = usage::read(self.pid())?;
                 self.note_rss(Some(usage.resident_bytes).filter(|bytes| *bytes > 0));
-                Some(usage.resident_bytes)
+                Some(usage.resident_bytes.saturating_sub(self.link.mapped()))
             }
             Life::Reaped { .. } => None,
         }

@@ -11,7 +11,8 @@
 //! not look, `tray:shut` shuts it down, `tray:keep` never starts the first
 //! job that it takes, and any other act is committed when it has taken one.
 //!
-//! `faultworker [counted:FILE] [marks:FOLDER] [PHASE:ACT]...`: `counted` appends a line to FILE at every start; `marks`
+//! `faultworker [segments] [counted:FILE] [marks:FOLDER] [PHASE:ACT]...`: with `segments` it can use shared memory, and what its
+//! task `shared` does with that is said in [`shared`]; `counted` appends a line to FILE at every start; `marks`
 //! is where one process leaves word for the next, which ` once` needs. Arguments choose acts of the phases `boot` and
 //! `hello`; the others are the input of the tasks `act` (idempotent) and `charge` (not): `PHASE:ACT[=N][@ATTEMPT][ once]`,
 //! see [`fault::Fault`]. What the acts are called is said in [`acts`], [`wrong`] and [`Worker::speak_wrongly`].
@@ -22,11 +23,13 @@ mod acts;
 mod fault;
 mod parts;
 mod peek;
+mod shared;
 mod wire;
 mod wrong;
 
 use acts::sleep_for_ever;
 use fault::{Fault, Phase};
+use offload_protocol::messages::{PREFETCH, SEGMENTS};
 use offload_protocol::nouns::{FailureKind, MediaType};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,6 +48,7 @@ const TASKS: &[(&str, bool)] = &[
     ("canary", true),
     ("canary.slow", false),
     ("blow", true),
+    ("shared", false),
 ];
 
 /// The most that a job of `blow` returns (64 MiB).
@@ -54,13 +58,16 @@ const BLOWN_UP_MAX: usize = 64 << 20;
 const SLOW: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
-    let mut worker = Worker { wire: Wire::new(), marks: None, at_the_end: None, tray: None };
+    let mut worker =
+        Worker { wire: Wire::new(), marks: None, at_the_end: None, has_segments: false, tray: None };
     let mut starts = Vec::new();
     for argument in std::env::args().skip(1) {
         if let Some(file) = argument.strip_prefix("counted:") {
             count_start(file);
         } else if let Some(folder) = argument.strip_prefix("marks:") {
             worker.marks = Some(folder.into());
+        } else if argument == "segments" {
+            worker.has_segments = true;
         } else if matches!(argument.as_str(), "grandchild" | "escape") {
             acts::be_a_grandchild(&argument);
             return ExitCode::SUCCESS;
@@ -105,6 +112,7 @@ struct Worker {
     marks: Option<PathBuf>,
     /// What to do when the supervisor says Drain.
     at_the_end: Option<Fault>,
+    has_segments: bool,
     /// What to do with its tray, if it has one.
     tray: Option<Fault>,
 }
@@ -116,10 +124,9 @@ impl Worker {
 
     /// Everything until the hello is said.
     fn greet(&mut self, faults: &[Fault]) {
-        let hello = match self.tray {
-            Some(_) => wire::introduction_with_tray(TASKS),
-            None => wire::introduction(TASKS),
-        };
+        let capabilities = [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS)];
+        let capabilities = capabilities.iter().filter(|(has_it, _)| *has_it).map(|(_, bit)| bit).sum();
+        let hello = wire::introduction(TASKS, capabilities);
         if self.tray.is_some() {
             wire::be_slow();
         }
@@ -156,6 +163,7 @@ impl Worker {
                     be_deaf(mark.as_deref());
                 }
             }) {
+                Told::Run(job) if job.task == "shared" => self.wire.given.shared.run(&job),
                 Told::Run(job) => {
                     self.run(&job);
                     while let Some(job) = self.next_from_tray() {
@@ -179,7 +187,7 @@ impl Worker {
         match fault.act.as_str() {
             "ignore" => return None,
             "shut" => {
-                let _ = rustix::net::shutdown(self.wire.tray.as_ref()?, rustix::net::Shutdown::Both);
+                let _ = rustix::net::shutdown(self.wire.given.tray.as_ref()?, rustix::net::Shutdown::Both);
                 return None;
             }
             _ => {}

@@ -1,5 +1,6 @@
 //! The protocol by hand: what the library for workers does, without its manners.
 
+use crate::shared::Shared;
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
@@ -7,7 +8,7 @@ use offload_protocol::messages::{
     FromWorker, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{FailureKind, MediaType, TaskDescription, TaskOffer, Usage};
-use rustix::io::{retry_on_intr, write};
+use rustix::io::{Errno, retry_on_intr, write};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recv, recvmsg, sendmsg,
@@ -26,12 +27,14 @@ pub(crate) struct Job {
     pub(crate) attempt: u32,
     pub(crate) task: String,
     pub(crate) input: Vec<u8>,
+    /// Whether the input was in a segment.
+    pub(crate) is_shared: bool,
 }
 
 impl Job {
     /// For acts outside of any job.
     pub(crate) fn none() -> Job {
-        Job { id: 1, attempt: 1, task: String::new(), input: Vec::new() }
+        Job { id: 1, attempt: 1, task: String::new(), input: Vec::new(), is_shared: false }
     }
 }
 
@@ -49,6 +52,15 @@ pub(crate) enum Told {
 pub(crate) struct Wire {
     decoder: FrameDecoder,
     inbox: VecDeque<Told>,
+    pub(crate) given: Given,
+}
+
+/// What the supervisor has given beside jobs.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// Those whose messages have not come yet.
+    descriptors: VecDeque<OwnedFd>,
+    pub(crate) shared: Shared,
     /// It has come, if one was asked for.
     pub(crate) tray: Option<OwnedFd>,
 }
@@ -64,7 +76,8 @@ pub(crate) fn be_slow() {
 
 impl Wire {
     pub(crate) fn new() -> Wire {
-        Wire { decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING), inbox: VecDeque::new(), tray: None }
+        let (inbox, given) = (VecDeque::new(), Given::default());
+        Wire { decoder: FrameDecoder::new(PAYLOAD_MAX_CEILING), inbox, given }
     }
 
     /// The next thing to do. `deaf` is asked about the task of a job whose long input has not been read yet, and does
@@ -74,7 +87,7 @@ impl Wire {
             if let Some(told) = self.inbox.pop_front() {
                 return told;
             }
-            match self.read() {
+            match self.receive() {
                 Ok(0) | Err(_) => return Told::Gone,
                 Ok(count) => self.decoder.filled(count),
             }
@@ -84,16 +97,15 @@ impl Wire {
         }
     }
 
-    fn read(&mut self) -> rustix::io::Result<usize> {
+    fn receive(&mut self) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let bytes = self.decoder.space();
-        let received = retry_on_intr(|| {
-            recvmsg(stdin(), &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-        })?;
+        let mut bytes = [IoSliceMut::new(self.decoder.space())];
+        let received =
+            retry_on_intr(|| recvmsg(stdin(), &mut bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.tray = descriptors.last();
+                self.given.descriptors.extend(descriptors);
             }
         }
         Ok(received.bytes)
@@ -105,12 +117,12 @@ impl Wire {
     }
 
     /// The job in the tray, if one lies there.
-    pub(crate) fn take_from_tray(&self) -> Option<Job> {
+    pub(crate) fn take_from_tray(&mut self) -> Option<Job> {
         let mut decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
-        let (count, _) = recv(self.tray.as_ref()?, decoder.space(), RecvFlags::DONTWAIT).ok()?;
+        let (count, _) = recv(self.given.tray.as_ref()?, decoder.space(), RecvFlags::DONTWAIT).ok()?;
         decoder.filled(count);
         let frame = decoder.next().ok()??;
-        match told(&frame.header, frame.payload.into_owned()) {
+        match self.given.told(&frame.header, frame.payload.into_owned()) {
             Ok(Some(Told::Run(job))) => Some(job),
             _ => None,
         }
@@ -134,7 +146,7 @@ impl Wire {
     fn sort(&mut self, deaf: &impl Fn(&str)) -> Result<(), FrameError> {
         loop {
             while let Some(frame) = self.decoder.next()? {
-                let told = told(&frame.header, frame.payload.into_owned());
+                let told = self.given.told(&frame.header, frame.payload.into_owned());
                 self.inbox.extend(told.unwrap_or(Some(Told::Gone)));
             }
             let Some(announced) = self.decoder.announced() else { return Ok(()) };
@@ -145,19 +157,45 @@ impl Wire {
     }
 }
 
-fn told(header: &[u8], input: Vec<u8>) -> Result<Option<Told>, DecodeError> {
-    Ok(match codec::decode(header)? {
-        ToWorker::Run { job, attempt, task, .. } => {
-            Some(Told::Run(Job { id: job, attempt, task: task.to_owned(), input }))
-        }
-        ToWorker::Drain => Some(Told::Drain),
-        ToWorker::Credit { bytes, .. } => Some(Told::Credit(bytes)),
-        // A job that was cancelled may as well be run.
-        ToWorker::Welcome { .. }
-        | ToWorker::Cancel { .. }
-        | ToWorker::Resume { .. }
-        | ToWorker::Yield { .. } => None,
-    })
+impl Given {
+    fn told(&mut self, header: &[u8], input: Vec<u8>) -> Result<Option<Told>, DecodeError> {
+        Ok(match codec::decode(header)? {
+            ToWorker::Run { job, attempt, task, .. } => {
+                let announced = self.shared.take_input(job);
+                let is_shared = announced.is_some();
+                let input = announced.unwrap_or(input);
+                Some(Told::Run(Job { id: job, attempt, task: task.to_owned(), input, is_shared }))
+            }
+            ToWorker::Segment { segment, holds, .. } => {
+                self.shared.add(segment, holds, self.descriptors.pop_front());
+                send(&frame(&FromWorker::SegmentReady { segment }, b""));
+                None
+            }
+            ToWorker::SegmentGone { segment } => {
+                self.shared.remove(segment);
+                send(&frame(&FromWorker::SegmentLeft { segment }, b""));
+                None
+            }
+            ToWorker::InputIn { job, offset, length, .. } => {
+                self.shared.announce(job, offset, length);
+                None
+            }
+            ToWorker::OutputRead { .. } => {
+                self.shared.is_unread = false;
+                None
+            }
+            ToWorker::Drain => Some(Told::Drain),
+            ToWorker::Credit { bytes, .. } => Some(Told::Credit(bytes)),
+            ToWorker::Welcome { capabilities, .. } => {
+                if capabilities & PREFETCH != 0 {
+                    self.tray = self.descriptors.pop_front();
+                }
+                None
+            }
+            // A job that was cancelled may as well be run.
+            ToWorker::Cancel { .. } | ToWorker::Resume { .. } | ToWorker::Yield { .. } => None,
+        })
+    }
 }
 
 /// Writes everything, or as much as somebody reads.
@@ -204,24 +242,9 @@ pub(crate) const HELLO: FromWorker<'static> = FromWorker::Hello {
 };
 
 /// An introduction of this version with these tasks: name, and whether it is idempotent.
-pub(crate) fn introduction(tasks: &[(&str, bool)]) -> Vec<u8> {
-    introduction_after(&HELLO, tasks)
-}
-
-/// The same of a worker that looks into a tray.
-pub(crate) fn introduction_with_tray(tasks: &[(&str, bool)]) -> Vec<u8> {
-    let hello = FromWorker::Hello {
-        magic: WORKER_MAGIC,
-        major: VERSION_MAJOR,
-        minor: VERSION_MINOR,
-        capabilities: PREFETCH,
-        sdk: "faultworker",
-    };
-    introduction_after(&hello, tasks)
-}
-
-fn introduction_after(hello: &FromWorker<'_>, tasks: &[(&str, bool)]) -> Vec<u8> {
-    let mut bytes = frame(hello, b"");
+pub(crate) fn introduction(tasks: &[(&str, bool)], capabilities: u64) -> Vec<u8> {
+    let (magic, major, minor, sdk) = (WORKER_MAGIC, VERSION_MAJOR, VERSION_MINOR, "faultworker");
+    let mut bytes = frame(&FromWorker::Hello { magic, major, minor, capabilities, sdk }, b"");
     for (name, idempotent) in tasks {
         let task = TaskOffer { idempotent: *idempotent, ..TaskOffer::new(*name) };
         let (example_length, schema_length) = (0, 0);

@@ -68,6 +68,9 @@ fn lies(act: &str, job: &Job) -> Option<Vec<u8>> {
             let yielded = FromWorker::Yielded { job: id, attempt, run_ns: 1, usage: Usage::default() };
             wire::frame(&yielded, b"state")
         }
+        "outputin" => wire::frame(&FromWorker::OutputIn { job: id, segment: 1, offset: 0, length: 1 }, b""),
+        "segmentready" => wire::frame(&FromWorker::SegmentReady { segment: 1 }, b""),
+        "segmentleft" => wire::frame(&FromWorker::SegmentLeft { segment: 1 }, b""),
         "trailing" => {
             let mut bytes = wire::started(id, attempt);
             bytes[0] += 1; // the header's length
@@ -90,11 +93,11 @@ pub(crate) fn hello(act: &str) -> Option<Vec<u8>> {
         "badversion" => wire::frame(&FromWorker::Hello { magic, major: 9, minor, capabilities, sdk }, b""),
         // A hello of version 2.1, which had its offers in the hello: none.
         "oldversion" => headed(b"\0\0\0\0OFFLOADW\x02\0\x01\0\0\0\0\0\0\0\0\0"),
-        "badname" => wire::introduction(&[("not a name", false)]),
+        "badname" => wire::introduction(&[("not a name", false)], 0),
         "manytasks" => {
             let names: Vec<String> = (0..=TASKS_OFFERED_MAX).map(|number| format!("t{number}")).collect();
             let tasks: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), false)).collect();
-            wire::introduction(&tasks)
+            wire::introduction(&tasks, 0)
         }
         "readyonly" => wire::frame(&FromWorker::Ready, b""),
         _ => return None,

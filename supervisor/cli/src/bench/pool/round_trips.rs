@@ -19,6 +19,9 @@ use std::time::Instant;
 /// Round trips that are not counted.
 const WARM_UP: u64 = 50;
 
+/// Large round trips that are not counted. After a few of them each worker has its segments.
+const WARM_UP_LARGE: u64 = 8;
+
 /// P1, ours.
 pub(super) fn small(plan: &SamplePlan) -> Result<Sample, Failure> {
     let mut rig = Rig::echo(plan.workers, |_| {})?;
@@ -33,7 +36,7 @@ pub(super) fn large(plan: &SamplePlan) -> Result<Sample, Failure> {
         core.max_payload = core.max_payload.max(size);
         core.max_bytes = core.max_bytes.max(4 * size);
     })?;
-    let times = echoes(&mut rig, size, 1, repetitions(plan))?;
+    let times = echoes(&mut rig, size, WARM_UP_LARGE, repetitions(plan))?;
     Ok(Sample::of(times.ms(0.5)).with("max_ms", times.ms(1.0)).with("jobs", times.count()))
 }
 

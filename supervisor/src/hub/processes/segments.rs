@@ -1,0 +1,85 @@
+//! The segments of the living processes.
+
+use super::{Reading, WorkerProcesses};
+use crate::workers::{Buffers, Segment, SegmentNews};
+use offload_core::ids::WorkerId;
+use offload_protocol::messages::SegmentUse;
+
+impl WorkerProcesses {
+    /// This worker can use segments.
+    pub(crate) fn allow_segments(&mut self, worker: WorkerId, buffers: Buffers) {
+        if let Some(living) = self.living.get_mut(&worker) {
+            living.process.allow_segments(buffers);
+        }
+    }
+
+    /// What is to be done for the segments of this worker, if anything is.
+    pub(crate) fn take_segment_news(&mut self, worker: WorkerId) -> Option<SegmentNews> {
+        self.living.get_mut(&worker)?.process.take_segment_news()
+    }
+
+    /// Sends a worker a segment that was wanted.
+    ///
+    /// # Errors
+    /// The worker has ended, or does not want it any more.
+    pub(crate) fn offer_segment(
+        &mut self,
+        worker: WorkerId,
+        holds: SegmentUse,
+        segment: Segment,
+    ) -> Result<(), Segment> {
+        let is_heard = |living: &&mut super::LivingProcess| !living.is_terminated;
+        let Some(living) = self.living.get_mut(&worker).filter(is_heard) else { return Err(segment) };
+        living.process.offer_segment(holds, segment)?;
+        self.mark(worker);
+        Ok(())
+    }
+
+    /// A segment that was wanted is not made now.
+    pub(crate) fn segment_not_made(&mut self, worker: WorkerId, holds: SegmentUse) {
+        if let Some(living) = self.living.get_mut(&worker) {
+            living.process.segment_not_made(holds);
+        }
+    }
+
+    /// Gives up the segments that were not used since the last call. True if there are others.
+    pub(crate) fn rest_segments(&mut self) -> bool {
+        let mut has_others = false;
+        let mut told = Vec::new();
+        for (worker, living) in &mut self.living {
+            if living.is_terminated {
+                continue;
+            }
+            let before = living.process.unsent();
+            has_others |= living.process.rest_segments();
+            if living.process.unsent() != before {
+                told.push(*worker);
+            }
+        }
+        told.into_iter().for_each(|worker| self.mark(worker));
+        has_others
+    }
+
+    /// Takes all segments of a process that has ended.
+    pub(crate) fn take_segments(&mut self, worker: WorkerId) -> Vec<Segment> {
+        self.living.get_mut(&worker).map_or_else(Vec::new, |living| living.process.take_segments())
+    }
+
+    /// Whether an output of this worker is being copied.
+    pub(crate) fn is_copying(&self, worker: WorkerId) -> bool {
+        self.living.get(&worker).is_some_and(|living| living.process.is_copying())
+    }
+
+    /// The workers of which an output is being copied.
+    pub(crate) fn copying(&self) -> Vec<WorkerId> {
+        let copies = |(_, living): &(&WorkerId, &super::LivingProcess)| living.process.is_copying();
+        self.living.iter().filter(copies).map(|(worker, _)| *worker).collect()
+    }
+
+    /// Whether the next piece of an output of this worker may be copied now.
+    pub(crate) fn may_copy(&self, worker: WorkerId) -> bool {
+        let may =
+            |living: &super::LivingProcess| living.reading == Reading::Reads && living.process.is_copying();
+        self.living.get(&worker).is_some_and(may)
+    }
+}

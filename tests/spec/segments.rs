@@ -1,0 +1,199 @@
+//! Large payloads in shared memory: they arrive unchanged, and a worker that misuses the memory harms only itself.
+
+use bytes::Bytes;
+use offload_protocol::messages::ToClient;
+use offload_protocol::nouns::{OutcomeCode, Report};
+use offload_supervisor::client::Client;
+use tests::canary::turned;
+use tests::harness::{Daemon, program, until};
+
+const MIB: usize = 1 << 20;
+
+/// The memory of one segment in these tests.
+const SEGMENT: u64 = 2 * MIB as u64;
+
+/// Workers of the test program, which can use segments, and a client.
+struct Scene {
+    daemon: Daemon,
+    client: Client,
+}
+
+/// What came of a job.
+struct Ended {
+    report: Report,
+    output: Bytes,
+}
+
+impl Ended {
+    fn cause(&self) -> &str {
+        self.report.error.as_ref().map_or("", |error| &error.message)
+    }
+}
+
+fn pattern(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|index| ((index * 7 + index / 251 + seed) % 256) as u8).collect()
+}
+
+fn input(act: &str, seed: usize) -> Bytes {
+    [act.as_bytes(), b" ", &pattern(seed, SEGMENT as usize - 100)].concat().into()
+}
+
+fn right_answer(seed: usize) -> Vec<u8> {
+    turned(&pattern(seed, SEGMENT as usize - 100))
+}
+
+impl Scene {
+    fn new(workers: usize) -> Scene {
+        let command = format!("{} segments", program("faultworker").display());
+        let workers = workers.to_string();
+        let daemon = Daemon::start(&["--workers", &workers, "--backoff-min", "10ms", "--worker", &command]);
+        let client = daemon.client();
+        Scene { daemon, client }
+    }
+
+    fn submit(&mut self, act: &str, seed: usize) -> u64 {
+        self.client.submit("shared", &input(act, seed)).unwrap()
+    }
+
+    fn end_of(&mut self, ticket: u64) -> Ended {
+        loop {
+            let (message, output) = self.client.answer_to(ticket).unwrap();
+            if let ToClient::Finished { report, .. } = message {
+                return Ended { report, output };
+            }
+        }
+    }
+
+    fn run(&mut self, act: &str, seed: usize) -> Ended {
+        let ticket = self.submit(act, seed);
+        self.end_of(ticket)
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.daemon.status()["queue"]["segment_bytes"].as_u64().unwrap()
+    }
+
+    /// Gives the workers jobs until there are so many segments.
+    fn warm_up(&mut self, segments: u64) {
+        until("all segments are there", || {
+            let tickets: Vec<u64> = (0..segments as usize).map(|seed| self.submit("turn", seed)).collect();
+            for (seed, ticket) in tickets.into_iter().enumerate() {
+                assert!(self.end_of(ticket).output == right_answer(seed));
+            }
+            (self.segment_bytes() == segments * SEGMENT).then_some(())
+        });
+        // The worker has said that it has mapped the last one when it answers the next job.
+        self.run("turn", 0);
+    }
+
+    /// A worker with both segments is given a job with this act; afterwards all is well.
+    fn victim(act: &str) -> Ended {
+        let mut scene = Scene::new(1);
+        scene.warm_up(2);
+        let ended = scene.run(act, 1);
+        for seed in 2..5 {
+            assert!(scene.run("turn", seed).output == right_answer(seed), "{act}");
+        }
+        scene.warm_up(2);
+        ended
+    }
+}
+
+#[test]
+fn large_payloads_go_through_segments_and_arrive_unchanged() {
+    let mut scene = Scene::new(2);
+    scene.warm_up(4);
+    for seed in 0..10 {
+        let (turn, slice) = (scene.submit("turn", seed), scene.submit("slice", seed + 100));
+        assert!(scene.end_of(turn).output == right_answer(seed));
+        assert!(scene.end_of(slice).output == pattern(seed + 100, SEGMENT as usize - 100));
+    }
+}
+
+#[test]
+fn segments_that_nobody_uses_are_returned() {
+    let mut scene = Scene::new(1);
+    scene.warm_up(2);
+    until("they are returned", || (scene.segment_bytes() == 0).then_some(()));
+    assert!(scene.run("turn", 1).output == right_answer(1));
+}
+
+#[test]
+fn a_worker_that_names_a_wrong_place_or_breaks_the_order_is_found_out() {
+    for (act, cause) in [
+        ("outside", "of segment"),
+        ("unknown", "where it cannot be"),
+        ("unfinished", "no Finished after it"),
+        ("keeptwice", "which it does not have"),
+        ("keepunknown", "which it does not have"),
+    ] {
+        let ended = Scene::victim(act);
+        assert_eq!(ended.report.outcome, OutcomeCode::WorkerProtocol, "{act}");
+        assert!(ended.cause().contains(cause), "{act}: {}", ended.cause());
+    }
+}
+
+#[test]
+fn a_worker_that_dies_with_its_segments_costs_the_job_that_ran() {
+    let ended = Scene::victim("die");
+    assert_eq!(ended.report.outcome, OutcomeCode::WorkerCrashed, "{}", ended.cause());
+}
+
+#[test]
+fn an_output_that_was_given_in_a_segment_counts_although_its_worker_is_dead() {
+    let ended = Scene::victim("dielater");
+    assert_eq!(ended.report.outcome, OutcomeCode::Ok, "{}", ended.cause());
+    assert!(ended.output == right_answer(1));
+}
+
+#[test]
+fn a_second_output_before_the_first_one_was_read_ends_the_worker_and_not_the_job() {
+    let ended = Scene::victim("again");
+    assert_eq!(ended.report.outcome, OutcomeCode::Ok);
+    assert!(ended.output == right_answer(1));
+}
+
+#[test]
+fn a_worker_that_keeps_its_inputs_gets_four_segments_and_no_more() {
+    let mut scene = Scene::new(1);
+    scene.warm_up(2);
+    for seed in 0..30 {
+        let ended = scene.run("keep", seed);
+        if ended.report.outcome != OutcomeCode::Ok {
+            // It had nothing to keep this time.
+            assert!(ended.cause().contains("which it does not have"), "{}", ended.cause());
+            return scene.warm_up(2);
+        }
+        assert!(ended.output == right_answer(seed));
+        for _ in 0..3 {
+            assert!(scene.run("turn", seed).output == right_answer(seed));
+        }
+        assert!(scene.segment_bytes() <= 6 * SEGMENT);
+    }
+}
+
+#[test]
+fn what_a_worker_writes_after_its_answer_or_punches_out_reaches_nobody_else() {
+    for act in ["late", "truncate"] {
+        let mut scene = Scene::new(2);
+        scene.warm_up(4);
+        let ended = scene.run(act, 1);
+        assert_eq!(ended.report.outcome, OutcomeCode::Ok, "{act}: {}", ended.cause());
+        assert_eq!(ended.output.len(), right_answer(1).len());
+        let bad = ended.report.receipt.worker_pid;
+        let mut good = 0;
+        for seed in 0..20 {
+            let tickets = [scene.submit("turn", seed), scene.submit("turn", seed + 100)];
+            for (ticket, seed) in tickets.into_iter().zip([seed, seed + 100]) {
+                let ended = scene.end_of(ticket);
+                let is_right = ended.output == right_answer(seed);
+                assert!(
+                    is_right || (act == "late" && ended.report.receipt.worker_pid == bad),
+                    "{act} {seed}"
+                );
+                good += usize::from(ended.report.receipt.worker_pid != bad);
+            }
+        }
+        assert!(good > 0, "the other worker had jobs too");
+    }
+}
