@@ -27,9 +27,8 @@ pub struct Load {
     /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
     /// (`doubt.rs`).
     pub doubtful: usize,
-    /// The job that was taken out because its time was over, for which the worker is ended. What the worker still says of it
-    /// was on its way.
-    pub overdue: Option<JobId>,
+    /// The job because of which the worker has to end. It is not among these any more, and its answer may be on the way.
+    pub ended: Option<JobId>,
     /// The number of `Core::tiny_changes` at which all of these jobs were found to be tiny; 0 if they were not.
     pub(super) tiny_as_of: Cell<u64>,
 }
@@ -155,6 +154,12 @@ impl Load {
             return self.take_running(now);
         }
         self.suspended.take_if(|suspended| suspended.job == job)
+    }
+
+    /// The worker has to end because of this job, which is over.
+    pub(super) fn end(&mut self, now: Mono, job: JobId) {
+        self.take_started(now, job);
+        self.ended = Some(job);
     }
 
     /// Whether the job was started.

@@ -108,7 +108,8 @@ impl Core {
             return None;
         }
         let load = self.slots[slot].load();
-        if load.is_some_and(|load| load.overdue == Some(id) && !load.is_started(id)) {
+        if load.is_some_and(|load| load.ended == Some(id)) {
+            // The answer of the job for which this worker is ended comes too late: that is no mistake.
             return None;
         }
         let running = load.and_then(|load| load.running);
@@ -276,8 +277,7 @@ impl Core {
             }
             None => {
                 if let Some(load) = self.slot_mut(slot).load_mut() {
-                    load.take_running(turn.now);
-                    load.overdue = Some(id);
+                    load.end(turn.now, id);
                 }
                 self.leave(turn, slot, Cause::JobEnded, Some(Kill::Term));
             }

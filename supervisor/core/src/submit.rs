@@ -261,8 +261,7 @@ impl Core {
             JobState::Running { worker, .. } => {
                 let Some(&slot) = self.places.get(&worker) else { return };
                 if let Some(load) = self.slot_mut(slot).load_mut() {
-                    load.take_started(turn.now, id);
-                    load.overdue = Some(id);
+                    load.end(turn.now, id);
                 }
                 self.leave(turn, slot, Cause::JobEnded, Some(Kill::Term));
             }

@@ -1,6 +1,7 @@
 //! What happens to a job that a worker was given and had not started, for each way in which a worker ends: the job goes back
 //! to the queue only if it cannot have begun, or may run twice.
 
+use offload_core::action::Kill;
 use offload_core::event::Event;
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, WorkerId};
@@ -270,4 +271,23 @@ fn a_wrong_number_while_a_job_runs_puts_no_other_job_in_doubt() {
     scene.end(Way::AnswersTwice);
     assert_eq!(scene.pool.outcome(scene.guilty), Some(WorkerProtocol));
     assert_eq!([scene.next, scene.last].map(|job| scene.pool.outcome(job)), [None, None]);
+}
+
+#[test]
+fn the_late_answer_of_a_job_for_which_its_worker_is_ended_puts_no_other_in_doubt() {
+    let mut pool = PoolUnderTest::slots(1);
+    pool.workers_ignore_term();
+    let learned = pool.submit("charge");
+    pool.start(learned);
+    pool.finish_after(learned, Duration::from_micros(1));
+    let (first, second) = (pool.submit("charge"), pool.submit("charge"));
+    let worker = pool.start(first);
+    assert_eq!(pool.worker_with(second), Some(worker), "tiny jobs are given together");
+    pool.event(Event::Cancel { job: first });
+    pool.wait(pool.core.config().cancel_grace + Duration::from_millis(1));
+    assert_eq!(pool.workers[&worker].signals, [Kill::Term]);
+    let (run, usage) = (Duration::from_micros(1), Usage::default());
+    pool.event(Event::Finished { worker, job: first, attempt: 1, run, usage, output_bytes: 0 });
+    pool.exit(worker, Exit::Signal(15));
+    assert_eq!(pool.outcome(second), None, "it was not begun, and waits again");
 }
