@@ -12,9 +12,12 @@ pub const PARTS: u64 = 1;
 pub const PREFETCH: u64 = 1 << 1;
 /// The capability of large payloads in memory that both ends have mapped: [`ToWorker::Segment`] and what follows from it.
 pub const SEGMENTS: u64 = 1 << 2;
+/// The capability of workers that look for their next job for a short while before they go to sleep
+/// ([`LINGER`](crate::limits::LINGER)). A supervisor states it where there are cores for that.
+pub const LINGERING: u64 = 1 << 4;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | LINGERING;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {

@@ -166,6 +166,7 @@
 //! | 0 (value 1) | `parts`: outputs in parts | Part, Credit | `stream` in the options of Submit, Part |
 //! | 1 (value 2) | `prefetch`: the next job may lie in a tray while the worker runs another one | a descriptor with Welcome | - |
 //! | 2 (value 4) | `segments`: large payloads may lie in shared memory | Segment, InputIn, OutputIn, ... | - |
+//! | 4 (value 16) | `lingering`: after a job that came alone, the worker may look for the next one for 50 us before it sleeps, as long as that pays | nothing | - |
 //!
 //! ## Outputs in parts
 //!

@@ -1,6 +1,8 @@
 //! Every bound of the wire in one table, and the names of the environment variables by which a worker learns some of them.
 //! Both ends use it, and the bounds are checked against each other when this crate is compiled.
 
+use std::time::Duration;
+
 /// Bytes before each header: two little-endian `u32`, the header's length and the payload's.
 pub const PREFIX_BYTES: usize = 8;
 
@@ -106,6 +108,10 @@ pub const PART_MAX: usize = 64 << 10;
 /// So many bytes of parts may be under way for one attempt, from its worker to whoever takes them (256 KiB). A worker may
 /// send as many before it is given credit.
 pub const PARTS_CREDIT: u64 = 256 << 10;
+
+/// For how long the supervisor looks for an answer, and a worker for its next job, before it goes to sleep: about as long as a
+/// wake-up takes on a virtual machine. So who looks in vain loses no more than could have been won.
+pub const LINGER: Duration = Duration::from_micros(50);
 
 /// A text on the wire has its length before it.
 const TEXT: usize = 8;

@@ -1,7 +1,7 @@
 //! All messages, one enum for each direction. The position of a variant is its number on the wire, so new variants go
 //! last.
 
-pub use crate::capabilities::{CAPABILITIES, PARTS, PREFETCH, SEGMENTS, shared_capabilities};
+pub use crate::capabilities::{CAPABILITIES, LINGERING, PARTS, PREFETCH, SEGMENTS, shared_capabilities};
 use crate::nouns::{
     FailureKind, Labels, Lane, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
 };

@@ -72,7 +72,7 @@ use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Version, WorkerId};
 use offload_event_loop::{Context, LoopHandle};
-use offload_protocol::limits::SEGMENT_PAYLOAD_MIN;
+use offload_protocol::limits::{LINGER, SEGMENT_PAYLOAD_MIN};
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use processes::WorkerProcesses;
@@ -110,6 +110,7 @@ pub(crate) struct Hub {
     introductions: Introductions,
     segments: Segments,
     trays: Trays,
+    linger_cores: usize,
     records: Records,
     checks: CheckSchedule,
     callbacks: Callbacks,
@@ -167,7 +168,7 @@ impl Hub {
     ) -> Result<HubRef, StartError> {
         let core = Core::new(config).map_err(StartError::Config)?;
         let segments = Segments::new(core.config().max_bytes);
-        let HubConfig { programs, affinity, sweep, launcher } = hub;
+        let HubConfig { programs, affinity, linger_cores, sweep, launcher } = hub;
         let hub = Rc::new_cyclic(|me| {
             RefCell::new(Hub {
                 me: me.clone(),
@@ -183,6 +184,7 @@ impl Hub {
                 introductions: Introductions::default(),
                 segments,
                 trays: Trays::default(),
+                linger_cores,
                 records: Records::new(),
                 checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
@@ -439,7 +441,19 @@ impl Hub {
         self.flush_processes();
         self.work_on_segments();
         self.fill_trays();
+        self.linger();
         self.set_timer();
+    }
+}
+
+/// Lingering.
+impl Hub {
+    /// Lets the event loop look for answers before it sleeps, if any are to come and no worker needs its core.
+    fn linger(&self) {
+        let busy =
+            self.core.slots().iter().filter(|slot| slot.load().is_some()).take(self.linger_cores).count();
+        let pays = (1..self.linger_cores).contains(&busy);
+        self.handle.linger(if pays { LINGER } else { Duration::ZERO });
     }
 }
 

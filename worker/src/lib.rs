@@ -60,6 +60,7 @@ pub mod confine;
 mod context;
 mod inbox;
 pub mod limits;
+mod linger;
 mod link;
 mod panics;
 mod parts;

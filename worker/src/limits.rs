@@ -18,6 +18,9 @@ pub const RUNNING_MAX: usize = 2;
 /// so short on average, and a look takes a good part of that time.
 pub const TRAY_RUN_MIN: Duration = Duration::from_micros(20);
 
+/// How often at most a worker goes to sleep without looking for a job, after looking has found nothing.
+pub(crate) const SLEEPS_BETWEEN_LOOKS_MAX: u32 = 4_095;
+
 /// How many descriptors from the supervisor wait for the rest of their messages.
 pub(crate) const DESCRIPTORS_MAX: usize = 2;
 

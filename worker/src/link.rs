@@ -9,6 +9,7 @@
 
 use crate::inbox::{Inbox, Job, Turn};
 use crate::limits::{DESCRIPTORS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
+use crate::linger::Linger;
 use crate::parts::PartError;
 use crate::tray::{Tray, receive_with_descriptor};
 use bytes::Bytes;
@@ -16,8 +17,8 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::DecodeError;
 use offload_protocol::frame::{FrameDecoder, FrameError};
-use offload_protocol::limits::{INLINE_PAYLOAD_MAX, PART_MAX, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{FromWorker, SEGMENTS, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LINGER, PART_MAX, PAYLOAD_MAX_CEILING};
+use offload_protocol::messages::{FromWorker, LINGERING, SEGMENTS, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::outbox::Outbox;
 use rustix::net::RecvFlags;
 use std::fmt;
@@ -119,6 +120,8 @@ pub(crate) struct Link {
     ended_at: Instant,
     /// When a job had ended after which the socket was last looked at.
     looked_at: Instant,
+    /// Whether to look for the next job before going to sleep.
+    linger: Linger,
     /// An error that occurred while a task was looking. It is kept until the session asks for the next job.
     stop: Option<Stop>,
 }
@@ -139,6 +142,7 @@ impl Link {
             is_tray_worth_a_look: false,
             ended_at: now,
             looked_at: now,
+            linger: Linger::default(),
             stop: None,
         })
     }
@@ -195,10 +199,31 @@ impl Link {
                     if self.inbox.draining {
                         return Ok(None);
                     }
-                    self.receive(MsgFlags::empty())?;
+                    self.wait_for_jobs()?;
                 }
             }
         }
+    }
+
+    /// Waits until something has arrived. If the last job had come alone, looks for the next one for a while before it sleeps.
+    fn wait_for_jobs(&mut self) -> Result<(), Stop> {
+        let may_linger = self.supervisor_can(LINGERING);
+        if !(may_linger && self.linger.begins() && self.look_for_a_while()?) {
+            self.receive(MsgFlags::empty())?;
+        }
+        self.linger.came(self.inbox.turns.len());
+        Ok(())
+    }
+
+    fn look_for_a_while(&mut self) -> Result<bool, Stop> {
+        let end = Instant::now() + LINGER;
+        let mut has_found = false;
+        while !has_found && Instant::now() < end {
+            std::hint::spin_loop();
+            has_found = matches!(self.receive(MsgFlags::MSG_DONTWAIT)?, Received::Something);
+        }
+        self.linger.looked(has_found);
+        Ok(has_found)
     }
 
     fn skip(&mut self, job: u64) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Context;
 use super::callback::{Callback, Microtask, Site};
+use super::clock::nanos;
 use super::error::LoopError;
 use super::handles::{HandleId, HandleKind, HookPhase};
 use super::immediates::ImmediateId;
@@ -384,6 +385,15 @@ impl LoopHandle {
     /// A way into the loop for other threads.
     pub fn remote(&self) -> Remote {
         self.shared.remote.clone()
+    }
+
+    /// From now on, the loop looks for events for so long before it goes to sleep, as long as that pays: a loop that finds
+    /// nothing by looking does so ever more seldom. It uses its core meanwhile, so tell it to linger only while that core has
+    /// nothing better to do and an answer is expected soon. Zero, as at first, is not at all; longer than a second counts as a
+    /// second. In virtual time nothing takes time, and the loop does not linger. What came of it is in
+    /// [`LoopMetrics::lingering`].
+    pub fn linger(&self, time: Duration) {
+        self.shared.linger.set(nanos(time.min(Duration::from_secs(1))));
     }
 
     /// What the loop has measured: times of callbacks and phases, lateness, starvation.

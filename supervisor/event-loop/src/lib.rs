@@ -105,6 +105,7 @@ mod immediates;
 mod inspect;
 pub mod io_pool;
 mod limits;
+mod linger;
 mod mailbox;
 mod metrics;
 mod one_shot;
@@ -151,7 +152,7 @@ pub use handles::HandleId;
 pub use immediates::ImmediateId;
 pub use inspect::HandleInfo;
 pub use limits::{SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
-pub use metrics::{Lag, Lateness, LoopMetrics, PhaseTime, SlowCallback, Starvation};
+pub use metrics::{Lag, Lateness, Lingering, LoopMetrics, PhaseTime, SlowCallback, Starvation};
 pub use partition::PARTITION_BUDGET;
 pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
@@ -169,6 +170,7 @@ pub(crate) use callback::message_of as panic_message;
 
 use clock::{Nanos, Reading};
 use limits::EVENTS_PER_CALL;
+use linger::Linger;
 use metrics::PhaseTimes;
 use state::Shared;
 
@@ -269,6 +271,8 @@ pub struct Context {
     /// The ticks are done, and now all microtasks have their turn.
     is_in_microtasks: bool,
     lateness: Nanos,
+    /// Whether it looks for events before it sleeps.
+    linger: Linger,
     /// How long the callbacks of each phase took in this iteration.
     phase_times: PhaseTimes,
     /// Events that were fetched from the kernel and not yet handled.
@@ -303,6 +307,7 @@ impl Context {
             busy_since: 0,
             is_in_microtasks: false,
             lateness: 0,
+            linger: Linger::default(),
             phase_times: PhaseTimes::default(),
             ready: VecDeque::new(),
             kernel_has_more: false,

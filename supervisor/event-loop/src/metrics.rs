@@ -65,6 +65,15 @@ pub struct Starvation {
     pub idle: u64,
 }
 
+/// What came of looking for events before going to sleep: see [`LoopHandle::linger`](super::LoopHandle::linger).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lingering {
+    /// How often the loop looked for a while.
+    pub looks: u64,
+    /// How often it found something, and did not have to sleep.
+    pub found: u64,
+}
+
 /// What a loop has measured since it was made, or since its metrics were reset.
 #[derive(Clone, Debug)]
 pub struct LoopMetrics {
@@ -81,6 +90,8 @@ pub struct LoopMetrics {
     pub slowest_callback: Option<SlowCallback>,
     /// How often ticks, microtasks or idle hooks kept the rest of the loop waiting.
     pub starvation: Starvation,
+    /// What came of looking for events before going to sleep.
+    pub lingering: Lingering,
     /// How often a [watchdog](super::Watchdog) found the loop blocked.
     pub blocked: u64,
     /// How many single steps of a [partitioned](super::LoopHandle::partition) computation took longer than the
@@ -175,6 +186,7 @@ pub(super) struct Metrics {
     poll_late: Times,
     slowest: Option<SlowCallback>,
     starvation: Starvation,
+    lingering: Lingering,
     steps_over_budget: u64,
     slowest_step: Option<SlowCallback>,
 }
@@ -189,6 +201,7 @@ impl Metrics {
             poll_late: Times::new(),
             slowest: None,
             starvation: Starvation::default(),
+            lingering: Lingering::default(),
             steps_over_budget: 0,
             slowest_step: None,
         }
@@ -216,6 +229,11 @@ impl Metrics {
         }
     }
 
+    pub(super) fn looked(&mut self, has_found: bool) {
+        self.lingering.looks += 1;
+        self.lingering.found += u64::from(has_found);
+    }
+
     /// Only called for a callback slower than all before.
     pub(super) fn slowest(&mut self, site: Site, phase: Phase, duration: Nanos) {
         self.slowest = Some(SlowCallback { site, phase, duration: Duration::from_nanos(duration) });
@@ -240,6 +258,7 @@ impl Metrics {
             lateness: Lateness { timers: self.timers_late.picture(), poll: self.poll_late.picture() },
             slowest_callback: self.slowest,
             starvation: self.starvation,
+            lingering: self.lingering,
             blocked,
             steps_over_budget: self.steps_over_budget,
             slowest_step: self.slowest_step,

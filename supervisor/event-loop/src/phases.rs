@@ -12,6 +12,7 @@ use super::config::RunMode;
 use super::error::LoopError;
 use super::handle::LoopHandle;
 use super::handles::{Called, HandleId, HookPhase};
+use super::linger::Linger;
 use super::metrics::Starving;
 use super::poller::Readiness;
 use super::readiness::Waiter;
@@ -203,6 +204,7 @@ impl Context {
                     shared.clock.skip(timeout);
                 }
             }
+            timeout if look_for_a_while(shared, &mut self.linger, events, timeout)? => {}
             timeout => {
                 shared.posts.borrow_mut().free_spare();
                 shared.pulse.rest();
@@ -312,4 +314,27 @@ impl Context {
             }
         }
     }
+}
+
+/// Looks for events before a sleep of `timeout`, if the loop was told to linger. Returns whether any came.
+fn look_for_a_while(
+    shared: &Shared,
+    linger: &mut Linger,
+    events: &mut Vec<epoll::Event>,
+    timeout: Option<Nanos>,
+) -> Result<bool, LoopError> {
+    let told = if shared.clock.is_virtual() { 0 } else { shared.linger.get() };
+    let time = linger.time(told, timeout);
+    if time == 0 {
+        return Ok(false);
+    }
+    shared.pulse.pause();
+    let end = shared.clock.read().saturating_add(time);
+    while events.is_empty() && shared.clock.read() < end {
+        std::hint::spin_loop();
+        shared.poller.wait(events, Some(0))?;
+    }
+    linger.looked(!events.is_empty());
+    shared.metrics.borrow_mut().looked(!events.is_empty());
+    Ok(!events.is_empty())
 }

@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub(super) metrics: RefCell<Metrics>,
     /// How long the slowest callback took.
     pub(super) slowest: Cell<Nanos>,
+    /// For how long the loop looks for events before it sleeps.
+    pub(super) linger: Cell<Nanos>,
     /// Where each hold was made.
     pub(super) holds: RefCell<Slab<Site>>,
     pub(super) stopping: Cell<bool>,
@@ -83,6 +85,7 @@ impl Shared {
             requests: RefCell::new(Requests::new()),
             metrics: RefCell::new(Metrics::new()),
             slowest: Cell::new(0),
+            linger: Cell::new(0),
             holds: RefCell::new(Slab::new()),
             stopping: Cell::new(false),
             is_running: Cell::new(false),

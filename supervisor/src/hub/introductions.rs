@@ -17,7 +17,8 @@ use offload_core::ids::{ProgramIndex, WorkerId};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, SDK_NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{
-    FromWorker, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC, shared_capabilities,
+    FromWorker, LINGERING, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    shared_capabilities,
 };
 use offload_protocol::nouns::{DescribedTask, TaskOffer, cut};
 use std::collections::BTreeMap;
@@ -164,6 +165,7 @@ impl Hub {
     pub(super) fn welcome_workers(&mut self) {
         while let Some((worker, shared)) = self.introductions.greeted.pop() {
             let shared = self.agree_on_segments(worker, shared);
+            let shared = if self.linger_cores > 1 { shared } else { shared & !LINGERING };
             let tray = if shared & PREFETCH == 0 { None } else { self.trays.make(worker) };
             let welcome = ToWorker::Welcome {
                 major: VERSION_MAJOR,

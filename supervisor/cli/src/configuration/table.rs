@@ -198,6 +198,9 @@ pub(crate) static TABLE: &[Key] = &[
     )
     .for_example("24h")
     .without_it("never"),
+    key("pool.linger", "linger", Switch, field!(pool.linger), "Look for answers before going to sleep")
+        .by_default("true with at least two cores")
+        .that_needs_a_restart(),
     key("pool.affinity", "affinity", Switch, field!(pool.affinity), "Bind each worker to one core")
         .that_needs_a_restart(),
     key(

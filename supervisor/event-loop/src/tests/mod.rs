@@ -23,6 +23,7 @@ mod handles;
 mod health;
 mod inspect;
 mod life;
+mod lingering;
 mod model;
 mod order;
 mod pausing;
