@@ -97,6 +97,10 @@ const GOES_ON_AFTER: &[&str] = &[
     "outputin",
     "segmentready",
     "segmentleft",
+    "outside",
+    "unfinished",
+    "keeptwice",
+    "again",
 ];
 
 /// The job must not run twice and its worker ends: that is its outcome, with this cause.

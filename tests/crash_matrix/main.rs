@@ -6,6 +6,7 @@
 
 mod case;
 mod ends;
+mod segments;
 mod stage;
 mod streams;
 mod table;
@@ -152,6 +153,13 @@ fn a_worker_that_treats_its_tray_badly_harms_no_job_that_lies_there() {
 fn a_worker_that_fails_with_a_full_tray_harms_only_the_job_that_it_ran() {
     let _alone = alone();
     let failures: Vec<_> = trays::play_full(table::FULL_TRAYS);
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_worker_that_misuses_the_memory_that_it_shares_harms_only_the_job_that_it_ran() {
+    let _alone = alone();
+    let failures = segments::play(table::SEGMENTS);
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 

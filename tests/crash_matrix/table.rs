@@ -279,6 +279,21 @@ pub(crate) const FULL_TRAYS: &[Case] = &[
     unharmed("after:kill"),
 ];
 
+/// What workers do to the memory that they share with the supervisor. The last one does so until it ends.
+pub(crate) const SEGMENTS: &[Case] = &[
+    breaks("outside", "of segment"),
+    breaks("unknown", "where it cannot be"),
+    breaks("unfinished", "no Finished after it"),
+    breaks("keeptwice", "which it does not have"),
+    breaks("keepunknown", "which it does not have"),
+    crashes("die", "signal 9"),
+    crashes("bus", "signal 7"),
+    unharmed("dielater"),
+    unharmed("again"),
+    allowed("truncate"),
+    allowed("late"),
+];
+
 /// No process ever gets ready: jobs are refused with this reason, and starting is tried ever more slowly.
 pub(crate) const NO_START: &[(&str, &str)] = &[
     ("boot:exit0", "exit code 0"),

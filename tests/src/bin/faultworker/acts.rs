@@ -80,7 +80,7 @@ fn signal_of(act: &str) -> Option<Signal> {
 
 /// Once is not enough for SIGSEGV and SIGBUS: the runtime's handler, which looks for stack overflows, takes the first,
 /// finds that it is none, and puts the default action back for the next.
-fn die_of(signal: Signal) -> ! {
+pub(crate) fn die_of(signal: Signal) -> ! {
     loop {
         let _ = kill_process(getpid(), signal);
     }

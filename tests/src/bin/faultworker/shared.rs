@@ -13,13 +13,14 @@
 //! | `late` | goes on writing into both segments after its answer, for ever |
 //! | `truncate` | tries to change their size and seals, punches out what is in them, then answers as ever |
 //! | `keep`, `keeptwice`, `keepunknown` | leaves the segment with its input, twice, or one that it does not have |
-//! | `die`, `dielater` | dies before its answer, or right after it |
+//! | `die`, `bus`, `dielater` | dies before its answer, of SIGKILL or SIGBUS, or right after it |
 
+use crate::acts::die_of;
 use crate::wire::{self, Job};
 use offload_protocol::messages::{FromWorker, SegmentUse};
 use offload_protocol::nouns::{FailureKind, MediaType};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::Signal;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -81,7 +82,8 @@ impl Shared {
             "keep" => self.leave(1),
             "keeptwice" => self.leave(2),
             "keepunknown" => wire::send(&left(NOBODYS)),
-            "die" => die(),
+            "die" => die_of(Signal::KILL),
+            "bus" => die_of(Signal::BUS),
             _ => {}
         }
         let bytes = self.answer(job, &act, rest);
@@ -89,7 +91,7 @@ impl Shared {
         match &*act {
             "again" => wire::send(&output_in(job, self.outputs_id(), START, 1)),
             "late" => self.write_for_ever(),
-            "dielater" => die(),
+            "dielater" => die_of(Signal::KILL),
             _ => {}
         }
     }
@@ -167,8 +169,4 @@ fn output_in(job: &Job, segment: u32, offset: u64, length: u64) -> Vec<u8> {
 
 fn left(segment: u32) -> Vec<u8> {
     wire::frame(&FromWorker::SegmentLeft { segment }, b"")
-}
-
-fn die() {
-    let _ = kill_process(getpid(), Signal::KILL);
 }
