@@ -2,8 +2,11 @@
 //!
 //! A pool does `OFFLOAD_SOAK_JOBS` jobs (100,000 by default). Meanwhile it remembers 10,000 ended jobs in a tree whose nodes
 //! are more or less full. So the memory changes a little from round to round, but in the second half it is hardly larger than
-//! in the first. When the pool is dropped, exactly as much memory is allocated as before it was started.
+//! in the first. When the pool is dropped, exactly as much memory is allocated as before it was started. Each round ends with streams, some of which are left
+//! midway, and with payloads that go through shared memory.
 
+use bytes::Bytes;
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::{ComputePool, Context, EventLoop, Job, Level, PoolConfig, Program};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
@@ -18,8 +21,12 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Jobs of a round: as many as are remembered.
 const ROUND: u64 = 10_000;
+/// Bytes of a large payload.
+const LARGE: usize = 300_000;
 /// Jobs under way.
 const IN_FLIGHT: u64 = 128;
+/// Jobs of each further kind in a round: streams, and payloads that go through shared memory.
+const OTHERS: u64 = 20;
 /// So much more may be there in one round than in another, in bytes.
 const BREATH: usize = 128 << 10;
 
@@ -60,6 +67,29 @@ impl Client {
     }
 }
 
+/// Streams, every second of which is left midway, and large payloads.
+fn run_others(pool: &ComputePool, event_loop: &mut EventLoop) {
+    let (pool, handle) = (pool.clone(), event_loop.handle());
+    event_loop.spawn(async move {
+        for number in 0..OTHERS {
+            let mut stream = pool.stream(Job::new("count").input("100").media_type(MediaType::JSON));
+            let mut bytes = stream.next().await.unwrap().len();
+            while number % 2 == 0
+                && let Some(part) = stream.next().await
+            {
+                bytes += part.len();
+            }
+            assert!(number % 2 == 1 || bytes == 9 * 2 + 90 * 3 + 4, "{bytes}");
+            drop(stream);
+            let large = Bytes::from(vec![number as u8; LARGE]);
+            let finished = pool.call(Job::new("echo").input(large.clone())).await;
+            assert!(finished.into_output().unwrap() == large);
+        }
+        handle.stop();
+    });
+    event_loop.run().unwrap();
+}
+
 /// A pool does so many rounds and is dropped. What was allocated after each.
 ///
 /// It lives on a thread of its own: a thread that has to wait for another one keeps a little for the next time it has to, and
@@ -79,6 +109,7 @@ fn live_here(rounds: u64) -> Vec<usize> {
     let mut after_each = Vec::with_capacity(rounds as usize);
     for _ in 0..rounds {
         client.run(&mut event_loop);
+        run_others(&client.pool, &mut event_loop);
         after_each.push(live_bytes());
     }
     assert_eq!(client.right.get(), rounds * ROUND);
