@@ -1,5 +1,6 @@
 //! What the built-in tasks say of themselves: shown by `offload tasks`, and compared with the table in README.md by a test.
 
+use super::schemas::schema_of;
 use crate::task::Task;
 use offload_protocol::nouns::MediaType;
 
@@ -109,7 +110,12 @@ pub(super) fn described(task: Task) -> Task {
     let Described { description, accepts, produces, example, .. } =
         ALL.iter().find(|described| described.task == task.name()).expect("each built-in task is described");
     let accepts: MediaType = accepts.parse().expect("a media type");
-    task.description(*description).accepts([accepts]).produces(produces.clone()).example(*example)
+    let schema = schema_of(task.name()).map_or(String::new(), |schema| schema.to_string());
+    task.description(*description)
+        .accepts([accepts])
+        .produces(produces.clone())
+        .example(*example)
+        .schema(schema)
 }
 
 #[cfg(test)]

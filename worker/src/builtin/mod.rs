@@ -31,6 +31,7 @@ mod fault;
 pub mod json;
 mod pattern;
 pub mod primes;
+mod schemas;
 mod sort;
 mod time;
 mod words;
