@@ -482,8 +482,8 @@ pub enum ToClient<'a> {
         /// The number of the request.
         ticket: u64,
     },
-    /// The last message before the supervisor closes the connection. Its number and its field are the same in every version, so
-    /// that a client of another one can read why.
+    /// The last message before the supervisor closes the connection. The payload is the word of an [`OutcomeCode`]: why, for
+    /// programs. Number and field are the same in every version, so that a client of another one can read why.
     Goodbye {
         /// Why, for people.
         #[serde(borrow)]

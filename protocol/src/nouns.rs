@@ -56,6 +56,11 @@ macro_rules! outcome_codes {
             /// All of them, in wire order.
             pub const ALL: &'static [OutcomeCode] = &[$(OutcomeCode::$variant),+];
 
+            /// The code with this word.
+            pub fn of_word(word: &[u8]) -> Option<OutcomeCode> {
+                OutcomeCode::ALL.iter().copied().find(|code| code.as_str().as_bytes() == word)
+            }
+
             /// The stable word, such as `worker_crashed`.
             pub fn as_str(self) -> &'static str {
                 match self { $(OutcomeCode::$variant => $word),+ }

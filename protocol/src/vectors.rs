@@ -374,7 +374,7 @@ fn to_client() -> Vec<Vector> {
         vector("ended well", ToClient::Finished { ticket, report: report(None) }, b"output"),
         vector("ended badly", ToClient::Finished { ticket, report: report(Some(crash)) }, b""),
         vector("the answer to a request", ToClient::Answer { ticket }, b"{}"),
-        vector("the last message", ToClient::Goodbye { reason: "it is over".into() }, b""),
+        vector("the last message", ToClient::Goodbye { reason: "it is over".into() }, b"overloaded"),
         vector("a part of the output", ToClient::Part { ticket }, b"part"),
     ]
 }

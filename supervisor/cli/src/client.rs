@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use bytes::Bytes;
 use offload_protocol::messages::{ToClient, ToSupervisor};
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use offload_supervisor::Finished;
 use offload_supervisor::client::{self, Answer, ClientError, ConnectError};
 use offload_supervisor::front::owner_of;
@@ -51,8 +51,10 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
             ),
         }),
         // There is a supervisor, so this is not the error for a missing one.
-        busy @ (ConnectError::Busy { .. } | ConnectError::Refused { .. }) => {
-            Failure::outcome(OutcomeCode::Overloaded, busy.to_string())
+        busy @ ConnectError::Busy { .. } => Failure::outcome(OutcomeCode::Overloaded, busy.to_string()),
+        ConnectError::Refused(ErrorDetail { code, .. }) => {
+            let message = error.to_string();
+            Failure::outcome(code, message)
         }
         other @ ConnectError::Io { .. } => Failure::NoSupervisor(other.to_string()),
     })

@@ -37,7 +37,7 @@ use offload_protocol::limits::{NAME_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
     CAPABILITIES, CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
 };
-use offload_protocol::nouns::{MediaType, cut};
+use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, cut};
 use offload_protocol::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -67,7 +67,7 @@ pub struct Client {
     /// Messages that were read and have not been taken, in the order in which they arrived.
     inbox: VecDeque<Answer>,
     /// The reason that the supervisor gave before it closed the connection.
-    goodbye: Option<String>,
+    goodbye: Option<ErrorDetail>,
     payload_max: usize,
     tickets: u64,
 }
@@ -93,7 +93,7 @@ impl Client {
         };
         match client.greet(name) {
             Ok(()) => Ok(client),
-            Err(ClientError::Closed { reason: Some(reason) }) => Err(ConnectError::Refused { reason }),
+            Err(ClientError::Closed { reason: Some(reason) }) => Err(ConnectError::Refused(reason)),
             Err(ClientError::Io(error)) => Err(ConnectError::of(path, error)),
             Err(ClientError::Closed { reason: None }) => {
                 Err(ConnectError::Busy { socket: path.to_owned(), what: "it closed the connection" })
@@ -304,7 +304,10 @@ impl Client {
             while let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
                 let message: ToClient = codec::decode(&frame.header).map_err(|error| error.to_string())?;
                 match message {
-                    ToClient::Goodbye { reason } => self.goodbye = Some(reason.into_owned()),
+                    ToClient::Goodbye { reason } => {
+                        let code = OutcomeCode::of_word(&frame.payload).unwrap_or(OutcomeCode::Overloaded);
+                        self.goodbye = Some(ErrorDetail::new(code, reason));
+                    }
                     other => self.inbox.push_back((into_owned(other), owned_payload(frame.payload))),
                 }
             }

@@ -27,7 +27,7 @@ use offload_protocol::codec::EncodeError;
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::{CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
-use offload_protocol::nouns::cut;
+use offload_protocol::nouns::{OutcomeCode, cut};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -273,15 +273,16 @@ impl Connection {
     pub fn cut_off(&mut self, reason: &str) -> usize {
         self.wire.cut();
         let rest = self.wire.unsent();
-        self.goodbye(reason);
+        self.goodbye(OutcomeCode::Overloaded, reason);
         rest
     }
 
     /// Queues a Goodbye with the reason, then does the same as [`Connection::close_after_flush`]. A long reason is
     /// cut.
-    pub fn goodbye(&mut self, reason: &str) {
+    pub fn goodbye(&mut self, code: OutcomeCode, reason: &str) {
         let goodbye = ToClient::Goodbye { reason: cut(reason, MESSAGE_MAX).into() };
-        self.send(&goodbye, &Bytes::new()).expect("a reason of MESSAGE_MAX bytes fits into a header");
+        self.send(&goodbye, &Bytes::from_static(code.as_str().as_bytes()))
+            .expect("a reason of MESSAGE_MAX bytes fits into a header");
         self.close_after_flush();
     }
 
@@ -403,9 +404,8 @@ impl Connection {
     fn end_because_of(&mut self, error: &ConnectionError) {
         match error {
             ConnectionError::Http | ConnectionError::NotAClient => self.close_after_flush(),
-            ConnectionError::Version(_) | ConnectionError::Violation { .. } => {
-                self.goodbye(&error.to_string());
-            }
+            ConnectionError::Version(_) => self.goodbye(OutcomeCode::Unsupported, &error.to_string()),
+            ConnectionError::Violation { .. } => self.goodbye(OutcomeCode::BadRequest, &error.to_string()),
             ConnectionError::Io(_) => self.abandon(),
         }
     }

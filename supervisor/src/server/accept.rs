@@ -78,7 +78,7 @@ impl Front {
         if is_free || self.disconnect_a_controller(peer, own) {
             return self.admit(session, connection, ClientRole::Control);
         }
-        connection.goodbye(&self.why_no_place(own));
+        connection.goodbye(OutcomeCode::Overloaded, &self.why_no_place(own));
         // The Goodbye is written only as far as the socket takes it without waiting.
         let _ = connection.flush();
     }

@@ -29,6 +29,7 @@ use crate::limits::{CONTROL_IDLE_TIMEOUT, EXCUSES_MAX, GREETING_TIMEOUT, IDLE_TI
 use crate::pauses::Pause;
 use offload_core::limits::STALL_TIMEOUT;
 use offload_event_loop::TimerId;
+use offload_protocol::nouns::OutcomeCode;
 use std::time::{Duration, Instant};
 
 /// How often a client that only waits for answers is checked.
@@ -178,7 +179,7 @@ impl Front {
         self.service.log().info(format_args!("client {id} is let go: {why}"));
         if let Some(client) = self.clients.get_mut(&id) {
             if client.connection.is_greeted() {
-                client.connection.goodbye(why);
+                client.connection.goodbye(OutcomeCode::Overloaded, why);
                 // The Goodbye is written only as far as the socket takes it without waiting.
                 let _ = client.write_once();
             }

@@ -1,6 +1,7 @@
 //! Errors of the client.
 
 use offload_protocol::codec::EncodeError;
+use offload_protocol::nouns::ErrorDetail;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,11 +21,9 @@ pub enum ConnectError {
         /// What the supervisor did not do.
         what: &'static str,
     },
-    /// The supervisor refused this client.
-    Refused {
-        /// The reason that the supervisor gave.
-        reason: String,
-    },
+    /// The supervisor refused this client, for the reason that it gave.
+    /// [`Unsupported`](offload_protocol::nouns::OutcomeCode::Unsupported): it speaks another version of the protocol.
+    Refused(ErrorDetail),
     /// Something else failed.
     Io {
         /// The socket.
@@ -57,7 +56,7 @@ impl fmt::Display for ConnectError {
             ConnectError::Busy { socket, what } => {
                 write!(formatter, "the supervisor at {} is busy: {what}", socket.display())
             }
-            ConnectError::Refused { reason } => write!(formatter, "the supervisor refused: {reason}"),
+            ConnectError::Refused(reason) => write!(formatter, "the supervisor refused: {}", reason.message),
             ConnectError::Io { socket, error } => {
                 write!(formatter, "cannot connect to {}: {error}", socket.display())
             }
@@ -73,7 +72,7 @@ pub enum ClientError {
     /// The connection has ended. The outcome of jobs without an answer is unknown.
     Closed {
         /// The reason, if the supervisor gave one.
-        reason: Option<String>,
+        reason: Option<ErrorDetail>,
     },
     /// The payload exceeds the supervisor's limit. Nothing was sent.
     TooLarge {
@@ -94,7 +93,7 @@ impl fmt::Display for ClientError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClientError::Closed { reason: Some(reason) } => {
-                write!(formatter, "the supervisor closed the connection: {reason}")
+                write!(formatter, "the supervisor closed the connection: {}", reason.message)
             }
             ClientError::Closed { reason: None } => write!(formatter, "the supervisor closed the connection"),
             ClientError::TooLarge { length, max } => {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::front::Listener;
 use crate::front::client::{Client, ClientError, ConnectError};
-use offload_protocol::nouns::{OutcomeCode, Receipt, Report};
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Receipt, Report};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -190,22 +190,26 @@ fn nobody_there_is_told_from_other_failures() {
 
 #[test]
 fn a_supervisor_that_refuses_says_why() {
-    let folder = private_folder();
-    let path = folder.path().join("offload.sock");
-    let listener = Listener::bind(&path).unwrap();
-    let connecting = std::thread::spawn(move || Client::connect(&path, "tester").unwrap_err());
-    wait(&*listener.socket(), PollFlags::IN);
-    let mut connection = listener.accept(PAYLOAD_MAX).unwrap().unwrap();
-    connection.goodbye("too many clients");
-    assert_eq!(connection.flush().unwrap(), crate::front::Flushed::Done);
-    drop(connection);
-    let error = connecting.join().unwrap();
-    assert!(matches!(&error, ConnectError::Refused { reason } if reason == "too many clients"), "{error}");
+    for (code, why) in [(OutcomeCode::Overloaded, "too many clients"), (OutcomeCode::Unsupported, "too new")]
+    {
+        let folder = private_folder();
+        let path = folder.path().join("offload.sock");
+        let listener = Listener::bind(&path).unwrap();
+        let connecting = std::thread::spawn(move || Client::connect(&path, "tester").unwrap_err());
+        wait(&*listener.socket(), PollFlags::IN);
+        let mut connection = listener.accept(PAYLOAD_MAX).unwrap().unwrap();
+        connection.goodbye(code, why);
+        assert_eq!(connection.flush().unwrap(), crate::front::Flushed::Done);
+        drop(connection);
+        let error = connecting.join().unwrap();
+        let expected = ErrorDetail::new(code, why);
+        assert!(matches!(&error, ConnectError::Refused(reason) if *reason == expected), "{error}");
+    }
 }
 
 #[test]
 fn the_reason_of_a_goodbye_arrives_even_if_the_client_was_writing() {
-    let supervisor = Supervisor::start(|connection, _| connection.goodbye("enough"));
+    let supervisor = Supervisor::start(|connection, _| connection.goodbye(OutcomeCode::Overloaded, "enough"));
     let mut client = supervisor.client();
     let payload = Bytes::from(vec![0; 1 << 20]);
     let error = loop {
@@ -213,7 +217,10 @@ fn the_reason_of_a_goodbye_arrives_even_if_the_client_was_writing() {
             break error;
         }
     };
-    assert!(matches!(&error, ClientError::Closed { reason: Some(reason) } if reason == "enough"), "{error}");
+    assert!(
+        matches!(&error, ClientError::Closed { reason: Some(reason) } if reason.message == "enough"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -457,8 +457,8 @@ fn descriptors_that_a_client_sends_along_are_closed_by_the_kernel() {
 #[test]
 fn nothing_follows_a_goodbye() {
     let mut pair = Pair::greeted(PAYLOAD_MAX);
-    pair.connection.goodbye(&"ä".repeat(MESSAGE_MAX));
-    pair.connection.goodbye("again");
+    pair.connection.goodbye(OutcomeCode::Overloaded, &"ä".repeat(MESSAGE_MAX));
+    pair.connection.goodbye(OutcomeCode::Overloaded, "again");
     pair.connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::new()).unwrap();
     let heard = pair.end();
     assert_eq!(heard.matches("Goodbye").count(), 1);

@@ -28,9 +28,10 @@ fn a_client_of_another_version_is_told_so() {
     let mut pair = Pair::new(PAYLOAD_MAX);
     pair.peer.say(&hello(VERSION_MAJOR + 1, "newer"));
     assert!(pair.receive().unwrap_err().contains(&format!("protocol 4.{VERSION_MINOR}")));
-    let heard = pair.end();
-    assert!(
-        heard.starts_with("Goodbye") && heard.contains(&format!("this supervisor 3.{VERSION_MINOR}")),
-        "{heard}"
-    );
+    pair.flush();
+    let (goodbye, why) = pair.peer.hear().unwrap();
+    assert!(goodbye.starts_with("Goodbye"), "{goodbye}");
+    assert!(goodbye.contains(&format!("this supervisor 3.{VERSION_MINOR}")), "{goodbye}");
+    assert_eq!(why, "unsupported".len());
+    assert_eq!(pair.end(), "");
 }
