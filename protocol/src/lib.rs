@@ -15,17 +15,24 @@
 //!
 //! This section is all that is needed to write a worker in another language. `examples/worker.py` is one in plain Python.
 //!
+//! A **task** is something that a worker can do, by name; a **job** is one call of it, with an input; an **attempt** is one run
+//! of a job. A **stepped** task runs in steps, between which another job may run. A **checkpoint** is a copy of its state, from
+//! which another attempt can go on.
+//!
 //! ## How a worker is started
 //!
 //! A worker is a program. Its **standard input (descriptor 0)** is one end of a Unix stream socket, which it both reads and
 //! writes. Standard output and standard error carry no protocol: the supervisor writes their lines into its log. When a
-//! read returns 0 bytes, the supervisor is gone, and the worker has to exit.
+//! read returns 0 bytes, the supervisor is gone, and the worker has to exit. The supervisor prepares the process, and the worker
+//! need do nothing for it: a clean environment (`PATH`, `HOME`, `LANG`, `TZ`, and `OFFLOAD_...`), 128 open files, a process group of
+//! its own. A script that starts the worker must end with `exec`, so that the worker takes its place.
 //!
 //! The environment variable `OFFLOAD_PAYLOAD_MAX` has the length of the longest payload that the supervisor accepts, in
 //! bytes, as a decimal number. Welcome says the same.
 //!
-//! `vectors.json` beside this crate has frames as bytes with their meaning, and frames that have to be refused. It tests a
-//! library in any language.
+//! `vectors.json` beside this crate has frames with their meaning, and frames that have to be refused, to test a library in any
+//! language. Each vector has its `direction`, what it is `about`, the `frame` in hexadecimal, and either its `meaning` (message,
+//! number, fields by name, payload in hexadecimal) or the `error`.
 //!
 //! ## Frames
 //!
@@ -54,7 +61,8 @@
 //! | `magic` | 8: ASCII characters |
 //! | `usage` | three `u64`: the attempt's user CPU time in us, its system CPU time in us, the process's peak resident memory in bytes; 0 if unknown |
 //!
-//! Messages without an entry in the last column have no payload (P = 0).
+//! Messages without an entry in the last column have no payload (P = 0). Those from number 6 on to the worker, and from number 10
+//! on from it, belong to capabilities, which most workers do without.
 //!
 //! | to the worker | number | fields | payload |
 //! |---|---|---|---|
@@ -64,11 +72,11 @@
 //! | Drain | 3 | | |
 //! | Resume | 4 | job `u64` | a checkpoint; only for a task that offered `checkpoints` |
 //! | Yield | 5 | job `u64` | |
-//! | Credit | 6 | job `u64`, bytes `u64` | capability `parts` |
-//! | Segment | 7 | segment `u32`, length in bytes `u64`, use `u32`: 0 inputs, 1 outputs | |
-//! | SegmentGone | 8 | segment `u32` | |
-//! | InputIn | 9 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
-//! | OutputRead | 10 | segment `u32` | |
+//! | Credit (`parts`) | 6 | job `u64`, bytes `u64` | |
+//! | Segment (`segments`) | 7 | segment `u32`, length in bytes `u64`, use `u32`: 0 inputs, 1 outputs | |
+//! | SegmentGone (`segments`) | 8 | segment `u32` | |
+//! | InputIn (`segments`) | 9 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
+//! | OutputRead (`segments`) | 10 | segment `u32` | |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
@@ -82,17 +90,18 @@
 //! | Progress | 7 | job `u64`, attempt `u32`, done `u64`, total `u64` (0: unknown) | |
 //! | Checkpoint | 8 | job `u64`, attempt `u32` | a state, at most 65,536 bytes |
 //! | Yielded | 9 | job `u64`, attempt `u32`, run time in ns `u64`, `usage` | a state, at most 65,536 bytes |
-//! | Part | 10 | job `u64`, attempt `u32` | capability `parts`: a part of the output, 1 to 65,536 bytes |
-//! | SegmentReady | 11 | segment `u32` | |
-//! | SegmentLeft | 12 | segment `u32` | |
-//! | OutputIn | 13 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
+//! | Part (`parts`) | 10 | job `u64`, attempt `u32` | a part of the output, 1 to 65,536 bytes |
+//! | SegmentReady (`segments`) | 11 | segment `u32` | |
+//! | SegmentLeft (`segments`) | 12 | segment `u32` | |
+//! | OutputIn (`segments`) | 13 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
 //!
 //! - An **Offer** is one task: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest
 //!   time between two Progress messages in ms `u32` (0: no promise); description `text` of at most 256 bytes, accepted media
 //!   types `list` of at most 8 `text` (`*/*` and `image/*` stand for several), returned media type `text` (`*/*`: any), streams
 //!   `bool` (it sends its output in parts), memory that a job needs in bytes `u64` (0: unknown), exclusive `bool` (a job should have its machine to
 //!   itself); length of the example in bytes `u32`, length of the schema in bytes `u32`. The payload is an input that the task
-//!   can be tried with, and a JSON Schema of its input; both may be empty, and together they have at most 65,536 bytes.
+//!   can be tried with, and a JSON Schema of its input; both may be empty, and together they have at most 65,536 bytes. `lane` is
+//!   reserved. Media types, memory and exclusive are shown to people; the supervisor decides nothing by them.
 //! - A **name** is 1 to 64 ASCII letters, digits, `.`, `_` or `-`, and begins with a letter. A worker offers at most 4,096
 //!   tasks, in at most 1 MiB.
 //! - A **media type** says what a payload is, as in HTTP: 1 to 127 bytes of ASCII, `type/subtype` and perhaps parameters, such
@@ -100,7 +109,7 @@
 //! - The **timeout** is how long the attempt may run, counted from Started, before the worker is killed. The **time to the
 //!   deadline** counts from when Run was sent: then nobody wants the answer any more. 0 means that there is no such limit.
 //! - **Metadata** is what the client attached to the job, such as a trace context (`traceparent`): at most 16 pairs; a key is 1
-//!   to 64 of `a-z`, `0-9`, `.`, `_` and `-`, a value has at most 256 bytes.
+//!   to 64 of `a-z`, `0-9`, `.`, `_` and `-` and occurs once, a value has at most 256 bytes and no control characters.
 //! - `kind` says how a task failed: 0 it returned an error, 1 it panicked.
 //!
 //! For example, Started for job 7, attempt 1, is these 24 bytes:
@@ -123,50 +132,63 @@
 //!   |                                     |   later, this job is blamed. If it cannot be written, do not run the task
 //!   | --- Finished or Failed ------------>|   exactly one for each Started, with the same job and attempt
 //!   |<------------------------ Cancel --- |   nobody wants the answer. If the job has not started, either send Skipped
-//!   |                                     |   when its turn comes, or run it. If it runs, go on: a worker that takes
-//!   |                                     |   too long is killed
+//!   |                                     |   when its turn comes, or run it. If it runs, go on, or end it early and answer
+//!   |                                     |   as usual: the answer is thrown away. If it has ended, ignore the Cancel
 //!   |<------------------------- Drain --- |   finish all jobs that were given, then exit with code 0
 //! ```
 //!
-//! That is everything for a task whose offer has neither `stepped` nor `checkpoints` nor a time for Progress. Other tasks
-//! may send more between Started and Finished:
+//! That is all that most tasks need. A Skipped without a Cancel is a violation. Any task may send Progress between Started and
+//! Finished, and those that offered it may do more:
 //!
 //! ```text
-//!   | --- Progress ---------------------->|   how far the job is; at least as often as offered, or the worker counts
-//!   |                                     |   as hanging and is killed
+//!   | --- Progress ---------------------->|   how far the job is; if the offer promised it, at least as often as that, or
+//!   |                                     |   the worker counts as hanging and is killed
 //!   | --- Checkpoint -------------------->|   `checkpoints`: a state from which another attempt can go on
 //!   | --- Started, Finished or Failed --->|   `stepped`: another job that was given may run between two steps. It ends
 //!   |                                     |   before the next step of the first one
 //!   |<------------------------- Yield --- |   another job needs the worker: send Yielded when the step ends. A worker
-//!   |                                     |   that cannot do that ignores it
+//!   |                                     |   that cannot do that ignores it, as one whose job has ended
 //!   | --- Yielded ----------------------->|   in place of Finished: another attempt goes on from its payload
 //!   |<------------------- Resume, Run --- |   that attempt: Resume, with the state, comes right before its Run
 //! ```
 //!
-//! Everything else is a violation of the protocol: another order, an unknown number, a job that the worker was not given, a
-//! length over its limit. The worker is killed with SIGKILL, and the job that ran ends as `worker_protocol` or is retried. A
-//! job that was given but not started goes back to the queue without blame.
+//! Whatever is not described on this page is a violation of the protocol: another order, an unknown number, a job that the worker
+//! was not given, a length over its limit. The worker is killed with SIGKILL, and the job that ran ends as `worker_protocol` or is
+//! retried. A job that was given and certainly not started goes back to the queue. One that may have begun is retried if that is
+//! allowed, and otherwise ends as `indeterminate`. Nobody is blamed for either.
 //!
 //! Exit code 64 before Hello means that it is pointless to start this program again.
+//!
+//! | the supervisor waits for | at most (unless configured otherwise) | then |
+//! |---|---|---|
+//! | Ready, from the start of the process | 10 s | SIGKILL; the start has failed |
+//! | Started, from Run or from the answer to the job before | 10 s | as below; no job is blamed |
+//! | the rest of a frame | 2 s | SIGKILL |
+//! | an answer, from Cancel | 100 ms | SIGTERM to the process group, and SIGKILL 500 ms later |
+//! | an answer, from Started | the job's timeout | the same; the job ends as `timeout` |
+//! | Progress, where it is promised | the promised time and 1 s more | the same; `timeout` |
+//! | the end of a process that has closed its socket | 50 ms | SIGKILL |
 //!
 //! ## Versions and capabilities
 //!
 //! Both ends must speak the same major version. The number and the first three fields of Hello are the same in every version,
-//! so an end of another version is recognized and told what to do. A worker of another version is not started again, and the
-//! jobs of its tasks are rejected with that sentence.
+//! so an end of another version is recognized. A worker of another major version is ended: the log and `offload status` say which
+//! versions met and what to do. Its program is not started again before `offload reload`, and until then its jobs are rejected
+//! with that sentence.
 //!
 //! From version 3 on, whatever is added is a **capability**: one bit of the capabilities in Hello and Welcome. Hello states what
 //! the worker has, and Welcome what both ends have: bits that the supervisor does not know are ignored and not in Welcome. The
 //! messages and fields of a capability may be used only if its bit is in Welcome, so a worker that wants to use one waits for
 //! Welcome first. So old workers go on working under a new supervisor and new ones under an old supervisor of the same major
-//! version, and a worker that sets no bit needs to know nothing about capabilities.
+//! version, and a worker that sets no bit needs to know nothing about capabilities. A higher minor version only adds some; do not
+//! compare it.
 //!
 //! | bit | capability | between supervisor and worker | between client and supervisor |
 //! |---|---|---|---|
 //! | 0 (value 1) | `parts`: outputs in parts | Part, Credit | `stream` in the options of Submit, Part |
 //! | 1 (value 2) | `prefetch`: the next job may lie in a tray while the worker runs another one | a descriptor with Welcome | - |
 //! | 2 (value 4) | `segments`: large payloads may lie in shared memory | Segment, InputIn, OutputIn, ... | - |
-//! | 4 (value 16) | `lingering`: after a job that came alone, the worker may look for the next one for 50 us before it sleeps, as long as that pays | nothing | - |
+//! | 4 (value 16) | `lingering`: after a job that came alone, the worker may poll for the next one for up to 50 us before it sleeps | nothing | - |
 //!
 //! ## Outputs in parts
 //!
@@ -183,62 +205,89 @@
 //! timeout goes on. Sending more than the credit is a violation. So a worker that sends little needs not read Credit at all.
 //! Credit for a job that has ended is ignored. A task whose offer has `stepped` sends no parts.
 //!
+//! In short: state bit 0 in Hello, read Welcome and check the bit there. At each Started, `credit = 262144`. Before each part, while
+//! `credit` is less than its length, read messages: Credit for this job adds to it, and after Cancel send Failed and no more
+//! parts. Then send Part, and subtract its length. Part of job 7, attempt 1, with the two bytes `1` and line feed is
+//!
+//! ```text
+//! 10 00 00 00   02 00 00 00   0a 00 00 00   07 00 00 00 00 00 00 00   01 00 00 00   31 0a
+//! H = 16        P = 2         Part          job                       attempt       payload
+//! ```
+//!
 //! A client that asked for a stream gets the parts as they come; for all others the supervisor puts them together to one output,
-//! which has to be within the longest payload. A client that reads slowly stops the task, and nothing else. As soon as such a
-//! client has been sent a part, the job is never run again, also if its task is idempotent. If the job fails, the client has got
-//! all parts that came before, and Finished says how many bytes these were.
+//! which has to be within the longest payload. A client that reads slowly makes the task wait, and nothing else. As soon as such a
+//! client has been sent a part, the job is never run again, also if its task is idempotent. If the job fails, the client keeps the
+//! parts that it has, and its own message Finished says how the job ended and how many bytes they are together.
 //!
 //! ## Prefetch
 //!
-//! A worker that sets this bit gets a descriptor together with the first byte of Welcome (`SCM_RIGHTS`), if Welcome has the bit
-//! too. It is one end of a Unix socket pair for packets (`SOCK_SEQPACKET`), its **tray**. Read Welcome with `recvmsg` and
-//! make the descriptor close-on-exec.
+//! With the capability `prefetch`, a worker has a **tray**: a pair of sockets for packets (`SOCK_SEQPACKET`) in which at most one
+//! job lies. The worker's end of it comes with the first byte of Welcome (`SCM_RIGHTS`), if Welcome has the bit. A worker with this
+//! capability or the next one always reads its socket with `recvmsg` and `MSG_CMSG_CLOEXEC`; descriptors come in the order of the
+//! messages that they belong to.
 //!
 //! ```text
-//!   Finished is ready, no other Run has come ---> recv on the tray, without waiting (MSG_DONTWAIT)
+//!   Finished or Failed is ready, and no Run
+//!   that was read already waits  ---------------> recv on the tray, without waiting (MSG_DONTWAIT)
 //!                                                   | a packet of at most 65,536 bytes: a whole frame, a Run like any other.
-//!                                                   |   Send Finished and Started in one write, then run it
-//!                                                   '-> nothing: send Finished, wait for the supervisor as usual
+//!                                                   |   Send the answer and Started in one write, which saves a wake-up;
+//!                                                   |   then run it
+//!                                                   '-> nothing: send the answer, wait for the supervisor as usual
 //! ```
 //!
 //! The supervisor takes the packet back whenever it likes, from the same end, and the kernel gives it to exactly one of the two.
 //! So do not wait for the tray, do not look into it while a job runs, and do not write to it. There is at most one packet, and
-//! none while the supervisor sends jobs the other way. A worker that has taken a packet has been given its job: it has to
-//! start it, and may be told to cancel it. If its answer is long (over 32 KiB), it is sent before the worker looks.
+//! none while the supervisor sends jobs the other way. A worker that has taken a packet has been given its job and starts it at
+//! once; a Cancel may come later, as for any job. An answer of more than 32 KiB is sent before the worker looks.
 //!
-//! ### Segments
+//! ## Segments
 //!
-//! With it, payloads of 64 KiB and more may lie in shared memory, a *segment*, instead of behind the header. A worker without
-//! it is sent none of these messages and may skip this section.
+//! With the capability `segments`, payloads of 64 KiB and more may lie in shared memory, a *segment*, instead of behind the header.
+//! A worker without it is sent none of these messages and may skip this section.
 //!
 //! ```text
 //! worker                                supervisor
 //!   |<----------------------- Segment --- |   at any time. A descriptor comes with its first byte (SCM_RIGHTS, so read the
-//!   |                                     |   socket with recvmsg): map the whole length, shared, and close the descriptor
+//!   |                                     |   socket with recvmsg): map the whole length (MAP_SHARED; inputs PROT_READ,
+//!   |                                     |   outputs PROT_READ | PROT_WRITE), and close the descriptor
 //!   | --- SegmentReady ------------------>|   it is mapped. If it cannot be: SegmentLeft
 //!   |<------------------ InputIn, Run --- |   the input is in the segment, and the payload of Run is empty
 //!   | --- Started ----------------------->|   as ever
 //!   | --- OutputIn, Finished ------------>|   the output is in a segment, and the payload of Finished is empty
-//!   |<-------------------- OutputRead --- |   the segment for outputs may be written again. Sent before the next Run
-//!   |<------------------- SegmentGone --- |   unmap it
+//!   |<-------------------- OutputRead --- |   the segment for outputs may be written again. Sent before the next Run, and
+//!   |                                     |   not for an output in the segment for inputs
+//!   |<------------------- SegmentGone --- |   unmap it; ignore it if it was left already
 //!   | --- SegmentLeft ------------------->|   it will not be used any more
 //! ```
 //!
 //! - There are at most two segments: one for inputs, which the worker must not write, and one for outputs.
 //! - Any payload may also be sent as ever, in both directions. So nobody waits for a segment: if it is in use or too short, the
-//!   payload goes behind the header. A worker never asks for a segment for its outputs, it gets one after it has sent large ones.
+//!   payload goes behind the header. A worker never asks for a segment for its outputs: it gets one when it has sent two large ones
+//!   within four seconds.
 //! - An output may be anywhere in the segment for outputs; byte 64 is a good place to begin. It may also be a part of the
 //!   segment with the input of its own job, such as the input itself: then nothing has to be copied.
 //! - Once the job is answered, the supervisor may overwrite its input. If the worker still needs the input, it says SegmentLeft
-//!   before the answer, and keeps the segment to itself. A worker that does so four times gets no more segments.
+//!   before the answer (SegmentLeft, OutputIn, Finished), and keeps the segment to itself. A worker that does so four times gets
+//!   no more segments.
 //! - A place outside of its segment, a segment that was not given or has been left, an OutputIn without its Finished, and an
 //!   OutputIn before the last one was read are violations.
 //!
 //! ## Clients
 //!
 //! Clients speak the same frames over the supervisor's local socket, with the messages [`messages::ToSupervisor`] and
-//! [`messages::ToClient`]. A client begins with Hello, and the supervisor answers with Welcome, or with Goodbye and a sentence that
-//! says why not. What is said above of versions, capabilities, media types and metadata holds for clients too. The number of a
+//! [`messages::ToClient`]. It is at `OFFLOAD_SOCKET`, otherwise at `$XDG_RUNTIME_DIR/offload/offload.sock`.
+//!
+//! ```text
+//! client                                supervisor
+//!   | --- Hello ------------------------->|   within 5 s, with the magic OFFLOADC
+//!   |<----------------------- Welcome --- |   or Goodbye, with a sentence and a code that say why not
+//!   | --- Submit ------------------------>|   with a ticket, a number that every answer to this request repeats
+//!   |<--------- Accepted or Rejected --- |
+//!   |<---------------- Part, Part ... --- |   if it asked for a stream
+//!   |<---------------------- Finished --- |   exactly one for each Accepted
+//! ```
+//!
+//! A client that asks for nothing and waits for nothing for 60 s is disconnected. What is said above of versions, capabilities, media types and metadata holds for clients too. The number of a
 //! message is its position in the enum, counted from 0, and its fields have the order and the types that are written there.
 //! A value of another enum is its position as `u32`. An `Option` is one byte: 0 for none, or 1 followed by the value. `u128` has
 //! 16 bytes, `i8` one. A `MediaType` is a `text`, `Labels` a `list` of at most 8 `text` of 1 to 64 bytes without spaces, and
