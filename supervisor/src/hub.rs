@@ -71,7 +71,7 @@ use offload_core::action::{Accepted, Action, Actions, Kill, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Version, WorkerId};
-use offload_event_loop::{Context, LoopHandle};
+use offload_event_loop::{Context, Lingerer, LoopHandle};
 use offload_protocol::limits::{LINGER, SEGMENT_PAYLOAD_MIN};
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
@@ -111,6 +111,7 @@ pub(crate) struct Hub {
     segments: Segments,
     trays: Trays,
     linger_cores: usize,
+    lingerer: Lingerer,
     records: Records,
     checks: CheckSchedule,
     callbacks: Callbacks,
@@ -172,6 +173,7 @@ impl Hub {
         let hub = Rc::new_cyclic(|me| {
             RefCell::new(Hub {
                 me: me.clone(),
+                lingerer: handle.lingerer(),
                 handle,
                 core,
                 inbox: VecDeque::new(),
@@ -453,7 +455,7 @@ impl Hub {
         let busy =
             self.core.slots().iter().filter(|slot| slot.load().is_some()).take(self.linger_cores).count();
         let pays = (1..self.linger_cores).contains(&busy);
-        self.handle.linger(if pays { LINGER } else { Duration::ZERO });
+        self.lingerer.set(if pays { LINGER } else { Duration::ZERO });
     }
 }
 

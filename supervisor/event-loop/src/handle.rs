@@ -11,6 +11,7 @@ use super::clock::nanos;
 use super::error::LoopError;
 use super::handles::{HandleId, HandleKind, HookPhase};
 use super::immediates::ImmediateId;
+use super::limits::LINGER_MAX;
 use super::metrics::{LoopMetrics, Metrics};
 use super::poller::{Interest, Poller, Readiness};
 use super::readiness::Ready;
@@ -102,6 +103,37 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.shared.holds.borrow_mut().remove(self.key);
+    }
+}
+
+/// Has the loop poll for events for a while before it goes to sleep, and ends that when it is dropped. Of several, the one that
+/// wants it for longest decides. Like a [`Hold`], it must not outlive the thread of its loop, and does not keep the loop alive.
+pub struct Lingerer {
+    shared: Rc<Shared>,
+    key: SlabKey,
+}
+
+impl Lingerer {
+    /// From now on, the loop polls for up to so long before it sleeps, as long as that pays: after a poll in vain it sleeps
+    /// without, and more often each time. It uses its core meanwhile, so ask for it only while an answer is expected soon and
+    /// that core has nothing better to do. Zero, as at first, is not at all; longer than a second counts as a second. In virtual
+    /// time nothing takes time, and the loop does not poll. What came of it is in [`LoopMetrics::lingering`].
+    pub fn set(&self, time: Duration) {
+        let time = nanos(time.min(LINGER_MAX));
+        if let Some(own) = self.shared.lingerers.borrow_mut().get_mut(self.key) {
+            if *own == time {
+                return;
+            }
+            *own = time;
+        }
+        self.shared.linger_as_told();
+    }
+}
+
+impl Drop for Lingerer {
+    fn drop(&mut self) {
+        self.shared.lingerers.borrow_mut().remove(self.key);
+        self.shared.linger_as_told();
     }
 }
 
@@ -387,13 +419,9 @@ impl LoopHandle {
         self.shared.remote.clone()
     }
 
-    /// From now on, the loop looks for events for so long before it goes to sleep, as long as that pays: a loop that finds
-    /// nothing by looking does so ever more seldom. It uses its core meanwhile, so tell it to linger only while that core has
-    /// nothing better to do and an answer is expected soon. Zero, as at first, is not at all; longer than a second counts as a
-    /// second. In virtual time nothing takes time, and the loop does not linger. What came of it is in
-    /// [`LoopMetrics::lingering`].
-    pub fn linger(&self, time: Duration) {
-        self.shared.linger.set(nanos(time.min(Duration::from_secs(1))));
+    /// Somebody who may have the loop poll for events before it goes to sleep.
+    pub fn lingerer(&self) -> Lingerer {
+        Lingerer { key: self.shared.lingerers.borrow_mut().insert(0), shared: Rc::clone(&self.shared) }
     }
 
     /// What the loop has measured: times of callbacks and phases, lateness, starvation.

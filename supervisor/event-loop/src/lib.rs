@@ -147,7 +147,7 @@ pub use callback::{CallbackId, CallbackPanic, Current, Phase};
 pub use config::{LoopConfig, OnStarvation, RunMode, Time};
 pub use error::{LoopError, LoopGone};
 pub use futures::{NextIteration, Sleep, YieldNow};
-pub use handle::{Clearable, Hold, LoopHandle, Referable};
+pub use handle::{Clearable, Hold, Lingerer, LoopHandle, Referable};
 pub use handles::HandleId;
 pub use immediates::ImmediateId;
 pub use inspect::HandleInfo;

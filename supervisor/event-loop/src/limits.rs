@@ -36,6 +36,9 @@ pub(crate) const BYTES_PER_WRITE: usize = 64;
 /// How many writes of a queue are handed to the kernel in one call.
 pub(crate) const SLICES_PER_CALL: usize = 64;
 
+/// The longest that a loop polls for events before it goes to sleep.
+pub(crate) const LINGER_MAX: Duration = Duration::from_secs(1);
+
 /// How often at most a loop that lingers goes to sleep without looking for events, after looking has found nothing.
 pub(crate) const SLEEPS_BETWEEN_LOOKS_MAX: u32 = 4_095;
 

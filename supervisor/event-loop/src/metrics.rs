@@ -65,7 +65,7 @@ pub struct Starvation {
     pub idle: u64,
 }
 
-/// What came of looking for events before going to sleep: see [`LoopHandle::linger`](super::LoopHandle::linger).
+/// What came of looking for events before going to sleep: see [`Lingerer`](super::Lingerer).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lingering {
     /// How often the loop looked for a while.

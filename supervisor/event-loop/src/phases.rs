@@ -204,13 +204,16 @@ impl Context {
                     shared.clock.skip(timeout);
                 }
             }
-            timeout if look_for_a_while(shared, &mut self.linger, events, timeout)? => {}
             timeout => {
-                shared.posts.borrow_mut().free_spare();
-                shared.pulse.rest();
-                let waited = shared.poller.wait(events, timeout);
-                shared.pulse.go_on();
-                waited?;
+                let polled = poll_before_sleeping(shared, &mut self.linger, events, timeout)?;
+                if events.is_empty() {
+                    shared.posts.borrow_mut().free_spare();
+                    shared.pulse.rest();
+                    let left = timeout.map(|timeout| timeout.saturating_sub(polled));
+                    let waited = shared.poller.wait(events, left);
+                    shared.pulse.go_on();
+                    waited?;
+                }
             }
         }
         // A look that found nothing took no time worth a reading of the clock.
@@ -316,25 +319,28 @@ impl Context {
     }
 }
 
-/// Looks for events before a sleep of `timeout`, if the loop was told to linger. Returns whether any came.
-fn look_for_a_while(
+/// Polls for events before a sleep of `timeout`, if the loop was told to linger. Returns how long that took; the first events end
+/// it.
+fn poll_before_sleeping(
     shared: &Shared,
     linger: &mut Linger,
     events: &mut Vec<epoll::Event>,
     timeout: Option<Nanos>,
-) -> Result<bool, LoopError> {
+) -> Result<Nanos, LoopError> {
     let told = if shared.clock.is_virtual() { 0 } else { shared.linger.get() };
     let time = linger.time(told, timeout);
     if time == 0 {
-        return Ok(false);
+        return Ok(0);
     }
     shared.pulse.pause();
-    let end = shared.clock.read().saturating_add(time);
-    while events.is_empty() && shared.clock.read() < end {
+    let began = shared.clock.read();
+    let mut polled = 0;
+    while events.is_empty() && polled < time {
         std::hint::spin_loop();
         shared.poller.wait(events, Some(0))?;
+        polled = shared.clock.read().saturating_sub(began);
     }
     linger.looked(!events.is_empty());
     shared.metrics.borrow_mut().looked(!events.is_empty());
-    Ok(!events.is_empty())
+    Ok(polled)
 }

@@ -47,7 +47,9 @@ pub(super) struct Shared {
     pub(super) metrics: RefCell<Metrics>,
     /// How long the slowest callback took.
     pub(super) slowest: Cell<Nanos>,
-    /// For how long the loop looks for events before it sleeps.
+    /// For how long each of those who may say so wants the loop to poll before it sleeps.
+    pub(super) lingerers: RefCell<Slab<Nanos>>,
+    /// The longest of these.
     pub(super) linger: Cell<Nanos>,
     /// Where each hold was made.
     pub(super) holds: RefCell<Slab<Site>>,
@@ -85,6 +87,7 @@ impl Shared {
             requests: RefCell::new(Requests::new()),
             metrics: RefCell::new(Metrics::new()),
             slowest: Cell::new(0),
+            lingerers: RefCell::new(Slab::new()),
             linger: Cell::new(0),
             holds: RefCell::new(Slab::new()),
             stopping: Cell::new(false),
@@ -152,6 +155,10 @@ impl Shared {
         if self.remote.has_posts() {
             self.remote.take(&mut self.posts.borrow_mut());
         }
+    }
+
+    pub(super) fn linger_as_told(&self) {
+        self.linger.set(self.lingerers.borrow().iter().copied().max().unwrap_or(0));
     }
 
     /// The kernel may have events. Without a watched descriptor, only other threads can have caused one.
