@@ -374,6 +374,7 @@ impl Core {
             self.next_test(),
             self.next_lending(),
             self.trial_ends_at(),
+            self.next_overdue_tray(),
             self.promises.next_end(),
             self.letters.next_end(),
             self.has_more_to_move.then(Mono::default),

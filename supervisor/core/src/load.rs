@@ -27,6 +27,9 @@ pub struct Load {
     pub waiting: VecDeque<JobId>,
     /// The only one of them, while it may lie in the worker's tray (`trays.rs`).
     pub tray: Option<InTray>,
+    /// The worker has taken its next job out of the tray, which it does between two jobs. So the answer to the one that runs is
+    /// on its way, or the worker does what it must not.
+    pub is_answer_due: bool,
     /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
     /// (`doubt.rs`).
     pub doubtful: usize,
@@ -139,6 +142,7 @@ impl Load {
     /// Takes the running attempt out. The suspended one, if there is one, goes on.
     pub(super) fn take_running(&mut self, now: Mono) -> Option<Running> {
         let ended = self.running.take()?;
+        self.is_answer_due = false;
         self.running = self.suspended.take().map(|suspended| suspended.resume(now));
         Some(ended)
     }

@@ -12,6 +12,7 @@
 //!     PREFETCH_RUN_MAX of worker time
 //!   the job before it has run longer than that      it waits in its old place
 //!   its worker leaves, is stopped, closes, ...      it waits in its old place; it was never near that worker
+//!   any of these, but the worker has taken it       the worker is between two jobs: it has `start_timeout` for its answer
 //!   its worker has ended the job before it          it is sent: the packet came too late
 //!     and has not started it
 //!   it is cancelled, or its deadline passes         it has ended already
@@ -66,6 +67,10 @@ impl Core {
             return;
         };
         load.tray = None;
+        if load.running.is_some() {
+            load.is_answer_due = true;
+            self.expect_start(slot, turn.now + self.config.start_timeout);
+        }
         if self.jobs.get(id).is_none() {
             turn.push(Action::CancelRun { worker, job: id });
         }
@@ -169,13 +174,19 @@ impl Core {
             self.relist();
         }
         let now = turn.now;
-        let is_overdue = |since: Mono| since + PREFETCH_RUN_MAX < now;
+        let is_overdue = |since: Mono| overdue_at(since) <= now;
         while let Some(&(_, slot)) =
             self.programs[program].trays.by_start.first().filter(|(since, _)| is_overdue(*since))
         {
             self.want_back(turn, slot);
             self.relist();
         }
+    }
+
+    /// When a job has lain in a tray for too long: what its packet says of its deadline must not grow old.
+    pub(super) fn next_overdue_tray(&self) -> Option<Mono> {
+        let firsts = self.programs.iter().filter_map(|program| program.trays.by_start.first());
+        firsts.map(|(since, _)| overdue_at(*since)).min()
     }
 
     /// Wants back one job that an idle worker could do, or that is in the way of a more urgent one. One at a time: until the
@@ -252,6 +263,11 @@ impl super::Program {
         let open = [&self.open, &self.open_reserved, &self.open_unproven];
         open.iter().any(|open| open.first().is_some_and(|(load, _)| *load == 0))
     }
+}
+
+/// When the run that began at `since` has taken too long for the job behind it.
+fn overdue_at(since: Mono) -> Mono {
+    since + PREFETCH_RUN_MAX + Duration::from_nanos(1)
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -244,9 +244,13 @@ impl Core {
         match &self.slots[slot].state {
             SlotState::Vacant | SlotState::Idle { .. } => {}
             SlotState::Starting { .. } => self.leave(turn, slot, Cause::Silent, Some(Kill::Kill)),
-            SlotState::Busy { load, .. } => match load.running {
+            SlotState::Busy { load, start_by, .. } => match load.running {
                 Some(running) if running.finish_by <= turn.now => {
                     self.on_run_timeout(turn, slot, running.job);
+                }
+                Some(_) if load.is_answer_due && *start_by <= turn.now => {
+                    let what = "it took its next job and did not answer the one that it ran".to_owned();
+                    self.leave(turn, slot, Cause::Violation(what), Some(Kill::Kill));
                 }
                 Some(_) => self.leave(turn, slot, Cause::Hung, Some(Kill::Kill)),
                 None => self.leave(turn, slot, Cause::Stuck, Some(Kill::Kill)),

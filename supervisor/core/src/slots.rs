@@ -341,7 +341,8 @@ impl Slot {
                     Some(running) => {
                         let reports = running.progress_by.filter(|_| !running.credit.is_short());
                         let progress_by = reports.map(|(by, promise)| by + promise + hang_timeout);
-                        progress_by.map_or(running.finish_by, |by| by.min(running.finish_by))
+                        let answer_by = Some(*start_by).filter(|_| load.is_answer_due);
+                        [progress_by, answer_by].into_iter().flatten().fold(running.finish_by, Mono::min)
                     }
                     None => *start_by,
                 };

@@ -11,13 +11,14 @@
 //! processes may receive from that end, and the kernel gives a packet to exactly one of them. So whoever has the packet
 //! knows that the other one has not seen it, and nobody has to be asked.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// See the module's documentation. No call waits.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Tray {
     ours: OwnedFd,
@@ -51,7 +52,17 @@ impl Tray {
     }
 
     /// Takes the packet out. True if it was there: then the worker has not seen it, and never will.
+    ///
+    /// Receiving could wait for a worker that is receiving: the kernel copies a packet under a lock. But by then the packet has
+    /// left the queue, so an empty queue is the answer, and it is asked for without that lock. (Only a worker that peeks into
+    /// memory whose pages somebody else provides (FUSE, userfaultfd) could still delay this; only code that is written for it
+    /// does so.)
     pub fn take_back(&self) -> bool {
+        let mut readable = [PollFd::new(&*self.workers, PollFlags::IN)];
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !retry_on_intr(|| poll(&mut readable, Some(&no_wait))).is_ok_and(|ready| ready > 0) {
+            return false;
+        }
         // The kernel drops what does not fit into the buffer. No packet is empty: 0 bytes are the end of a tray that the
         // worker has shut down.
         let received = retry_on_intr(|| recv(&self.workers, &mut [0; 1], RecvFlags::DONTWAIT));

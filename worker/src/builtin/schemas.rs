@@ -1,5 +1,5 @@
 //! JSON Schemas of what the built-in tasks take, for programs that make requests from them. Their bounds are those that the
-//! tasks refuse by.
+//! tasks refuse by, but that a schema counts the characters of a pattern and the task its bytes.
 
 use crate::limits::{
     AVERAGE_N_MAX, COUNT_TO_MAX, DIGEST_ITERATIONS_MAX, DIGEST_LENGTH_MAX, PATTERN_MAX, PRIMES_N_MAX,
