@@ -7,7 +7,8 @@ use super::ledger::Holding;
 use super::slots::{Role, SlotState};
 use super::trays::TrayState;
 use crate::limits::{UNSTARTED_MAX, WINDOW_MAX};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::small_map::SmallSet;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -211,7 +212,7 @@ impl Core {
             format!("the tray of slot {slot} is listed wrongly")
         })?;
         let lists = &self.programs[place.program];
-        let is_in = |list: &BTreeSet<(usize, SlotIndex)>| list.iter().any(|(_, open)| *open == slot);
+        let is_in = |list: &SmallSet<(usize, SlotIndex)>| list.iter().any(|(_, open)| *open == slot);
         let is_proven = is_in(&lists.open) || is_in(&lists.open_reserved);
         let is_open = is_proven || is_in(&lists.open_unproven);
         ensure(!is_proven || !self.is_unproven(slot), || format!("slot {slot} is listed as proven"))?;

@@ -47,7 +47,6 @@
 
 mod abandoned;
 pub mod action;
-mod by_worker;
 pub mod clients;
 pub mod config;
 mod doubt;
@@ -67,6 +66,7 @@ pub mod letters;
 pub mod limits;
 mod load;
 mod look;
+mod lookup;
 mod lose;
 pub mod outcome;
 pub mod parts;
@@ -76,6 +76,7 @@ mod prefetch;
 mod probation;
 pub mod promises;
 pub mod queue;
+mod recent;
 pub mod registry;
 mod renew;
 pub mod restarts;
@@ -85,6 +86,7 @@ mod run;
 pub mod run_times;
 mod settle;
 pub mod slots;
+mod small_map;
 mod spare;
 mod starts;
 mod steps;
@@ -97,7 +99,6 @@ mod turn;
 mod waiting;
 
 use action::{Accepted, Action, Actions, Ended, Keep};
-use by_worker::ByWorker;
 use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
@@ -115,7 +116,8 @@ use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
 use slots::{Role, Slot, SlotState};
-use std::collections::{BTreeMap, BTreeSet};
+use small_map::{ByWorker, SmallSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
@@ -141,11 +143,11 @@ pub struct Core {
     /// Processes that were killed and are not gone: they hang in the kernel, and no longer have a place.
     hanging: BTreeMap<WorkerId, Place>,
     /// When the deadline of each slot is.
-    due: BTreeSet<(Mono, SlotIndex)>,
+    due: SmallSet<(Mono, SlotIndex)>,
     /// Slots that may have changed since the lists of slots were last updated; some of them twice.
     unlisted: Vec<SlotIndex>,
     /// Empty places that are to be filled.
-    vacant: BTreeSet<SlotIndex>,
+    vacant: SmallSet<SlotIndex>,
     jobs: Jobs,
     clients: Clients,
     promises: Promises,
@@ -188,13 +190,13 @@ struct Program {
     /// How long all jobs in the queues are expected to run, in total.
     backlog: Duration,
     /// The slots that can take a job, ordered by the number of jobs that they have. Without the reserved ones.
-    open: BTreeSet<(usize, SlotIndex)>,
+    open: SmallSet<(usize, SlotIndex)>,
     /// The same for slots that are reserved for short work.
-    open_reserved: BTreeSet<(usize, SlotIndex)>,
+    open_reserved: SmallSet<(usize, SlotIndex)>,
     /// The same for slots whose worker has to prove itself: idle ones.
-    open_unproven: BTreeSet<(usize, SlotIndex)>,
+    open_unproven: SmallSet<(usize, SlotIndex)>,
     /// Slots whose job lets others run between its steps.
-    between_steps: BTreeSet<SlotIndex>,
+    between_steps: SmallSet<SlotIndex>,
     trays: TrayLists,
     /// Half of the expected run time of each job that a worker has, in total. On average, half of a run is over at a
     /// random moment.
@@ -234,9 +236,9 @@ impl Core {
             slots: Vec::new(),
             places: ByWorker::default(),
             hanging: BTreeMap::new(),
-            due: BTreeSet::new(),
+            due: SmallSet::default(),
             unlisted: Vec::new(),
-            vacant: BTreeSet::new(),
+            vacant: SmallSet::default(),
             jobs: Jobs::default(),
             clients: Clients::new(config.max_resting),
             promises: Promises::default(),

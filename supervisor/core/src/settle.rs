@@ -6,6 +6,7 @@ use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::JobState;
 use super::registry::{Class, Promise};
 use super::slots::{InTray, Listed, Load, Opening, Role, Slot, SlotState};
+use super::small_map::SmallSet;
 use super::turn::Turn;
 use super::waiting::{Line, Standing, planned};
 use super::{Core, Ending, Phase};
@@ -137,9 +138,7 @@ impl Core {
     fn slot_for_short(&self, program: ProgramIndex, job: JobId, company: Company) -> Option<SlotIndex> {
         let slots = &self.programs[program];
         let offers = |slot: &SlotIndex| self.promise_to(*slot, job).is_some();
-        let first = |open: &std::collections::BTreeSet<(usize, SlotIndex)>| {
-            open.iter().find(|(_, slot)| offers(slot)).copied()
-        };
+        let first = |open: &SmallSet<(usize, SlotIndex)>| open.iter().find(|(_, slot)| offers(slot)).copied();
         let open = [first(&slots.open_reserved), first(&slots.open)].into_iter().flatten();
         let idle = open.clone().find(|(load, _)| *load == 0);
         let least = || {
@@ -382,7 +381,9 @@ impl Core {
         if let Some(due) = old.due {
             self.due.remove(&(due, slot));
         }
-        self.due.extend(fresh.due.map(|due| (due, slot)));
+        if let Some(due) = fresh.due {
+            self.due.insert((due, slot));
+        }
     }
 
     /// Whether the slot takes jobs at all.

@@ -178,6 +178,8 @@ impl Core {
             attempts_asked: request.attempts,
             attempts_default: self.config.max_attempts,
             lane: request.lane,
+            // Where it belongs is found out at once; only a job of an unknown task is listed as parked.
+            state: task.map_or(JobState::Parked, |_| JobState::Queued),
             ..Job::new(task_name, client, account, turn.now)
         });
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);

@@ -9,9 +9,9 @@ use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
 use super::slots::Opening;
+use super::small_map::SmallSet;
 use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -288,7 +288,7 @@ impl super::Program {
     }
 
     /// The list of slots that can take a job, of those that open in this way.
-    pub(super) fn open_list(&mut self, opening: Opening) -> &mut BTreeSet<(usize, SlotIndex)> {
+    pub(super) fn open_list(&mut self, opening: Opening) -> &mut SmallSet<(usize, SlotIndex)> {
         match opening {
             Opening::Free => &mut self.open,
             Opening::Reserved => &mut self.open_reserved,
