@@ -19,7 +19,7 @@ use super::lookup::Lookup;
 use super::registry::likely_output;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// A client's number. A client that was forgotten and comes back gets a new one.
@@ -203,9 +203,10 @@ impl Clients {
         self.accounts.get(&id)
     }
 
-    /// The client's name, shared by all of its jobs; empty if the client is not known.
-    pub(super) fn name_of(&self, id: ClientId) -> Arc<str> {
-        self.accounts.get(&id).map_or_else(|| Arc::from(""), |account| account.name.clone())
+    /// The client's name; empty if the client is not known. All that have jobs are.
+    pub(super) fn name_of(&self, id: ClientId) -> &Arc<str> {
+        static NONE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
+        self.accounts.get(&id).map_or(&NONE, |account| &account.name)
     }
 
     /// The number of the client of this name, if it is remembered.

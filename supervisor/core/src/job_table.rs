@@ -202,8 +202,7 @@ mod tests {
 
     /// Recognized by the length of its input.
     fn some_job(number: u64) -> Job {
-        let job = Job::new("task".into(), ClientId::default(), "client".into(), Mono::default());
-        Job { input_bytes: number, ..job }
+        Job { input_bytes: number, ..Job::new(ClientId::default(), Mono::default()) }
     }
 
     /// Jobs come and go in an order that is made of chance; a tree of the standard library says what there must be.

@@ -66,8 +66,9 @@ pub mod letters;
 pub mod limits;
 mod load;
 mod look;
-mod lookup;
+pub mod lookup;
 mod lose;
+pub mod nanos;
 pub mod outcome;
 pub mod parts;
 mod past;
@@ -397,12 +398,11 @@ impl Core {
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         self.release_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
-        self.clients.leave(job.client);
-        self.tally.end(ending.outcome);
-        let (account, input_bytes, output_bytes) =
-            (job.account.clone(), job.input_bytes, ending.output_bytes);
+        let (client, input_bytes, output_bytes) = (job.client, job.input_bytes, ending.output_bytes);
         let mut ended = self.ended(turn.now, id, job, ran, ending);
-        self.keep_letter(turn, &account, input_bytes, &mut ended);
+        self.clients.leave(client);
+        self.tally.end(ended.outcome);
+        self.keep_letter(turn, input_bytes, &mut ended);
         ended.keep = self.keep_promise(turn.now, &ended, output_bytes);
         turn.push(Action::Finish(Box::new(ended)));
     }
@@ -416,6 +416,8 @@ impl Core {
         let run = ending.run.map_or(ran, |run| run.min(ran));
         Ended {
             job: id,
+            task: self.task_name(&job).clone(),
+            account: self.account_of(&job).clone(),
             outcome: ending.outcome,
             error: ending.error,
             attempts: job.attempts,
@@ -474,7 +476,7 @@ impl Core {
             RanUnder::NotIdempotent => false,
         };
         let unasked = if idempotent { job.attempts_default } else { 1 };
-        job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
+        u32::from(job.attempts_asked.unwrap_or(unasked)).clamp(1, crate::limits::ATTEMPTS_MAX)
     }
 
     fn is_spare(&self, slot: SlotIndex) -> bool {

@@ -20,7 +20,7 @@ use std::fmt;
 const KEPT: usize = 64;
 
 /// See the module's documentation.
-pub(crate) struct Lookup<K, T> {
+pub struct Lookup<K, T> {
     index: BTreeMap<K, usize>,
     entries: Vec<Option<(K, T)>>,
     /// Entries that are free.
@@ -30,7 +30,8 @@ pub(crate) struct Lookup<K, T> {
 }
 
 /// A key, which is cheap to compare with one that is most often the same.
-pub(crate) trait Key: Ord {
+pub trait Key: Ord {
+    /// Whether both are the same key.
     fn is(&self, other: &Self) -> bool;
 }
 
@@ -68,16 +69,18 @@ impl<K: Ord + Clone, T> Lookup<K, T> {
         Some(found)
     }
 
+    /// The entry of this key.
     #[inline]
-    pub(crate) fn get<Q: Key + ?Sized>(&self, key: &Q) -> Option<&T>
+    pub fn get<Q: Key + ?Sized>(&self, key: &Q) -> Option<&T>
     where
         K: Borrow<Q>,
     {
         self.entries[self.find(key)?].as_ref().map(|(_, entry)| entry)
     }
 
+    /// The entry of this key.
     #[inline]
-    pub(crate) fn get_mut<Q: Key + ?Sized>(&mut self, key: &Q) -> Option<&mut T>
+    pub fn get_mut<Q: Key + ?Sized>(&mut self, key: &Q) -> Option<&mut T>
     where
         K: Borrow<Q>,
     {
@@ -85,8 +88,26 @@ impl<K: Ord + Clone, T> Lookup<K, T> {
         self.entries[found].as_mut().map(|(_, entry)| entry)
     }
 
+    /// The entry of this key, which is added if it is not there.
+    pub fn get_or_add<Q: Key + ?Sized>(&mut self, key: &K) -> &mut T
+    where
+        K: Borrow<Q>,
+        T: Default,
+    {
+        let place = match self.find(key.borrow()) {
+            Some(place) => place,
+            None => self.put(key.clone(), T::default()),
+        };
+        &mut self.entries[place].get_or_insert_with(|| (key.clone(), T::default())).1
+    }
+
     /// Adds or replaces an entry.
-    pub(crate) fn insert(&mut self, key: K, entry: T) {
+    pub fn insert(&mut self, key: K, entry: T) {
+        self.put(key, entry);
+    }
+
+    /// Adds or replaces an entry, and returns where it is.
+    fn put(&mut self, key: K, entry: T) -> usize {
         let known = self.index.get(&key).copied();
         let place = known.or_else(|| self.free.pop()).unwrap_or(self.entries.len());
         if place == self.entries.len() {
@@ -95,9 +116,11 @@ impl<K: Ord + Clone, T> Lookup<K, T> {
         self.index.insert(key.clone(), place);
         self.entries[place] = Some((key, entry));
         self.recent.set(place);
+        place
     }
 
-    pub(crate) fn remove<Q: Key + ?Sized>(&mut self, key: &Q) -> Option<T>
+    /// Takes an entry out.
+    pub fn remove<Q: Key + ?Sized>(&mut self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
     {
@@ -112,25 +135,28 @@ impl<K: Ord + Clone, T> Lookup<K, T> {
     }
 
     /// All entries, in the order of their keys.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &T)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &T)> {
         self.index.iter().filter_map(|(key, place)| Some((key, &self.entries[*place].as_ref()?.1)))
     }
 
-    pub(crate) fn values(&self) -> impl DoubleEndedIterator<Item = &T> {
+    /// All entries, in the order of their keys.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.iter().map(|(_, entry)| entry)
     }
 
     /// All entries, in the order of their keys.
-    pub(crate) fn into_values(mut self) -> impl Iterator<Item = T> {
+    pub fn into_values(mut self) -> impl Iterator<Item = T> {
         let places: Vec<usize> = self.index.into_values().collect();
         places.into_iter().filter_map(move |place| Some(self.entries[place].take()?.1))
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 }
@@ -164,12 +190,16 @@ mod tests {
                 0 => Arc::from(""),
                 number => Arc::from(format!("client {number}")),
             };
-            match random.below(4) {
+            match random.below(5) {
                 0 => {
                     lookup.insert(name.clone(), step);
                     tree.insert(name.clone(), step);
                 }
                 1 => assert_eq!(lookup.remove(&*name), tree.remove(&*name)),
+                2 => {
+                    *lookup.get_or_add::<str>(&name) += 1;
+                    *tree.entry(name.clone()).or_default() += 1;
+                }
                 _ => assert_eq!(lookup.get_mut(&*name), tree.get_mut(&*name)),
             }
             assert_eq!(lookup.get(&*name), tree.get(&*name));

@@ -314,7 +314,7 @@ mod tests {
         let mut queue = FairQueue::default();
         let kind = |task| Kind { task, ..Kind::default() };
         for client in 1..=10_000 {
-            queue.insert(ClientId(client), 0, rank(client, 0, client), kind(usize::from(client % 2 == 0)));
+            queue.insert(ClientId(client), 0, rank(client, 0, client), kind(u32::from(client % 2 == 0)));
         }
         let (looks, may_start) = (std::cell::Cell::new(0), std::cell::Cell::new(7));
         let first = || {

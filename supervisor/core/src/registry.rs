@@ -222,7 +222,7 @@ impl OffersOfWorker {
 
     /// What it promises of the task; `None` if it does not offer the task.
     pub(super) fn promise(&self, task: TaskIndex) -> Option<Promise> {
-        self.by_task.get(task).copied().flatten()
+        self.by_task.get(task as usize).copied().flatten()
     }
 
     /// The same by the task's name.
@@ -239,7 +239,7 @@ impl Registry {
 
     /// Whether some program offers the task at `index`, so that it would be found by its name. Panics if there is none.
     pub(super) fn is_on_offer(&self, index: TaskIndex) -> bool {
-        self.tasks[index].is_on_offer
+        self.tasks[index as usize].is_on_offer
     }
 
     /// Whether a task of this name is on offer, or was. The time for this grows with the number of tasks.
@@ -249,17 +249,17 @@ impl Registry {
 
     /// The task at `index`. Panics if there is none.
     pub fn task(&self, index: TaskIndex) -> &Task {
-        &self.tasks[index]
+        &self.tasks[index as usize]
     }
 
     /// The task at `index`. Panics if there is none.
     pub fn task_mut(&mut self, index: TaskIndex) -> &mut Task {
-        &mut self.tasks[index]
+        &mut self.tasks[index as usize]
     }
 
     /// All tasks that are on offer, by name.
     pub fn on_offer(&self) -> impl Iterator<Item = &Task> {
-        self.by_name.values().map(|&index| &self.tasks[index])
+        self.by_name.values().map(|&index| &self.tasks[index as usize])
     }
 
     /// Takes over what the workers of `program` offer. If two programs offer the same task, the first of them is
@@ -280,18 +280,18 @@ impl Registry {
         let known = self.by_name.get(&**name).copied();
         match (owner, known) {
             (Some((program, offer)), Some(index)) => {
-                let task = &mut self.tasks[index];
+                let task = &mut self.tasks[index as usize];
                 changes.has_moved |= task.program != program;
                 task.take(program, offer);
             }
             (Some((program, offer)), None) => {
                 let task = Task::new(program, offer);
-                self.by_name.insert(task.name.clone(), self.tasks.len());
+                self.by_name.insert(task.name.clone(), self.tasks.len() as TaskIndex);
                 self.tasks.push(task);
             }
             (None, Some(index)) => {
                 self.by_name.remove(&**name);
-                self.tasks[index].is_on_offer = false;
+                self.tasks[index as usize].is_on_offer = false;
                 changes.gone.push(index);
             }
             (None, None) => {}

@@ -52,7 +52,7 @@ impl Core {
         let parked: Vec<JobId> = self.jobs.parked().collect();
         for id in parked {
             let Some(job) = self.jobs.get(id) else { continue };
-            match self.registry.find(&job.task_name) {
+            match self.registry.find(self.task_name(job)) {
                 Some(task) if job.lane.is_none_or(|lane| lane == self.registry.task(task).lane) => {
                     self.enqueue(id);
                 }
@@ -61,7 +61,7 @@ impl Core {
                     self.finish(turn, id, Ending::of(error));
                 }
                 None => {
-                    if let Err(error) = self.no_route(&job.task_name) {
+                    if let Err(error) = self.no_route(self.task_name(job)) {
                         self.finish(turn, id, Ending::of(error));
                     }
                 }
@@ -180,7 +180,7 @@ impl Core {
         let (job, worker) = (self.jobs.get(job)?, self.slots[slot].worker()?);
         match job.task {
             Some(task) => self.offers.get(&worker)?.promise(task),
-            None => self.promise_of(worker, &job.task_name),
+            None => self.promise_of(worker, self.task_name(job)),
         }
     }
 
@@ -217,7 +217,7 @@ impl Core {
     /// A long job takes a reserved slot, so no short work has come for as long as slots were kept for it. How long
     /// short work once had to wait no longer counts.
     fn note_lending(&mut self, now: Mono, id: JobId, slot: SlotIndex) {
-        let is_long = self.jobs.get(id).is_some_and(|job| job.expected.class == Class::Long);
+        let is_long = self.jobs.get(id).is_some_and(|job| job.class == Class::Long);
         let program = self.slots[slot].program;
         if is_long && self.slots[slot].is_reserved && self.lent_from(program).is_some_and(|from| from <= now)
         {
@@ -229,10 +229,10 @@ impl Core {
     /// of time from now on: otherwise short work that comes every other second would wait for a long job each time.
     /// So the reservation costs others no more than the short work had to wait.
     pub(super) fn note_short_service(&mut self, now: Mono, id: JobId) {
-        let Some(job) = self.jobs.get(id).filter(|job| job.expected.class == Class::Short) else { return };
+        let Some(job) = self.jobs.get(id).filter(|job| job.class == Class::Short) else { return };
         let Some(program) = job.task.map(|task| self.registry.task(task).program) else { return };
         let program = &mut self.programs[program];
-        let waited_since = program.short_served_at.map_or(job.waits_since, |at| at.max(job.waits_since));
+        let waited_since = program.short_served_at.map_or(job.waits_since(), |at| at.max(job.waits_since()));
         if matches!(job.state, JobState::Queued) {
             program.short_waited = program.short_waited.max(now - waited_since);
         }
@@ -329,7 +329,7 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker };
             job.promise = promise;
-            let half = planned(job.expected) / 2;
+            let half = planned(job.expected()) / 2;
             self.programs[self.slots[slot].program].in_flight += half;
             if job.past.unstarted >= UNSTARTED_MAX {
                 self.programs[self.slots[slot].program].probation.test(id);

@@ -30,7 +30,7 @@ impl Hub {
         ExplanationView {
             job: self.name(id),
             task: job.task.to_string(),
-            client: self.records.account_of(id),
+            client: job.client.to_string(),
             state: word(job.state).to_owned(),
             labels: self.labels_of(id),
             reasons: self.reasons(job),
@@ -213,7 +213,7 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
     };
     let lost = record.lost.iter().map(|lost| loss(lost.attempt, &lost.what));
     ExplanationView {
-        job: report.job.to_string(),
+        job: report.job.to_text(),
         task: report.task.to_string(),
         client: record.client.to_string(),
         state: report.outcome.to_string(),

@@ -23,8 +23,9 @@ use bytes::Bytes;
 use offload_core::action::{Keep, Released};
 use offload_core::ids::JobId;
 use offload_core::job_table::JobTable;
+use offload_core::lookup::Lookup;
 use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,8 +72,8 @@ impl Remembered {
     /// The report as it is sent.
     pub(crate) fn report(&self) -> Report {
         Report {
-            job: self.job.to_string(),
-            task: self.task.to_string(),
+            job: self.job.to_text(),
+            task: (*self.task).to_owned(),
             outcome: self.outcome,
             error: self.error.clone(),
             attempts: self.attempts,
@@ -216,7 +217,7 @@ impl FinishedJobs {
 /// Jobs that are remembered as a courtesy: for each client in the order in which they were added.
 #[derive(Debug, Default)]
 struct History {
-    by_client: BTreeMap<Arc<str>, ClientHistory>,
+    by_client: Lookup<Arc<str>, ClientHistory>,
     /// The clients in the order of how many bytes their jobs take, rounded. One job hardly ever changes a rounded number,
     /// so this tree is seldom touched.
     by_level: BTreeSet<(u64, Arc<str>)>,
@@ -238,10 +239,7 @@ fn level(bytes: u64) -> u64 {
 
 impl History {
     fn push(&mut self, job: JobId, client: &Arc<str>, bytes: u64) {
-        let history = match self.by_client.get_mut(client) {
-            Some(history) => history,
-            None => self.by_client.entry(client.clone()).or_default(),
-        };
+        let history = self.by_client.get_or_add::<str>(client);
         let before = history.bytes;
         history.jobs.push_back((job, bytes));
         history.bytes += bytes;
@@ -269,13 +267,13 @@ impl History {
             return None;
         }
         let client = self.by_level.last()?.1.clone();
-        let history = self.by_client.get_mut(&client)?;
+        let history = self.by_client.get_mut(&*client)?;
         let (job, bytes) = history.jobs.pop_front()?;
         let before = history.bytes;
         history.bytes -= bytes;
         let after = history.bytes;
         if history.jobs.is_empty() {
-            self.by_client.remove(&client);
+            self.by_client.remove(&*client);
         }
         self.count -= 1;
         self.bytes -= bytes;
