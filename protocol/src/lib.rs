@@ -243,6 +243,7 @@
 //! 16 bytes, `i8` one. A `MediaType` is a `text`, `Labels` a `list` of at most 8 `text` of 1 to 64 bytes without spaces, and
 //! `Metadata` a `list` of pairs.
 
+mod capabilities;
 pub mod codec;
 pub mod frame;
 pub mod greeting;

@@ -1,6 +1,7 @@
 //! All messages, one enum for each direction. The position of a variant is its number on the wire, so new variants go
 //! last.
 
+pub use crate::capabilities::{CAPABILITIES, PARTS, PREFETCH, SEGMENTS, shared_capabilities};
 use crate::nouns::{
     FailureKind, Labels, Lane, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
 };
@@ -15,23 +16,6 @@ pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 pub const VERSION_MAJOR: u16 = 3;
 /// A higher minor version only adds capabilities, and the other end need not know them.
 pub const VERSION_MINOR: u16 = 0;
-/// The capability of outputs in parts: [`FromWorker::Part`] and [`ToWorker::Credit`] between supervisor and worker,
-/// [`SubmitOptions::stream`] and [`ToClient::Part`] between client and supervisor.
-pub const PARTS: u64 = 1;
-/// The capability of workers that look for their next job in a tray: a socket of which they are given one end together with
-/// the first byte of [`ToWorker::Welcome`]. A welcome that states it brings exactly one descriptor.
-pub const PREFETCH: u64 = 1 << 1;
-/// The capability of large payloads in memory that both ends have mapped: [`ToWorker::Segment`] and what follows from it.
-pub const SEGMENTS: u64 = 1 << 2;
-/// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
-/// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS;
-
-/// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
-pub const fn shared_capabilities(theirs: u64) -> u64 {
-    theirs & CAPABILITIES
-}
-
 /// What a segment is for ([`SEGMENTS`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentUse {
@@ -248,7 +232,7 @@ pub enum FromWorker<'a> {
         /// As in `Run`.
         attempt: u32,
     },
-    /// The segment is mapped and can be used ([`SEGMENTS`](crate::messages::SEGMENTS)).
+    /// The segment is mapped and can be used ([`SEGMENTS`]).
     SegmentReady {
         /// The segment.
         segment: u32,
