@@ -217,7 +217,7 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
         task: report.task.to_string(),
         client: record.client.to_string(),
         state: report.outcome.to_string(),
-        labels: report.labels.clone(),
+        labels: report.labels(),
         reasons: std::iter::once(reason).chain(kept).chain(lost).collect(),
         age_us: micros(record.age),
         attempts: report.attempts,
@@ -229,6 +229,6 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
         worker_pid: ran.then_some(report.receipt.worker_pid),
         progress: None,
         checkpoint_bytes: 0,
-        lost: record.lost.clone(),
+        lost: record.lost.to_vec(),
     }
 }

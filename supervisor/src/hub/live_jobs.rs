@@ -1,7 +1,7 @@
 //! A job from its acceptance to its end: its input, its options, and the subscribers that are called when it ends. The
 //! core knows the job by its number only.
 
-use super::finished::{EndedJobDetails, Remembered};
+use super::finished::{EndedJobDetails, Remembered, tags};
 use super::holding::OutputCharge;
 use super::parts::LiveParts;
 use super::{Hub, Payload};
@@ -273,7 +273,7 @@ impl Hub {
             job: self.records.public_id(ended.job),
             task: ended.task.clone(),
             outcome: ended.outcome,
-            error: ended.error.clone(),
+            error: ended.error.clone().map(Box::new),
             attempts: ended.attempts,
             receipt: Receipt {
                 queued_us: micros(ended.queued),
@@ -287,8 +287,7 @@ impl Hub {
                 usage: ended.usage,
             },
             media_type,
-            metadata: live_job.metadata(),
-            labels: live_job.labels(),
+            tags: tags(live_job.metadata(), live_job.labels()),
         }
     }
 }

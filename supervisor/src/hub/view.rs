@@ -212,7 +212,7 @@ impl Hub {
             slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
             input_bytes: report.receipt.input_bytes,
             error: report.error.as_ref().map(|error| error.message.clone()),
-            labels: report.labels.clone(),
+            labels: report.labels(),
         }
     }
 
