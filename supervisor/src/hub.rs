@@ -70,7 +70,7 @@ use offload_core::Core;
 use offload_core::action::{Accepted, Action, Actions, Kill, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
-use offload_core::ids::{JobId, Version, WorkerId};
+use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_event_loop::{Context, Lingerer, LoopHandle};
 use offload_protocol::limits::{LINGER, SEGMENT_PAYLOAD_MIN};
 use offload_protocol::messages::ToWorker;
@@ -222,11 +222,11 @@ impl Hub {
 
     fn admit(
         &mut self,
-        job: Job,
+        mut job: Job,
         keep_output: bool,
         subscriber: Option<Subscriber>,
     ) -> Result<Accepted, RefusedJob> {
-        let request = job.to_request(keep_output);
+        let request = job.take_request(keep_output);
         // Events that came earlier are handled earlier: they may make room.
         if !self.inbox.is_empty() || self.records.has_ended_charges() {
             self.drain_inbox();
@@ -236,11 +236,7 @@ impl Hub {
         let result = match verdict {
             Ok(accepted) if accepted.is_known => Ok((accepted, subscriber)),
             Ok(accepted) => {
-                let known = self.core.jobs().get(accepted.job);
-                // It may have ended already.
-                let names = known.map(|job| (job.task_name.clone(), job.account.clone()));
-                let names = names.unwrap_or_else(|| (request.task.as_str().into(), request.client.into()));
-                let live_job = LiveJob::new(job, names, subscriber);
+                let live_job = LiveJob::new(job, subscriber);
                 self.records.open(accepted.job, live_job, &self.handle);
                 Ok((accepted, None))
             }
@@ -323,8 +319,8 @@ impl Hub {
         self.release_ended_charges();
         while let Some(PendingEvent { event, payload }) = self.inbox.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
-            let event = self.reject_if_unsent(event);
-            let event = self.check_tray(&event).unwrap_or(event);
+            let instead = self.reject_if_unsent(&event).or_else(|| self.check_tray(&event));
+            let event = instead.unwrap_or(event);
             self.core.handle(self.time.advance(), event, &mut actions);
             self.perform_all(actions, payload);
         }
@@ -380,26 +376,13 @@ impl Hub {
 
     fn run(&mut self, worker: WorkerId, job: JobId, attempt: u32, resume: bool) {
         let Some(live_job) = self.records.live(job) else { return };
-        if let Some(state) = live_job.checkpoint.as_ref().filter(|_| resume) {
+        if let Some(state) = live_job.checkpoint().filter(|_| resume) {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
-        let message = self.run_message(live_job, job, attempt);
+        let message = run_message(&self.core, self.time.last_told(), live_job, (job, attempt));
         self.processes.send(worker, &message, &live_job.input);
         if live_job.input.len() >= SEGMENT_PAYLOAD_MIN {
             self.heed_segments(worker);
-        }
-    }
-
-    fn run_message<'a>(&self, live_job: &'a LiveJob, job: JobId, attempt: u32) -> ToWorker<'a> {
-        let limits = self.core.time_limits(self.time.now(), job);
-        ToWorker::Run {
-            job: job.0,
-            attempt,
-            task: &live_job.task,
-            media_type: live_job.media_type.clone(),
-            timeout_ms: limit_millis(limits.run),
-            deadline_ms: limit_millis(limits.to_deadline),
-            metadata: live_job.metadata(),
         }
     }
 
@@ -456,6 +439,25 @@ impl Hub {
             self.core.slots().iter().filter(|slot| slot.load().is_some()).take(self.linger_cores).count();
         let pays = (1..self.linger_cores).contains(&busy);
         self.lingerer.set(if pays { LINGER } else { Duration::ZERO });
+    }
+}
+
+/// The message that gives a job to a worker. `now` is the time at which the core has decided it.
+fn run_message<'a>(
+    core: &'a Core,
+    now: Mono,
+    live_job: &LiveJob,
+    (job, attempt): (JobId, u32),
+) -> ToWorker<'a> {
+    let limits = core.time_limits(now, job);
+    ToWorker::Run {
+        job: job.0,
+        attempt,
+        task: core.jobs().get(job).map_or("", |job| core.task_name(job)),
+        media_type: live_job.media_type.clone(),
+        timeout_ms: limit_millis(limits.run),
+        deadline_ms: limit_millis(limits.to_deadline),
+        metadata: live_job.metadata(),
     }
 }
 

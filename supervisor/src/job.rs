@@ -98,16 +98,16 @@ impl Job {
         self
     }
 
-    /// The job as the core sees it: the core knows each client by one name.
-    pub(crate) fn to_request(&self, keeps_output: bool) -> JobRequest {
+    /// The job as the core sees it: the core knows each client by one name. The name of the task is taken out.
+    pub(crate) fn take_request(&mut self, keeps_output: bool) -> JobRequest {
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
         let client = cut(&self.client, NAME_MAX);
         let key = self.options.idempotency.as_ref();
         JobRequest {
-            task: self.task.clone(),
+            task: std::mem::take(&mut self.task),
             client: account_name(client, self.peer),
             priority: self.options.priority,
-            owner: Owner::of(client),
+            owner: key.map_or(Owner::Nameless, |_| Owner::of(client)),
             stream: self.options.stream,
             keeps_output,
             key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),

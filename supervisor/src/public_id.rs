@@ -10,7 +10,6 @@
 //! The ids of one supervisor sort by age. An id that another supervisor has given is recognized as unknown.
 
 use offload_core::ids::JobId;
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 use ulid::{ULID_LEN, Ulid};
@@ -37,7 +36,7 @@ impl PublicIds {
 
     /// The public id of a job as a text.
     pub(crate) fn name(self, job: JobId) -> String {
-        self.id(job).to_string()
+        self.id(job).to_text()
     }
 
     /// The job with this public id. None if it cannot be an id of this supervisor. There need not be such a job.
@@ -63,9 +62,10 @@ impl PublicIds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PublicId(Ulid);
 
-impl fmt::Display for PublicId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.0.array_to_str(&mut [0; ULID_LEN]))
+impl PublicId {
+    /// The same as a text. Every job that ends needs one.
+    pub(crate) fn to_text(self) -> String {
+        self.0.array_to_str(&mut [0; ULID_LEN]).to_owned()
     }
 }
 

@@ -175,7 +175,8 @@ impl State {
         let Some(process) = self.processes.get_mut(&worker) else { return Ok(()) };
         let Some((job, attempt, _)) = process.given.pop_front() else { return Ok(()) };
         process.running = Some((job, attempt));
-        let is_idempotent = self.core.jobs().get(job).is_some_and(|job| &*job.task_name == "echo");
+        let is_idempotent =
+            self.core.jobs().get(job).is_some_and(|job| &**self.core.task_name(job) == "echo");
         self.oracle.really_started(job, is_idempotent)?;
         self.tell(Event::Started { worker, job, attempt }, true)
     }

@@ -3,6 +3,7 @@
 use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Version, WorkerId};
 use crate::exit::{Exit, ExitUsage};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The actions of one event, in order.
@@ -207,6 +208,10 @@ pub enum LetterKept {
 pub struct Ended {
     /// The job.
     pub job: JobId,
+    /// The name of its task.
+    pub task: Arc<str>,
+    /// The name of the account that its bytes were charged to: that of its client.
+    pub account: Arc<str>,
     /// Its outcome.
     pub outcome: OutcomeCode,
     /// What went wrong; `None` if the outcome is `ok`.

@@ -15,10 +15,11 @@
 //! A client that comes back after a pause starts at the virtual time that the waiting clients have reached: a pause
 //! earns nothing.
 
+use super::lookup::Lookup;
 use super::registry::likely_output;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// A client's number. A client that was forgotten and comes back gets a new one.
@@ -57,8 +58,8 @@ impl Account {
 /// All clients that have jobs, and some that had jobs before.
 #[derive(Debug, Default)]
 pub struct Clients {
-    accounts: BTreeMap<ClientId, Account>,
-    by_name: BTreeMap<Arc<str>, ClientId>,
+    accounts: Lookup<ClientId, Account>,
+    by_name: Lookup<Arc<str>, ClientId>,
     /// Clients without jobs, ordered by what they have used: the one with the least is forgotten first. All code that
     /// changes `used` or `jobs` goes through [`Clients::wake`] and [`Clients::rest`], so no client is listed under an
     /// outdated value.
@@ -152,7 +153,7 @@ impl Clients {
 
     fn forget(&mut self, id: ClientId) {
         if let Some(account) = self.accounts.remove(&id) {
-            self.by_name.remove(&account.name);
+            self.by_name.remove(&*account.name);
         }
     }
 
@@ -202,9 +203,10 @@ impl Clients {
         self.accounts.get(&id)
     }
 
-    /// The client's name, shared by all of its jobs; empty if the client is not known.
-    pub(super) fn name_of(&self, id: ClientId) -> Arc<str> {
-        self.accounts.get(&id).map_or_else(|| Arc::from(""), |account| account.name.clone())
+    /// The client's name; empty if the client is not known. All that have jobs are.
+    pub(super) fn name_of(&self, id: ClientId) -> &Arc<str> {
+        static NONE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
+        self.accounts.get(&id).map_or(&NONE, |account| &account.name)
     }
 
     /// The number of the client of this name, if it is remembered.
@@ -249,7 +251,7 @@ impl Clients {
         let idle: BTreeSet<_> = idle.map(|(id, account)| (account.used, *id)).collect();
         let differs = |(id, account): &(&ClientId, &Account)| {
             counts.get(id).copied().unwrap_or(0) != account.jobs
-                || self.by_name.get(&account.name) != Some(id)
+                || self.by_name.get(&*account.name) != Some(id)
         };
         match self.accounts.iter().find(differs) {
             Some((_, account)) => Err(format!("{} has other jobs than it is said to have", account.name)),

@@ -92,8 +92,8 @@ impl Core {
     /// What limits the time of a job's next attempt, as of now. Nothing if there is no such job.
     pub fn time_limits(&self, now: Mono, id: JobId) -> TimeLimits {
         self.jobs.get(id).map_or(TimeLimits::default(), |job| TimeLimits {
-            run: (job.run_timeout < Duration::MAX).then_some(job.run_timeout),
-            to_deadline: job.deadline.map(|deadline| deadline - now),
+            run: job.run_limit.duration(),
+            to_deadline: job.deadline.moment().map(|deadline| deadline - now),
         })
     }
 
@@ -103,12 +103,12 @@ impl Core {
         let place = |worker| self.place(worker);
         Some(Explanation {
             state: job.state,
-            task: job.task_name.clone(),
-            client: job.account.clone(),
+            task: self.task_name(job).clone(),
+            client: self.account_of(job).clone(),
             priority: job.priority,
             age: now - job.accepted_at,
-            class: job.expected.class,
-            expected_run: job.expected.run,
+            class: job.class,
+            expected_run: job.expected_run.duration(),
             attempts: job.attempts,
             crashes: (job.past.crashes, self.attempts_allowed(job)),
             is_suspect: job.is_suspect,
@@ -132,7 +132,7 @@ impl Core {
             held: (job.state == JobState::Held).then(|| {
                 let ended = self.promises.kept_of_ended();
                 let free = self.config.max_kept_bytes.saturating_sub(ended.all().bytes);
-                (job.account.clone(), ended.of(&job.account).bytes, free)
+                (self.account_of(job).clone(), ended.of(self.account_of(job)).bytes, free)
             }),
             key_before: job.past.key_before,
         })
@@ -152,7 +152,7 @@ impl Core {
         let queues = &self.programs[program];
         let ahead = queues.queue(job.line()).ahead_of_its_own(job.client, job.rank(id));
         let clients = self.clients.waiting_count();
-        let own_backlog = planned(job.expected).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+        let own_backlog = planned(job.expected()).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
         let is_known = self.may_start(job) && self.knows_what_comes_before(id, job);
         let ahead_of_it = is_known.then(|| queues.backlog.min(turns));
@@ -169,7 +169,7 @@ impl Core {
             kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
             held_back: (!self.may_start(job)).then(|| {
                 let free = self.config.max_bytes.saturating_sub(self.ledger.all().total());
-                (self.ledger.of(&job.account).outputs(), free)
+                (self.ledger.of(self.account_of(job)).outputs(), free)
             }),
             unavailable: self.unavailable(program).map(|error| error.message),
         })
@@ -184,7 +184,9 @@ impl Core {
                 && other.task.map(|task| self.program_of(task)) == job.task.map(|task| self.program_of(task))
                 && (other.client != job.client || other.rank(other_id) < rank)
         };
-        self.jobs.iter().all(|(other_id, other)| !is_before(other_id, other) || other.expected.run.is_some())
+        self.jobs
+            .iter()
+            .all(|(other_id, other)| !is_before(other_id, other) || other.expected_run.duration().is_some())
     }
 
     /// How long until one slot is free, if the work ahead is spread over the slots as they become free. Slots whose
@@ -212,7 +214,7 @@ impl Core {
         };
         let left = load.jobs().map(|id| {
             let job = self.jobs.get(id)?;
-            let (run, ran) = (job.expected.run?, self.ran_so_far(now, id, job));
+            let (run, ran) = (job.expected_run.duration()?, self.ran_so_far(now, id, job));
             // A job that has taken longer than expected is as likely as not to take as long again.
             Some(run.checked_sub(ran).unwrap_or(ran))
         });

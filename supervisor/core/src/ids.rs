@@ -70,7 +70,7 @@ pub type SlotIndex = usize;
 pub type ProgramIndex = usize;
 
 /// Index of a task in the registry.
-pub type TaskIndex = usize;
+pub type TaskIndex = u32;
 
 /// Where a worker is, or was when something happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

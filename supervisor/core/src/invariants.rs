@@ -7,7 +7,8 @@ use super::ledger::Holding;
 use super::slots::{Role, SlotState};
 use super::trays::TrayState;
 use crate::limits::{UNSTARTED_MAX, WINDOW_MAX};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::small_map::SmallSet;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ impl Core {
         ensure(tested.clone().all(|job| self.jobs.get(job).is_some()), || {
             "a job under test has ended".into()
         })?;
-        self.clients.check(self.jobs.iter().map(|(_, job)| (job.client, &job.account)))?;
+        self.clients.check(self.jobs.iter().map(|(_, job)| (job.client, self.account_of(job))))?;
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
         let held = self.promises.held_count();
         ensure(held == states(|state| *state == JobState::Held), || "held jobs differ".into())?;
@@ -80,7 +81,7 @@ impl Core {
     fn check_ledger(&self) -> Result<(), String> {
         let mut of_jobs: BTreeMap<Arc<str>, (u64, u64)> = BTreeMap::new();
         for (_, job) in self.jobs.iter() {
-            let (inputs, expected) = of_jobs.entry(job.account.clone()).or_default();
+            let (inputs, expected) = of_jobs.entry(self.account_of(job).clone()).or_default();
             *inputs += job.held_bytes();
             *expected += job.expected_output;
             let is_out = job.state.is_with_a_worker();
@@ -138,7 +139,7 @@ impl Core {
                     .is_some_and(|program| program.queue(job.line()).contains(job.client, job.rank(id)));
                 ensure(is_there, || format!("{id} is queued but in no queue"))?;
                 let listed = program.and_then(|program| program.queue(job.line()).level_of(job.client));
-                ensure(listed == Some(self.ledger.level_of(&job.account)), || {
+                ensure(listed == Some(self.ledger.level_of(self.account_of(job))), || {
                     format!("{id} is listed under outputs that its client does not have: {listed:?}")
                 })
             }
@@ -211,7 +212,7 @@ impl Core {
             format!("the tray of slot {slot} is listed wrongly")
         })?;
         let lists = &self.programs[place.program];
-        let is_in = |list: &BTreeSet<(usize, SlotIndex)>| list.iter().any(|(_, open)| *open == slot);
+        let is_in = |list: &SmallSet<(usize, SlotIndex)>| list.iter().any(|(_, open)| *open == slot);
         let is_proven = is_in(&lists.open) || is_in(&lists.open_reserved);
         let is_open = is_proven || is_in(&lists.open_unproven);
         ensure(!is_proven || !self.is_unproven(slot), || format!("slot {slot} is listed as proven"))?;

@@ -1,5 +1,6 @@
 //! A table of what is known of living jobs: found by the job's number in constant time, listed by age, and kept in one
 //! piece of memory each, that never moves. The core has one for its decisions, and the hub one for payloads and callbacks.
+//! Both ask for the same job many times before they ask for another, so the place of the last one is remembered.
 //!
 //! ```text
 //!   job number = page number x 256 + place
@@ -16,6 +17,7 @@
 mod pages;
 
 use super::ids::JobId;
+use crate::recent::Recent;
 use pages::{NONE, PAGE, Page, Pages};
 
 /// Jobs in one chunk.
@@ -34,6 +36,8 @@ pub struct JobTable<T> {
     /// Places in the chunks that are free again; the last one is used first.
     free: Vec<u32>,
     len: usize,
+    /// The place of the living job that was asked for last.
+    recent: Recent<(JobId, u32)>,
 }
 
 /// The number of a job's page, and its place there.
@@ -43,7 +47,14 @@ fn split(id: JobId) -> (u64, usize) {
 
 impl<T> Default for JobTable<T> {
     fn default() -> JobTable<T> {
-        JobTable { pages: Pages::default(), chunks: Vec::new(), places: 0, free: Vec::new(), len: 0 }
+        JobTable {
+            pages: Pages::default(),
+            chunks: Vec::new(),
+            places: 0,
+            free: Vec::new(),
+            len: 0,
+            recent: Recent::default(),
+        }
     }
 }
 
@@ -63,6 +74,7 @@ impl<T> JobTable<T> {
         page.places[index] = place;
         page.living += 1;
         self.len += 1;
+        self.recent.set((id, place));
     }
 
     fn add_place(&mut self) -> u32 {
@@ -77,13 +89,24 @@ impl<T> JobTable<T> {
         place
     }
 
+    #[inline]
     fn entry(&mut self, place: u32) -> Option<&mut Option<T>> {
         self.chunks.get_mut(place as usize / CHUNK)?.get_mut(place as usize % CHUNK)
     }
 
+    #[inline]
     fn place(&self, id: JobId) -> Option<u32> {
+        match self.recent.get() {
+            Some((recent, place)) if recent == id => Some(place),
+            _ => self.look_up(id),
+        }
+    }
+
+    fn look_up(&self, id: JobId) -> Option<u32> {
         let (page, index) = split(id);
-        self.pages.get(page).map(|page| page.places[index]).filter(|place| *place != NONE)
+        let place = self.pages.get(page).map(|page| page.places[index]).filter(|place| *place != NONE)?;
+        self.recent.set((id, place));
+        Some(place)
     }
 
     /// Takes a job out.
@@ -94,6 +117,7 @@ impl<T> JobTable<T> {
         if place == NONE {
             return None;
         }
+        self.recent.forget();
         page.living -= 1;
         if page.living == 0 {
             self.pages.remove(number);
@@ -116,12 +140,14 @@ impl<T> JobTable<T> {
     }
 
     /// The job of this number.
+    #[inline]
     pub fn get(&self, id: JobId) -> Option<&T> {
         let place = self.place(id)? as usize;
         self.chunks.get(place / CHUNK)?.get(place % CHUNK)?.as_ref()
     }
 
     /// The job of this number.
+    #[inline]
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut T> {
         let place = self.place(id)?;
         self.entry(place)?.as_mut()
@@ -176,8 +202,7 @@ mod tests {
 
     /// Recognized by the length of its input.
     fn some_job(number: u64) -> Job {
-        let job = Job::new("task".into(), ClientId::default(), "client".into(), Mono::default());
-        Job { input_bytes: number, ..job }
+        Job { input_bytes: number, ..Job::new(ClientId::default(), Mono::default()) }
     }
 
     /// Jobs come and go in an order that is made of chance; a tree of the standard library says what there must be.

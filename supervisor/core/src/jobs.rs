@@ -25,6 +25,7 @@
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, TaskIndex, WorkerId};
 use super::job_table::JobTable;
+use super::nanos::MaybeNanos;
 pub use super::past::{Past, Progress, Trouble};
 use super::queue::Rank;
 use super::registry::{Class, Promise};
@@ -32,46 +33,40 @@ use super::waiting::{Line, Standing};
 use crate::limits::UNSTARTED_MAX;
 use offload_protocol::nouns::Lane;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A job that has not ended.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The name of the task that was asked for.
-    pub task_name: Arc<str>,
-    /// The task, once it is known.
+    /// The task, once it is known. Until then its name is in `past`.
     pub task: Option<TaskIndex>,
-    /// The client that submitted it.
+    /// The client that submitted it. Its name is also that of the account which the job's bytes are charged to, and from
+    /// which they are released at its end.
     pub client: ClientId,
-    /// The client's name, which is also the name of the account that the job's bytes are charged to, and from which
-    /// they are released at its end.
-    pub account: Arc<str>,
     /// Its priority; a larger one is served sooner.
     pub priority: i8,
     /// Length of the input in bytes.
     pub input_bytes: u64,
     /// How many bytes are reserved for its output since it was dispatched.
     pub expected_output: u64,
-    /// The longest run of one attempt.
-    pub run_timeout: Duration,
+    /// The longest run of one attempt, if there is a limit.
+    pub run_limit: MaybeNanos,
     /// When its result is of no use any more.
-    pub deadline: Option<Mono>,
+    pub deadline: MaybeNanos,
     /// Most attempts, if the submitter set a limit.
-    pub attempts_asked: Option<u32>,
+    pub attempts_asked: Option<u8>,
     /// Most attempts otherwise, if the task is idempotent.
-    pub attempts_default: u32,
+    pub attempts_default: u8,
     /// The lane that the task must be in.
     pub lane: Option<Lane>,
     /// When it was accepted.
     pub accepted_at: Mono,
-    /// Since when it waits, which decides its place in the queue: since it was accepted, or since it was last put on
-    /// probation.
-    pub waits_since: Mono,
     /// How long it was expected to wait when it was accepted, if that could be estimated.
-    pub expected_wait: Option<Duration>,
-    /// The expected run time and the class, as known when it began to wait.
-    pub expected: Expected,
+    pub expected_wait: MaybeNanos,
+    /// The expected run time, as known when it began to wait; nothing if nothing like it ever ran.
+    pub expected_run: MaybeNanos,
+    /// The class of work, as known when it began to wait.
+    pub class: Class,
     /// What its client was charged for the attempt in flight, in nanoseconds.
     pub charged: i64,
     /// How often it was started.
@@ -125,24 +120,22 @@ pub struct Expected {
 
 impl Job {
     /// A job that is accepted now, about which nothing else is known.
-    pub(super) fn new(task_name: Arc<str>, client: ClientId, account: Arc<str>, now: Mono) -> Job {
+    pub(super) fn new(client: ClientId, now: Mono) -> Job {
         Job {
-            task_name,
             task: None,
             client,
-            account,
             priority: 0,
             input_bytes: 0,
             expected_output: 0,
-            run_timeout: Duration::ZERO,
-            deadline: None,
+            run_limit: MaybeNanos::from(Duration::ZERO),
+            deadline: MaybeNanos::default(),
             attempts_asked: None,
             attempts_default: 1,
             lane: None,
             accepted_at: now,
-            waits_since: now,
-            expected_wait: None,
-            expected: Expected { run: None, class: Class::Long },
+            expected_wait: MaybeNanos::default(),
+            expected_run: MaybeNanos::default(),
+            class: Class::Long,
             charged: 0,
             attempts: 0,
             is_suspect: false,
@@ -156,7 +149,7 @@ impl Job {
 
     /// Its position among the jobs of its client.
     pub fn rank(&self, id: JobId) -> Rank {
-        Rank::new(self.waits_since, self.priority, id)
+        Rank::new(self.waits_since(), self.priority, id)
     }
 
     /// The queue that it waits in.
@@ -166,7 +159,23 @@ impl Job {
             true => Standing::Suspect,
             false => Standing::Good,
         };
-        Line { class: self.expected.class, standing }
+        Line { class: self.class, standing }
+    }
+
+    /// Since when it waits, which decides its place in the queue: since it was accepted, or since it was last put on
+    /// probation.
+    pub fn waits_since(&self) -> Mono {
+        self.past.put_back_at.unwrap_or(self.accepted_at)
+    }
+
+    /// The longest run of one attempt.
+    pub fn run_timeout(&self) -> Duration {
+        self.run_limit.duration().unwrap_or(Duration::MAX)
+    }
+
+    /// What was expected of it when it began to wait.
+    pub fn expected(&self) -> Expected {
+        Expected { run: self.expected_run.duration(), class: self.class }
     }
 
     /// Bytes that are held for it: its input and its checkpoint.
@@ -221,7 +230,7 @@ impl Jobs {
         self.last += 1;
         let id = JobId(self.last);
         self.held_bytes += job.held_bytes();
-        if let Some(deadline) = job.deadline {
+        if let Some(deadline) = job.deadline.moment() {
             self.deadlines.insert((deadline, id));
         }
         if job.state == JobState::Parked {
@@ -235,7 +244,7 @@ impl Jobs {
     pub fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.live.remove(id)?;
         self.held_bytes -= job.held_bytes();
-        if let Some(deadline) = job.deadline {
+        if let Some(deadline) = job.deadline.moment() {
             self.deadlines.remove(&(deadline, id));
         }
         self.parked.remove(&id);
@@ -317,5 +326,16 @@ impl Jobs {
     /// The earliest deadline, and its job.
     pub fn first_deadline(&self) -> Option<(Mono, JobId)> {
         self.deadlines.first().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million jobs may wait. What only few of them have is in `past`.
+    #[test]
+    fn a_job_that_waits_takes_no_more_than_it_must() {
+        assert_eq!((size_of::<Job>(), size_of::<Option<Job>>()), (136, 136));
     }
 }

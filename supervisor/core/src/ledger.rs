@@ -39,7 +39,7 @@
 //! [`Released`]: super::event::Event::Released
 
 use crate::limits::{IDLE_SHARE, little};
-use std::collections::BTreeMap;
+use crate::lookup::Lookup;
 use std::sync::Arc;
 
 /// Why bytes are held.
@@ -125,7 +125,7 @@ pub enum Short {
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// The accounts on which anything is held.
-    accounts: BTreeMap<Arc<str>, Holdings>,
+    accounts: Lookup<Arc<str>, Holdings>,
     all: Holdings,
     /// How often room became free, for one client or for all.
     releases: u64,

@@ -83,16 +83,11 @@ impl Core {
     }
 
     /// A job has ended. If it is a dead letter, decides whether it is kept, and notes that in `ended`.
-    pub(super) fn keep_letter(
-        &mut self,
-        turn: &mut Turn<'_>,
-        account: &Arc<str>,
-        input_bytes: u64,
-        ended: &mut Ended,
-    ) {
+    pub(super) fn keep_letter(&mut self, turn: &mut Turn<'_>, input_bytes: u64, ended: &mut Ended) {
         if ended.outcome != OutcomeCode::Poison {
             return;
         }
+        let account = &ended.account.clone();
         let record = PROMISE_BYTES + ended.text_bytes();
         let (own, all) = (self.letters.kept.of(account), self.letters.kept.all());
         let (most, most_bytes) = (self.config.max_dead_letters as u64, self.config.max_dead_bytes);

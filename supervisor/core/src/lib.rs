@@ -47,7 +47,6 @@
 
 mod abandoned;
 pub mod action;
-mod by_worker;
 pub mod clients;
 pub mod config;
 mod doubt;
@@ -67,7 +66,9 @@ pub mod letters;
 pub mod limits;
 mod load;
 mod look;
+pub mod lookup;
 mod lose;
+pub mod nanos;
 pub mod outcome;
 pub mod parts;
 mod past;
@@ -76,6 +77,7 @@ mod prefetch;
 mod probation;
 pub mod promises;
 pub mod queue;
+mod recent;
 pub mod registry;
 mod renew;
 pub mod restarts;
@@ -85,6 +87,7 @@ mod run;
 pub mod run_times;
 mod settle;
 pub mod slots;
+mod small_map;
 mod spare;
 mod starts;
 mod steps;
@@ -97,7 +100,6 @@ mod turn;
 mod waiting;
 
 use action::{Accepted, Action, Actions, Ended, Keep};
-use by_worker::ByWorker;
 use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
@@ -115,7 +117,8 @@ use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
 use slots::{Role, Slot, SlotState};
-use std::collections::{BTreeMap, BTreeSet};
+use small_map::{ByWorker, SmallSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tally::Tally;
@@ -141,11 +144,11 @@ pub struct Core {
     /// Processes that were killed and are not gone: they hang in the kernel, and no longer have a place.
     hanging: BTreeMap<WorkerId, Place>,
     /// When the deadline of each slot is.
-    due: BTreeSet<(Mono, SlotIndex)>,
+    due: SmallSet<(Mono, SlotIndex)>,
     /// Slots that may have changed since the lists of slots were last updated; some of them twice.
     unlisted: Vec<SlotIndex>,
     /// Empty places that are to be filled.
-    vacant: BTreeSet<SlotIndex>,
+    vacant: SmallSet<SlotIndex>,
     jobs: Jobs,
     clients: Clients,
     promises: Promises,
@@ -188,13 +191,13 @@ struct Program {
     /// How long all jobs in the queues are expected to run, in total.
     backlog: Duration,
     /// The slots that can take a job, ordered by the number of jobs that they have. Without the reserved ones.
-    open: BTreeSet<(usize, SlotIndex)>,
+    open: SmallSet<(usize, SlotIndex)>,
     /// The same for slots that are reserved for short work.
-    open_reserved: BTreeSet<(usize, SlotIndex)>,
+    open_reserved: SmallSet<(usize, SlotIndex)>,
     /// The same for slots whose worker has to prove itself: idle ones.
-    open_unproven: BTreeSet<(usize, SlotIndex)>,
+    open_unproven: SmallSet<(usize, SlotIndex)>,
     /// Slots whose job lets others run between its steps.
-    between_steps: BTreeSet<SlotIndex>,
+    between_steps: SmallSet<SlotIndex>,
     trays: TrayLists,
     /// Half of the expected run time of each job that a worker has, in total. On average, half of a run is over at a
     /// random moment.
@@ -234,9 +237,9 @@ impl Core {
             slots: Vec::new(),
             places: ByWorker::default(),
             hanging: BTreeMap::new(),
-            due: BTreeSet::new(),
+            due: SmallSet::default(),
             unlisted: Vec::new(),
-            vacant: BTreeSet::new(),
+            vacant: SmallSet::default(),
             jobs: Jobs::default(),
             clients: Clients::new(config.max_resting),
             promises: Promises::default(),
@@ -396,12 +399,11 @@ impl Core {
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         self.release_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
-        self.clients.leave(job.client);
-        self.tally.end(ending.outcome);
-        let (account, input_bytes, output_bytes) =
-            (job.account.clone(), job.input_bytes, ending.output_bytes);
+        let (client, input_bytes, output_bytes) = (job.client, job.input_bytes, ending.output_bytes);
         let mut ended = self.ended(turn.now, id, job, ran, ending);
-        self.keep_letter(turn, &account, input_bytes, &mut ended);
+        self.clients.leave(client);
+        self.tally.end(ended.outcome);
+        self.keep_letter(turn, input_bytes, &mut ended);
         ended.keep = self.keep_promise(turn.now, &ended, output_bytes);
         turn.push(Action::Finish(Box::new(ended)));
     }
@@ -415,6 +417,8 @@ impl Core {
         let run = ending.run.map_or(ran, |run| run.min(ran));
         Ended {
             job: id,
+            task: self.task_name(&job).clone(),
+            account: self.account_of(&job).clone(),
             outcome: ending.outcome,
             error: ending.error,
             attempts: job.attempts,
@@ -473,7 +477,7 @@ impl Core {
             RanUnder::NotIdempotent => false,
         };
         let unasked = if idempotent { job.attempts_default } else { 1 };
-        job.attempts_asked.unwrap_or(unasked).clamp(1, crate::limits::ATTEMPTS_MAX)
+        u32::from(job.attempts_asked.unwrap_or(unasked)).clamp(1, crate::limits::ATTEMPTS_MAX)
     }
 
     fn is_spare(&self, slot: SlotIndex) -> bool {

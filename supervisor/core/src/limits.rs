@@ -154,3 +154,5 @@ const _: () = assert!(
     CHECKPOINT_MAX * WORKERS_MAX <= QUEUED_BYTES_MAX_DEFAULT as usize,
     "the checkpoints of a full pool fit into the default limit of bytes"
 );
+
+const _: () = assert!(ATTEMPTS_MAX <= u8::MAX as u32, "a job has a byte for its number of attempts");

@@ -5,11 +5,12 @@ use super::{Core, Phase, Program, WaitEstimates};
 use crate::clients::Clients;
 use crate::config::CoreConfig;
 use crate::ids::{SlotIndex, WorkerId};
-use crate::jobs::Jobs;
+use crate::jobs::{Job, Jobs};
 use crate::ledger::Ledger;
 use crate::registry::Registry;
 use crate::slots::Slot;
 use crate::tally::Tally;
+use std::sync::{Arc, LazyLock};
 
 impl Core {
     /// The configuration.
@@ -40,6 +41,18 @@ impl Core {
     /// The tasks.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// The name of the task that a job asked for.
+    pub fn task_name<'a>(&'a self, job: &'a Job) -> &'a Arc<str> {
+        static NONE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
+        let known = job.task.map(|task| &self.registry.task(task).name);
+        known.or(job.past.task_name.as_ref()).unwrap_or(&NONE)
+    }
+
+    /// The name of the account that a job's bytes are charged to: that of its client.
+    pub fn account_of(&self, job: &Job) -> &Arc<str> {
+        self.clients.name_of(job.client)
     }
 
     /// What is held in memory, and for whom.

@@ -200,7 +200,7 @@ impl Core {
     fn put_on_probation(&mut self, now: Mono, id: JobId, end: &End) {
         self.charge_worker(id);
         if let Some(job) = self.jobs.get_mut(id) {
-            job.waits_since = now;
+            job.past.put_back_at = Some(now);
         }
         // Probation belongs to the program of that worker. The worker's end may have made the program cease to offer
         // the task.

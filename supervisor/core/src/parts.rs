@@ -238,7 +238,7 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let covered = bytes.min(job.expected_output);
         job.expected_output -= covered;
-        let client = job.account.clone();
+        let client = self.clients.name_of(job.client).clone();
         self.release(&client, Holding::Expected, covered);
         self.hold(&client, Holding::Outgoing, bytes);
     }

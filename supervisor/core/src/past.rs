@@ -1,11 +1,12 @@
-//! What most jobs never have: lost attempts, checkpoints, progress, outputs in parts. A job in the queue should be small, because there may be
-//! a million of them. So all of this is in a box, which is made when something of it is first set: a job takes 232 bytes
-//! instead of 352.
+//! What most jobs never have: a task that nobody offers yet, lost attempts, checkpoints, progress, outputs in parts. A job in the queue should be small, because there may be
+//! a million of them. So all of this is in a box, which is made when something of it is first set: a job takes 136 bytes
+//! instead of 260 and more.
 
 use super::action::LostAttempt;
 use super::ids::{JobId, Mono};
 use super::parts::Parts;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The [`Trouble`] of a job. To read it costs nothing; to write it makes the box.
@@ -42,6 +43,10 @@ impl DerefMut for Past {
 /// What happened to a job beside waiting and running.
 #[derive(Clone, Debug)]
 pub struct Trouble {
+    /// The name of the task that was asked for, of a job that was accepted before anybody offered the task.
+    pub task_name: Option<Arc<str>>,
+    /// When it was last put on probation.
+    pub put_back_at: Option<Mono>,
     /// The job that its key stood for before the key expired.
     pub key_before: Option<JobId>,
     /// How many of its attempts ended their worker.
@@ -65,6 +70,8 @@ pub struct Trouble {
 
 impl Trouble {
     const NONE: Trouble = Trouble {
+        task_name: None,
+        put_back_at: None,
         key_before: None,
         crashes: 0,
         unstarted: 0,

@@ -5,7 +5,7 @@
 //!        order: (used - head start of its first job, client)      rank: accepted_at - priority x AGEING
 //! ```
 //!
-//! The first order is a tree, the second one is in `queue/ranked.rs`. Memory may forbid clients to start their
+//! The first order is in `queue/order.rs`, the second one in `queue/ranked.rs`. Memory may forbid clients to start their
 //! jobs, and there may be thousands of such clients. But whether a job may start depends only on its [`Kind`]. So each
 //! kind has an order of its own, and the search for the first job that may start looks only at the first job of each
 //! kind.
@@ -14,13 +14,16 @@
 //! fixed time of waiting: a job is overtaken only by jobs that came less than `priority x AGEING` later. Against
 //! other clients, a level is worth a fixed amount of worker time, which the client pays back later.
 
+mod order;
 mod ranked;
 
 use super::clients::{ClientId, VirtualTime};
 use super::ids::{JobId, Mono, TaskIndex};
 use super::ledger::Level;
+use super::lookup::Lookup;
+use super::small_map::SmallMap;
+use order::Order;
 use ranked::Ranked;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What one level of priority is worth among the jobs of one client: this much time spent waiting.
@@ -96,13 +99,11 @@ pub struct Kind {
 /// One queue of waiting jobs, fair between clients.
 #[derive(Debug, Default)]
 pub struct FairQueue {
-    by_client: BTreeMap<ClientId, Waiting>,
+    by_client: Lookup<ClientId, Waiting>,
     /// Each client once, under the kind of its first job. Empty orders are removed.
-    by_kind: BTreeMap<Kind, Order>,
+    by_kind: SmallMap<Kind, Order>,
     len: usize,
 }
-
-type Order = BTreeSet<(VirtualTime, Rank, ClientId)>;
 
 /// The position of a client: its kind, and the entry in the order of this kind.
 type Listed = (Kind, VirtualTime, Rank);
@@ -124,8 +125,10 @@ impl FairQueue {
     /// Adds a job. `used` is what the client has used until now; `kind` also sets the level of all its jobs.
     pub fn insert(&mut self, client: ClientId, used: VirtualTime, rank: Rank, kind: Kind) {
         let level = kind.level;
-        let fresh = || Waiting { jobs: Ranked::default(), used, level, listed: None };
-        let waiting = self.by_client.entry(client).or_insert_with(fresh);
+        if self.by_client.get(&client).is_none() {
+            self.by_client.insert(client, Waiting { jobs: Ranked::default(), used, level, listed: None });
+        }
+        let Some(waiting) = self.by_client.get_mut(&client) else { return };
         self.len += usize::from(waiting.jobs.insert(rank, (kind.task, kind.size)));
         (waiting.used, waiting.level) = (used, level);
         self.list(client);
@@ -176,15 +179,22 @@ impl FairQueue {
             return;
         }
         waiting.listed = Some(new);
-        self.by_kind.entry(kind).or_default().insert((new.1, first, client));
+        let entry = (new.1, first, client);
+        let order = self.by_kind.get_mut(&kind);
+        match (old, order) {
+            (Some((old_kind, at, rank)), Some(order)) if old_kind == kind => {
+                return order.replace((at, rank, client), entry);
+            }
+            (_, Some(order)) => order.insert(entry),
+            (_, None) => self.by_kind.insert(kind, Order::of(entry)),
+        }
         self.unlist(client, old);
     }
 
     fn unlist(&mut self, client: ClientId, listed: Option<Listed>) {
         let Some((kind, at, rank)) = listed else { return };
         let Some(order) = self.by_kind.get_mut(&kind) else { return };
-        order.remove(&(at, rank, client));
-        if order.is_empty() {
+        if !order.remove((at, rank, client)) {
             self.by_kind.remove(&kind);
         }
     }
@@ -196,9 +206,8 @@ impl FairQueue {
 
     /// The next job among the kinds for which `is_it` returns true. Takes time in proportion to the number of kinds.
     pub fn first_of(&self, is_it: impl Fn(Kind) -> bool) -> Option<Next> {
-        let orders = self.by_kind.iter().filter(|(kind, _)| is_it(**kind));
-        let firsts = orders.filter_map(|(_, order)| order.first());
-        firsts.min().map(|&(at, rank, _)| Next { at, rank })
+        let orders = self.by_kind.iter().filter(|(kind, _)| is_it(*kind));
+        orders.map(|(_, order)| order.first()).min().map(|&(at, rank, _)| Next { at, rank })
     }
 
     /// How many jobs wait here.
@@ -305,7 +314,7 @@ mod tests {
         let mut queue = FairQueue::default();
         let kind = |task| Kind { task, ..Kind::default() };
         for client in 1..=10_000 {
-            queue.insert(ClientId(client), 0, rank(client, 0, client), kind(usize::from(client % 2 == 0)));
+            queue.insert(ClientId(client), 0, rank(client, 0, client), kind(u32::from(client % 2 == 0)));
         }
         let (looks, may_start) = (std::cell::Cell::new(0), std::cell::Cell::new(7));
         let first = || {

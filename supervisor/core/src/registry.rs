@@ -3,7 +3,9 @@
 
 use super::ids::{ProgramIndex, TaskIndex};
 use super::jobs::Expected;
+use super::lookup::Lookup;
 use super::run_times::RunTimes;
+use super::small_map::SmallMap;
 use crate::limits::{LONG_RUN, TINY_RUN};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{Lane, TaskOffer, cut};
@@ -25,7 +27,7 @@ pub struct Task {
     /// The lane that its offer names.
     pub lane: Lane,
     /// How long its runs took, by the size class of the input.
-    by_size: BTreeMap<u32, RunTimes>,
+    by_size: SmallMap<u32, RunTimes>,
     /// How long its runs took, over all sizes.
     runs: RunTimes,
     /// Moving average of its run times in nanoseconds; `None` before the first run.
@@ -33,7 +35,9 @@ pub struct Task {
     /// Some program offers it.
     is_on_offer: bool,
     /// The likely length of its next output in bytes, by the size class of the input.
-    outputs: BTreeMap<u32, u64>,
+    outputs: SmallMap<u32, u64>,
+    /// How many of these are not small.
+    large_outputs: usize,
 }
 
 /// What one process promises of one of its tasks.
@@ -79,11 +83,12 @@ impl Task {
             program,
             promise: Promise::default(),
             lane: Lane::default(),
-            by_size: BTreeMap::new(),
+            by_size: SmallMap::default(),
             runs: RunTimes::default(),
             average_run: None,
             is_on_offer: true,
-            outputs: BTreeMap::new(),
+            outputs: SmallMap::default(),
+            large_outputs: 0,
         };
         task.take(program, offer);
         task
@@ -105,7 +110,7 @@ impl Task {
 
     /// Whether its outputs have been so small that jobs of other clients may wait behind one of them.
     pub fn has_small_outputs(&self) -> bool {
-        self.outputs.values().all(|bytes| *bytes <= INLINE_PAYLOAD_MAX as u64)
+        self.large_outputs == 0
     }
 
     /// The likely length of the output in bytes, for an input of this many bytes; 0 if nothing is known.
@@ -121,7 +126,11 @@ impl Task {
     /// Learns from the length of an output.
     pub fn returned(&mut self, input_bytes: u64, output_bytes: u64) {
         let size = size_of(input_bytes);
-        self.outputs.insert(size, likely_output(self.outputs.get(&size).copied(), output_bytes));
+        let before = self.outputs.get(&size).copied();
+        let after = likely_output(before, output_bytes);
+        self.large_outputs -= usize::from(before.is_some_and(is_large));
+        self.large_outputs += usize::from(is_large(after));
+        self.outputs.insert(size, after);
     }
 
     /// The expected run time and class of a run with an input of this many bytes. A task that never ran counts as
@@ -136,7 +145,7 @@ impl Task {
     /// Learns from a run. A long run counts in full, so one surprise is enough to stop giving several jobs at a time.
     pub fn ran(&mut self, input_bytes: u64, run: Duration) {
         self.runs.add(run);
-        self.by_size.entry(size_of(input_bytes)).or_default().add(run);
+        self.by_size.get_or_add(size_of(input_bytes)).add(run);
         let nanos = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         self.average_run = Some(match self.average_run {
             Some(average) if nanos < average => average - (average - nanos) / 8,
@@ -144,6 +153,10 @@ impl Task {
             _ => nanos,
         });
     }
+}
+
+fn is_large(output_bytes: u64) -> bool {
+    output_bytes > INLINE_PAYLOAD_MAX as u64
 }
 
 /// The size class of an input. Inputs within a factor of sixteen are assumed to cost the same, so there are at most
@@ -175,7 +188,7 @@ pub struct Changes {
 #[derive(Debug, Default)]
 pub struct Registry {
     tasks: Vec<Task>,
-    by_name: BTreeMap<Arc<str>, TaskIndex>,
+    by_name: Lookup<Arc<str>, TaskIndex>,
     /// What each program offers.
     offered: BTreeMap<ProgramIndex, Offers>,
 }
@@ -209,7 +222,7 @@ impl OffersOfWorker {
 
     /// What it promises of the task; `None` if it does not offer the task.
     pub(super) fn promise(&self, task: TaskIndex) -> Option<Promise> {
-        self.by_task.get(task).copied().flatten()
+        self.by_task.get(task as usize).copied().flatten()
     }
 
     /// The same by the task's name.
@@ -226,7 +239,7 @@ impl Registry {
 
     /// Whether some program offers the task at `index`, so that it would be found by its name. Panics if there is none.
     pub(super) fn is_on_offer(&self, index: TaskIndex) -> bool {
-        self.tasks[index].is_on_offer
+        self.tasks[index as usize].is_on_offer
     }
 
     /// Whether a task of this name is on offer, or was. The time for this grows with the number of tasks.
@@ -236,17 +249,17 @@ impl Registry {
 
     /// The task at `index`. Panics if there is none.
     pub fn task(&self, index: TaskIndex) -> &Task {
-        &self.tasks[index]
+        &self.tasks[index as usize]
     }
 
     /// The task at `index`. Panics if there is none.
     pub fn task_mut(&mut self, index: TaskIndex) -> &mut Task {
-        &mut self.tasks[index]
+        &mut self.tasks[index as usize]
     }
 
     /// All tasks that are on offer, by name.
     pub fn on_offer(&self) -> impl Iterator<Item = &Task> {
-        self.by_name.values().map(|&index| &self.tasks[index])
+        self.by_name.values().map(|&index| &self.tasks[index as usize])
     }
 
     /// Takes over what the workers of `program` offer. If two programs offer the same task, the first of them is
@@ -264,21 +277,21 @@ impl Registry {
     /// Makes the first program that offers the task responsible for it, or takes the task off the list.
     fn hand_over(&mut self, name: &Arc<str>, changes: &mut Changes) {
         let owner = self.offered.iter().find_map(|(&program, offers)| Some((program, offers.get(name)?)));
-        let known = self.by_name.get(name).copied();
+        let known = self.by_name.get(&**name).copied();
         match (owner, known) {
             (Some((program, offer)), Some(index)) => {
-                let task = &mut self.tasks[index];
+                let task = &mut self.tasks[index as usize];
                 changes.has_moved |= task.program != program;
                 task.take(program, offer);
             }
             (Some((program, offer)), None) => {
                 let task = Task::new(program, offer);
-                self.by_name.insert(task.name.clone(), self.tasks.len());
+                self.by_name.insert(task.name.clone(), self.tasks.len() as TaskIndex);
                 self.tasks.push(task);
             }
             (None, Some(index)) => {
-                self.by_name.remove(name);
-                self.tasks[index].is_on_offer = false;
+                self.by_name.remove(&**name);
+                self.tasks[index as usize].is_on_offer = false;
                 changes.gone.push(index);
             }
             (None, None) => {}
@@ -289,7 +302,7 @@ impl Registry {
     /// there.
     pub fn nearest(&self, wanted: &str) -> Vec<Arc<str>> {
         let wanted = cut(wanted, TASK_NAME_MAX);
-        let mut names: Vec<_> = self.by_name.keys().cloned().collect();
+        let mut names: Vec<_> = self.by_name.iter().map(|(name, _)| name.clone()).collect();
         names.sort_by_cached_key(|name| (strsim::damerau_levenshtein(wanted, name), name.clone()));
         names
     }

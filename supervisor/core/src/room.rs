@@ -95,7 +95,7 @@ impl Core {
 
     /// The kind under which this job waits now. `task` is the job's task.
     pub(super) fn kind_of(&self, job: &Job, task: TaskIndex) -> Kind {
-        Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(&job.account) }
+        Kind { task, size: size_of(job.input_bytes), level: self.ledger.level_of(self.account_of(job)) }
     }
 
     pub(super) fn hold(&mut self, client: &str, what: Holding, bytes: u64) {
@@ -126,7 +126,7 @@ impl Core {
     /// The job is dispatched to a worker: room for its likely output is reserved.
     pub(super) fn expect_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, expected) = (job.account.clone(), self.likely_output(job));
+        let (client, expected) = (self.account_of(job).clone(), self.likely_output(job));
         self.hold(&client, Holding::Expected, expected);
         if let Some(job) = self.jobs.get_mut(id) {
             job.expected_output = expected;
@@ -140,7 +140,7 @@ impl Core {
         if expected > 0
             && let Some(job) = self.jobs.get(id)
         {
-            let client = job.account.clone();
+            let client = self.account_of(job).clone();
             self.release(&client, Holding::Expected, expected);
         }
     }
@@ -149,13 +149,13 @@ impl Core {
     pub(super) fn hold_output(&mut self, id: JobId, bytes: u64) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
-        let client = job.account.clone();
+        let client = self.account_of(job).clone();
         self.hold(&client, Holding::Outgoing, bytes);
     }
 
     pub(super) fn change_checkpoint(&mut self, id: JobId, bytes: u64) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, before) = (job.account.clone(), job.past.checkpoint_bytes);
+        let (client, before) = (self.account_of(job).clone(), job.past.checkpoint_bytes);
         self.ledger.release(&client, Holding::Inputs, before);
         self.ledger.hold(&client, Holding::Inputs, bytes);
         self.jobs.set_checkpoint(id, bytes);
@@ -165,7 +165,8 @@ impl Core {
     pub(super) fn release_account(&mut self, id: JobId) {
         self.expect_no_output(id);
         let Some(job) = self.jobs.get(id) else { return };
-        self.ledger.release(&job.account, Holding::Inputs, job.held_bytes());
+        let account = self.clients.name_of(job.client);
+        self.ledger.release(account, Holding::Inputs, job.held_bytes());
     }
 }
 

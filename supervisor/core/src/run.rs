@@ -80,7 +80,7 @@ impl Core {
             job: id,
             attempt,
             started_at: now,
-            finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout),
+            finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout()),
             progress_by: promise.progress().map(|promise| (now, promise)),
             lets_others_in: may_be_lost && promise.lets_others_in(),
             may_be_followed: job.is_some_and(|job| self.leads_to_another(job, promise)),
@@ -275,7 +275,7 @@ impl Core {
     fn on_run_timeout(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, id: JobId) {
         match self.jobs.get(id) {
             Some(job) => {
-                let message = format!("ran longer than {}", human(job.run_timeout));
+                let message = format!("ran longer than {}", human(job.run_timeout()));
                 self.lose_to_time(turn.now, slot, id, message.clone());
                 self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
                 self.note_proof(turn, slot, true);

@@ -62,7 +62,8 @@ impl RunTimes {
 
 /// Bucket i holds times over 2^(i-1) us, up to 2^i us; the last bucket holds everything above.
 fn bucket_of(time: Duration) -> usize {
-    let micros = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
+    // A division of 128 bits would take longer than all the rest.
+    let micros = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).div_ceil(1000);
     let bits = u64::BITS - micros.saturating_sub(1).leading_zeros();
     (bits as usize).min(BUCKETS - 1)
 }

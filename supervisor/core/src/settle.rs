@@ -6,6 +6,7 @@ use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::JobState;
 use super::registry::{Class, Promise};
 use super::slots::{InTray, Listed, Load, Opening, Role, Slot, SlotState};
+use super::small_map::SmallSet;
 use super::turn::Turn;
 use super::waiting::{Line, Standing, planned};
 use super::{Core, Ending, Phase};
@@ -51,7 +52,7 @@ impl Core {
         let parked: Vec<JobId> = self.jobs.parked().collect();
         for id in parked {
             let Some(job) = self.jobs.get(id) else { continue };
-            match self.registry.find(&job.task_name) {
+            match self.registry.find(self.task_name(job)) {
                 Some(task) if job.lane.is_none_or(|lane| lane == self.registry.task(task).lane) => {
                     self.enqueue(id);
                 }
@@ -60,7 +61,7 @@ impl Core {
                     self.finish(turn, id, Ending::of(error));
                 }
                 None => {
-                    if let Err(error) = self.no_route(&job.task_name) {
+                    if let Err(error) = self.no_route(self.task_name(job)) {
                         self.finish(turn, id, Ending::of(error));
                     }
                 }
@@ -137,9 +138,7 @@ impl Core {
     fn slot_for_short(&self, program: ProgramIndex, job: JobId, company: Company) -> Option<SlotIndex> {
         let slots = &self.programs[program];
         let offers = |slot: &SlotIndex| self.promise_to(*slot, job).is_some();
-        let first = |open: &std::collections::BTreeSet<(usize, SlotIndex)>| {
-            open.iter().find(|(_, slot)| offers(slot)).copied()
-        };
+        let first = |open: &SmallSet<(usize, SlotIndex)>| open.iter().find(|(_, slot)| offers(slot)).copied();
         let open = [first(&slots.open_reserved), first(&slots.open)].into_iter().flatten();
         let idle = open.clone().find(|(load, _)| *load == 0);
         let least = || {
@@ -181,7 +180,7 @@ impl Core {
         let (job, worker) = (self.jobs.get(job)?, self.slots[slot].worker()?);
         match job.task {
             Some(task) => self.offers.get(&worker)?.promise(task),
-            None => self.promise_of(worker, &job.task_name),
+            None => self.promise_of(worker, self.task_name(job)),
         }
     }
 
@@ -218,7 +217,7 @@ impl Core {
     /// A long job takes a reserved slot, so no short work has come for as long as slots were kept for it. How long
     /// short work once had to wait no longer counts.
     fn note_lending(&mut self, now: Mono, id: JobId, slot: SlotIndex) {
-        let is_long = self.jobs.get(id).is_some_and(|job| job.expected.class == Class::Long);
+        let is_long = self.jobs.get(id).is_some_and(|job| job.class == Class::Long);
         let program = self.slots[slot].program;
         if is_long && self.slots[slot].is_reserved && self.lent_from(program).is_some_and(|from| from <= now)
         {
@@ -230,10 +229,10 @@ impl Core {
     /// of time from now on: otherwise short work that comes every other second would wait for a long job each time.
     /// So the reservation costs others no more than the short work had to wait.
     pub(super) fn note_short_service(&mut self, now: Mono, id: JobId) {
-        let Some(job) = self.jobs.get(id).filter(|job| job.expected.class == Class::Short) else { return };
+        let Some(job) = self.jobs.get(id).filter(|job| job.class == Class::Short) else { return };
         let Some(program) = job.task.map(|task| self.registry.task(task).program) else { return };
         let program = &mut self.programs[program];
-        let waited_since = program.short_served_at.map_or(job.waits_since, |at| at.max(job.waits_since));
+        let waited_since = program.short_served_at.map_or(job.waits_since(), |at| at.max(job.waits_since()));
         if matches!(job.state, JobState::Queued) {
             program.short_waited = program.short_waited.max(now - waited_since);
         }
@@ -330,7 +329,7 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker };
             job.promise = promise;
-            let half = planned(job.expected) / 2;
+            let half = planned(job.expected()) / 2;
             self.programs[self.slots[slot].program].in_flight += half;
             if job.past.unstarted >= UNSTARTED_MAX {
                 self.programs[self.slots[slot].program].probation.test(id);
@@ -382,7 +381,9 @@ impl Core {
         if let Some(due) = old.due {
             self.due.remove(&(due, slot));
         }
-        self.due.extend(fresh.due.map(|due| (due, slot)));
+        if let Some(due) = fresh.due {
+            self.due.insert((due, slot));
+        }
     }
 
     /// Whether the slot takes jobs at all.

@@ -354,9 +354,9 @@ impl Slot {
     }
 
     /// The worker here, if it has said hello and does not have to end. It may be stopped.
-    pub fn ready_worker(&self) -> Option<Worker> {
+    pub fn ready_worker(&self) -> Option<&Worker> {
         match &self.state {
-            SlotState::Idle { worker } | SlotState::Busy { worker, .. } => Some(*worker),
+            SlotState::Idle { worker } | SlotState::Busy { worker, .. } => Some(worker),
             _ => None,
         }
     }

@@ -39,7 +39,7 @@ impl Core {
             let is_refused = |id: JobId| {
                 self.jobs
                     .get(id)
-                    .is_some_and(|job| self.programs[program].restarts.is_refusing_for(&job.account))
+                    .is_some_and(|job| self.programs[program].restarts.is_refusing_for(self.account_of(job)))
             };
             let hopeless: Vec<JobId> = waiting.filter(|&job| is_refused(job) && !can_be_done(job)).collect();
             for job in hopeless {

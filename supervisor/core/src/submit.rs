@@ -7,13 +7,14 @@ use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::{Job, JobState, Jobs};
 use super::keys::Known;
 use super::ledger::Holding;
+use super::nanos::MaybeNanos;
 use super::outcome::{self, human};
 use super::parts::Wanted;
 use super::registry::Class;
 use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending, Phase};
-use crate::limits::{LAST_JOBS, NAMES_TOLD, PRIORITY_MAX};
+use crate::limits::{ATTEMPTS_MAX, LAST_JOBS, NAMES_TOLD, PRIORITY_MAX};
 use offload_protocol::limits::{NAME_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
@@ -163,23 +164,23 @@ impl Core {
 
     fn accept(&mut self, turn: &mut Turn<'_>, task: Option<TaskIndex>, request: &JobRequest) -> JobId {
         self.tally.accept();
-        let task_name = match task {
-            Some(task) => self.registry.task(task).name.clone(),
-            None => Arc::from(&*request.task),
-        };
         let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
-        let account = self.clients.name_of(client);
         let id = self.jobs.insert(Job {
             task,
             priority: request.priority,
             input_bytes: request.input_bytes,
-            run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
-            deadline: request.deadline.map(|deadline| turn.now + deadline),
-            attempts_asked: request.attempts,
-            attempts_default: self.config.max_attempts,
+            run_limit: limit(request.timeout.unwrap_or(self.config.run_timeout)),
+            deadline: request.deadline.map(|deadline| turn.now + deadline).into(),
+            attempts_asked: request.attempts.map(attempts),
+            attempts_default: attempts(self.config.max_attempts),
             lane: request.lane,
-            ..Job::new(task_name, client, account, turn.now)
+            // Where it belongs is found out at once; only a job of an unknown task is listed as parked.
+            state: task.map_or(JobState::Parked, |_| JobState::Queued),
+            ..Job::new(client, turn.now)
         });
+        if let Some(job) = self.jobs.get_mut(id).filter(|_| task.is_none()) {
+            job.past.task_name = Some(Arc::from(&*request.task));
+        }
         self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
         let key_before = self.promise(id, request);
         if let Some(job) = self.jobs.get_mut(id).filter(|_| key_before.is_some() || request.stream) {
@@ -205,14 +206,14 @@ impl Core {
         let others = self.clients.waiting_count();
         let wait = self.expected_wait(task.program, own, others.max(1));
         if let Some(job) = self.jobs.get_mut(id) {
-            job.expected_wait = Some(wait);
+            job.expected_wait = wait.into();
         }
     }
 
     /// Short work has come: some slots stay reserved for more of it.
     fn note_short_work(&mut self, now: Mono, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        if let (Class::Short, Some(task)) = (job.expected.class, job.task) {
+        if let (Class::Short, Some(task)) = (job.class, job.task) {
             let program = self.program_of(task);
             self.programs[program].short_seen_at = Some(now);
         }
@@ -302,6 +303,16 @@ impl Core {
             self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
         }
     }
+}
+
+/// A limit as a job has it; nothing if it is never reached.
+fn limit(time: Duration) -> MaybeNanos {
+    Some(time).filter(|time| time.as_nanos() < u128::from(u64::MAX)).into()
+}
+
+/// A number of attempts as a job has it: no more than [`ATTEMPTS_MAX`] are ever made.
+fn attempts(most: u32) -> u8 {
+    most.min(ATTEMPTS_MAX) as u8
 }
 
 /// A refusal for lack of room, with the time after which it is worth asking again.

@@ -164,7 +164,7 @@ impl Core {
         }
         for id in waiting {
             if let Some(job) = self.jobs.get(id) {
-                self.clients.waits_no_more(job.client, planned(job.expected));
+                self.clients.waits_no_more(job.client, planned(job.expected()));
             }
             self.enqueue(id);
         }
@@ -338,7 +338,7 @@ impl Core {
                     && self.note_unproven_death(turn, program, worker, &format!("{exit}{words}")) => {}
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 let accounts =
-                    load.jobs().filter_map(|job| self.jobs.get(job)).map(|job| job.account.clone());
+                    load.jobs().filter_map(|job| self.jobs.get(job)).map(|job| self.account_of(job).clone());
                 let suspects = match load.is_empty() {
                     true => Suspects::Program,
                     false => Suspects::Clients(accounts.collect()),

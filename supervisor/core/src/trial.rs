@@ -176,7 +176,7 @@ impl Core {
         let (program, wanted) = (self.slots[slot].program, self.config.trial_jobs);
         let is_tried = self.slots[slot].version() == self.tried_version();
         let is_time_up =
-            self.slots[slot].ready_worker().is_some_and(|worker| self.passes_at(worker) <= turn.now);
+            self.slots[slot].ready_worker().is_some_and(|worker| self.passes_at(*worker) <= turn.now);
         match &mut self.renewal.programs[program] {
             Trust::OnTrial(record) if is_tried => {
                 record.count(has_failed);

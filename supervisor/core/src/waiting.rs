@@ -9,9 +9,9 @@ use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
 use super::run_times::RunTimes;
 use super::slots::Opening;
+use super::small_map::SmallSet;
 use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -55,7 +55,9 @@ impl Core {
         self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };
         let known = job.task.filter(|task| self.registry.is_on_offer(*task));
-        let Some(task) = known.or_else(|| self.registry.find(&job.task_name)) else { return self.park(id) };
+        let Some(task) = known.or_else(|| self.registry.find(self.task_name(job))) else {
+            return self.park(id);
+        };
         let mut expected = self.registry.task(task).expected(job.input_bytes);
         if job.is_streamed() {
             expected.class = Class::Long;
@@ -63,7 +65,7 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = Some(task);
         job.state = JobState::Queued;
-        job.expected = expected;
+        (job.expected_run, job.class) = (expected.run.into(), expected.class);
         let (client, rank, line) = (job.client, job.rank(id), job.line());
         let Some(kind) = self.jobs.get(id).map(|job| self.kind_of(job, task)) else { return };
         self.jobs.unpark(id);
@@ -75,7 +77,9 @@ impl Core {
     }
 
     fn park(&mut self, id: JobId) {
+        let Some(name) = self.jobs.get(id).map(|job| self.task_name(job).clone()) else { return };
         let Some(job) = self.jobs.get_mut(id) else { return };
+        job.past.task_name = Some(name);
         job.task = None;
         job.state = JobState::Parked;
         self.jobs.park(id);
@@ -86,7 +90,7 @@ impl Core {
     pub(super) fn dequeue(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return };
-        let (client, rank, line, expected) = (job.client, job.rank(id), job.line(), job.expected);
+        let (client, rank, line, expected) = (job.client, job.rank(id), job.line(), job.expected());
         let program = &mut self.programs[self.registry.task(task).program];
         if program.queue_mut(line).remove(client, rank) {
             program.backlog = program.backlog.saturating_sub(planned(expected));
@@ -98,7 +102,7 @@ impl Core {
     pub(super) fn leave_worker(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id).filter(|job| job.state.is_with_a_worker()) else { return };
         let Some(task) = job.task else { return };
-        let (program, half) = (self.registry.task(task).program, planned(job.expected) / 2);
+        let (program, half) = (self.registry.task(task).program, planned(job.expected()) / 2);
         let in_flight = &mut self.programs[program].in_flight;
         *in_flight = in_flight.saturating_sub(half);
     }
@@ -107,7 +111,7 @@ impl Core {
     pub(super) fn charge_expected(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         self.clients.served(job.client);
-        self.charge(id, planned(job.expected));
+        self.charge(id, planned(job.expected()));
     }
 
     /// The run time of a job is known: in total, its client is charged exactly that.
@@ -209,7 +213,7 @@ impl Core {
     /// The job has been started: the estimate of its wait can be checked.
     pub(super) fn check_estimate(&mut self, now: Mono, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(foretold) = job.expected_wait.take() else { return };
+        let Some(foretold) = std::mem::take(&mut job.expected_wait).duration() else { return };
         let waited = now - job.accepted_at;
         self.wait_estimates.error.add(foretold.abs_diff(waited));
         self.wait_estimates.checked += 1;
@@ -288,7 +292,7 @@ impl super::Program {
     }
 
     /// The list of slots that can take a job, of those that open in this way.
-    pub(super) fn open_list(&mut self, opening: Opening) -> &mut BTreeSet<(usize, SlotIndex)> {
+    pub(super) fn open_list(&mut self, opening: Opening) -> &mut SmallSet<(usize, SlotIndex)> {
         match opening {
             Opening::Free => &mut self.open,
             Opening::Reserved => &mut self.open_reserved,

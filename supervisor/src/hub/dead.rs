@@ -71,11 +71,11 @@ impl Hub {
         options.stream = false;
         options.idempotency = None;
         let input = if has_input { live_job.input.clone() } else { Bytes::new() };
-        let job = Job::new(&*live_job.task)
+        let job = Job::new(&*ended.task)
             .input(input)
             .media_type(live_job.media_type.clone())
             .options(options)
-            .client(live_job.client());
+            .client(live_job.client(&ended.account));
         let (died_at, input_bytes) = (Instant::now(), live_job.input.len() as u64);
         let letter = Letter { job, has_input, input_bytes, died_at, error, attempts };
         self.records.dead_mut().letters.insert(ended.job, letter);

@@ -30,7 +30,7 @@ impl Hub {
         ExplanationView {
             job: self.name(id),
             task: job.task.to_string(),
-            client: self.records.account_of(id),
+            client: job.client.to_string(),
             state: word(job.state).to_owned(),
             labels: self.labels_of(id),
             reasons: self.reasons(job),
@@ -213,11 +213,11 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
     };
     let lost = record.lost.iter().map(|lost| loss(lost.attempt, &lost.what));
     ExplanationView {
-        job: report.job.to_string(),
+        job: report.job.to_text(),
         task: report.task.to_string(),
         client: record.client.to_string(),
         state: report.outcome.to_string(),
-        labels: report.labels.clone(),
+        labels: report.labels(),
         reasons: std::iter::once(reason).chain(kept).chain(lost).collect(),
         age_us: micros(record.age),
         attempts: report.attempts,
@@ -229,6 +229,6 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
         worker_pid: ran.then_some(report.receipt.worker_pid),
         progress: None,
         checkpoint_bytes: 0,
-        lost: record.lost.clone(),
+        lost: record.lost.to_vec(),
     }
 }

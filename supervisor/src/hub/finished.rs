@@ -23,8 +23,9 @@ use bytes::Bytes;
 use offload_core::action::{Keep, Released};
 use offload_core::ids::JobId;
 use offload_core::job_table::JobTable;
+use offload_core::lookup::Lookup;
 use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,40 +47,56 @@ pub(crate) struct Record {
     /// Time from acceptance to the end.
     pub(super) age: Duration,
     /// The attempts that were lost.
-    pub(super) lost: Vec<AttemptView>,
+    pub(super) lost: Box<[AttemptView]>,
     /// Approximate size of the report.
     bytes: u64,
     output: RememberedOutput,
 }
 
-/// The report of a job as it is remembered. Ten thousand are, and every job that ends adds one: so this shares the name of
-/// the task with others, and the job's id is written as a text only when somebody asks.
+/// The report of a job as it is remembered. Ten thousand are, and every job that ends adds one and pushes out another, which
+/// no cache has any more: so this is small. It shares the name of the task with others, the job's id is written as a text
+/// only when somebody asks, and what few jobs have is in boxes.
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered {
     pub(crate) job: PublicId,
     pub(crate) task: Arc<str>,
     pub(crate) outcome: OutcomeCode,
-    pub(crate) error: Option<ErrorDetail>,
+    pub(crate) error: Option<Box<ErrorDetail>>,
     pub(crate) attempts: u32,
     pub(crate) receipt: Receipt,
     pub(crate) media_type: MediaType,
-    pub(crate) metadata: Metadata,
-    pub(crate) labels: Labels,
+    /// What its client had attached to the job: see [`tags`].
+    pub(super) tags: Option<Box<(Metadata, Labels)>>,
+}
+
+/// What a client has attached to a job, as it is remembered: nothing if there is neither of both.
+pub(super) fn tags(metadata: Metadata, labels: Labels) -> Option<Box<(Metadata, Labels)>> {
+    let tags = (metadata, labels);
+    (tags != Default::default()).then(|| Box::new(tags))
 }
 
 impl Remembered {
+    /// The words by which the job can be found.
+    pub(crate) fn labels(&self) -> Labels {
+        self.tags.as_deref().map(|(_, labels)| labels.clone()).unwrap_or_default()
+    }
+
+    fn metadata(&self) -> Metadata {
+        self.tags.as_deref().map(|(metadata, _)| metadata.clone()).unwrap_or_default()
+    }
+
     /// The report as it is sent.
     pub(crate) fn report(&self) -> Report {
         Report {
-            job: self.job.to_string(),
-            task: self.task.to_string(),
+            job: self.job.to_text(),
+            task: (*self.task).to_owned(),
             outcome: self.outcome,
-            error: self.error.clone(),
+            error: self.error.as_deref().cloned(),
             attempts: self.attempts,
             receipt: self.receipt.clone(),
             media_type: self.media_type.clone(),
-            metadata: self.metadata.clone(),
-            labels: self.labels.clone(),
+            metadata: self.metadata(),
+            labels: self.labels(),
         }
     }
 }
@@ -87,8 +104,8 @@ impl Remembered {
 /// What is remembered of the output of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RememberedOutput {
-    /// The whole output.
-    Here(Bytes),
+    /// The whole output. In a box: most jobs have nothing here.
+    Here(Box<Bytes>),
     /// The output went to the submitter. It was not to be kept.
     Delivered,
     /// The output was to be kept, but there was no room.
@@ -114,7 +131,7 @@ impl Record {
     /// How the job ended. None if the job returned an output that is no longer here.
     pub(crate) fn finished(&self) -> Option<Finished> {
         let output = match &self.output {
-            RememberedOutput::Here(output) => output.clone(),
+            RememberedOutput::Here(output) => (**output).clone(),
             _ if self.report.error.is_some() => Bytes::new(),
             _ => return None,
         };
@@ -149,11 +166,12 @@ impl FinishedJobs {
     ) {
         let EndedJobDetails { client, age, lost, bytes } = details;
         let output = match keep {
-            Keep::Promised => RememberedOutput::Here(output.clone()),
+            Keep::Promised => RememberedOutput::Here(Box::new(output.clone())),
             Keep::WithoutOutput => RememberedOutput::NoRoom,
             Keep::AsCourtesy => RememberedOutput::Delivered,
         };
-        self.records.insert(job, Record { report, client: client.clone(), age, lost, bytes, output });
+        self.records
+            .insert(job, Record { report, client: client.clone(), age, lost: lost.into(), bytes, output });
         if keep == Keep::AsCourtesy {
             self.add_to_history(job, &client, bytes);
         }
@@ -216,7 +234,7 @@ impl FinishedJobs {
 /// Jobs that are remembered as a courtesy: for each client in the order in which they were added.
 #[derive(Debug, Default)]
 struct History {
-    by_client: BTreeMap<Arc<str>, ClientHistory>,
+    by_client: Lookup<Arc<str>, ClientHistory>,
     /// The clients in the order of how many bytes their jobs take, rounded. One job hardly ever changes a rounded number,
     /// so this tree is seldom touched.
     by_level: BTreeSet<(u64, Arc<str>)>,
@@ -238,10 +256,7 @@ fn level(bytes: u64) -> u64 {
 
 impl History {
     fn push(&mut self, job: JobId, client: &Arc<str>, bytes: u64) {
-        let history = match self.by_client.get_mut(client) {
-            Some(history) => history,
-            None => self.by_client.entry(client.clone()).or_default(),
-        };
+        let history = self.by_client.get_or_add::<str>(client);
         let before = history.bytes;
         history.jobs.push_back((job, bytes));
         history.bytes += bytes;
@@ -269,13 +284,13 @@ impl History {
             return None;
         }
         let client = self.by_level.last()?.1.clone();
-        let history = self.by_client.get_mut(&client)?;
+        let history = self.by_client.get_mut(&*client)?;
         let (job, bytes) = history.jobs.pop_front()?;
         let before = history.bytes;
         history.bytes -= bytes;
         let after = history.bytes;
         if history.jobs.is_empty() {
-            self.by_client.remove(&client);
+            self.by_client.remove(&*client);
         }
         self.count -= 1;
         self.bytes -= bytes;
@@ -298,8 +313,7 @@ mod tests {
             attempts: 1,
             receipt: Receipt::default(),
             media_type: MediaType::default(),
-            metadata: Metadata::default(),
-            labels: Labels::default(),
+            tags: None,
         }
     }
 
@@ -313,6 +327,21 @@ mod tests {
 
     fn has_output(jobs: &FinishedJobs, job: u64) -> Option<bool> {
         Some(jobs.record(JobId(job))?.finished().is_some())
+    }
+
+    /// Ten thousand of them are kept, and each job that ends takes the place of another.
+    #[test]
+    fn a_record_takes_no_more_than_it_must() {
+        assert_eq!(size_of::<Record>(), 240);
+    }
+
+    #[test]
+    fn what_was_attached_to_a_job_is_in_its_report() {
+        let labels = Labels::new(&["nightly"]).unwrap();
+        let metadata = Metadata::new(&[("tenant", "blue")]).unwrap();
+        let tagged = Remembered { tags: tags(metadata.clone(), labels.clone()), ..report() };
+        assert_eq!((tagged.report().metadata, tagged.report().labels), (metadata, labels));
+        assert!(tags(Metadata::default(), Labels::default()).is_none());
     }
 
     #[test]

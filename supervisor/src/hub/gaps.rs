@@ -70,6 +70,11 @@ impl CoreClock {
         self.without_gaps(self.started.elapsed())
     }
 
+    /// The time that the core was told last: that of what it has just decided.
+    pub(super) fn last_told(&self) -> Mono {
+        self.last_told
+    }
+
     /// The core's time, to be passed to the core: it never goes back. First a gap is noticed, by comparing the clock
     /// with the time at which the timer was due, so that nothing is decided by a time that includes the gap.
     pub(super) fn advance(&mut self) -> Mono {

@@ -14,21 +14,37 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The charge for an output on its way to its receivers. When the last clone is dropped, the charge ends.
-#[derive(Clone, Debug)]
-pub(crate) struct OutputCharge(
-    #[expect(dead_code, reason = "it is there to be dropped")] Option<Rc<ChargedBytes>>,
-);
+/// The charge for an output on its way to its receivers. When it is dropped, and all that share it are, the charge ends.
+#[derive(Debug)]
+pub(crate) enum OutputCharge {
+    /// The output is charged to nobody.
+    None,
+    /// Nearly all outputs have one receiver.
+    Of(ChargedBytes),
+    Shared(Rc<ChargedBytes>),
+}
 
 impl OutputCharge {
     /// For an output that is charged to nobody.
     pub(crate) fn none() -> OutputCharge {
-        OutputCharge(None)
+        OutputCharge::None
+    }
+
+    /// The same charge for another receiver: it ends when both are dropped.
+    pub(crate) fn share(&mut self) -> OutputCharge {
+        let shared = match std::mem::replace(self, OutputCharge::None) {
+            OutputCharge::None => return OutputCharge::None,
+            OutputCharge::Of(bytes) => Rc::new(bytes),
+            OutputCharge::Shared(bytes) => bytes,
+        };
+        *self = OutputCharge::Shared(Rc::clone(&shared));
+        OutputCharge::Shared(shared)
     }
 }
 
+/// What is charged, and to whom.
 #[derive(Debug)]
-struct ChargedBytes {
+pub(crate) struct ChargedBytes {
     client: Arc<str>,
     bytes: u64,
     ended_charges: EndedCharges,
@@ -37,26 +53,60 @@ struct ChargedBytes {
 impl Drop for ChargedBytes {
     /// The hub may be busy when this runs, so it only notes the bytes. The hub releases them later.
     fn drop(&mut self) {
-        *self.ended_charges.0.borrow_mut().entry(self.client.clone()).or_default() += self.bytes;
+        self.ended_charges.add(&self.client, self.bytes);
     }
 }
 
 /// Bytes that are to be released, for each client.
 #[derive(Clone, Debug, Default)]
-pub(super) struct EndedCharges(Rc<RefCell<BTreeMap<Arc<str>, u64>>>);
+pub(super) struct EndedCharges(Rc<RefCell<Sums>>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    /// The one to which something was added last. Most often the next output is of the same client.
+    last: Option<(Arc<str>, u64)>,
+    others: BTreeMap<Arc<str>, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, client: &Arc<str>, bytes: u64) {
+        match &mut self.last {
+            Some((last, sum)) if Arc::ptr_eq(last, client) => *sum += bytes,
+            _ => {
+                self.put_away();
+                self.last = Some((client.clone(), bytes));
+            }
+        }
+    }
+
+    fn put_away(&mut self) {
+        if let Some((client, sum)) = self.last.take() {
+            *self.others.entry(client).or_default() += sum;
+        }
+    }
+}
 
 impl EndedCharges {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        let sums = self.0.borrow();
+        sums.last.is_none() && sums.others.is_empty()
+    }
+
+    fn add(&self, client: &Arc<str>, bytes: u64) {
+        self.0.borrow_mut().add(client, bytes);
     }
 
     pub(super) fn charge(&self, client: &Arc<str>, bytes: u64) -> OutputCharge {
-        let charged = || Rc::new(ChargedBytes { client: client.clone(), bytes, ended_charges: self.clone() });
-        OutputCharge((bytes > 0).then(charged))
+        if bytes == 0 {
+            return OutputCharge::None;
+        }
+        OutputCharge::Of(ChargedBytes { client: client.clone(), bytes, ended_charges: self.clone() })
     }
 
     pub(super) fn take(&self) -> BTreeMap<Arc<str>, u64> {
-        std::mem::take(&mut *self.0.borrow_mut())
+        let mut sums = self.0.borrow_mut();
+        sums.put_away();
+        std::mem::take(&mut sums.others)
     }
 }
 

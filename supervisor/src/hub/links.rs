@@ -190,25 +190,22 @@ impl Hub {
         }
     }
 
-    /// Returns the event, or a violation if the event names a job of which the worker has not been sent one byte: a
-    /// worker cannot have begun a job that it does not know.
-    pub(super) fn reject_if_unsent(&self, event: Event) -> Event {
+    /// A violation in place of the event, if that names a job of which the worker has not been sent one byte: a worker cannot
+    /// have begun a job that it does not know.
+    pub(super) fn reject_if_unsent(&self, event: &Event) -> Option<Event> {
         let (Event::Started { worker, job, .. }
         | Event::Finished { worker, job, .. }
         | Event::Failed { worker, job, .. }
         | Event::Progress { worker, job, .. }
         | Event::Checkpoint { worker, job, .. }
         | Event::Part { worker, job, .. }
-        | Event::Yielded { worker, job, .. }) = event
+        | Event::Yielded { worker, job, .. }) = *event
         else {
-            return event;
+            return None;
         };
-        match self.processes.is_unwritten(worker, job) {
-            true => {
-                Event::Violation { worker, message: "it speaks of a job that was not sent to it".to_owned() }
-            }
-            false => event,
-        }
+        let message = "it speaks of a job that was not sent to it";
+        let is_unwritten = self.processes.is_unwritten(worker, job);
+        is_unwritten.then(|| Event::Violation { worker, message: message.to_owned() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! A job from its acceptance to its end: its input, its options, and the subscribers that are called when it ends. The
 //! core knows the job by its number only.
 
-use super::finished::{EndedJobDetails, Remembered};
+use super::finished::{EndedJobDetails, Remembered, tags};
 use super::holding::OutputCharge;
 use super::parts::LiveParts;
 use super::{Hub, Payload};
@@ -17,37 +17,41 @@ use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeC
 use std::num::NonZeroU64;
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// A job that has been accepted and has not ended. There may be a million of them, so what few jobs have is in a box.
+/// A job that has been accepted and has not ended. There may be a million of them, so what few jobs have is in a box, and
+/// the names of its task and its client are only in the core.
 pub(crate) struct LiveJob {
-    /// The name of its task, shared with the core.
-    pub(super) task: Arc<str>,
     pub(super) media_type: MediaType,
     pub(super) input: Bytes,
-    /// The account that the job's bytes are charged to: the client's name as it is shown. Shared with the core.
-    pub(super) account: Arc<str>,
     /// The client has a name, which is then the name of the account.
     has_client: bool,
     /// The options as they were submitted, for a retry; `None` if they are the default.
     options: Option<Box<SubmitOptions>>,
-    /// The state from which the next attempt resumes.
-    pub(super) checkpoint: Option<Box<Bytes>>,
     pub(super) subscribers: Subscribers,
+    /// What its worker has sent before the end.
+    pub(super) early: Option<Box<Early>>,
+}
+
+/// What a worker sends before its job has ended.
+#[derive(Default)]
+pub(super) struct Early {
+    /// The state from which the next attempt resumes.
+    pub(super) checkpoint: Option<Bytes>,
     /// The parts of its output that have come.
-    pub(super) parts: Option<Box<LiveParts>>,
+    pub(super) parts: Option<LiveParts>,
 }
 
 /// Who is told when a job ends.
-#[derive(Default)]
 pub(super) enum Subscribers {
-    #[default]
-    None,
     /// Nearly all jobs have one subscriber, and never another.
     One(Subscriber),
-    Several(Vec<Subscriber>),
+    /// None, or several. In a box, so that nearly all jobs take less memory.
+    Others(Option<Box<Many>>),
 }
+
+/// Several subscribers.
+pub(super) struct Many(Vec<Subscriber>);
 
 impl Subscribers {
     pub(super) fn len(&self) -> usize {
@@ -56,19 +60,18 @@ impl Subscribers {
 
     pub(super) fn all(&self) -> &[Subscriber] {
         match self {
-            Subscribers::None => &[],
             Subscribers::One(subscriber) => std::slice::from_ref(subscriber),
-            Subscribers::Several(all) => all,
+            Subscribers::Others(others) => others.as_deref().map_or(&[], |many| &many.0),
         }
     }
 
     pub(super) fn push(&mut self, subscriber: Subscriber) {
-        *self = match std::mem::take(self) {
-            Subscribers::None => Subscribers::One(subscriber),
-            Subscribers::One(first) => Subscribers::Several(vec![first, subscriber]),
-            Subscribers::Several(mut all) => {
-                all.push(subscriber);
-                Subscribers::Several(all)
+        *self = match std::mem::replace(self, Subscribers::Others(None)) {
+            Subscribers::Others(None) => Subscribers::One(subscriber),
+            Subscribers::One(first) => Subscribers::Others(Some(Box::new(Many(vec![first, subscriber])))),
+            Subscribers::Others(Some(mut many)) => {
+                many.0.push(subscriber);
+                Subscribers::Others(Some(many))
             }
         };
     }
@@ -77,9 +80,9 @@ impl Subscribers {
     pub(super) fn leave(&mut self, connection: u64) {
         let stays = |subscriber: &Subscriber| subscriber.connection() != Some(connection);
         match self {
-            Subscribers::One(subscriber) if !stays(subscriber) => *self = Subscribers::None,
-            Subscribers::None | Subscribers::One(_) => {}
-            Subscribers::Several(all) => all.retain(stays),
+            Subscribers::One(subscriber) if !stays(subscriber) => *self = Subscribers::Others(None),
+            Subscribers::One(_) | Subscribers::Others(None) => {}
+            Subscribers::Others(Some(many)) => many.0.retain(stays),
         }
     }
 }
@@ -143,28 +146,36 @@ impl Subscriber {
 }
 
 impl LiveJob {
-    /// What is to be known of a job. `task` and `account` are the names that the core has for its task and its account.
-    pub(super) fn new(
-        job: Job,
-        (task, account): (Arc<str>, Arc<str>),
-        subscriber: Option<Subscriber>,
-    ) -> LiveJob {
+    /// What is to be known of a job.
+    pub(super) fn new(job: Job, subscriber: Option<Subscriber>) -> LiveJob {
         LiveJob {
-            task,
-            account,
             media_type: job.media_type,
             input: job.input,
             has_client: !cut(&job.client, NAME_MAX).is_empty(),
             options: (job.options != SubmitOptions::default()).then(|| Box::new(job.options)),
-            checkpoint: None,
-            subscribers: subscriber.map_or(Subscribers::None, Subscribers::One),
-            parts: None,
+            early: None,
+            subscribers: subscriber.map_or(Subscribers::Others(None), Subscribers::One),
         }
     }
 
-    /// The name of the job's client; empty if it has none.
-    pub(super) fn client(&self) -> &str {
-        if self.has_client { &self.account } else { "" }
+    /// The name of the job's client; empty if it has none. `account` is the name of its account.
+    pub(super) fn client<'a>(&self, account: &'a str) -> &'a str {
+        if self.has_client { account } else { "" }
+    }
+
+    /// The state from which the next attempt resumes.
+    pub(super) fn checkpoint(&self) -> Option<&Bytes> {
+        self.early.as_ref()?.checkpoint.as_ref()
+    }
+
+    /// The parts of its output that have come.
+    pub(super) fn parts_mut(&mut self) -> Option<&mut LiveParts> {
+        self.early.as_mut()?.parts.as_mut()
+    }
+
+    /// What is sent before the job has ended is kept here.
+    pub(super) fn early_mut(&mut self) -> &mut Early {
+        self.early.get_or_insert_default()
     }
 
     /// What the client attached to it.
@@ -190,7 +201,7 @@ impl Hub {
         let output_bytes = self.whole_output(ended, &mut live_job, &mut output);
         let Payload { media_type, bytes: output } = output;
         let remembered = self.remembered(ended, &live_job, media_type, output_bytes);
-        let held = self.records.charge_output(&live_job.account, output.len() as u64);
+        let held = self.records.charge_output(&ended.account, output.len() as u64);
         let finished = Finished { report: remembered.report(), output };
         let age = ended.queued + ended.run + ended.returned;
         if let Some(letter) = ended.letter {
@@ -198,25 +209,25 @@ impl Hub {
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
-        let details = EndedJobDetails { client: live_job.account, age, lost, bytes };
+        let details = EndedJobDetails { client: ended.account.clone(), age, lost, bytes };
         self.records.finished_mut().remember(ended.job, remembered, &finished.output, (ended.keep, details));
         self.make_room_for_promises();
         self.tell(live_job.subscribers, finished, held);
     }
 
     /// Has the subscribers of a job called.
-    fn tell(&self, subscribers: Subscribers, finished: Finished, held: OutputCharge) {
+    fn tell(&self, subscribers: Subscribers, finished: Finished, mut held: OutputCharge) {
         match subscribers {
-            Subscribers::None => {}
+            Subscribers::Others(None) => {}
             Subscribers::One(subscriber) => {
                 let site = subscriber.site();
                 self.handle.set_pending_at(site, move |cx| subscriber.call(finished, held, cx));
             }
             // There may be a thousand of them. They share the report and the output until each is called.
-            Subscribers::Several(all) => {
+            Subscribers::Others(Some(many)) => {
                 let finished = Rc::new(finished);
-                for subscriber in all {
-                    let (finished, held) = (Rc::clone(&finished), held.clone());
+                for subscriber in many.0 {
+                    let (finished, held) = (Rc::clone(&finished), held.share());
                     self.handle.set_pending_at(subscriber.site(), move |cx| {
                         subscriber.call(Rc::unwrap_or_clone(finished), held, cx);
                     });
@@ -243,7 +254,8 @@ impl Hub {
         for (job, live_job) in self.records.close_all() {
             let message = "the pool was dropped".to_owned();
             let code = OutcomeCode::Cancelled;
-            let mut finished = refusal(&live_job.task, ErrorDetail::new(code, message));
+            let task = self.core.jobs().get(job).map_or("", |job| self.core.task_name(job));
+            let mut finished = refusal(task, ErrorDetail::new(code, message));
             finished.report.job = self.name(job);
             self.tell(live_job.subscribers, finished, OutputCharge::none());
         }
@@ -259,9 +271,9 @@ impl Hub {
         let place = ended.place;
         Remembered {
             job: self.records.public_id(ended.job),
-            task: live_job.task.clone(),
+            task: ended.task.clone(),
             outcome: ended.outcome,
-            error: ended.error.clone(),
+            error: ended.error.clone().map(Box::new),
             attempts: ended.attempts,
             receipt: Receipt {
                 queued_us: micros(ended.queued),
@@ -275,8 +287,7 @@ impl Hub {
                 usage: ended.usage,
             },
             media_type,
-            metadata: live_job.metadata(),
-            labels: live_job.labels(),
+            tags: tags(live_job.metadata(), live_job.labels()),
         }
     }
 }
@@ -299,4 +310,15 @@ pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
 
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million jobs may wait. What only few of them have is in boxes.
+    #[test]
+    fn a_live_job_takes_no_more_than_it_must() {
+        assert_eq!((size_of::<LiveJob>(), size_of::<Option<LiveJob>>()), (104, 104));
+    }
 }

@@ -132,7 +132,7 @@ impl Hub {
             }
         }
         for (id, record) in self.records.finished().before(ended) {
-            match label.is_empty() || record.report.labels.contains(label) {
+            match label.is_empty() || record.report.labels().contains(label) {
                 true => rows.push(RowName::Ended(id), || Row::Job(Hub::ended_job_view(record))),
                 false => rows.pass(RowName::Ended(id)),
             }

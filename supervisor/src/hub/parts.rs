@@ -25,6 +25,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 /// The parts of a live job's output that are here.
 pub(super) enum LiveParts {
@@ -120,7 +121,7 @@ impl Hub {
         stream.job.set(Some(accepted.job));
         if let Some(live_job) = self.records.live_mut(accepted.job) {
             let reader = Rc::downgrade(&stream);
-            live_job.parts = Some(Box::new(LiveParts::Stream { reader, came: 0 }));
+            live_job.early_mut().parts = Some(LiveParts::Stream { reader, came: 0 });
         }
         Ok((accepted, StreamReader(stream)))
     }
@@ -153,17 +154,17 @@ impl Hub {
     /// Adds a part to those that are collected for one answer.
     pub(super) fn collect(&mut self, job: JobId, part: &[u8]) {
         let Some(live_job) = self.records.live_mut(job) else { return };
-        let collected = live_job.parts.get_or_insert_with(|| Box::new(LiveParts::Collected(Vec::new())));
-        if let LiveParts::Collected(bytes) = &mut **collected {
+        let collected = live_job.early_mut().parts.get_or_insert_with(|| LiveParts::Collected(Vec::new()));
+        if let LiveParts::Collected(bytes) = collected {
             bytes.extend_from_slice(part);
         }
     }
 
     /// Passes a part on to the reader of the stream. If the reader is gone, the part is dropped.
     pub(super) fn pass_on(&mut self, job: JobId, part: Bytes) {
-        let Some(account) = self.records.live(job).map(|live_job| live_job.account.clone()) else { return };
+        let Some(account) = self.account_of(job) else { return };
         let held = self.records.charge_output(&account, part.len() as u64);
-        let parts = self.records.live_mut(job).and_then(|live_job| live_job.parts.as_deref_mut());
+        let parts = self.records.live_mut(job).and_then(LiveJob::parts_mut);
         let Some(LiveParts::Stream { reader, came }) = parts else { return };
         *came += part.len() as u64;
         if let Some(stream) = reader.upgrade() {
@@ -172,11 +173,15 @@ impl Hub {
         }
     }
 
+    /// The account that a job which has not ended is charged to.
+    pub(super) fn account_of(&self, job: JobId) -> Option<Arc<str>> {
+        self.core.jobs().get(job).map(|job| self.core.account_of(job).clone())
+    }
+
     /// Drops the parts of a job that is run again.
     pub(super) fn drop_parts(&mut self, job: JobId) {
-        let Some(live_job) = self.records.live_mut(job) else { return };
-        let account = live_job.account.clone();
-        match live_job.parts.as_deref_mut() {
+        let Some(account) = self.account_of(job) else { return };
+        match self.records.live_mut(job).and_then(LiveJob::parts_mut) {
             Some(LiveParts::Collected(bytes)) => {
                 let length = std::mem::take(bytes).len() as u64;
                 drop(self.records.charge_output(&account, length));
@@ -199,11 +204,11 @@ impl Hub {
     /// The output that a subscriber is given when the job has ended, and the length of all of it.
     pub(super) fn whole_output(&self, ended: &Ended, live_job: &mut LiveJob, output: &mut Payload) -> u64 {
         let rest = output.bytes.len() as u64;
-        match live_job.parts.take().map(|parts| *parts) {
+        match live_job.early.take().and_then(|early| early.parts) {
             None => rest,
             Some(LiveParts::Stream { came, .. }) => came + rest,
             Some(LiveParts::Collected(bytes)) if ended.error.is_some() => {
-                drop(self.records.charge_output(&live_job.account, bytes.len() as u64));
+                drop(self.records.charge_output(&ended.account, bytes.len() as u64));
                 rest
             }
             Some(LiveParts::Collected(mut bytes)) => {

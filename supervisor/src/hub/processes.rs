@@ -67,6 +67,8 @@ struct LivingProcess {
     /// The jobs of which not one byte has been written to the process. Each has the count of written bytes at which it
     /// begins.
     unwritten: VecDeque<(JobId, u64)>,
+    /// No job with a smaller number is among these.
+    unwritten_from: JobId,
 }
 
 /// Whether the messages of a process are read.
@@ -383,6 +385,7 @@ impl LivingProcess {
             confinement: None,
             is_terminated: false,
             unwritten: VecDeque::new(),
+            unwritten_from: JobId(0),
         }
     }
 
@@ -396,6 +399,8 @@ impl LivingProcess {
         }
         if let ToWorker::Run { job, .. } = message {
             let start = self.process.written() + self.process.unsent() as u64;
+            let from = if self.unwritten.is_empty() { *job } else { self.unwritten_from.0.min(*job) };
+            self.unwritten_from = JobId(from);
             self.unwritten.push_back((JobId(*job), start));
         }
         let sent = self.process.send(message, payload);
@@ -410,7 +415,7 @@ impl LivingProcess {
     }
 
     fn is_unwritten(&self, job: JobId) -> bool {
-        self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
+        job >= self.unwritten_from && self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
     }
 
     /// Whether bytes are expected from the process. A worker that runs a job need not read the next one.

@@ -115,15 +115,10 @@ impl Records {
         !self.live.is_empty()
     }
 
-    /// The account that a live job is charged to. Empty if the job is not live.
-    pub(super) fn account_of(&self, job: JobId) -> String {
-        self.live.get(job).map_or(String::new(), |live_job| live_job.account.to_string())
-    }
-
     /// Stores the state from which the next attempt resumes.
     pub(super) fn keep_checkpoint(&mut self, job: JobId, state: Bytes) {
         if let Some(live_job) = self.live.get_mut(job) {
-            live_job.checkpoint = Some(Box::new(state));
+            live_job.early_mut().checkpoint = Some(state);
         }
     }
 
@@ -202,7 +197,7 @@ mod tests {
     fn with_a_live_job(test: impl FnOnce(&mut Records)) {
         let event_loop = EventLoop::new().unwrap();
         let mut records = Records::new();
-        let live_job = LiveJob::new(Job::new("sum").input("1"), ("sum".into(), "me".into()), None);
+        let live_job = LiveJob::new(Job::new("sum").input("1"), None);
         records.open(JOB, live_job, &event_loop.handle());
         test(&mut records);
     }
@@ -225,7 +220,6 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_job_of_which_nothing_is_known() {
         with_a_live_job(|records| {
-            assert_eq!(records.account_of(JOB), "me");
             assert!(records.close(JOB).is_some() && !records.has_live());
             assert!(matches!(records.subscribe(JOB, of_connection(1)), Subscription::Refused(_)));
             assert!(records.close(JOB).is_none(), "a job ends once");
@@ -235,8 +229,8 @@ mod tests {
     #[test]
     fn an_output_is_delivered_when_the_last_one_who_is_told_of_it_has_dropped_it() {
         let mut records = Records::new();
-        let held = records.charge_output(&Arc::from("me"), 10);
-        let other = held.clone();
+        let mut held = records.charge_output(&Arc::from("me"), 10);
+        let other = held.share();
         drop(held);
         assert!(!records.has_ended_charges());
         drop(other);

@@ -15,7 +15,7 @@
 //! Packets are sent after everything else that the turn has for workers, because whoever is idle comes first. A tray that
 //! fails is not used again. Its worker is well, and gets its jobs only when it is idle.
 
-use super::{Hub, PendingEvent};
+use super::{Hub, PendingEvent, run_message};
 use crate::workers::Tray;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
@@ -124,7 +124,8 @@ impl Hub {
 
     fn packet(&self, job: JobId, attempt: u32) -> Option<Vec<u8>> {
         let live_job = self.records.live(job)?;
-        let (message, input) = (self.run_message(live_job, job, attempt), &live_job.input);
+        let message = run_message(&self.core, self.time.last_told(), live_job, (job, attempt));
+        let input = &live_job.input;
         let mut packet = Vec::new();
         codec::encode(&message, input.len(), &mut packet).ok()?;
         packet.extend_from_slice(input);

@@ -183,7 +183,9 @@ impl Hub {
             incarnation: slot.incarnation,
             state: if is_spare && slot.is_ready() { "spare" } else { slot.word() }.to_owned(),
             job: job.map(|job| self.name(job)),
-            task: job.and_then(|job| self.records.live(job)).map(|live_job| live_job.task.to_string()),
+            task: job
+                .and_then(|job| self.core.jobs().get(job))
+                .map(|job| self.core.task_name(job).to_string()),
             running_us: running.map(|running| micros(self.now() - running.started_at)),
             jobs_done: slot.jobs_done,
             rss_bytes: worker.and_then(|worker| self.processes.resident_bytes(worker)),
@@ -201,7 +203,7 @@ impl Hub {
     pub(super) fn ended_job_view(record: &Record) -> JobView {
         let report = &record.report;
         JobView {
-            job: report.job.to_string(),
+            job: report.job.to_text(),
             task: report.task.to_string(),
             client: record.client.to_string(),
             state: report.outcome.to_string(),
@@ -210,7 +212,7 @@ impl Hub {
             slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
             input_bytes: report.receipt.input_bytes,
             error: report.error.as_ref().map(|error| error.message.clone()),
-            labels: report.labels.clone(),
+            labels: report.labels(),
         }
     }
 
@@ -221,8 +223,8 @@ impl Hub {
         };
         JobView {
             job: self.name(id),
-            task: job.task_name.to_string(),
-            client: self.records.account_of(id),
+            task: self.core.task_name(job).to_string(),
+            client: self.core.account_of(job).to_string(),
             state: if worker.is_some() { "running" } else { "queued" }.to_owned(),
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),

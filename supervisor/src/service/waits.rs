@@ -117,9 +117,9 @@ impl OpenSession {
     /// A subscriber that reports the end of a job to this session.
     fn subscriber(self: &Rc<OpenSession>) -> Subscriber {
         let me = Rc::downgrade(self);
-        Subscriber::of_connection(self.id, move |finished, held, _cx| {
+        Subscriber::of_connection(self.id, move |finished, mut held, _cx| {
             if let Some(open) = me.upgrade() {
-                open.report(&finished, &held);
+                open.report(&finished, &mut held);
             }
         })
     }
@@ -129,7 +129,7 @@ impl OpenSession {
         listens.map_err(|_| ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for this job"))
     }
 
-    fn report(&self, finished: &Finished, held: &OutputCharge) {
+    fn report(&self, finished: &Finished, held: &mut OutputCharge) {
         let Some(job) = self.service.hub().borrow().find(&finished.report.job) else { return };
         let waits = self.waits.borrow_mut().take(job);
         let counted = waits.iter().filter(|wait| wait.counts).count();
@@ -137,7 +137,7 @@ impl OpenSession {
         let is_kept = self.service.hub().borrow().keeps_result_of(job);
         for JobWait { ticket, .. } in waits {
             let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
-            self.reply(ticket, Reply::held_report(finished.clone(), collection, held.clone()));
+            self.reply(ticket, Reply::held_report(finished.clone(), collection, held.share()));
         }
     }
 

@@ -253,17 +253,13 @@ impl WorkerSegments {
 impl WorkerSegments {
     /// The segment for outputs whose output was read, once. The worker has to be told of it before its next job.
     pub(super) fn take_read(&mut self) -> Option<u32> {
-        match self.outputs.state.take() {
-            State::InUse(segment, _) if self.arriving.is_none() => {
-                let id = segment.id();
-                self.outputs.state = State::Free(segment);
-                Some(id)
-            }
-            other => {
-                self.outputs.state = other;
-                None
-            }
+        if self.arriving.is_some() || !matches!(self.outputs.state, State::InUse(..)) {
+            return None;
         }
+        let State::InUse(segment, _) = self.outputs.state.take() else { return None };
+        let id = segment.id();
+        self.outputs.state = State::Free(segment);
+        Some(id)
     }
 
     /// Where to put the input of this job, or else which segment has to make room for a larger one.
@@ -289,9 +285,10 @@ impl WorkerSegments {
     /// The worker has answered this job, with an output of this length behind the header. Returns the segment that has to
     /// make room for a larger one.
     pub(super) fn answered(&mut self, job: u64, inline_output: usize) -> Option<u32> {
-        match self.inputs.state.take() {
-            State::InUse(segment, user) if user == job => self.inputs.state = State::Free(segment),
-            other => self.inputs.state = other,
+        if matches!(&self.inputs.state, State::InUse(_, user) if *user == job)
+            && let State::InUse(segment, _) = self.inputs.state.take()
+        {
+            self.inputs.state = State::Free(segment);
         }
         let had_input_inline = self.inline_input == Some(job);
         if had_input_inline {

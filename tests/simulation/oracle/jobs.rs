@@ -345,6 +345,8 @@ impl Oracle {
         demand(book.is_doubtful || ended.attempts == book.starts, "O2", || {
             format!("{id} was started {} times, not {}", book.starts, ended.attempts)
         })?;
+        let has_its_names = *ended.task == *book.task && *ended.account == *book.client;
+        demand(has_its_names, "O2", || format!("{id} ends under other names: {ended:?}"))?;
         self.judge_blame(now, ended, book)?;
         let is_watched = self.innocents.as_ref().is_some_and(|innocents| innocents.contains(&book.wish));
         // One that must not run twice may have run when its worker was ended for another.

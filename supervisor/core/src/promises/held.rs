@@ -104,10 +104,11 @@ impl Core {
         let Some(job) = self.jobs.get(id).filter(|job| job.state == JobState::Held) else { return false };
         self.clients.waits_no_more(job.client, Duration::ZERO);
         self.promises.held_awaited.remove(&id);
-        if let Some(jobs) = self.promises.held.get_mut(&job.account) {
+        let account = self.clients.name_of(job.client).clone();
+        if let Some(jobs) = self.promises.held.get_mut(&account) {
             jobs.remove(&id);
             if jobs.is_empty() {
-                self.promises.held.remove(&job.account);
+                self.promises.held.remove(&account);
             }
         }
         // If this was the last job that waited for the room, others may have it.

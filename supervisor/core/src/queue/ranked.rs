@@ -30,7 +30,7 @@ pub(super) struct Ranked {
 struct Entry {
     aged: i64,
     job: JobId,
-    task: u32,
+    task: TaskIndex,
     priority: i8,
     size: u8,
 }
@@ -38,8 +38,8 @@ struct Entry {
 impl Entry {
     fn new(rank: Rank, (task, size): (TaskIndex, u32)) -> Entry {
         let Rank { aged, job, priority } = rank;
-        // There are 17 size classes, and each task takes far more than a byte of memory.
-        Entry { aged, job, task: task as u32, priority, size: size as u8 }
+        // There are 17 size classes.
+        Entry { aged, job, task, priority, size: size as u8 }
     }
 
     fn rank(&self) -> Rank {
@@ -108,7 +108,7 @@ impl Ranked {
     /// The job with the smallest rank, its task and the size class of its input.
     pub(super) fn first(&self) -> Option<(Rank, (TaskIndex, u32))> {
         let first = self.pieces.front()?.front()?;
-        Some((first.rank(), (first.task as TaskIndex, u32::from(first.size))))
+        Some((first.rank(), (first.task, u32::from(first.size))))
     }
 
     pub(super) fn contains(&self, rank: Rank) -> bool {

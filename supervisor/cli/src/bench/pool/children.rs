@@ -23,9 +23,14 @@ pub(super) enum EchoMode {
     Whole,
     /// Whatever has come, as soon as it has come
     Stream,
+    /// Whatever has come, in pieces, each sent by itself
+    Pieces,
     /// Whole messages, asking again and again instead of sleeping
     Polling,
 }
+
+/// Pieces of one buffer, for [`EchoMode::Pieces`].
+pub(super) const PIECES: usize = 64;
 
 /// A child, and our end of the pair. Dropping it closes the pair and waits for the child to end.
 pub(super) struct Child {
@@ -56,6 +61,7 @@ impl Child {
         let mode = match mode {
             EchoMode::Whole => "whole",
             EchoMode::Stream => "stream",
+            EchoMode::Pieces => "pieces",
             EchoMode::Polling => "polling",
         };
         let core = core.map(|core| format!("--core={core}"));
@@ -174,7 +180,9 @@ pub(super) fn echo(size: usize, mode: EchoMode, core: Option<usize>) -> VerbResu
     let buffer = buffer.bytes();
     // That the other end is closed is how this ends.
     while let Ok(length) = receive(&mut socket, buffer, mode) {
-        if length == 0 || socket.write_all(&buffer[..length]).is_err() {
+        let piece = if mode == EchoMode::Pieces { size.div_ceil(PIECES).max(1) } else { usize::MAX };
+        let sent = buffer[..length].chunks(piece).try_for_each(|piece| socket.write_all(piece));
+        if length == 0 || sent.is_err() {
             break;
         }
     }
@@ -183,7 +191,7 @@ pub(super) fn echo(size: usize, mode: EchoMode, core: Option<usize>) -> VerbResu
 
 fn receive(socket: &mut UnixStream, buffer: &mut [u8], mode: EchoMode) -> io::Result<usize> {
     match mode {
-        EchoMode::Stream => socket.read(buffer),
+        EchoMode::Stream | EchoMode::Pieces => socket.read(buffer),
         EchoMode::Whole | EchoMode::Polling => read_whole(socket, buffer).map(|()| buffer.len()),
     }
 }

@@ -2,7 +2,9 @@
 //! more when many wait.
 //!
 //! The limit of P2: messages of 64 bytes through socket pairs to as many children as there are workers, and back,
-//! [`MESSAGES_AT_ONCE`] of them for each system call, without any bookkeeping.
+//! [`MESSAGES_AT_ONCE`] of them for each system call, without any bookkeeping. Beside it (`limit_one_by_one_per_s`) the same
+//! where the children send each message by itself: a worker says that it has started a job before the task gets its input,
+//! so it writes once for each job.
 //!
 //! P10 counts resident anonymous memory (`Anonymous` of `/proc/self/smaps_rollup`, exact to a page) right before and
 //! right after the jobs are submitted, while the loop does not run, so all of them wait. Payload and callback of each
@@ -10,7 +12,7 @@
 //! cheaper by some pages. The limit is what a vector of payloads and callbacks takes, counted in the same way.
 
 use super::super::super::failure::Failure;
-use super::children::{Child, EchoMode, lost};
+use super::children::{Child, EchoMode, PIECES, lost};
 use super::machine::cpu_time_of;
 use super::rig::{Rig, echo_64, is_64_bytes};
 use super::sample::{Sample, SamplePlan, Times};
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 const MESSAGE: usize = 64;
 
 /// Messages for each system call in the limit.
-const MESSAGES_AT_ONCE: usize = 64;
+const MESSAGES_AT_ONCE: usize = PIECES;
 
 /// Bytes on their way to one child and back, at most.
 const WINDOW: usize = 4 * MESSAGES_AT_ONCE * MESSAGE;
@@ -64,14 +66,20 @@ fn bursts(plan: &SamplePlan) -> u64 {
 
 /// P2, limit.
 pub(super) fn throughput_limit(plan: &SamplePlan) -> Result<Sample, Failure> {
+    let together = messages_per_second(plan, EchoMode::Stream)?;
+    let one_by_one = messages_per_second(plan, EchoMode::Pieces)?;
+    Ok(Sample::of(together).with("one_by_one_per_s", one_by_one))
+}
+
+fn messages_per_second(plan: &SamplePlan, mode: EchoMode) -> Result<f64, Failure> {
     let size = MESSAGES_AT_ONCE * MESSAGE;
-    let pipes: Result<Vec<Pipe>, Failure> = (0..plan.workers).map(|_| Pipe::start(size)).collect();
+    let pipes: Result<Vec<Pipe>, Failure> = (0..plan.workers).map(|_| Pipe::start(size, mode)).collect();
     let mut pipes = pipes?;
     let window = Duration::from_millis(plan.pick(100, 300));
     // The first part is not counted.
     messages_within(&mut pipes, window / 4)?;
     let (messages, took) = messages_within(&mut pipes, window)?;
-    Ok(Sample::of(messages as f64 / took.as_secs_f64()))
+    Ok(messages as f64 / took.as_secs_f64())
 }
 
 fn messages_within(pipes: &mut [Pipe], window: Duration) -> Result<(usize, Duration), Failure> {
@@ -104,8 +112,8 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn start(size: usize) -> Result<Pipe, Failure> {
-        let child = Child::echo(size, EchoMode::Stream, None)?;
+    fn start(size: usize, mode: EchoMode) -> Result<Pipe, Failure> {
+        let child = Child::echo(size, mode, None)?;
         child.socket.set_nonblocking(true).map_err(lost)?;
         Ok(Pipe { child, buffer: vec![7; size], in_flight: 0 })
     }
