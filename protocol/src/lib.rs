@@ -69,6 +69,7 @@
 //! | SegmentGone | 8 | segment `u32` | |
 //! | InputIn | 9 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
 //! | OutputRead | 10 | segment `u32` | |
+//! | InputFile | 11 | job `u64`, length in bytes `u64` | |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
@@ -166,6 +167,7 @@
 //! | 0 (value 1) | `parts`: outputs in parts | Part, Credit | `stream` in the options of Submit, Part |
 //! | 1 (value 2) | `prefetch`: the next job may lie in a tray while the worker runs another one | a descriptor with Welcome | - |
 //! | 2 (value 4) | `segments`: large payloads may lie in shared memory | Segment, InputIn, OutputIn, ... | - |
+//! | 3 (value 8) | `files`: an input may be a file, whose descriptor is passed on | InputFile | InputFile, SendInput |
 //!
 //! ## Outputs in parts
 //!
@@ -205,7 +207,7 @@
 //! none while the supervisor sends jobs the other way. A worker that has taken a packet has been given its job: it has to
 //! start it, and may be told to cancel it. If its answer is long (over 32 KiB), it is sent before the worker looks.
 //!
-//! ### Segments
+//! ## Segments
 //!
 //! With it, payloads of 64 KiB and more may lie in shared memory, a *segment*, instead of behind the header. A worker without
 //! it is sent none of these messages and may skip this section.
@@ -232,6 +234,38 @@
 //!   before the answer, and keeps the segment to itself. A worker that does so four times gets no more segments.
 //! - A place outside of its segment, a segment that was not given or has been left, an OutputIn without its Finished, and an
 //!   OutputIn before the last one was read are violations.
+//!
+//! ## Files
+//!
+//! With it, an input may be a regular file. Its descriptor travels instead of its bytes, from the client to the worker, and only
+//! the worker reads it. A worker without it is sent none of these messages and may skip this section.
+//!
+//! ```text
+//! client                        supervisor                        worker
+//!   | --- InputFile, Submit ------>|   a descriptor comes with       |   Submit is the next message, has the same ticket and
+//!   |                              |   the first byte of InputFile   |   no payload
+//!   |<---------------- SendInput --|   it cannot be used: Submit     |
+//!   | --- Submit with the bytes -->|   again. Otherwise Accepted     |
+//!   |                              | --- InputFile, Run ------------>|   the descriptor comes with the first byte of InputFile
+//!   |                              |<--------------------- Started --|   before the file is read: a file system may hang
+//! ```
+//!
+//! - The worker reads the whole file from its start, without moving the offset of the descriptor (`pread`), which all others that
+//!   have it share. Do not map it: whoever can write the file may truncate it at any time. If the file has not the length that
+//!   InputFile says, or cannot be read, the job fails with an error (Failed, kind 0).
+//! - The descriptor stays with the job until that has ended, and another attempt gets it again. The file is not copied: what it
+//!   has when an attempt reads it is the input of that attempt. If its name is given to another file meanwhile, the job keeps the
+//!   one that was opened.
+//! - A client gets **SendInput** if the workers of the task cannot take files, if too many are open already (in all, or for this
+//!   client), if the job has an idempotency key, or if it is detached and no worker has offered the task yet. So a client keeps its
+//!   file open until it has Accepted or Rejected. It sends InputFile only if the file is regular and it can read it; files of up to
+//!   65,536 bytes are not worth it.
+//! - Any other message between InputFile and its Submit, a payload with that Submit, a descriptor with another message, several
+//!   with one, and descriptors of anything but regular files that can be read are violations: the supervisor
+//!   says so in Goodbye and closes the connection.
+//! - If all workers that take files are replaced by others before the job has begun, it ends as `unsupported`: submit it
+//!   again with its bytes.
+//! - The input is not kept with a dead letter, so such a job cannot be retried from there.
 //!
 //! ## Clients
 //!

@@ -23,9 +23,12 @@ pub const PARTS: u64 = 1;
 pub const PREFETCH: u64 = 1 << 1;
 /// The capability of large payloads in memory that both ends have mapped: [`ToWorker::Segment`] and what follows from it.
 pub const SEGMENTS: u64 = 1 << 2;
+/// The capability of inputs that are files: the descriptor is passed on instead of the bytes. [`ToSupervisor::InputFile`] and
+/// [`ToClient::SendInput`] between client and supervisor, [`ToWorker::InputFile`] between supervisor and worker.
+pub const FILES: u64 = 1 << 3;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {
@@ -133,6 +136,15 @@ pub enum ToWorker<'a> {
     OutputRead {
         /// The segment.
         segment: u32,
+    },
+    /// The `Run` of this job follows at once. Its payload is empty, because the input is a file ([`FILES`]). A descriptor to
+    /// read comes together with the first byte of this message. The worker reads the file from its start, after it has sent
+    /// `Started`, without moving the offset of the descriptor, which others have too.
+    InputFile {
+        /// The job.
+        job: u64,
+        /// The length of the file when the job was submitted, in bytes. A file of another length is an error of the job.
+        bytes: u64,
     },
 }
 
@@ -447,6 +459,15 @@ pub enum ToSupervisor<'a> {
         /// The time, in milliseconds.
         limit_ms: u64,
     },
+    /// The next message is the `Submit` of this ticket. Its payload is empty, because the input is a file ([`FILES`]). A
+    /// descriptor of a regular file, which can be read, comes together with the first byte of this message. If the supervisor
+    /// cannot use it, it answers `SendInput`.
+    InputFile {
+        /// The client's number for the request.
+        ticket: u64,
+        /// The length of the file, in bytes.
+        bytes: u64,
+    },
 }
 
 /// Supervisor to client.
@@ -507,6 +528,12 @@ pub enum ToClient<'a> {
     /// The payload is the next part of the output of a job that was submitted with `stream`. `Finished` comes behind all
     /// parts.
     Part {
+        /// The number of the request.
+        ticket: u64,
+    },
+    /// The job whose input is a file is not accepted ([`FILES`]): send its `Submit` again, with the bytes of the file. It had
+    /// no effect.
+    SendInput {
         /// The number of the request.
         ticket: u64,
     },
