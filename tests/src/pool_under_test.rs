@@ -311,7 +311,9 @@ impl PoolUnderTest {
         self.spawned_at.push(self.now);
         self.most_processes = self.most_processes.max(self.workers.len());
         match self.start {
-            Start::Hello => self.pending.push_back(Event::Hello { worker, tasks: offers() }),
+            Start::Hello => {
+                self.pending.push_back(Event::Hello { worker, tasks: offers(), takes_files: true })
+            }
             Start::Die => self.dies(worker, Exit::Code(1)),
             Start::Wait => {}
         }

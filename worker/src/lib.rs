@@ -58,6 +58,7 @@
 pub mod builtin;
 pub mod confine;
 mod context;
+mod file;
 pub mod limits;
 mod link;
 mod panics;

@@ -7,6 +7,7 @@
 //! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor. Before it waits, it looks
 //! into its tray (`tray.rs`), so that the answer to one job and the start of the next one are sent together.
 
+use crate::file::{FileInput, Source};
 use crate::limits::{DESCRIPTORS_MAX, LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
 use crate::parts::PartError;
 use crate::segments::Segments;
@@ -18,7 +19,9 @@ use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{Frame, FrameDecoder, FrameError, owned_payload};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, PART_MAX, PARTS_CREDIT, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{FromWorker, PREFETCH, SEGMENTS, ToWorker, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{
+    FILES, FromWorker, PREFETCH, SEGMENTS, ToWorker, VERSION_MAJOR, VERSION_MINOR,
+};
 use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
 use rustix::net::RecvFlags;
@@ -115,7 +118,7 @@ pub(crate) struct Job {
     pub(crate) id: u64,
     pub(crate) attempt: u32,
     pub(crate) task: String,
-    pub(crate) input: Input,
+    pub(crate) input: Source,
     /// The checkpoint of an earlier attempt.
     pub(crate) checkpoint: Option<Bytes>,
     /// How long it may run, if that is limited.
@@ -127,7 +130,7 @@ pub(crate) struct Job {
 
 impl Job {
     fn bytes(&self) -> usize {
-        self.input.bytes.len() + self.checkpoint.as_ref().map_or(0, Bytes::len)
+        self.input.bytes_here() + self.checkpoint.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -359,7 +362,7 @@ impl Link {
 
     fn receive(&mut self, flags: MsgFlags) -> Result<Received, Stop> {
         let received = match self.inbox.capabilities {
-            Some(capabilities) if capabilities & SEGMENTS == 0 => {
+            Some(capabilities) if capabilities & (SEGMENTS | FILES) == 0 => {
                 recv(self.stream.as_raw_fd(), self.decoder.space(), flags)
             }
             _ => self.receive_with_descriptor(flags),
@@ -380,7 +383,7 @@ impl Link {
         Ok(Received::Something)
     }
 
-    /// A descriptor may come with the welcome, and with each segment.
+    /// A descriptor may come with the welcome, with each segment and with each input that is a file.
     fn receive_with_descriptor(&mut self, flags: MsgFlags) -> nix::Result<usize> {
         let flags = RecvFlags::from_bits_retain(flags.bits().cast_unsigned());
         let received = receive_with_descriptor(&self.stream, self.decoder.space(), flags);
@@ -415,6 +418,8 @@ struct Inbox {
     /// What has come for the tray.
     tray_end: Option<OwnedFd>,
     segments: Segments,
+    /// The file that is the input of a job, whose Run comes next.
+    file: Option<(u64, FileInput)>,
     /// What is to be said because of messages about segments.
     answers: Vec<FromWorker<'static>>,
     /// The longest payload that the supervisor takes, once it has said so.
@@ -467,7 +472,7 @@ impl Inbox {
                 if capabilities & PREFETCH != 0 {
                     self.tray_end = self.descriptors.pop_front();
                 }
-                if capabilities & SEGMENTS == 0 {
+                if capabilities & (SEGMENTS | FILES) == 0 {
                     // No other message brings one.
                     self.descriptors.clear();
                 }
@@ -475,8 +480,15 @@ impl Inbox {
                 self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
             }
             ToWorker::Run { job: id, attempt, task, media_type, timeout_ms, deadline_ms, metadata } => {
-                let bytes = self.segments.take_input(id).unwrap_or_else(|| owned_payload(frame.payload));
-                let input = Input { bytes, media_type };
+                let file = self.file.take_if(|(announced, _)| *announced == id);
+                let input = match file {
+                    Some((_, file)) => Source::File(file, media_type),
+                    None => {
+                        let in_segment = self.segments.take_input(id);
+                        let bytes = in_segment.unwrap_or_else(|| owned_payload(frame.payload));
+                        Source::Here(Input { bytes, media_type })
+                    }
+                };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
                 let timeout = limit(timeout_ms);
@@ -502,6 +514,9 @@ impl Inbox {
                 }
             }
             ToWorker::OutputRead { segment } => self.segments.output_read(segment),
+            ToWorker::InputFile { job, bytes } => {
+                self.file = Some((job, FileInput { file: self.descriptors.pop_front(), bytes }));
+            }
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ impl Core {
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
             self.place_parked(turn);
+            self.refuse_files(turn);
             self.refuse_hopeless(turn);
         }
         self.renew(turn);
@@ -176,13 +177,15 @@ impl Core {
         open.or_else(borrowed).map(|&(_, slot)| slot)
     }
 
-    /// What the worker in this slot promises of the job's task; `None` if it does not offer the task.
+    /// What the worker in this slot promises of the job's task; `None` if it does not offer the task, or cannot take the job's
+    /// input.
     pub(super) fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
         let (job, worker) = (self.jobs.get(job)?, self.slots[slot].worker()?);
-        match job.task {
+        let promise = match job.task {
             Some(task) => self.offers.get(&worker)?.promise(task),
             None => self.promise_of(worker, &job.task_name),
-        }
+        };
+        promise.filter(|promise| !job.has_file || promise.takes_files)
     }
 
     pub(super) fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
@@ -257,11 +260,13 @@ impl Core {
 
     /// Whether a job is so short, and its output probably so small, that other tiny jobs may share its worker. A job
     /// with steps is not tiny, however short it is: a job that is given to its worker behind it may be started
-    /// between its steps. Nor is one whose reader decides how long it runs.
+    /// between its steps. Nor is one whose reader decides how long it runs, or whose
+    /// input a file system may hold up.
     fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64;
         is_small
+            && !job.has_file
             && !promise.is_stepped
             && !job.is_streamed()
             && job.task.is_some_and(|task| self.why_tiny(job.client, task) == [true; 2])

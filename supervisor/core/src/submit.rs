@@ -34,6 +34,8 @@ impl Core {
                 let job = self.accept(turn, task, request);
                 Ok(Accepted { job, is_known: false })
             }
+            // The client sends the input itself now, so this request does not count.
+            Err(error) if error.code == OutcomeCode::Unsupported => Err(error),
             Err(error) => {
                 self.tally.reject();
                 Err(error)
@@ -63,6 +65,7 @@ impl Core {
         self.check_size(request)?;
         self.check_room(request, task)?;
         self.check_promises(now, request)?;
+        self.check_file(request, task)?;
         Ok(task)
     }
 
@@ -136,7 +139,7 @@ impl Core {
             return Err(self.full(OutcomeCode::Overloaded, &message, program));
         }
         if !request.has_room {
-            self.room_for(&request.client, request.input_bytes)?;
+            self.room_for(&request.client, request.held_bytes())?;
         }
         let own = self.clients.find(&request.client).map_or(0, |account| account.waiting);
         let most = self.config.max_jobs_of_one();
@@ -173,6 +176,7 @@ impl Core {
             task,
             priority: request.priority,
             input_bytes: request.input_bytes,
+            has_file: request.has_file,
             run_timeout: request.timeout.unwrap_or(self.config.run_timeout),
             deadline: request.deadline.map(|deadline| turn.now + deadline),
             attempts_asked: request.attempts,
@@ -180,7 +184,10 @@ impl Core {
             lane: request.lane,
             ..Job::new(task_name, client, account, turn.now)
         });
-        self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
+        self.ledger.hold(&request.client, Holding::Inputs, request.held_bytes());
+        if request.has_file {
+            self.hold_file(id);
+        }
         let key_before = self.promise(id, request);
         if let Some(job) = self.jobs.get_mut(id).filter(|_| key_before.is_some() || request.stream) {
             job.past.key_before = key_before;

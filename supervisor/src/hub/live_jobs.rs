@@ -5,7 +5,7 @@ use super::finished::{EndedJobDetails, Remembered};
 use super::holding::OutputCharge;
 use super::parts::LiveParts;
 use super::{Hub, Payload};
-use crate::job::{Finished, Job};
+use crate::job::{Finished, Input, Job};
 use bytes::Bytes;
 use offload_core::action::{Ended, Released};
 use offload_core::ids::JobId;
@@ -25,7 +25,7 @@ pub(crate) struct LiveJob {
     /// The name of its task, shared with the core.
     pub(super) task: Arc<str>,
     pub(super) media_type: MediaType,
-    pub(super) input: Bytes,
+    pub(super) input: Input,
     /// The account that the job's bytes are charged to: the client's name as it is shown. Shared with the core.
     pub(super) account: Arc<str>,
     /// The client has a name, which is then the name of the account.
@@ -270,7 +270,7 @@ impl Hub {
                 worker_pid: place.and_then(|place| self.processes.pid(place.worker)).unwrap_or(0),
                 slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
                 incarnation: place.map_or(0, |place| place.incarnation),
-                input_bytes: live_job.input.len() as u64,
+                input_bytes: live_job.input.length(),
                 output_bytes,
                 usage: ended.usage,
             },

@@ -124,7 +124,7 @@ impl Hub {
 
     fn packet(&self, job: JobId, attempt: u32) -> Option<Vec<u8>> {
         let live_job = self.records.live(job)?;
-        let (message, input) = (self.run_message(live_job, job, attempt), &live_job.input);
+        let (message, input) = (self.run_message(live_job, job, attempt), live_job.input.bytes());
         let mut packet = Vec::new();
         codec::encode(&message, input.len(), &mut packet).ok()?;
         packet.extend_from_slice(input);
