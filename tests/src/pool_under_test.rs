@@ -105,6 +105,14 @@ pub struct PoolUnderTest {
     /// What the shell has not answered yet, if it answers late.
     unanswered: Option<Vec<(WorkerId, JobId)>>,
     pending: VecDeque<Event>,
+    /// New workers take inputs that are files.
+    pub take_files: bool,
+}
+
+fn request(task: &str, change: impl FnOnce(&mut JobRequest)) -> JobRequest {
+    let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
+    change(&mut request);
+    request
 }
 
 impl PoolUnderTest {
@@ -148,6 +156,7 @@ impl PoolUnderTest {
             has_trays: false,
             unanswered: None,
             pending: VecDeque::new(),
+            take_files: true,
         };
         pool.event(Event::Tick);
         pool
@@ -312,7 +321,8 @@ impl PoolUnderTest {
         self.most_processes = self.most_processes.max(self.workers.len());
         match self.start {
             Start::Hello => {
-                self.pending.push_back(Event::Hello { worker, tasks: offers(), takes_files: true })
+                let takes_files = self.take_files;
+                self.pending.push_back(Event::Hello { worker, tasks: offers(), takes_files })
             }
             Start::Die => self.dies(worker, Exit::Code(1)),
             Start::Wait => {}
@@ -366,9 +376,8 @@ impl PoolUnderTest {
     /// # Panics
     /// If it is refused.
     pub fn submit_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> JobId {
-        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
-        change(&mut request);
-        self.try_submit(&request).unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last()))
+        self.try_submit(&request(task, change))
+            .unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last()))
     }
 
     /// Why a job with default options is refused.
@@ -381,9 +390,7 @@ impl PoolUnderTest {
 
     /// Submits a job. Returns whether it is accepted.
     pub fn accepts(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> bool {
-        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
-        change(&mut request);
-        self.try_submit(&request).is_some()
+        self.try_submit(&request(task, change)).is_some()
     }
 
     /// Why a job with other options is refused.
@@ -391,9 +398,7 @@ impl PoolUnderTest {
     /// # Panics
     /// If it is accepted.
     pub fn refusal_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> ErrorDetail {
-        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
-        change(&mut request);
-        assert_eq!(self.try_submit(&request), None, "it was accepted");
+        assert_eq!(self.try_submit(&request(task, change)), None, "it was accepted");
         self.rejected.last().expect("an answer").clone()
     }
 

@@ -29,7 +29,7 @@ mod wrong;
 
 use acts::sleep_for_ever;
 use fault::{Fault, Phase};
-use offload_protocol::messages::{PREFETCH, SEGMENTS};
+use offload_protocol::messages::{FILES, PREFETCH, SEGMENTS};
 use offload_protocol::nouns::{FailureKind, MediaType};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,7 +124,7 @@ impl Worker {
 
     /// Everything until the hello is said.
     fn greet(&mut self, faults: &[Fault]) {
-        let capabilities = [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS)];
+        let capabilities = [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS), (true, FILES)];
         let capabilities = capabilities.iter().filter(|(has_it, _)| *has_it).map(|(_, bit)| bit).sum();
         let hello = wire::introduction(TASKS, capabilities);
         if self.tray.is_some() {
