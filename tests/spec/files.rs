@@ -196,7 +196,7 @@ impl RawSender {
     fn greeted(daemon: &Daemon) -> RawSender {
         let socket = UnixStream::connect(&daemon.socket).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let sender = RawSender(socket);
+        let mut sender = RawSender(socket);
         sender.send(
             &ToSupervisor::Hello {
                 magic: CLIENT_MAGIC,
@@ -207,6 +207,8 @@ impl RawSender {
             },
             None,
         );
+        // A capability may be used once it was welcomed.
+        assert!(sender.0.read(&mut [0; 1000]).unwrap() > 0);
         sender
     }
 

@@ -276,7 +276,7 @@ impl Worker {
             return None;
         }
         let mark = self.mark(&format!("job-{}", job.id));
-        let fault = Fault::parse(std::str::from_utf8(&job.input).ok()?)?;
+        let fault = Fault::parse(std::str::from_utf8(&job.input).ok()?.trim_end())?;
         fault.is_due(job.attempt, mark.as_deref()).then_some(fault)
     }
 
