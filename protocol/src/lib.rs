@@ -277,6 +277,7 @@
 //! 16 bytes, `i8` one. A `MediaType` is a `text`, `Labels` a `list` of at most 8 `text` of 1 to 64 bytes without spaces, and
 //! `Metadata` a `list` of pairs.
 
+mod capabilities;
 pub mod codec;
 pub mod frame;
 pub mod greeting;
@@ -284,5 +285,6 @@ pub mod limits;
 pub mod messages;
 pub mod nouns;
 pub mod outbox;
+mod requests;
 #[cfg(test)]
 mod vectors;

@@ -1,9 +1,11 @@
 //! All messages, one enum for each direction. The position of a variant is its number on the wire, so new variants go
 //! last.
 
+pub use crate::capabilities::{CAPABILITIES, FILES, PARTS, PREFETCH, SEGMENTS, shared_capabilities};
 use crate::nouns::{
-    FailureKind, Labels, Lane, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
+    FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
 };
+pub use crate::requests::{DeadLetterAction, IdempotencyKey, SubmitOptions, View};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -15,26 +17,6 @@ pub const CLIENT_MAGIC: [u8; 8] = *b"OFFLOADC";
 pub const VERSION_MAJOR: u16 = 3;
 /// A higher minor version only adds capabilities, and the other end need not know them.
 pub const VERSION_MINOR: u16 = 0;
-/// The capability of outputs in parts: [`FromWorker::Part`] and [`ToWorker::Credit`] between supervisor and worker,
-/// [`SubmitOptions::stream`] and [`ToClient::Part`] between client and supervisor.
-pub const PARTS: u64 = 1;
-/// The capability of workers that look for their next job in a tray: a socket of which they are given one end together with
-/// the first byte of [`ToWorker::Welcome`]. A welcome that states it brings exactly one descriptor.
-pub const PREFETCH: u64 = 1 << 1;
-/// The capability of large payloads in memory that both ends have mapped: [`ToWorker::Segment`] and what follows from it.
-pub const SEGMENTS: u64 = 1 << 2;
-/// The capability of inputs that are files: the descriptor is passed on instead of the bytes. [`ToSupervisor::InputFile`] and
-/// [`ToClient::SendInput`] between client and supervisor, [`ToWorker::InputFile`] between supervisor and worker.
-pub const FILES: u64 = 1 << 3;
-/// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
-/// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES;
-
-/// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
-pub const fn shared_capabilities(theirs: u64) -> u64 {
-    theirs & CAPABILITIES
-}
-
 /// What a segment is for ([`SEGMENTS`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentUse {
@@ -260,7 +242,7 @@ pub enum FromWorker<'a> {
         /// As in `Run`.
         attempt: u32,
     },
-    /// The segment is mapped and can be used ([`SEGMENTS`](crate::messages::SEGMENTS)).
+    /// The segment is mapped and can be used ([`SEGMENTS`]).
     SegmentReady {
         /// The segment.
         segment: u32,
@@ -284,65 +266,6 @@ pub enum FromWorker<'a> {
         /// The length of the output, in bytes.
         length: u64,
     },
-}
-
-/// What a client can ask to see. The answer is the JSON document that the verb of that name prints with `--json`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum View {
-    /// The supervisor as a whole.
-    Status,
-    /// One entry for each slot.
-    Workers,
-    /// Recent jobs, the newest first.
-    Jobs,
-    /// The tasks that can be submitted.
-    Tasks,
-    /// The dead letters, the newest first.
-    Dead,
-}
-
-/// What can be done with a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeadLetterAction {
-    /// Show all attempts.
-    Show,
-    /// Submit it again as a new job, and delete the dead letter.
-    Retry,
-    /// Delete it.
-    Drop,
-}
-
-/// A name for a job by which it is recognized when it is submitted again. A second submission gives the same job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdempotencyKey {
-    /// The name: 1 to [`crate::limits::NAME_MAX`] bytes.
-    pub key: String,
-    /// A digest of the input, made by the client. The same key with another digest is a conflict.
-    pub digest: u128,
-}
-
-/// How a job is to be treated. Times are in milliseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubmitOptions {
-    /// Longest run of one attempt; by default as the supervisor is configured.
-    pub timeout_ms: Option<u64>,
-    /// Longest time from acceptance to the result, waiting in the queue included; by default there is no limit.
-    pub deadline_ms: Option<u64>,
-    /// Most attempts, 1 to 100; by default 1, or as the supervisor is configured if the task is idempotent.
-    pub attempts: Option<u32>,
-    /// The lane that the task must be in; by default any.
-    pub lane: Option<Lane>,
-    /// -10 to 10. Jobs with a higher priority start sooner.
-    pub priority: i8,
-    /// Submitting again under the same key gives the same job.
-    pub idempotency: Option<IdempotencyKey>,
-    /// What goes with the job to its task.
-    pub metadata: Metadata,
-    /// Words by which the job can be found.
-    pub labels: Labels,
-    /// Send the parts of the output as they come, as `Part`, and then `Finished` with the rest ([`PARTS`]). Such a job can
-    /// neither be detached nor have an idempotency key, because nothing of its output is kept.
-    pub stream: bool,
 }
 
 /// Client to supervisor. `ticket` is the client's own number for the request; the answers repeat it.

@@ -414,9 +414,9 @@ mod tests {
             let (mut reader, writer) = std::io::pipe().unwrap();
             wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(OwnedFd::from(writer))).unwrap();
             if is_cut {
-                wire.cut()
+                wire.cut();
             } else {
-                wire.discard_unsent()
+                wire.discard_unsent();
             }
             assert_eq!(reader.read(&mut [0]).unwrap(), 0);
         }

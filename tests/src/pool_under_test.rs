@@ -1,6 +1,8 @@
 //! The core, driven by hand: no process, no clock, no I/O. Time passes when the test says so, workers do what the test
 //! says, and after every single event all invariants are checked.
 
+mod fake;
+
 use offload_core::Core;
 use offload_core::action::{Action, Actions, Ended, Kill, Notice, Released, ReloadEnd};
 use offload_core::config::CoreConfig;
@@ -10,6 +12,8 @@ use offload_core::ids::{JobId, Mono, ProgramIndex, WorkerId};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+pub use fake::{FakeParts, FakeWorker};
 
 /// What a worker of the test offers: `sum` may be run twice, `charge` may not; `climb` may, is done in steps, gives
 /// checkpoints and says every second how far it is.
@@ -28,36 +32,6 @@ pub enum Start {
     Die,
     /// They do nothing; the test calls `hello` or `exit`.
     Wait,
-}
-
-/// A living worker as the test sees it.
-#[derive(Clone, Debug, Default)]
-pub struct FakeWorker {
-    /// What it runs.
-    pub program: ProgramIndex,
-    /// Jobs that it was given and has not ended, with the attempt that each will be.
-    pub given: VecDeque<(JobId, u32)>,
-    /// Jobs that it was given with a checkpoint.
-    pub resumed: Vec<JobId>,
-    /// The job that lies in its tray, with the attempt that it will be.
-    pub tray: Option<(JobId, u32)>,
-    /// Which version of its program it is.
-    pub version: u64,
-    /// Signals that it got.
-    pub signals: Vec<Kill>,
-}
-
-/// What the core had done with the parts of one output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FakeParts {
-    /// Parts that were collected.
-    pub collected: u32,
-    /// Parts that were passed on to the reader.
-    pub passed_on: u32,
-    /// How often all of them were dropped.
-    pub dropped: u32,
-    /// Bytes of credit that the worker was given.
-    pub credit: u64,
 }
 
 /// See the module's documentation.
@@ -322,7 +296,7 @@ impl PoolUnderTest {
         match self.start {
             Start::Hello => {
                 let takes_files = self.take_files;
-                self.pending.push_back(Event::Hello { worker, tasks: offers(), takes_files })
+                self.pending.push_back(Event::Hello { worker, tasks: offers(), takes_files });
             }
             Start::Die => self.dies(worker, Exit::Code(1)),
             Start::Wait => {}

@@ -68,10 +68,10 @@ impl FileInput {
         while bytes.len() < length {
             let at = bytes.len() as u64;
             // All of it at once, but the kernel reads at most 2 GiB.
-            match retry_on_intr(|| pread(file, spare_capacity(&mut bytes), at)).map_err(unreadable)? {
+            let count = retry_on_intr(|| pread(file, spare_capacity(&mut bytes), at)).map_err(unreadable)?;
+            if count == 0 {
                 // It was truncated after it was looked at.
-                0 => return Err(self.of_another_length(&at.to_string())),
-                _ => {}
+                return Err(self.of_another_length(&at.to_string()));
             }
         }
         // There may be more room than was asked for, and a file that has grown since.

@@ -59,6 +59,7 @@ pub mod builtin;
 pub mod confine;
 mod context;
 mod file;
+mod inbox;
 pub mod limits;
 mod link;
 mod panics;

@@ -242,7 +242,7 @@ mod tests {
             self.supervisor
                 .add(&ToWorker::Segment { segment, bytes: LENGTH, holds }, "")
                 .send_with(file.as_fd());
-            self.hears(Said::SegmentReady(segment));
+            self.hears(&Said::SegmentReady(segment));
         }
 
         /// Gives a job with its input in the segment.
@@ -251,24 +251,24 @@ mod tests {
             let length = input.len() as u64;
             let input_in = ToWorker::InputIn { job, segment: INPUTS, offset: 64, length };
             self.supervisor.add(&input_in, "").add_run(job, task, "").send();
-            self.hears(Said::Started { job, attempt: 1 });
+            self.hears(&Said::Started { job, attempt: 1 });
         }
 
         #[track_caller]
-        fn hears(&mut self, expected: Said) {
-            assert_eq!(self.supervisor.hear(), expected);
+        fn hears(&mut self, expected: &Said) {
+            assert_eq!(&self.supervisor.hear(), expected);
         }
 
         #[track_caller]
         fn hears_output_in(&mut self, job: u64, segment: u32, offset: u64) {
-            self.hears(Said::OutputIn { job, segment, offset, length: LARGE as u64 });
+            self.hears(&Said::OutputIn { job, segment, offset, length: LARGE as u64 });
             self.hears_output(job, &[]);
         }
 
         #[track_caller]
         fn hears_output(&mut self, job: u64, output: &[u8]) {
             let media_type = MediaType::OCTET_STREAM;
-            self.hears(Said::Finished { job, attempt: 1, media_type, output: output.to_vec() });
+            self.hears(&Said::Finished { job, attempt: 1, media_type, output: output.to_vec() });
         }
     }
 
@@ -314,14 +314,14 @@ mod tests {
     fn an_input_that_somebody_still_holds_stays_as_it_is_and_its_segment_is_left() {
         let mut scene = Scene::new();
         scene.run(1, "keep", &large());
-        scene.hears(Said::SegmentLeft(INPUTS));
+        scene.hears(&Said::SegmentLeft(INPUTS));
         scene.hears_output_in(1, OUTPUTS, 64);
         let kept = scene.kept.recv().unwrap();
         assert!(kept == large(), "it is mapped for as long as it is held");
         scene.inputs = memory();
         scene.give(INPUTS + 2, SegmentUse::Inputs);
         scene.supervisor.add_run(2, "echo", "inline").send();
-        scene.hears(Said::Started { job: 2, attempt: 1 });
+        scene.hears(&Said::Started { job: 2, attempt: 1 });
         scene.hears_output(2, b"inline");
     }
 
@@ -329,16 +329,16 @@ mod tests {
     fn a_segment_that_is_gone_or_cannot_be_mapped_is_left_once() {
         let mut scene = Scene::new();
         scene.supervisor.add(&ToWorker::SegmentGone { segment: OUTPUTS }, "").send();
-        scene.hears(Said::SegmentLeft(OUTPUTS));
+        scene.hears(&Said::SegmentLeft(OUTPUTS));
         scene.supervisor.add(&ToWorker::SegmentGone { segment: OUTPUTS }, "").send();
         scene.run(1, "turn", &large());
         assert!(matches!(scene.supervisor.hear(), Said::Finished { output, .. } if output.len() == LARGE));
         let without = ToWorker::Segment { segment: 9, bytes: LENGTH, holds: SegmentUse::Outputs };
         scene.supervisor.add(&without, "").send();
-        scene.hears(Said::SegmentLeft(9));
+        scene.hears(&Said::SegmentLeft(9));
         let too_long = ToWorker::Segment { segment: 10, bytes: 2 * LENGTH, holds: SegmentUse::Outputs };
         scene.supervisor.add(&too_long, "").send_with(scene.outputs.as_fd());
-        scene.hears(Said::SegmentLeft(10));
+        scene.hears(&Said::SegmentLeft(10));
     }
 
     #[test]

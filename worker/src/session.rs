@@ -23,7 +23,8 @@
 mod stepping;
 
 use crate::context::{Attempt, TaskContext};
-use crate::link::{Job, Link, SessionError, Stop};
+use crate::inbox::Job;
+use crate::link::{Link, SessionError, Stop};
 use crate::panics;
 use crate::parts::Parts;
 use crate::progress::Progress;

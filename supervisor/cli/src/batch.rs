@@ -246,7 +246,7 @@ impl Batch {
             match input {
                 Input::Literal(_) => self.settle_load(index, input.load(self.limits.payload)),
                 Input::File(_) | Input::Listed(_) | Input::Opened(_) | Input::Stdin => {
-                    self.waiting.push_back((index, input))
+                    self.waiting.push_back((index, input));
                 }
             }
         }

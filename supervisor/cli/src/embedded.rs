@@ -115,13 +115,13 @@ pub(crate) fn explained(mut finished: Finished, is_own: bool) -> Finished {
 ///
 /// # Errors
 /// The end of a job whose file cannot be passed on: its bytes can be.
-pub(crate) fn job_of(task: &str, payload: Payload, options: SubmitOptions) -> Result<Job, Finished> {
+pub(crate) fn job_of(task: &str, payload: Payload, options: SubmitOptions) -> Result<Job, Box<Finished>> {
     let job = Job::new(task).media_type(payload.media_type).options(options);
     match payload.content {
         Content::Bytes(bytes) => Ok(job.input(bytes)),
         Content::File(file) => {
             let job = file.file.try_clone().and_then(|file| job.file(file));
-            job.map_err(|error| refused(task, OutcomeCode::Unsupported, error.to_string()))
+            job.map_err(|error| Box::new(refused(task, OutcomeCode::Unsupported, error.to_string())))
         }
     }
 }
@@ -141,7 +141,7 @@ impl Target for PoolTarget {
         match job_of(&self.task, payload, self.options.clone()) {
             Ok(job) => self.pool.submit(job, move |finished, cx| done(explained(finished, is_own), cx)),
             Err(finished) => {
-                self.handle.set_immediate(move |cx| done(finished, cx));
+                self.handle.set_immediate(move |cx| done(*finished, cx));
             }
         }
     }

@@ -92,7 +92,7 @@ impl StreamedJob {
     ) -> Result<Finished, Failure> {
         match job_of(&self.task, payload, self.options.clone()) {
             Ok(job) => write_all(pool.stream(job), threads, self.output).await,
-            Err(finished) => Ok(finished),
+            Err(finished) => Ok(*finished),
         }
     }
 }

@@ -234,7 +234,7 @@ impl WorkerSegments {
         let may_have_more = self.left_unasked < SEGMENTS_LEFT_MAX;
         let place = self.place(holds);
         let before = place.missed_at.replace(now);
-        if !before.is_some_and(|before| now.saturating_duration_since(before) <= SEGMENT_IDLE) {
+        if before.is_none_or(|before| now.saturating_duration_since(before) > SEGMENT_IDLE) {
             return None;
         }
         match &place.state {

@@ -71,8 +71,9 @@ impl Oracle {
         version: Version,
     ) -> Result<(), Failure> {
         let places = self.most_workers + 1 + self.reloads.places_for_trials();
-        // A place that was given up keeps its process until that is gone.
-        let counts = |book: &&WorkerBook| !(book.is_gone || self.is_resized && book.is_leaving);
+        // A place that was given up keeps its process until that is gone, and one of another version is not taken back.
+        let is_given_up = |book: &WorkerBook| book.is_leaving || book.version != version;
+        let counts = |book: &&WorkerBook| !(book.is_gone || self.is_resized && is_given_up(book));
         let living = self.workers.values().filter(counts).count();
         demand(living < places, "O5", || format!("{worker} is one too many"))?;
         demand(!self.is_stopping && !self.is_over, "O5", || format!("{worker} is started at the end"))?;

@@ -309,7 +309,7 @@ fn what_a_worker_keeps_counts_until_it_has_ended_and_it_may_not_keep_many() {
     let inputs = MIB as u64;
     assert_eq!(scene.bytes.taken(), 2 * inputs);
     for kept in 1..=SEGMENTS_LEFT_MAX as u64 {
-        let id = *scene.files.iter().filter(|(id, _)| **id != OUT).last().unwrap().0;
+        let id = *scene.files.iter().rfind(|(id, _)| **id != OUT).unwrap().0;
         scene.says(&FromWorker::SegmentLeft { segment: id });
         assert_eq!(scene.bytes.taken(), (1 + kept) * inputs);
         for job in [10, 11] {

@@ -29,7 +29,7 @@ mod wrong;
 
 use acts::sleep_for_ever;
 use fault::{Fault, Phase};
-use offload_protocol::messages::{FILES, PREFETCH, SEGMENTS};
+use offload_protocol::messages::{FILES, PARTS, PREFETCH, SEGMENTS};
 use offload_protocol::nouns::{FailureKind, MediaType};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,8 +124,9 @@ impl Worker {
 
     /// Everything until the hello is said.
     fn greet(&mut self, faults: &[Fault]) {
-        let capabilities = [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS), (true, FILES)];
-        let capabilities = capabilities.iter().filter(|(has_it, _)| *has_it).map(|(_, bit)| bit).sum();
+        let capabilities = [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS)];
+        let capabilities =
+            capabilities.iter().filter(|(has_it, _)| *has_it).fold(PARTS | FILES, |all, (_, bit)| all | bit);
         let hello = wire::introduction(TASKS, capabilities);
         if self.tray.is_some() {
             wire::be_slow();

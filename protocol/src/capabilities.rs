@@ -1,0 +1,25 @@
+//! What may be added to the protocol within one major version: each capability is a bit that a hello states, and that is used
+//! only if both ends have it. A bit never gets another meaning.
+
+#[cfg(doc)]
+use crate::messages::{FromWorker, SubmitOptions, ToClient, ToSupervisor, ToWorker};
+
+/// The capability of outputs in parts: [`FromWorker::Part`] and [`ToWorker::Credit`] between supervisor and worker,
+/// [`SubmitOptions::stream`] and [`ToClient::Part`] between client and supervisor.
+pub const PARTS: u64 = 1;
+/// The capability of workers that look for their next job in a tray: a socket of which they are given one end together with
+/// the first byte of [`ToWorker::Welcome`]. A welcome that states it brings exactly one descriptor.
+pub const PREFETCH: u64 = 1 << 1;
+/// The capability of large payloads in memory that both ends have mapped: [`ToWorker::Segment`] and what follows from it.
+pub const SEGMENTS: u64 = 1 << 2;
+/// The capability of inputs that are files: the descriptor is passed on instead of the bytes. [`ToSupervisor::InputFile`] and
+/// [`ToClient::SendInput`] between client and supervisor, [`ToWorker::InputFile`] between supervisor and worker.
+pub const FILES: u64 = 1 << 3;
+/// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
+/// ends have. What a capability adds to the protocol may be used only then.
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES;
+
+/// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
+pub const fn shared_capabilities(theirs: u64) -> u64 {
+    theirs & CAPABILITIES
+}
