@@ -241,13 +241,16 @@
 //! the worker reads it. A worker without it is sent none of these messages and may skip this section.
 //!
 //! ```text
-//! client                        supervisor                        worker
-//!   | --- InputFile, Submit ------>|   a descriptor comes with       |   Submit is the next message, has the same ticket and
-//!   |                              |   the first byte of InputFile   |   no payload
-//!   |<---------------- SendInput --|   it cannot be used: Submit     |
-//!   | --- Submit with the bytes -->|   again. Otherwise Accepted     |
-//!   |                              | --- InputFile, Run ------------>|   the descriptor comes with the first byte of InputFile
-//!   |                              |<--------------------- Started --|   before the file is read: a file system may hang
+//! client                          supervisor                          worker
+//!   | --- InputFile, Submit -------->|                                   |   a descriptor comes with the first byte of
+//!   |                                |                                   |   InputFile. Submit is the next message, with the
+//!   |                                |                                   |   same ticket and no payload
+//!   |<------------------ SendInput --|                                   |   either: the file cannot be used
+//!   | --- Submit, with the bytes --->|                                   |     and the job comes again as any other
+//!   |<------------------- Accepted --|                                   |   or: it is in the queue
+//!   |                                | --- InputFile, Run -------------->|     a descriptor comes with the first byte of
+//!   |                                |<----------------------- Started --|     InputFile. Read the file after Started is
+//!   |                                |                                   |     written: its file system may hang
 //! ```
 //!
 //! - The worker reads the whole file from its start, without moving the offset of the descriptor (`pread`), which all others that
@@ -256,15 +259,15 @@
 //! - The descriptor stays with the job until that has ended, and another attempt gets it again. The file is not copied: what it
 //!   has when an attempt reads it is the input of that attempt. If its name is given to another file meanwhile, the job keeps the
 //!   one that was opened.
-//! - A client gets **SendInput** if the workers of the task cannot take files, if too many are open already (in all, or for this
+//! - A client gets **SendInput** if not all workers of the task take files, if too many are open already (in all, or for this
 //!   client), if the job has an idempotency key, or if it is detached and no worker has offered the task yet. So a client keeps its
 //!   file open until it has Accepted or Rejected. It sends InputFile only if the file is regular and it can read it; files of up to
 //!   65,536 bytes are not worth it.
 //! - Any other message between InputFile and its Submit, a payload with that Submit, a descriptor with another message, several
-//!   with one, and descriptors of anything but regular files that can be read are violations: the supervisor
-//!   says so in Goodbye and closes the connection.
-//! - If all workers that take files are replaced by others before the job has begun, it ends as `unsupported`: submit it
-//!   again with its bytes.
+//!   with one, and descriptors of anything but regular files that can be read are violations: the supervisor says so in Goodbye
+//!   and closes the connection. A descriptor that is sent before Welcome has come may get lost: then the answer is SendInput.
+//! - All workers of the task have to take files. An accepted job that waits when one comes that does not, as after a reload, ends
+//!   as `unsupported`: submit it again with its bytes.
 //! - The input is not kept with a dead letter, so such a job cannot be retried from there.
 //!
 //! ## Clients

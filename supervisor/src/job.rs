@@ -79,8 +79,8 @@ impl Job {
     /// all of it, from its start, whatever is in it then. A file that no longer has the length that it has now is an error of
     /// the job. It stays open until the job has ended, and takes no memory here.
     ///
-    /// If the workers of the task cannot take files, or too many are open, the job ends as
-    /// [`unsupported`](offload_protocol::nouns::OutcomeCode::Unsupported) without having been run: submit it again with its
+    /// If not all workers of the task take files, or too many are open, the job ends as
+    /// [`unsupported`](offload_protocol::nouns::OutcomeCode::Unsupported): submit it again with its
     /// bytes. The same holds for a job with an idempotency key.
     ///
     /// # Errors

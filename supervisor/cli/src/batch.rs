@@ -5,7 +5,7 @@
 //!   source -- Read --> waiting -- Load --> loaded -- Submit --> running --> results -- Write --> written
 //!                         `--- cannot be read -------------------------------^
 //!                      ^                      ^------ no room ----|
-//!                      '------------- a file that no worker takes: its bytes are loaded
+//!                      '------------- a file that workers do not take: its bytes are loaded
 //! ```
 //!
 //! *Back-pressure.* If the supervisor rejects a job because it has no room (`overloaded`, `quota`), the batch does not

@@ -190,7 +190,7 @@ impl Submit {
                     }
                 }
                 ToClient::SendInput { .. } => return Ok(Followed::SendInput),
-                // It was accepted before it was known that no worker takes its file.
+                // It was accepted before it was known that workers do not take its file.
                 ToClient::Finished { report, .. } if report.outcome == OutcomeCode::Unsupported => {
                     return Ok(Followed::SendInput);
                 }

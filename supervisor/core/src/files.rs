@@ -2,8 +2,8 @@
 //! worker that gets the job; nobody but the worker reads it.
 //!
 //! ```text
-//!             task known, it takes files;                          no worker of the task
-//!             there is room for one more file                      takes files any more
+//!             task known, its workers take files;                  a worker of the task
+//!             there is room for one more file                      takes no files
 //!   submitted --------------------------------> open, with its job ---------------------> the job ends: unsupported
 //!      |        or task not known yet                 |
 //!      '-- refused: unsupported                       '-- the job ends in any other way: closed
@@ -17,8 +17,9 @@
 //! A job whose key tells inputs apart needs its bytes anyway. One that is detached has nobody who could send them later, so its
 //! file is only taken when it is known that workers take it.
 //!
-//! A worker that cannot take files is given none of these jobs (`promise_to`). They lie in no tray and share no worker with tiny
-//! jobs, because a file system may hold up who reads from it.
+//! All workers that offer the task have to take files. Usually either all do or none. If a worker comes that does not, as after a
+//! reload, waiting jobs with files end: otherwise one of them, first in its queue, could keep others from workers that are idle.
+//! These jobs lie in no tray and share no worker with tiny jobs, because a file system may hold up who reads from it.
 
 use super::Core;
 use super::Ending;
@@ -37,6 +38,8 @@ use std::sync::Arc;
 pub struct Files {
     jobs: BTreeSet<JobId>,
     by_account: Kept,
+    /// What workers offer has changed, or another job waits, since it was last looked whether workers take the files.
+    is_to_be_looked: bool,
 }
 
 impl Files {
@@ -48,6 +51,11 @@ impl Files {
     /// How many of them are open for jobs of this client.
     pub fn open_of(&self, client: &str) -> usize {
         self.by_account.of(client).count
+    }
+
+    /// What workers offer has changed, or another job with a file waits.
+    pub(super) fn look_again(&mut self) {
+        self.is_to_be_looked = true;
     }
 
     fn hold(&mut self, job: JobId, account: &Arc<str>) {
@@ -120,8 +128,11 @@ impl Core {
         }
     }
 
-    /// Ends the waiting jobs whose file no worker of their task takes, or will take.
+    /// Ends the waiting jobs with files of whose task some worker takes none.
     pub(super) fn refuse_files(&mut self, turn: &mut Turn<'_>) {
+        if !std::mem::take(&mut self.files.is_to_be_looked) {
+            return;
+        }
         let is_refused = |id: &JobId| {
             let waiting = self.jobs.get(*id).filter(|job| !job.state.is_with_a_worker());
             let task = waiting.and_then(|job| job.task);
@@ -135,4 +146,4 @@ impl Core {
     }
 }
 
-const NOT_TAKEN: &str = "the workers of this task do not take a file as input";
+const NOT_TAKEN: &str = "not all workers of this task take a file as input";

@@ -189,18 +189,18 @@ pub struct Registry {
 pub struct Offered {
     /// What it says of the task.
     pub offer: TaskOffer<'static>,
-    /// Whether the process reads inputs that are files by itself. Of several processes: whether one of them does.
+    /// Whether the process reads inputs that are files by itself. Of several processes: whether all of them do.
     pub takes_files: bool,
 }
 
 /// Offers by the name of the task.
 pub type Offers = BTreeMap<Arc<str>, Offered>;
 
-/// What processes offer together: of each task, what the last of them says.
+/// What processes offer together: of each task, what the last of them says, and whether all that offer it take files.
 pub(super) fn merged<'a>(each: impl Iterator<Item = (&'a Arc<str>, &'a Offered)>) -> Offers {
     let mut all = Offers::new();
     for (name, Offered { offer, takes_files }) in each {
-        let takes_files = *takes_files || all.get(name).is_some_and(|before| before.takes_files);
+        let takes_files = *takes_files && all.get(name).is_none_or(|before| before.takes_files);
         all.insert(name.clone(), Offered { offer: offer.clone(), takes_files });
     }
     all
@@ -368,14 +368,15 @@ mod tests {
     }
 
     #[test]
-    fn a_task_takes_files_if_one_of_its_processes_does_and_promises_what_the_last_one_says() {
+    fn a_task_takes_files_if_all_of_its_processes_do_and_promises_what_the_last_one_says() {
         let name: Arc<str> = Arc::from("x");
-        let mut last = offered("x", false);
-        last.offer.idempotent = true;
-        let all = merged([(&name, &offered("x", true)), (&name, &last)].into_iter());
-        let promise = Promise::of(&all[&name]);
-        assert!(promise.takes_files && promise.idempotent);
-        assert!(!Promise::of(&merged([(&name, &last)].into_iter())[&name]).takes_files);
+        for takes_files in [[true, true], [true, false], [false, true]] {
+            let [first, mut last] = takes_files.map(|takes_files| offered("x", takes_files));
+            last.offer.idempotent = true;
+            let all = merged([(&name, &first), (&name, &last)].into_iter());
+            let promise = Promise::of(&all[&name]);
+            assert_eq!((promise.takes_files, promise.idempotent), (takes_files == [true, true], true));
+        }
     }
 
     #[test]

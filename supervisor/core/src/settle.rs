@@ -29,10 +29,10 @@ impl Core {
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
             self.place_parked(turn);
-            self.refuse_files(turn);
             self.refuse_hopeless(turn);
         }
         self.renew(turn);
+        self.refuse_files(turn);
         self.relist();
         self.dispatch(turn);
         match self.phase {
@@ -177,15 +177,13 @@ impl Core {
         open.or_else(borrowed).map(|&(_, slot)| slot)
     }
 
-    /// What the worker in this slot promises of the job's task; `None` if it does not offer the task, or cannot take the job's
-    /// input.
+    /// What the worker in this slot promises of the job's task; `None` if it does not offer the task.
     pub(super) fn promise_to(&self, slot: SlotIndex, job: JobId) -> Option<Promise> {
         let (job, worker) = (self.jobs.get(job)?, self.slots[slot].worker()?);
-        let promise = match job.task {
+        match job.task {
             Some(task) => self.offers.get(&worker)?.promise(task),
             None => self.promise_of(worker, &job.task_name),
-        };
-        promise.filter(|promise| !job.has_file || promise.takes_files)
+        }
     }
 
     pub(super) fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {

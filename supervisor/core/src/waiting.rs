@@ -61,6 +61,9 @@ impl Core {
             expected.class = Class::Long;
         }
         let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.has_file {
+            self.files.look_again();
+        }
         job.task = Some(task);
         job.state = JobState::Queued;
         job.expected = expected;

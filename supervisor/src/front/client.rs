@@ -156,7 +156,7 @@ impl Client {
     ///
     /// The file is read by the worker, from its start and when it has started the job. Keep it open until the first answer. If
     /// that is [`ToClient::SendInput`], the supervisor cannot use the file now: send the request again, with its bytes as
-    /// the payload. A job that is accepted may still end as `unsupported`, if no worker takes files.
+    /// the payload. A job that is accepted may still end as `unsupported`, if not all workers take files.
     ///
     /// # Errors
     /// See [`ClientError`]. After `TooLarge` and `Encode` the connection can still be used.

@@ -34,22 +34,30 @@ impl Oracle {
         all == 0 || own < free
     }
 
-    /// Whether a worker that is there offers this task and takes files.
-    pub(super) fn surely_takes_files(&self, task: &str) -> bool {
-        let program = self.programs.iter().position(|program| program.offers.iter().any(|name| name == task));
-        let takes = |book: &&WorkerBook| {
-            Some(book.program) == program
-                && book.takes_files
-                && book.offers.contains_key(task)
-                && book.is_well()
-        };
-        // Which of two programs a task is routed to depends on what either of them offered before.
-        self.programs.len() == 1 && self.workers.values().any(|book| takes(&book))
+    /// Whether some worker has ever said that it takes no files.
+    pub(super) fn may_lack_files(&self) -> bool {
+        self.programs.iter().any(|program| program.had_one_without_files)
+    }
+
+    /// Whether a worker that is there offers this task, and all that there ever were take files.
+    fn surely_takes_files(&self, task: &str) -> bool {
+        let offers = |book: &WorkerBook| book.offers.contains_key(task) && book.is_well();
+        !self.may_lack_files() && self.workers.values().any(offers)
+    }
+
+    /// Whether a worker that is well offers this task and takes no files.
+    fn surely_lacks_files(&self, task: &str) -> bool {
+        let lacks = |book: &WorkerBook| book.offers.contains_key(task) && book.is_well() && !book.takes_files;
+        // Of two programs that offer the task, one has it.
+        self.programs.len() == 1 && self.workers.values().any(lacks)
     }
 
     /// Whether a job may be accepted, as far as its file goes.
     pub(super) fn may_take_file(&self, request: &JobRequest) -> bool {
-        !request.has_file || (request.key.is_none() && self.has_file_room(&request.client))
+        !request.has_file
+            || (request.key.is_none()
+                && self.has_file_room(&request.client)
+                && !self.surely_lacks_files(&request.task))
     }
 
     /// Whether the bytes of a file may be asked for instead.

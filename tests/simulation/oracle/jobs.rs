@@ -318,25 +318,6 @@ impl Oracle {
         demand(is_legal, "O12", || format!("refused with {code}: {request:?}"))
     }
 
-    fn is_unknown(&self, task: &str) -> bool {
-        let is_offered = self.programs.iter().any(|program| program.offers.iter().any(|name| name == task));
-        let all_known = self.programs.iter().all(|program| program.has_said_hello);
-        // When a version is taken back, what the one before it offered last counts again; when workers are too many, what
-        // only they offered is offered no more.
-        let was_dropped = self.programs.iter().any(|program| program.dropped.iter().any(|name| name == task));
-        let may_be_dropped = self.reloads.has_been_asked() || self.is_resized;
-        let is_gone = !is_offered || (may_be_dropped && was_dropped);
-        !is_task_name(task) || (all_known && is_gone)
-    }
-
-    /// Whether any worker has ever offered this task.
-    fn was_offered(&self, task: &str) -> bool {
-        let ever = |program: &super::ProgramBook| {
-            program.offers.iter().chain(&program.dropped).any(|name| name == task)
-        };
-        self.programs.iter().any(ever)
-    }
-
     pub(super) fn judge_outcome(
         &mut self,
         now: Mono,
@@ -498,7 +479,7 @@ impl Oracle {
                 is_free && self.is_unknown(&book.task) && !self.was_offered(&book.task)
             }
             (OutcomeCode::BadRequest, _) => is_free,
-            (OutcomeCode::Unsupported, _) => is_free && book.has_file && !self.surely_takes_files(&book.task),
+            (OutcomeCode::Unsupported, _) => is_free && book.has_file && self.may_lack_files(),
             _ => false,
         }
     }

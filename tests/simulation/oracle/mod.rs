@@ -38,6 +38,7 @@ mod duties;
 mod files;
 mod jobs;
 mod memory;
+mod offers;
 mod orders;
 mod parts;
 mod promises;

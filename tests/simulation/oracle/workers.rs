@@ -115,6 +115,8 @@ impl WorkerBook {
 /// One program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramBook {
+    /// Some worker of it has said that it takes no files.
+    pub(super) had_one_without_files: bool,
     pub(super) offers: Vec<String>,
     /// What some worker offered and the one before or after it did not.
     pub(super) dropped: Vec<String>,
@@ -169,6 +171,7 @@ impl Oracle {
             Event::Hello { worker, tasks, takes_files } => {
                 if is_honest && let Some(book) = self.workers.get_mut(worker) {
                     book.takes_files = *takes_files;
+                    self.programs[book.program].had_one_without_files |= !takes_files;
                 }
                 return self.hello(now, *worker, tasks, is_honest);
             }

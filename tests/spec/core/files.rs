@@ -106,7 +106,7 @@ fn a_job_that_waits_for_the_first_worker_ends_unrun_if_that_takes_no_files() {
         say_hello(&mut pool, worker, takes_files);
         match takes_files {
             true => pool.run(job),
-            false => assert!(pool.message(job).contains("do not take a file")),
+            false => assert!(pool.message(job).contains("not all workers of this task take a file")),
         }
         let expected = if takes_files { Ok } else { Unsupported };
         assert_eq!((pool.outcome(job), pool.core.files().open()), (Some(expected), 0));
@@ -114,40 +114,33 @@ fn a_job_that_waits_for_the_first_worker_ends_unrun_if_that_takes_no_files() {
 }
 
 #[test]
-fn of_several_workers_those_that_take_files_get_them() {
-    let mut pool = PoolUnderTest::with(
-        CoreConfig { workers: 2, spares: 0, short_slots: Some(0), ..CoreConfig::default() },
-        Start::Wait,
-    );
+fn as_soon_as_a_worker_comes_that_takes_no_files_waiting_jobs_with_files_end_and_block_nobody() {
+    let config = CoreConfig { workers: 2, spares: 0, short_slots: Some(0), ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Wait);
     let workers: Vec<WorkerId> = pool.core.slots().iter().filter_map(|slot| slot.worker()).collect();
     say_hello(&mut pool, workers[1], true);
-    say_hello(&mut pool, workers[0], false);
     let (first, second) = (submit(&mut pool, "ann"), submit(&mut pool, "ann"));
+    let inline = pool.submit_with("sum", |request| request.client = "ann".to_owned());
     assert_eq!(pool.start(first), workers[1]);
-    assert_eq!(pool.worker_with(second), None, "it waits for the worker that takes files");
-    let inline = pool.submit("sum");
+    say_hello(&mut pool, workers[0], false);
+    assert_eq!((pool.outcome(second), pool.outcome(first)), (Some(Unsupported), None));
     assert_eq!(pool.start(inline), workers[0]);
+    assert_eq!(pool.refusal_with("sum", with_file("ann")).code, Unsupported);
     pool.finish(first);
-    assert_eq!(pool.start(second), workers[1]);
+    assert_eq!((pool.outcome(first), pool.core.files().open()), (Some(Ok), 0));
 }
 
 #[test]
-fn after_the_last_worker_that_takes_files_is_replaced_waiting_jobs_with_files_end() {
-    let mut pool = pool(1, |config| config.trial_jobs = 1);
-    let (first, second) = (submit(&mut pool, "ann"), submit(&mut pool, "ann"));
-    let old = pool.start(first);
-    pool.take_files = false;
-    pool.event(Event::Reload { version: 1 });
-    assert_eq!(pool.outcome(second), None, "while the old worker stays, it may do the job");
-    let inline = pool.submit_with("sum", |request| request.client = "bob".to_owned());
-    pool.run(inline);
-    pool.finish(first);
-    assert!(!pool.workers.contains_key(&old) || pool.worker_with(second) == Some(old));
-    if pool.workers.contains_key(&old) {
-        pool.exit(old, Exit::Code(0));
-    }
-    assert_eq!((pool.outcome(second), pool.core.files().open()), (Some(Unsupported), 0));
-    assert_eq!(pool.refusal_with("sum", with_file("ann")).code, Unsupported);
+fn a_job_with_a_file_that_is_lost_ends_if_a_worker_has_come_that_takes_none() {
+    let config = CoreConfig { workers: 2, spares: 0, short_slots: Some(0), ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Wait);
+    let workers: Vec<WorkerId> = pool.core.slots().iter().filter_map(|slot| slot.worker()).collect();
+    say_hello(&mut pool, workers[1], true);
+    let job = submit(&mut pool, "ann");
+    pool.start(job);
+    say_hello(&mut pool, workers[0], false);
+    pool.crash_the_worker_running(job);
+    assert_eq!((pool.outcome(job), pool.core.files().open()), (Some(Unsupported), 0));
 }
 
 #[test]
