@@ -114,8 +114,8 @@ pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
 /// while it has fewer than are left.
 pub const LAST_CONNECTIONS: usize = 64;
 
-/// Descriptors of clients' files that are on their way: their jobs are not submitted yet, or have ended and the files are being
-/// closed. This is beside [`FILES_OPEN`](offload_core::limits::FILES_OPEN), and less if descriptors are scarce.
+/// Places for descriptors of clients' files beyond those of jobs ([`FILES_OPEN`](offload_core::limits::FILES_OPEN)): for those
+/// whose jobs are not submitted yet, or have ended and whose files are being closed. Fewer if descriptors are scarce.
 pub const FILES_ON_THE_WAY: usize = 16;
 
 /// Of the descriptors that came with one read, so many are looked at. More than one is a mistake of the client.

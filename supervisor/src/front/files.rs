@@ -10,8 +10,7 @@
 //! ```
 //!
 //! A descriptor comes with the first byte of its message. While no place is free, none is taken out of the socket: then the
-//! kernel discards them, and the client is asked for the bytes. So clients that send descriptors and no jobs keep only the
-//! places of descriptors that are on their way.
+//! kernel discards them, and the client is asked for the bytes. A connection has one file without its job at most.
 
 use super::request::SubmittedFile;
 use crate::input_file::{FilePlace, FilePlaces, InputFile};

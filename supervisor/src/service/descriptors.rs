@@ -4,7 +4,7 @@
 //!   the limit of this process (the soft limit is raised to the hard limit)
 //!     - descriptors open at the start, and OWN: the event loop, the socket, the log, threads, files read briefly
 //!     - PER_PROCESS for each process that there may be, and LAUNCH for processes that are being started
-//!     - a quarter of what is left, at most FILES_OPEN and FILES_ON_THE_WAY: files that clients send as inputs
+//!     - files that clients send as inputs: what all connections leave, or one part in FILES_PART if they leave less
 //!     = what is left for connections: those of clients, and those that are reserved for control verbs
 //! ```
 //!
@@ -30,8 +30,9 @@ const LAUNCH: usize = 16;
 /// Descriptors for the task of one thread of the I/O pool.
 const PER_THREAD: usize = 2;
 
-/// Of the descriptors that supervision leaves, one part in this many is for files.
-const FILES_PART: usize = 4;
+/// Of the descriptors that supervision leaves, one part in this many is for files, however few there are. Clients come first:
+/// the bytes of a file can be sent as well.
+const FILES_PART: usize = 16;
 
 /// How many descriptors this process has and needs. See the module's documentation.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +60,9 @@ impl Descriptors {
 
     fn with_files(self, processes: usize) -> Descriptors {
         let left = self.limit.saturating_sub(self.for_supervision(processes));
-        Descriptors { files: (left / FILES_PART).min(FILES_OPEN + FILES_ON_THE_WAY), ..self }
+        let beside_connections = left.saturating_sub(CONNECTIONS_MAX + CONTROL_CONNECTIONS);
+        let files = beside_connections.max(left / FILES_PART).min(FILES_OPEN + FILES_ON_THE_WAY);
+        Descriptors { files, ..self }
     }
 
     /// How many files of clients may be open, in all.
@@ -146,15 +149,16 @@ mod tests {
     }
 
     #[test]
-    fn files_get_a_quarter_of_what_supervision_leaves_and_clients_the_rest() {
+    fn files_get_what_connections_leave_and_always_a_few() {
         let shares = |left: usize| {
             let descriptors = with_limit(SUPERVISION + left).with_files(5);
             let Connections { clients, control } = descriptors.connections_beside(5);
             (descriptors.files(), descriptors.files_of_jobs(), clients, control)
         };
         assert_eq!(shares(2), (0, 0, 1, 1));
-        assert_eq!(shares(40), (10, 5, 15, 15));
-        assert_eq!(shares(400), (100, 84, 284, CONTROL_CONNECTIONS));
+        assert_eq!(shares(40), (2, 1, 22, 16));
+        assert_eq!(shares(400), (25, 13, 359, 16));
+        assert_eq!(shares(1140), (100, 84, CONNECTIONS_MAX, 16));
         assert_eq!(
             shares(9000),
             (FILES_OPEN + FILES_ON_THE_WAY, FILES_OPEN, CONNECTIONS_MAX, CONTROL_CONNECTIONS)
