@@ -2,7 +2,6 @@
 
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest, Key};
-use offload_core::exit::Exit;
 use offload_core::ids::{JobId, WorkerId};
 use offload_core::kept::Owner;
 use offload_protocol::nouns::OutcomeCode::*;
