@@ -2,7 +2,7 @@
 //! only if both ends have it. A bit never gets another meaning.
 
 #[cfg(doc)]
-use crate::messages::{FromWorker, SubmitOptions, ToClient, ToWorker};
+use crate::messages::{FromWorker, SubmitOptions, ToClient, ToSupervisor, ToWorker};
 
 /// The capability of outputs in parts: [`FromWorker::Part`] and [`ToWorker::Credit`] between supervisor and worker,
 /// [`SubmitOptions::stream`] and [`ToClient::Part`] between client and supervisor.
@@ -12,12 +12,15 @@ pub const PARTS: u64 = 1;
 pub const PREFETCH: u64 = 1 << 1;
 /// The capability of large payloads in memory that both ends have mapped: [`ToWorker::Segment`] and what follows from it.
 pub const SEGMENTS: u64 = 1 << 2;
+/// The capability of inputs that are files: the descriptor is passed on instead of the bytes. [`ToSupervisor::InputFile`] and
+/// [`ToClient::SendInput`] between client and supervisor, [`ToWorker::InputFile`] between supervisor and worker.
+pub const FILES: u64 = 1 << 3;
 /// The capability of workers that look for their next job for a short while before they go to sleep
 /// ([`LINGER`](crate::limits::LINGER)). A supervisor states it where there are cores for that.
 pub const LINGERING: u64 = 1 << 4;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | LINGERING;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {

@@ -77,6 +77,7 @@
 //! | SegmentGone (`segments`) | 8 | segment `u32` | |
 //! | InputIn (`segments`) | 9 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
 //! | OutputRead (`segments`) | 10 | segment `u32` | |
+//! | InputFile (`files`) | 11 | job `u64`, length in bytes `u64` | |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
@@ -188,6 +189,7 @@
 //! | 0 (value 1) | `parts`: outputs in parts | Part, Credit | `stream` in the options of Submit, Part |
 //! | 1 (value 2) | `prefetch`: the next job may lie in a tray while the worker runs another one | a descriptor with Welcome | - |
 //! | 2 (value 4) | `segments`: large payloads may lie in shared memory | Segment, InputIn, OutputIn, ... | - |
+//! | 3 (value 8) | `files`: an input may be a file, whose descriptor is passed on | InputFile | InputFile, SendInput |
 //! | 4 (value 16) | `lingering`: after a job that came alone, the worker may poll for the next one for up to 50 us before it sleeps | nothing | - |
 //!
 //! ## Outputs in parts
@@ -272,6 +274,41 @@
 //! - A place outside of its segment, a segment that was not given or has been left, an OutputIn without its Finished, and an
 //!   OutputIn before the last one was read are violations.
 //!
+//! ## Files
+//!
+//! With it, an input may be a regular file. Its descriptor travels instead of its bytes, from the client to the worker, and only
+//! the worker reads it. A worker without it is sent none of these messages and may skip this section.
+//!
+//! ```text
+//! client                          supervisor                          worker
+//!   | --- InputFile, Submit -------->|                                   |   a descriptor comes with the first byte of
+//!   |                                |                                   |   InputFile. Submit is the next message, with the
+//!   |                                |                                   |   same ticket and no payload
+//!   |<------------------ SendInput --|                                   |   either: the file cannot be used
+//!   | --- Submit, with the bytes --->|                                   |     and the job comes again as any other
+//!   |<------------------- Accepted --|                                   |   or: it is in the queue
+//!   |                                | --- InputFile, Run -------------->|     a descriptor comes with the first byte of
+//!   |                                |<----------------------- Started --|     InputFile. Read the file after Started is
+//!   |                                |                                   |     written: its file system may hang
+//! ```
+//!
+//! - The worker reads the whole file from its start, without moving the offset of the descriptor (`pread`), which all others that
+//!   have it share. Do not map it: whoever can write the file may truncate it at any time. If the file has not the length that
+//!   InputFile says, or cannot be read, the job fails with an error (Failed, kind 0).
+//! - The descriptor stays with the job until that has ended, and another attempt gets it again. The file is not copied: what it
+//!   has when an attempt reads it is the input of that attempt. If its name is given to another file meanwhile, the job keeps the
+//!   one that was opened.
+//! - A client gets **SendInput** if not all workers of the task take files, if too many are open already (in all, or for this
+//!   client), if the job has an idempotency key, or if it is detached and no worker has offered the task yet. So a client keeps its
+//!   file open until it has Accepted or Rejected. It sends InputFile only if the file is regular and it can read it; files of up to
+//!   65,536 bytes are not worth it.
+//! - Any other message between InputFile and its Submit, a payload with that Submit, a descriptor with another message, several
+//!   with one, and descriptors of anything but regular files that can be read are violations: the supervisor says so in Goodbye
+//!   and closes the connection. A descriptor that is sent before Welcome has come may get lost: then the answer is SendInput.
+//! - All workers of the task have to take files. An accepted job that waits when one comes that does not, as after a reload, ends
+//!   as `unsupported`: submit it again with its bytes.
+//! - The input is not kept with a dead letter, so such a job cannot be retried from there.
+//!
 //! ## Clients
 //!
 //! Clients speak the same frames over the supervisor's local socket, with the messages [`messages::ToSupervisor`] and
@@ -301,5 +338,6 @@ pub mod limits;
 pub mod messages;
 pub mod nouns;
 pub mod outbox;
+mod requests;
 #[cfg(test)]
 mod vectors;

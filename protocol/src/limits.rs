@@ -54,6 +54,9 @@ pub const SEGMENT_PAYLOAD_MIN: usize = 64 << 10;
 /// Where a payload in a segment begins, in bytes, unless it is a part of another one.
 pub const SEGMENT_START: usize = 64;
 
+/// A file of more than this many bytes is worth passing its descriptor (64 KiB). Clients send the bytes of shorter ones.
+pub const FILE_INPUT_MIN: usize = 64 << 10;
+
 /// Longest task name, in bytes.
 pub const TASK_NAME_MAX: usize = 64;
 

@@ -1,10 +1,13 @@
 //! All messages, one enum for each direction. The position of a variant is its number on the wire, so new variants go
 //! last.
 
-pub use crate::capabilities::{CAPABILITIES, LINGERING, PARTS, PREFETCH, SEGMENTS, shared_capabilities};
-use crate::nouns::{
-    FailureKind, Labels, Lane, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
+pub use crate::capabilities::{
+    CAPABILITIES, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS, shared_capabilities,
 };
+use crate::nouns::{
+    FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
+};
+pub use crate::requests::{DeadLetterAction, IdempotencyKey, SubmitOptions, View};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -117,6 +120,15 @@ pub enum ToWorker<'a> {
     OutputRead {
         /// The segment.
         segment: u32,
+    },
+    /// The `Run` of this job follows at once. Its payload is empty, because the input is a file ([`FILES`]). A descriptor to
+    /// read comes together with the first byte of this message. The worker reads the file from its start, after it has sent
+    /// `Started`, without moving the offset of the descriptor, which others have too.
+    InputFile {
+        /// The job.
+        job: u64,
+        /// The length of the file when the job was submitted, in bytes. A file of another length is an error of the job.
+        bytes: u64,
     },
 }
 
@@ -258,65 +270,6 @@ pub enum FromWorker<'a> {
     },
 }
 
-/// What a client can ask to see. The answer is the JSON document that the verb of that name prints with `--json`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum View {
-    /// The supervisor as a whole.
-    Status,
-    /// One entry for each slot.
-    Workers,
-    /// Recent jobs, the newest first.
-    Jobs,
-    /// The tasks that can be submitted.
-    Tasks,
-    /// The dead letters, the newest first.
-    Dead,
-}
-
-/// What can be done with a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeadLetterAction {
-    /// Show all attempts.
-    Show,
-    /// Submit it again as a new job, and delete the dead letter.
-    Retry,
-    /// Delete it.
-    Drop,
-}
-
-/// A name for a job by which it is recognized when it is submitted again. A second submission gives the same job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdempotencyKey {
-    /// The name: 1 to [`crate::limits::NAME_MAX`] bytes.
-    pub key: String,
-    /// A digest of the input, made by the client. The same key with another digest is a conflict.
-    pub digest: u128,
-}
-
-/// How a job is to be treated. Times are in milliseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubmitOptions {
-    /// Longest run of one attempt; by default as the supervisor is configured.
-    pub timeout_ms: Option<u64>,
-    /// Longest time from acceptance to the result, waiting in the queue included; by default there is no limit.
-    pub deadline_ms: Option<u64>,
-    /// Most attempts, 1 to 100; by default 1, or as the supervisor is configured if the task is idempotent.
-    pub attempts: Option<u32>,
-    /// The lane that the task must be in; by default any.
-    pub lane: Option<Lane>,
-    /// -10 to 10. Jobs with a higher priority start sooner.
-    pub priority: i8,
-    /// Submitting again under the same key gives the same job.
-    pub idempotency: Option<IdempotencyKey>,
-    /// What goes with the job to its task.
-    pub metadata: Metadata,
-    /// Words by which the job can be found.
-    pub labels: Labels,
-    /// Send the parts of the output as they come, as `Part`, and then `Finished` with the rest ([`PARTS`]). Such a job can
-    /// neither be detached nor have an idempotency key, because nothing of its output is kept.
-    pub stream: bool,
-}
-
 /// Client to supervisor. `ticket` is the client's own number for the request; the answers repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSupervisor<'a> {
@@ -431,6 +384,15 @@ pub enum ToSupervisor<'a> {
         /// The time, in milliseconds.
         limit_ms: u64,
     },
+    /// The next message is the `Submit` of this ticket. Its payload is empty, because the input is a file ([`FILES`]). A
+    /// descriptor of a regular file, which can be read, comes together with the first byte of this message. If the supervisor
+    /// cannot use it, it answers `SendInput`.
+    InputFile {
+        /// The client's number for the request.
+        ticket: u64,
+        /// The length of the file, in bytes.
+        bytes: u64,
+    },
 }
 
 /// Supervisor to client.
@@ -492,6 +454,12 @@ pub enum ToClient<'a> {
     /// The payload is the next part of the output of a job that was submitted with `stream`. `Finished` comes behind all
     /// parts.
     Part {
+        /// The number of the request.
+        ticket: u64,
+    },
+    /// The job whose input is a file is not accepted ([`FILES`]): send its `Submit` again, with the bytes of the file. It had
+    /// no effect.
+    SendInput {
         /// The number of the request.
         ticket: u64,
     },

@@ -202,6 +202,11 @@ fn to_worker() -> Vec<Vector> {
             b"",
         ),
         vector("the output has been read", ToWorker::OutputRead { segment: 4 }, b""),
+        vector(
+            "the input of the next Run is a file; a descriptor comes with it",
+            ToWorker::InputFile { job: 7, bytes: 1 << 20 },
+            b"",
+        ),
     ]
 }
 
@@ -329,6 +334,11 @@ fn to_supervisor() -> Vec<Vector> {
         vector("replace the workers", ToSupervisor::Reload { ticket }, b""),
         vector("part of a list", page, b""),
         vector("end after the jobs, within a time", ToSupervisor::DrainWithin { ticket, limit_ms: 258 }, b""),
+        vector(
+            "the input of the next Submit is a file; a descriptor comes with it",
+            ToSupervisor::InputFile { ticket, bytes: 1 << 20 },
+            b"",
+        ),
     ]
 }
 
@@ -376,6 +386,7 @@ fn to_client() -> Vec<Vector> {
         vector("the answer to a request", ToClient::Answer { ticket }, b"{}"),
         vector("the last message", ToClient::Goodbye { reason: "it is over".into() }, b"overloaded"),
         vector("a part of the output", ToClient::Part { ticket }, b"part"),
+        vector("the file cannot be used: send its bytes", ToClient::SendInput { ticket }, b""),
     ]
 }
 

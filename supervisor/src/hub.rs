@@ -55,7 +55,7 @@ mod trays;
 mod view;
 
 use crate::end_of_turn::EndOfTurn;
-use crate::job::Job;
+use crate::job::{Input, Job};
 use crate::log::Log;
 use crate::workers::Program;
 use bytes::Bytes;
@@ -380,9 +380,18 @@ impl Hub {
             self.processes.send(worker, &ToWorker::Resume { job: job.0 }, state);
         }
         let message = run_message(&self.core, self.time.last_told(), live_job, (job, attempt));
-        self.processes.send(worker, &message, &live_job.input);
-        if live_job.input.len() >= SEGMENT_PAYLOAD_MIN {
-            self.heed_segments(worker);
+        match &live_job.input {
+            Input::Bytes(input) => {
+                self.processes.send(worker, &message, input);
+                if input.len() >= SEGMENT_PAYLOAD_MIN {
+                    self.heed_segments(worker);
+                }
+            }
+            Input::File(file) => {
+                let input_file = ToWorker::InputFile { job: job.0, bytes: file.bytes() };
+                self.processes.send_with(worker, &input_file, file.clone());
+                self.processes.send(worker, &message, &Bytes::new());
+            }
         }
     }
 

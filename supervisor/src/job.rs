@@ -1,5 +1,6 @@
 //! A job as a program submits it, and the result that it gets back.
 
+use crate::input_file::InputFile;
 use crate::peer::Peer;
 use bytes::Bytes;
 use offload_core::event::{JobRequest, Key};
@@ -8,13 +9,16 @@ use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions};
 use offload_protocol::nouns::{Lane, MediaType, Report, cut};
 use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One request to run a task on an input.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     pub(crate) task: String,
-    pub(crate) input: Bytes,
+    pub(crate) input: Input,
     pub(crate) media_type: MediaType,
     pub(crate) options: SubmitOptions,
     pub(crate) client: String,
@@ -22,6 +26,42 @@ pub struct Job {
     pub(crate) peer: Option<Peer>,
     /// The input was counted in memory as it arrived.
     pub(crate) has_room: bool,
+}
+
+/// The input of a job.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    Bytes(Bytes),
+    /// It is passed on to the worker, which reads it.
+    File(Arc<InputFile>),
+}
+
+impl Input {
+    /// Its length, in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Input::Bytes(bytes) => bytes.len() as u64,
+            Input::File(file) => file.bytes(),
+        }
+    }
+
+    /// The bytes that are in memory.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Input::Bytes(bytes) => bytes,
+            Input::File(_) => &[],
+        }
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Input::File(_))
+    }
+}
+
+impl Default for Input {
+    fn default() -> Input {
+        Input::Bytes(Bytes::new())
+    }
 }
 
 impl Job {
@@ -32,7 +72,29 @@ impl Job {
 
     /// Sets the input: bytes that only the task interprets. They are shared, not copied, while the job lives.
     pub fn input(self, input: impl Into<Bytes>) -> Job {
-        Job { input: input.into(), ..self }
+        Job { input: Input::Bytes(input.into()), ..self }
+    }
+
+    /// Sets a file as the input: a regular file that is open for reading. Only the worker reads it, when it has started the job:
+    /// all of it, from its start, whatever is in it then. A file that no longer has the length that it has now is an error of
+    /// the job. It stays open until the job has ended, and takes no memory here.
+    ///
+    /// If not all workers of the task take files, or too many are open, the job ends as
+    /// [`unsupported`](offload_protocol::nouns::OutcomeCode::Unsupported): submit it again with its
+    /// bytes. The same holds for a job with an idempotency key.
+    ///
+    /// # Errors
+    /// It is not a regular file that can be read.
+    pub fn file(self, file: File) -> io::Result<Job> {
+        Ok(self.input_file(Arc::new(InputFile::new(file)?)))
+    }
+
+    pub(crate) fn has_file(&self) -> bool {
+        self.input.is_file()
+    }
+
+    pub(crate) fn input_file(self, file: Arc<InputFile>) -> Job {
+        Job { input: Input::File(file), ..self }
     }
 
     /// Sets the media type of the input. The default is [`MediaType::OCTET_STREAM`].
@@ -93,7 +155,7 @@ impl Job {
     /// clients without a name share theirs. This reads the whole input once to compute a digest, so set the key after
     /// the input.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
-        let digest = input_digest(&self.media_type, &self.input);
+        let digest = input_digest(&self.media_type, self.input.bytes());
         self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });
         self
     }
@@ -111,7 +173,8 @@ impl Job {
             stream: self.options.stream,
             keeps_output,
             key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),
-            input_bytes: self.input.len() as u64,
+            input_bytes: self.input.length(),
+            has_file: self.input.is_file(),
             has_room: self.has_room,
             timeout: millis(self.options.timeout_ms),
             deadline: millis(self.options.deadline_ms),

@@ -32,6 +32,7 @@
 mod end_of_turn;
 pub mod front;
 mod hub;
+mod input_file;
 mod job;
 pub mod limits;
 mod log;
@@ -50,6 +51,7 @@ pub mod workers;
 
 pub use front::client;
 pub use hub::{PoolConfig, StartError, default_workers};
+pub use input_file::InputFile;
 pub use job::{Finished, Job, input_digest};
 pub use log::{Level, LogFormat};
 pub use offload_core::config::CoreConfig;

@@ -114,6 +114,13 @@ pub const CONTROL_CONNECTIONS_OF_ONE: usize = 4;
 /// while it has fewer than are left.
 pub const LAST_CONNECTIONS: usize = 64;
 
+/// Places for descriptors of clients' files beyond those of jobs ([`FILES_OPEN`](offload_core::limits::FILES_OPEN)): for those
+/// whose jobs are not submitted yet, or have ended and whose files are being closed. Fewer if descriptors are scarce.
+pub const FILES_ON_THE_WAY: usize = 16;
+
+/// Of the descriptors that came with one read, so many are looked at. More than one is a mistake of the client.
+pub(crate) const DESCRIPTORS_SEEN: usize = 2;
+
 /// Requests that are handled in one turn of the event loop, of all clients together.
 pub const REQUESTS_PER_TURN: usize = 64;
 

@@ -10,6 +10,7 @@ use crate::log::Log;
 use crate::views::{IoPoolView, Status, TaskView, WorkerView};
 use crate::workers::orphans::new_generation;
 use offload_event_loop::{Context, LoopHandle};
+use rustix::process::{Resource, getrlimit};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +36,9 @@ impl ComputePool {
     /// A [`StartError`]. A program that cannot be started is no error here; the outcomes of the jobs tell it.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
         let log = Rc::new(Log::to_stderr(config.log, config.log_format));
-        let core = config.core();
+        let mut core = config.core();
+        // Each file is open twice, here and in the program that gave it, which needs descriptors for other things too.
+        core.max_files = core.max_files.min(open_files_max() / 4);
         let hub = Hub::start(core, config.into_hub(new_generation())?, log, handle.clone())?;
         Ok(ComputePool { hub, handle: handle.clone() })
     }
@@ -122,6 +125,12 @@ impl ComputePool {
     pub fn cpu_time(&self) -> Duration {
         self.hub.borrow().cpu_time()
     }
+}
+
+/// How many files this process may have open.
+fn open_files_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 /// A future that ends when its job does. See [`ComputePool::call`].

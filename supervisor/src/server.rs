@@ -29,7 +29,7 @@ mod processes;
 mod turns;
 
 use crate::end_of_turn::EndOfTurn;
-use crate::front::Listener;
+use crate::front::{FilePlaces, Listener};
 use crate::service::{
     FixedSetting, Generations, LastAnswers, OnReply, PoolConfig, Prerequisites, Reload, ServerEnd, Service,
     ServiceConfig,
@@ -96,6 +96,8 @@ struct Front {
     me: Weak<RefCell<Front>>,
     service: Service,
     handle: LoopHandle,
+    /// For the files that clients send as inputs.
+    files: FilePlaces,
     listener: Option<(Listener, HandleId)>,
     signals: Option<HandleId>,
     address_watch: AddressWatch,
@@ -196,6 +198,7 @@ impl Front {
             let front = me.clone();
             RefCell::new(Front {
                 me: me.clone(),
+                files: FilePlaces::new(service.files_max()),
                 service,
                 handle,
                 listener: None,

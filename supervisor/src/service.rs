@@ -287,6 +287,11 @@ impl Service {
         usize::try_from(self.hub().borrow().config().max_payload).unwrap_or(usize::MAX)
     }
 
+    /// How many files of clients may be open at a time: those of jobs, and those that are on their way.
+    pub fn files_max(&self) -> usize {
+        self.0.descriptors.files()
+    }
+
     /// Counts a job as refused because its body of `length` bytes is too large, and returns the answer.
     pub fn refuse_too_large(&self, length: usize) -> Reply {
         self.count_refused();

@@ -135,6 +135,9 @@ pub struct QueueCounts {
     /// Shared memory for the large payloads of workers, in bytes. At most half of `max_bytes`, and not a part of `bytes`.
     #[serde(default)]
     pub segment_bytes: u64,
+    /// Files that jobs hold open as their inputs. They take none of these bytes.
+    #[serde(default)]
+    pub files: usize,
 }
 
 /// Part of [`Status`].

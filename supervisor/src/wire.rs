@@ -8,19 +8,23 @@
 //!     '--> copies: bytes that go into shared memory, each before the first byte of its frame
 //! ```
 
-use crate::limits::FLUSH_MAX;
+use crate::limits::{DESCRIPTORS_SEEN, FLUSH_MAX};
 use crate::sys::SharedMapping;
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::outbox::Outbox;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, recvmsg, send, sendmsg,
+};
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -32,9 +36,20 @@ pub(crate) struct Wire {
     outbox: Outbox,
     written: u64,
     /// Descriptors that were not sent yet, each with the count of written bytes at which its frame begins.
-    attached: VecDeque<(u64, Arc<OwnedFd>)>,
+    attached: VecDeque<(u64, Attached)>,
     /// Copies that were not completed yet, each with the count of written bytes at which its frame begins.
     copies: VecDeque<(u64, SharedCopy)>,
+}
+
+/// A descriptor that is sent with a message, whoever holds it beside.
+pub(crate) type Descriptor = Arc<dyn AsFd + Send + Sync>;
+
+struct Attached(Descriptor);
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Attached").field(&self.0.as_fd()).finish()
+    }
 }
 
 /// Bytes to be copied into memory that the peer has mapped too.
@@ -137,7 +152,33 @@ impl Wire {
     /// # Errors
     /// The socket failed.
     pub(crate) fn read(&mut self) -> Result<Arrived, Errno> {
-        match retry_on_intr(|| rustix::io::read(&self.socket, self.decoder.space())) {
+        let read = retry_on_intr(|| rustix::io::read(&self.socket, self.decoder.space()));
+        self.arrived_by(read)
+    }
+
+    /// As [`Wire::read`], with the descriptors that come along. The read ends with the bytes that were sent together with
+    /// them. Of many, the first ones are returned ([`DESCRIPTORS_SEEN`]), and the kernel discards the others.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub(crate) fn read_with(&mut self) -> Result<(Arrived, Vec<OwnedFd>), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_SEEN))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let bytes = self.decoder.space();
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = retry_on_intr(|| {
+            recvmsg(&self.socket, &mut [IoSliceMut::new(&mut *bytes)], &mut ancillary, flags)
+        });
+        let descriptors = ancillary.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+            _ => Vec::new(),
+        });
+        let descriptors = descriptors.collect();
+        self.arrived_by(received.map(|received| received.bytes)).map(|arrived| (arrived, descriptors))
+    }
+
+    fn arrived_by(&mut self, read: Result<usize, Errno>) -> Result<Arrived, Errno> {
+        match read {
             Ok(0) => Ok(Arrived::End),
             Ok(count) => {
                 self.decoder.filled(count);
@@ -164,11 +205,11 @@ impl Wire {
         &mut self,
         message: &impl Serialize,
         payload: &Bytes,
-        descriptor: Arc<OwnedFd>,
+        descriptor: Descriptor,
     ) -> Result<(), EncodeError> {
         let start = self.written + self.outbox.len() as u64;
         self.outbox.push(message, payload)?;
-        self.attached.push_back((start, descriptor));
+        self.attached.push_back((start, Attached(descriptor)));
         Ok(())
     }
 
@@ -271,10 +312,10 @@ impl Wire {
         let until =
             next.map_or(usize::MAX, |start| usize::try_from(start - self.written).unwrap_or(usize::MAX));
         let piece = &front[..front.len().min(most).min(until)];
-        let Some((_, descriptor)) = goes_along else {
+        let Some((_, Attached(descriptor))) = goes_along else {
             return retry_on_intr(|| send(&self.socket, piece, SendFlags::NOSIGNAL));
         };
-        let count = retry_on_intr(|| send_with(&self.socket, piece, descriptor))?;
+        let count = retry_on_intr(|| send_with(&self.socket, piece, descriptor.as_fd()))?;
         self.attached.pop_front();
         Ok(count)
     }
@@ -287,8 +328,12 @@ impl Wire {
 }
 
 /// Sends bytes together with one descriptor.
-fn send_with(socket: &UnixStream, bytes: &[u8], descriptor: &OwnedFd) -> Result<usize, Errno> {
-    let descriptors = [descriptor.as_fd()];
+pub(crate) fn send_with(
+    socket: &UnixStream,
+    bytes: &[u8],
+    descriptor: BorrowedFd<'_>,
+) -> Result<usize, Errno> {
+    let descriptors = [descriptor];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
@@ -301,8 +346,7 @@ fn send_with(socket: &UnixStream, bytes: &[u8], descriptor: &OwnedFd) -> Result<
 mod tests {
     use super::*;
     use offload_protocol::messages::ToWorker;
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-    use std::io::{IoSliceMut, Read, Write};
+    use std::io::{Read, Write};
 
     fn wire_and_peer() -> (Wire, UnixStream) {
         let (ours, peer) = UnixStream::pair().unwrap();
@@ -347,7 +391,7 @@ mod tests {
         wire.push(&ToWorker::Drain, &Bytes::new()).unwrap();
         let mut readers = Vec::new();
         for (reader, writer) in ends {
-            wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(writer.into())).unwrap();
+            wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(OwnedFd::from(writer))).unwrap();
             readers.push(reader);
         }
         wire.push(&ToWorker::Drain, &Bytes::new()).unwrap();
@@ -368,7 +412,7 @@ mod tests {
         let (mut wire, peer) = wire_and_peer();
         for is_cut in [true, false] {
             let (mut reader, writer) = std::io::pipe().unwrap();
-            wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(writer.into())).unwrap();
+            wire.push_with(&ToWorker::Drain, &Bytes::new(), Arc::new(OwnedFd::from(writer))).unwrap();
             if is_cut {
                 wire.cut();
             } else {

@@ -30,6 +30,8 @@ pub(crate) struct Case {
     pub(crate) stream: Option<usize>,
     /// Bytes of input that the victim has beside its fault.
     pub(crate) padding: usize,
+    /// Its input is a file, whose descriptor is passed on.
+    pub(crate) is_file: bool,
     /// Whether a worker ends because of it, which has to be seen before the pool counts as whole again.
     pub(crate) ends_a_worker: bool,
     /// From submission to outcome.
@@ -49,6 +51,7 @@ impl Case {
             victims: 1,
             stream: None,
             padding: 0,
+            is_file: false,
             ends_a_worker: true,
             bound: BOUND,
         }
@@ -62,6 +65,11 @@ impl Case {
     /// Its output is a stream, of which so many bytes come.
     pub(crate) const fn stream(self, bytes: usize) -> Case {
         Case { stream: Some(bytes), ..self }
+    }
+
+    /// Its input is a file.
+    pub(crate) const fn file(self) -> Case {
+        Case { is_file: true, padding: 100_000, ..self }
     }
 
     /// Its worker ends too, because it does not listen.

@@ -80,6 +80,11 @@ fn a_worker_that_answers_in_parts_delivers_what_it_sent_and_nothing_that_breaks_
 }
 
 #[test]
+fn a_worker_that_fails_with_an_input_file_leaves_it_to_the_next_attempt_and_nothing_open() {
+    play_all(table::FILES);
+}
+
+#[test]
 fn a_worker_that_fails_before_it_has_started_a_job_costs_the_job_nothing() {
     play_all(table::RECV);
 }

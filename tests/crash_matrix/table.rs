@@ -93,6 +93,22 @@ pub(crate) const PARTS: &[Case] = &[
     given_back("recv:partbefore once"),
 ];
 
+/// The input of the job is a file, which its worker has read or is to read.
+pub(crate) const FILES: &[Case] = &[
+    allowed("run:nothing").file(),
+    fails("run:error", AppError, "as\\nordered").file(),
+    crashes("run:kill", "signal 9 (SIGKILL)").file(),
+    crashes("run:close", "closed its channel").file(),
+    breaks("run:garbage", "not a frame").file(),
+    poisons("run:segv", "signal 11 (SIGSEGV) in attempt 3 of 3").file(),
+    retried("run:kill@1").file(),
+    retried("run:abort@1").file(),
+    times_out("run:sleep").file(),
+    unharmed("recv:kill once").file(),
+    given_back("recv:segv once").file(),
+    never_started("recv:kill").file(),
+];
+
 /// The job has come and is not started: nothing that happens is its doing, and another worker gets it, unless it may have
 /// begun all the same and must not be run twice.
 pub(crate) const RECV: &[Case] = &[

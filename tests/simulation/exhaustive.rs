@@ -168,7 +168,7 @@ impl State {
     fn hello(&mut self, worker: WorkerId) -> Result<(), Failure> {
         self.process(worker).into_iter().for_each(|process| process.has_said_hello = true);
         let offer = |(name, _)| TaskOffer { idempotent: name == "echo", ..TaskOffer::new(name) };
-        self.tell(Event::Hello { worker, tasks: JOBS.map(offer).to_vec() }, true)
+        self.tell(Event::Hello { worker, tasks: JOBS.map(offer).to_vec(), takes_files: true }, true)
     }
 
     fn starts(&mut self, worker: WorkerId) -> Result<(), Failure> {

@@ -115,6 +115,8 @@ faults! {
     ShellStops,
     /// It sends a part that is too long or empty, of a job that does not run there, or of another attempt.
     WrongPart,
+    /// It takes no inputs that are files.
+    TakesNoFiles,
 }
 
 /// What a version of a program is like.

@@ -38,7 +38,7 @@ impl FakeProcess {
             Event::Stopped { worker },
             Event::Continued { worker },
             Event::Measured { worker, resident_bytes: 1 << 40 },
-            Event::Hello { worker, tasks: Vec::new() },
+            Event::Hello { worker, tasks: Vec::new(), takes_files: true },
             Event::Skipped { worker, job },
             Event::Unfit { worker, message: String::new() },
             Event::Violation { worker, message: String::new() },

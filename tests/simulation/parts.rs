@@ -33,6 +33,13 @@ impl FakeProcess {
         std::mem::swap(&mut self.tape, &mut self.parts_tape);
     }
 
+    /// Whether it takes no inputs that are files. That was added after parts, on the same tape.
+    pub(crate) fn is_without_files(&mut self, out: &mut Outside) -> bool {
+        let mut takes_none = false;
+        self.on_the_tape_of_parts(|process| takes_none = process.strikes(Fault::TakesNoFiles, out));
+        takes_none
+    }
+
     /// The supervisor has sent a credit; it arrives later.
     pub(crate) fn send_credit(&mut self, job: JobId, bytes: u64, out: &mut Outside) {
         self.on_the_tape_of_parts(|process| process.send(ToFake::Credit(job, bytes), out));

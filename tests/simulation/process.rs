@@ -342,9 +342,10 @@ impl FakeProcess {
         if has_bad_name {
             tasks.push(TaskOffer::new("no name!"));
         }
-        self.say(!has_bad_name, Event::Hello { worker, tasks: tasks.clone() }, out);
+        let takes_files = !self.is_without_files(out);
+        self.say(!has_bad_name, Event::Hello { worker, tasks: tasks.clone(), takes_files }, out);
         if self.strikes(Fault::HelloTwice, out) {
-            self.say(false, Event::Hello { worker, tasks }, out);
+            self.say(false, Event::Hello { worker, tasks, takes_files }, out);
         }
         self.later_by_misfortune(Fault::CrashIdle, 500 * MS, Misfortune::DiesIdle, out);
         self.later_by_misfortune(Fault::ClosesChannel, 500 * MS, Misfortune::ClosesChannel, out);

@@ -166,7 +166,8 @@ impl Script {
 
     /// The script of a seed.
     pub(crate) fn new(choices: &mut Choices, tape: &mut Tape) -> Script {
-        let config = knobs(choices, tape);
+        let max_files = choices.pick(&mut Tape::new(1 << 36), &[256, 0, 1, 2, 5]);
+        let config = CoreConfig { max_files, ..knobs(choices, tape) };
         if choices.chance(tape, 60) {
             return Script::contended(choices, tape, config);
         }
@@ -339,6 +340,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         trial_jobs: pick(&[3, 1, 2]) as u32,
         trial_time: pick(&[2000, 50, 300]) as u32 * MS,
         max_resting: pick(&[1024, 0, 1, 2]),
+        max_files: CoreConfig::default().max_files,
     }
 }
 
@@ -356,6 +358,7 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
         let mut wish = wish(choices, tape, config, index, is_late);
         if let Wish::Submit(request) = &mut wish {
             ask_for_a_stream(choices, index, request);
+            give_a_file(choices, index, request);
         }
         wishes.push((now, wish));
     }
@@ -368,6 +371,15 @@ fn ask_for_a_stream(choices: &mut Choices, index: usize, request: &mut JobReques
     request.stream = choices.chance(tape, 300);
     if request.stream && !choices.chance(tape, 50) {
         (request.key, request.keeps_output) = (None, false);
+    }
+}
+
+/// Some inputs are files. Of these few have a key, which is refused.
+fn give_a_file(choices: &mut Choices, index: usize, request: &mut JobRequest) {
+    let tape = &mut Tape::new((1 << 35) + index as u64);
+    request.has_file = choices.chance(tape, 150);
+    if request.has_file && !choices.chance(tape, 100) {
+        request.key = None;
     }
 }
 
@@ -454,5 +466,6 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
         attempts,
         lane,
         stream: false,
+        has_file: false,
     }
 }

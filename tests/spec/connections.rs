@@ -92,6 +92,7 @@ fn without_text(message: &ToClient<'_>) -> ToClient<'static> {
         }
         ToClient::Answer { ticket } => ToClient::Answer { ticket: *ticket },
         ToClient::Part { ticket } => ToClient::Part { ticket: *ticket },
+        ToClient::SendInput { ticket } => ToClient::SendInput { ticket: *ticket },
         ToClient::Goodbye { .. } => ToClient::Goodbye { reason: "".into() },
     }
 }

@@ -13,6 +13,7 @@ mod connections;
 mod crashes;
 mod draining;
 mod examples;
+mod files;
 mod idle;
 mod load;
 mod log;

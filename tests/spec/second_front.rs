@@ -197,7 +197,7 @@ impl LineFront {
             },
             Reply::Refusal(error) => format!("{number} failed {}", error.code),
             // This front asks for no streams.
-            Reply::News => return,
+            Reply::News | Reply::SendInput => return,
             Reply::Document(document) => {
                 format!("{number} document {}", String::from_utf8_lossy(&document.to_json()))
             }

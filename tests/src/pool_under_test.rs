@@ -1,6 +1,8 @@
 //! The core, driven by hand: no process, no clock, no I/O. Time passes when the test says so, workers do what the test
 //! says, and after every single event all invariants are checked.
 
+mod fake;
+
 use offload_core::Core;
 use offload_core::action::{Action, Actions, Ended, Kill, Notice, Released, ReloadEnd};
 use offload_core::config::CoreConfig;
@@ -10,6 +12,8 @@ use offload_core::ids::{JobId, Mono, ProgramIndex, WorkerId};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+pub use fake::{FakeParts, FakeWorker};
 
 /// What a worker of the test offers: `sum` may be run twice, `charge` may not; `climb` may, is done in steps, gives
 /// checkpoints and says every second how far it is.
@@ -28,36 +32,6 @@ pub enum Start {
     Die,
     /// They do nothing; the test calls `hello` or `exit`.
     Wait,
-}
-
-/// A living worker as the test sees it.
-#[derive(Clone, Debug, Default)]
-pub struct FakeWorker {
-    /// What it runs.
-    pub program: ProgramIndex,
-    /// Jobs that it was given and has not ended, with the attempt that each will be.
-    pub given: VecDeque<(JobId, u32)>,
-    /// Jobs that it was given with a checkpoint.
-    pub resumed: Vec<JobId>,
-    /// The job that lies in its tray, with the attempt that it will be.
-    pub tray: Option<(JobId, u32)>,
-    /// Which version of its program it is.
-    pub version: u64,
-    /// Signals that it got.
-    pub signals: Vec<Kill>,
-}
-
-/// What the core had done with the parts of one output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FakeParts {
-    /// Parts that were collected.
-    pub collected: u32,
-    /// Parts that were passed on to the reader.
-    pub passed_on: u32,
-    /// How often all of them were dropped.
-    pub dropped: u32,
-    /// Bytes of credit that the worker was given.
-    pub credit: u64,
 }
 
 /// See the module's documentation.
@@ -105,6 +79,14 @@ pub struct PoolUnderTest {
     /// What the shell has not answered yet, if it answers late.
     unanswered: Option<Vec<(WorkerId, JobId)>>,
     pending: VecDeque<Event>,
+    /// New workers take inputs that are files.
+    pub take_files: bool,
+}
+
+fn request(task: &str, change: impl FnOnce(&mut JobRequest)) -> JobRequest {
+    let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
+    change(&mut request);
+    request
 }
 
 impl PoolUnderTest {
@@ -148,6 +130,7 @@ impl PoolUnderTest {
             has_trays: false,
             unanswered: None,
             pending: VecDeque::new(),
+            take_files: true,
         };
         pool.event(Event::Tick);
         pool
@@ -311,7 +294,10 @@ impl PoolUnderTest {
         self.spawned_at.push(self.now);
         self.most_processes = self.most_processes.max(self.workers.len());
         match self.start {
-            Start::Hello => self.pending.push_back(Event::Hello { worker, tasks: offers() }),
+            Start::Hello => {
+                let takes_files = self.take_files;
+                self.pending.push_back(Event::Hello { worker, tasks: offers(), takes_files });
+            }
             Start::Die => self.dies(worker, Exit::Code(1)),
             Start::Wait => {}
         }
@@ -364,9 +350,8 @@ impl PoolUnderTest {
     /// # Panics
     /// If it is refused.
     pub fn submit_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> JobId {
-        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
-        change(&mut request);
-        self.try_submit(&request).unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last()))
+        self.try_submit(&request(task, change))
+            .unwrap_or_else(|| panic!("refused: {:?}", self.rejected.last()))
     }
 
     /// Why a job with default options is refused.
@@ -379,9 +364,7 @@ impl PoolUnderTest {
 
     /// Submits a job. Returns whether it is accepted.
     pub fn accepts(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> bool {
-        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
-        change(&mut request);
-        self.try_submit(&request).is_some()
+        self.try_submit(&request(task, change)).is_some()
     }
 
     /// Why a job with other options is refused.
@@ -389,9 +372,7 @@ impl PoolUnderTest {
     /// # Panics
     /// If it is accepted.
     pub fn refusal_with(&mut self, task: &str, change: impl FnOnce(&mut JobRequest)) -> ErrorDetail {
-        let mut request = JobRequest { task: task.to_owned(), input_bytes: 10, ..JobRequest::default() };
-        change(&mut request);
-        assert_eq!(self.try_submit(&request), None, "it was accepted");
+        assert_eq!(self.try_submit(&request(task, change)), None, "it was accepted");
         self.rejected.last().expect("an answer").clone()
     }
 

@@ -202,6 +202,9 @@ fn said(message: ToClient<'_>, output: Bytes) -> Said {
         }
         ToClient::Finished { ticket, report } => Said::Finished { ticket, report: Box::new(report), output },
         ToClient::Goodbye { reason } => Said::Goodbye(reason.into_owned()),
-        ToClient::Welcome { .. } | ToClient::Answer { .. } | ToClient::Part { .. } => Said::Other,
+        ToClient::Welcome { .. }
+        | ToClient::Answer { .. }
+        | ToClient::Part { .. }
+        | ToClient::SendInput { .. } => Said::Other,
     }
 }

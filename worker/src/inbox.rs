@@ -7,6 +7,7 @@
 //!              '--> skipped when its turn comes
 //! ```
 
+use crate::file::{FileInput, Source};
 use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX};
 use crate::link::{SessionError, Stop};
 use crate::segments::Segments;
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameDecoder, owned_payload};
 use offload_protocol::limits::{PARTS_CREDIT, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{FromWorker, PREFETCH, SEGMENTS, ToWorker, VERSION_MAJOR};
+use offload_protocol::messages::{FILES, FromWorker, PREFETCH, SEGMENTS, ToWorker, VERSION_MAJOR};
 use offload_protocol::nouns::Metadata;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -27,7 +28,7 @@ pub(crate) struct Job {
     pub(crate) id: u64,
     pub(crate) attempt: u32,
     pub(crate) task: String,
-    pub(crate) input: Input,
+    pub(crate) input: Source,
     /// The checkpoint of an earlier attempt.
     pub(crate) checkpoint: Option<Bytes>,
     /// How long it may run, if that is limited.
@@ -39,7 +40,7 @@ pub(crate) struct Job {
 
 impl Job {
     fn bytes(&self) -> usize {
-        self.input.bytes.len() + self.checkpoint.as_ref().map_or(0, Bytes::len)
+        self.input.bytes_here() + self.checkpoint.as_ref().map_or(0, Bytes::len)
     }
 }
 
@@ -61,6 +62,8 @@ pub(crate) struct Inbox {
     /// What has come for the tray.
     pub(crate) tray_end: Option<OwnedFd>,
     pub(crate) segments: Segments,
+    /// The file that is the input of a job, whose Run comes next.
+    file: Option<(u64, FileInput)>,
     /// What is to be said because of messages about segments.
     pub(crate) answers: Vec<FromWorker<'static>>,
     /// The longest payload that the supervisor takes, once it has said so.
@@ -113,7 +116,7 @@ impl Inbox {
                 if capabilities & PREFETCH != 0 {
                     self.tray_end = self.descriptors.pop_front();
                 }
-                if capabilities & SEGMENTS == 0 {
+                if capabilities & (SEGMENTS | FILES) == 0 {
                     // No other message brings one.
                     self.descriptors.clear();
                 }
@@ -121,8 +124,15 @@ impl Inbox {
                 self.payload_max = Some(payload_max.min(PAYLOAD_MAX_CEILING));
             }
             ToWorker::Run { job: id, attempt, task, media_type, timeout_ms, deadline_ms, metadata } => {
-                let bytes = self.segments.take_input(id).unwrap_or_else(|| owned_payload(frame.payload));
-                let input = Input { bytes, media_type };
+                let file = self.file.take_if(|(announced, _)| *announced == id);
+                let input = match file {
+                    Some((_, file)) => Source::File(file, media_type),
+                    None => {
+                        let in_segment = self.segments.take_input(id);
+                        let bytes = in_segment.unwrap_or_else(|| owned_payload(frame.payload));
+                        Source::Here(Input { bytes, media_type })
+                    }
+                };
                 let resume = self.resume.take().filter(|(resumed, _)| *resumed == id);
                 let checkpoint = resume.map(|(_, bytes)| bytes);
                 let timeout = limit(timeout_ms);
@@ -148,6 +158,9 @@ impl Inbox {
                 }
             }
             ToWorker::OutputRead { segment } => self.segments.output_read(segment),
+            ToWorker::InputFile { job, bytes } => {
+                self.file = Some((job, FileInput { file: self.descriptors.pop_front(), bytes }));
+            }
         }
         Ok(())
     }

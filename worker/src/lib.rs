@@ -58,6 +58,7 @@
 pub mod builtin;
 pub mod confine;
 mod context;
+mod file;
 mod inbox;
 pub mod limits;
 mod linger;

@@ -18,7 +18,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::DecodeError;
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LINGER, PART_MAX, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{FromWorker, LINGERING, SEGMENTS, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{FILES, FromWorker, LINGERING, SEGMENTS, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::outbox::Outbox;
 use rustix::net::RecvFlags;
 use std::fmt;
@@ -359,7 +359,7 @@ impl Link {
 
     fn receive(&mut self, flags: MsgFlags) -> Result<Received, Stop> {
         let received = match self.inbox.capabilities {
-            Some(capabilities) if capabilities & SEGMENTS == 0 => {
+            Some(capabilities) if capabilities & (SEGMENTS | FILES) == 0 => {
                 recv(self.stream.as_raw_fd(), self.decoder.space(), flags)
             }
             _ => self.receive_with_descriptor(flags),
@@ -380,7 +380,7 @@ impl Link {
         Ok(Received::Something)
     }
 
-    /// A descriptor may come with the welcome, and with each segment.
+    /// A descriptor may come with the welcome, with each segment and with each input that is a file.
     fn receive_with_descriptor(&mut self, flags: MsgFlags) -> nix::Result<usize> {
         let flags = RecvFlags::from_bits_retain(flags.bits().cast_unsigned());
         let received = receive_with_descriptor(&self.stream, self.decoder.space(), flags);

@@ -16,7 +16,7 @@
 //!                                                   is cancelled or given back
 //! ```
 //!
-//! Started is written before the task gets its input. So if the process ends after that, this job is to blame and no other.
+//! Started is written before the task gets its input, and before an input that is a file is read. So if the process ends after that, this job is to blame and no other.
 //! The same write carries the answer to the job before. The picture of what happens between two steps is in
 //! `session/stepping.rs`: there a second job may go from starting to its answer.
 
@@ -108,7 +108,12 @@ impl Session {
         let over_at = timeout.and_then(|longest| now.checked_add(longest)).into_iter().chain(deadline).min();
         let (meter, parts) = (Meter::start(&mut self.reading, now), self.parts_of(index));
         let mut attempt = Attempt { job: id, number, over_at, metadata, meter, progress, parts };
-        let ended = self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?;
+        let ended = match input.read() {
+            Ok(input) => {
+                self.run_task(index, Given { input, checkpoint, may_start_anew: false }, &mut attempt)?
+            }
+            Err(why) => Ended::Failed(FailureKind::AppError, why),
+        };
         let now = Instant::now();
         let spent = attempt.meter.stop(&mut self.reading, now);
 

@@ -37,9 +37,9 @@ pub(super) fn frames() -> Vec<Vector> {
             &[&[4, 0, 0, 0], &long[..], &[2, 0, 0, 0]].concat(),
         ),
         unknown(FromWorker, 14),
-        unknown(ToWorker, 11),
-        unknown(ToSupervisor, 13),
-        unknown(ToClient, 7),
+        unknown(ToWorker, 12),
+        unknown(ToSupervisor, 14),
+        unknown(ToClient, 8),
         from_worker("it ends too early", "too early", &headed(b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0")),
         from_worker("a byte too many", "1 bytes too many", &headed(b"\x02\0\0\0!")),
         from_worker(

@@ -4,7 +4,8 @@
 //! ```text
 //!   source -- Read --> waiting -- Load --> loaded -- Submit --> running --> results -- Write --> written
 //!                         `--- cannot be read -------------------------------^
-//!                                             ^------ no room ----'
+//!                      ^                      ^------ no room ----|
+//!                      '------------- a file that workers do not take: its bytes are loaded
 //! ```
 //!
 //! *Back-pressure.* If the supervisor rejects a job because it has no room (`overloaded`, `quota`), the batch does not
@@ -24,7 +25,7 @@ mod early_end;
 
 pub(crate) use early_end::{CancelledJobs, NotDone};
 
-use super::input::{Input, Payload, Unreadable};
+use super::input::{Content, Input, Payload, Unreadable, wants_bytes};
 use super::render::refused;
 use crate::limits::LOADS_MAX;
 use early_end::EarlyEnd;
@@ -244,7 +245,9 @@ impl Batch {
             self.taken += 1;
             match input {
                 Input::Literal(_) => self.settle_load(index, input.load(self.limits.payload)),
-                Input::File(_) | Input::Listed(_) | Input::Stdin => self.waiting.push_back((index, input)),
+                Input::File(_) | Input::Listed(_) | Input::Opened(_) | Input::Stdin => {
+                    self.waiting.push_back((index, input));
+                }
             }
         }
     }
@@ -261,13 +264,18 @@ impl Batch {
     /// A job has ended.
     pub(crate) fn on_finished(&mut self, index: u64, finished: Finished) {
         let Some(payload) = self.running.remove(&index) else { return };
-        self.running_bytes -= payload.bytes.len() as u64;
+        self.running_bytes -= payload.held();
         if let Some(end) = self.early_end {
             return self.on_finished_late(end, index, finished);
         }
         if let OutcomeCode::Overloaded | OutcomeCode::Quota = finished.report.outcome {
             self.loaded.insert(index, payload);
             return self.on_no_room(&finished.report);
+        }
+        if wants_bytes(&finished.report, &payload.content)
+            && let Content::File(file) = payload.content
+        {
+            return self.waiting.push_front((index, Input::Opened(file)));
         }
         // A job has ended, so the supervisor has room again.
         self.backoff = Backoff::Off;
@@ -431,7 +439,7 @@ impl Batch {
     }
 
     fn next_submit(&mut self) -> Option<BatchStep> {
-        let length = self.loaded.first_key_value()?.1.bytes.len() as u64;
+        let length = self.loaded.first_key_value()?.1.held();
         if self.backoff != Backoff::Off || !self.has_room(length) {
             return None;
         }

@@ -49,6 +49,11 @@ pub(crate) type JobDone = Box<dyn FnOnce(Finished, &mut Context)>;
 pub(crate) trait Target {
     /// Runs a job; `done` is called later, on the loop, exactly once.
     fn submit(&self, payload: Payload, done: JobDone);
+    /// Whether a job may be submitted whose input is a file.
+    fn takes_files(&self) -> bool {
+        false
+    }
+
     /// Why no more jobs can run, if so. Jobs that were already submitted are still answered.
     fn is_lost(&self) -> Option<String> {
         None
@@ -253,9 +258,9 @@ impl BatchRunner {
     }
 
     fn load(self: &Rc<Self>, index: u64, input: Input) {
-        let max = self.batch.borrow().payload_max();
+        let (max, takes_files) = (self.batch.borrow().payload_max(), self.target.takes_files());
         self.on_thread(
-            move || input.load(max),
+            move || if takes_files { input.open(max) } else { input.load(max) },
             move |runner, loaded: Result<Payload, Unreadable>| {
                 runner.batch.borrow_mut().on_loaded(index, loaded);
             },

@@ -9,6 +9,7 @@ use offload_supervisor::client::{self, Answer, ClientError, ConnectError};
 use offload_supervisor::front::owner_of;
 use offload_supervisor::signals::EndingSignals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,20 @@ impl RequestClient {
     /// Queues a request, which is sent while [`RequestClient::receive`] waits.
     pub(crate) fn send(&mut self, request: &ToSupervisor<'_>, payload: &Bytes) -> Result<(), Failure> {
         self.client.queue(request, payload).map_err(|error| Failure::Usage(error.to_string()))
+    }
+
+    /// Whether the supervisor takes an input that is a file.
+    pub(crate) fn takes_files(&self) -> bool {
+        self.client.takes_files()
+    }
+
+    /// Queues a job, whose input is a file.
+    pub(crate) fn send_with_file(
+        &mut self,
+        submit: &ToSupervisor<'_>,
+        file: (&File, u64),
+    ) -> Result<(), Failure> {
+        self.client.queue_with_file(submit, file).map_err(|error| Failure::Usage(error.to_string()))
     }
 
     /// Waits for the next answer, at most `timeout`. With `None` there is no limit here, because the job has its own.

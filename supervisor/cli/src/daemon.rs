@@ -13,7 +13,7 @@
 use super::batch_runner::{JobDone, Target};
 use super::client::connect;
 use super::failure::Failure;
-use super::input::Payload;
+use super::input::{Content, Payload};
 use super::render::{refused, rejected};
 use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
@@ -118,8 +118,8 @@ impl SupervisorTarget {
                 self.accepted.borrow_mut().insert(ticket, job.into_owned());
                 return;
             }
-            // A batch asks for no streams.
-            ToClient::Part { .. } | ToClient::Answer { .. } => return,
+            // A batch asks for no streams and sends no files.
+            ToClient::Part { .. } | ToClient::Answer { .. } | ToClient::SendInput { .. } => return,
             ToClient::Welcome { .. } | ToClient::Goodbye { .. } => return,
         };
         self.accepted.borrow_mut().remove(&ticket);
@@ -182,7 +182,11 @@ impl SupervisorTarget {
         let (task, media_type, options) =
             (self.task.as_str(), payload.media_type.clone(), self.options.clone());
         let submit = ToSupervisor::Submit { ticket, task, media_type, detach: false, options };
-        match client.queue(&submit, &payload.bytes) {
+        let bytes = match &payload.content {
+            Content::Bytes(bytes) => bytes,
+            Content::File(_) => unreachable!("it takes no files"),
+        };
+        match client.queue(&submit, bytes) {
             Ok(()) => {
                 self.awaited.borrow_mut().insert(ticket, done);
                 Ok(())
@@ -264,7 +268,8 @@ mod tests {
     /// Submits; when as many have ended as `last` says, the daemon is shut down, so that the loop ends.
     fn submit(daemon: &Rc<SupervisorTarget>, input: &'static str, ended: &Ended, last: usize) {
         let (ended, closing) = (Rc::clone(ended), Rc::clone(daemon));
-        let payload = Payload { bytes: Bytes::from_static(input.as_bytes()), media_type: MediaType::TEXT };
+        let content = Content::Bytes(Bytes::from_static(input.as_bytes()));
+        let payload = Payload { content, media_type: MediaType::TEXT };
         let done = move |finished: Finished, _: &mut Context| {
             ended.borrow_mut().push((input, finished.report.outcome, finished.output));
             if ended.borrow().len() == last {

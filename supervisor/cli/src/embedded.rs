@@ -3,11 +3,12 @@
 
 use super::batch_runner::{BatchResult, BatchWork, JobDone, Target, run_batch};
 use super::failure::Failure;
-use super::input::Payload;
+use super::input::{Content, Payload};
 use super::output::say;
+use super::render::refused;
 use super::text;
 use crate::configuration::table::BUILTIN;
-use offload_event_loop::{Context, EventLoop};
+use offload_event_loop::{Context, EventLoop, LoopHandle};
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::workers::sweep::become_subreaper;
@@ -42,7 +43,7 @@ pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: BatchWork) 
     let done = run_batch(&mut event_loop, work, |event_loop| {
         let pool = ComputePool::start(config, event_loop).map_err(not_started)?;
         let pool = used.insert(pool).clone();
-        Ok(Rc::new(PoolTarget { pool, runs_own_programs, task, options }))
+        Ok(Rc::new(PoolTarget { pool, handle: event_loop.handle(), runs_own_programs, task, options }))
     })?;
     let workers = used.map(|pool| UsedWorkers { count: pool.worker_count(), cpu_time: pool.cpu_time() });
     Ok(Summary { done, workers })
@@ -110,8 +111,24 @@ pub(crate) fn explained(mut finished: Finished, is_own: bool) -> Finished {
     finished
 }
 
+/// The job with this input. The file of an input stays open here too, until the job has ended.
+///
+/// # Errors
+/// The end of a job whose file cannot be passed on: its bytes can be.
+pub(crate) fn job_of(task: &str, payload: Payload, options: SubmitOptions) -> Result<Job, Box<Finished>> {
+    let job = Job::new(task).media_type(payload.media_type).options(options);
+    match payload.content {
+        Content::Bytes(bytes) => Ok(job.input(bytes)),
+        Content::File(file) => {
+            let job = file.file.try_clone().and_then(|file| job.file(file));
+            job.map_err(|error| Box::new(refused(task, OutcomeCode::Unsupported, error.to_string())))
+        }
+    }
+}
+
 struct PoolTarget {
     pool: ComputePool,
+    handle: LoopHandle,
     /// Whether any program is not the built-in one.
     runs_own_programs: bool,
     task: String,
@@ -120,12 +137,17 @@ struct PoolTarget {
 
 impl Target for PoolTarget {
     fn submit(&self, payload: Payload, done: JobDone) {
-        let job = Job::new(&self.task)
-            .input(payload.bytes)
-            .media_type(payload.media_type)
-            .options(self.options.clone());
         let is_own = self.runs_own_programs;
-        self.pool.submit(job, move |finished, cx| done(explained(finished, is_own), cx));
+        match job_of(&self.task, payload, self.options.clone()) {
+            Ok(job) => self.pool.submit(job, move |finished, cx| done(explained(finished, is_own), cx)),
+            Err(finished) => {
+                self.handle.set_immediate(move |cx| done(*finished, cx));
+            }
+        }
+    }
+
+    fn takes_files(&self) -> bool {
+        true
     }
 
     fn shut_down(&self, done: Box<dyn FnOnce(&mut Context)>) {

@@ -1,14 +1,22 @@
 //! The input of a job as typed on the command line: the text itself, `@FILE`, or `-` for standard input.
+//!
+//! ```text
+//!   Input ---- load ----> the bytes
+//!     '------- open ----> a large regular file: open, and only its head was read ---- the workers do not take it ---> load
+//!                         anything else: the bytes
+//! ```
 
 use bytes::Bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use offload_protocol::nouns::{MediaType, OutcomeCode};
+use offload_protocol::limits::FILE_INPUT_MIN;
+use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{sys, text};
 
@@ -22,20 +30,85 @@ pub(crate) enum Input {
     /// The content of a file named in a list. It must be a regular file: lists are often made by `find`, and nobody
     /// wants to wait for the writer of a pipe or to read a device to its end.
     Listed(PathBuf),
+    /// The content of a file that was open already, and that the workers do not take as it is.
+    Opened(Arc<OpenFile>),
     /// All of standard input.
     Stdin,
 }
 
-/// An input that has been read, with its media type.
+/// An input as it is given to a supervisor, with its media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Payload {
-    /// The bytes.
-    pub(crate) bytes: Bytes,
-    /// The stated one; otherwise text if they are valid UTF-8, or else bytes.
+    /// What it is.
+    pub(crate) content: Content,
+    /// The stated one; otherwise text if the bytes (of a file its first ones) are valid UTF-8, or else bytes.
     pub(crate) media_type: MediaType,
 }
 
+/// What an input is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Bytes that have been read.
+    Bytes(Bytes),
+    /// A file that the worker reads.
+    File(Arc<OpenFile>),
+}
+
+/// A large regular file that is open for reading.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    /// The file.
+    pub(crate) file: File,
+    /// Its length when it was opened.
+    pub(crate) bytes: u64,
+    /// Its name, for people.
+    name: String,
+}
+
+/// Two of them are the same if they are one.
+impl PartialEq for OpenFile {
+    fn eq(&self, other: &OpenFile) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for OpenFile {}
+
+impl OpenFile {
+    /// Its content, at most `max` bytes. This may block.
+    pub(crate) fn load(&self, max: u64) -> Result<Payload, Unreadable> {
+        read(FromStart { file: &self.file, at: 0 }, self.bytes, max, &self.name)
+    }
+}
+
+/// Reads a file from its start, whatever its offset is.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(space, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// Whether a job ended unrun because its input is a file: it is to be submitted again with the bytes.
+pub(crate) fn wants_bytes(report: &Report, content: &Content) -> bool {
+    report.outcome == OutcomeCode::Unsupported && matches!(content, Content::File(_))
+}
+
 impl Payload {
+    /// The bytes that it holds in memory.
+    pub(crate) fn held(&self) -> u64 {
+        match &self.content {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::File(_) => 0,
+        }
+    }
+
     /// The same bytes, of the type that was stated, if one was.
     pub(crate) fn of_type(self, stated: Option<&MediaType>) -> Payload {
         Payload { media_type: stated.cloned().unwrap_or(self.media_type), ..self }
@@ -79,9 +152,25 @@ impl Input {
                 stdin().map_err(|error| unreadable(STDIN, &error))?;
                 read(io::stdin().lock(), 0, max, STDIN)
             }
-            Input::File(path) => load_file(&path, max, |path| File::open(path)),
-            Input::Listed(path) => load_file(&path, max, open_regular),
+            Input::File(path) => load_file(open_file(&path, |path| File::open(path))?, max),
+            Input::Listed(path) => load_file(open_file(&path, open_regular)?, max),
+            Input::Opened(file) => file.load(max),
         }
+    }
+
+    /// As [`Input::load`], but of a large regular file only the first bytes are read.
+    pub(crate) fn open(self, max: u64) -> Result<Payload, Unreadable> {
+        let file = match self {
+            Input::File(path) => open_file(&path, |path| File::open(path))?,
+            Input::Listed(path) => open_file(&path, open_regular)?,
+            other => return other.load(max),
+        };
+        let is_regular = file.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        if !is_regular || file.bytes <= FILE_INPUT_MIN as u64 || file.bytes > max {
+            return load_file(file, max);
+        }
+        let media_type = type_of_head(&file)?;
+        Ok(Payload { content: Content::File(Arc::new(file)), media_type })
     }
 }
 
@@ -105,18 +194,33 @@ pub(crate) fn stdin() -> io::Result<io::Stdin> {
     }
 }
 
-fn load_file(
-    path: &Path,
-    max: u64,
-    open: impl FnOnce(&Path) -> io::Result<File>,
-) -> Result<Payload, Unreadable> {
+fn open_file(path: &Path, open: impl FnOnce(&Path) -> io::Result<File>) -> Result<OpenFile, Unreadable> {
     let name = text::printable(&path.to_string_lossy()).into_owned();
     let file = open(path).map_err(|error| unreadable(&name, &error))?;
-    let length = file.metadata().map_err(|error| unreadable(&name, &error))?.len();
-    if length > max {
-        return Err(too_large(&name, Some(length), max));
+    let bytes = file.metadata().map_err(|error| unreadable(&name, &error))?.len();
+    Ok(OpenFile { file, bytes, name })
+}
+
+fn load_file(file: OpenFile, max: u64) -> Result<Payload, Unreadable> {
+    let OpenFile { file, bytes, name } = file;
+    if bytes > max {
+        return Err(too_large(&name, Some(bytes), max));
     }
-    read(file, length, max, &name)
+    read(file, bytes, max, &name)
+}
+
+/// The media type of a file, by its first bytes. A character may be cut off at their end.
+fn type_of_head(file: &OpenFile) -> Result<MediaType, Unreadable> {
+    let head = FromStart { file: &file.file, at: 0 };
+    let mut bytes = Vec::new();
+    head.take(FILE_INPUT_MIN as u64)
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(&file.name, &error))?;
+    let is_text = match std::str::from_utf8(&bytes) {
+        Ok(_) => true,
+        Err(error) => error.error_len().is_none(),
+    };
+    Ok(if is_text { MediaType::TEXT } else { MediaType::OCTET_STREAM })
 }
 
 /// Opens a regular file. Opening anything else may block or have an effect, so the file is checked before it is opened,
@@ -148,7 +252,7 @@ fn check(bytes: Vec<u8>, max: u64, name: &str) -> Result<Payload, Unreadable> {
     }
     let media_type =
         if std::str::from_utf8(&bytes).is_ok() { MediaType::TEXT } else { MediaType::OCTET_STREAM };
-    Ok(Payload { bytes: bytes.into(), media_type })
+    Ok(Payload { content: Content::Bytes(bytes.into()), media_type })
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Unreadable {
@@ -166,6 +270,39 @@ fn too_large(name: &str, length: Option<u64>, max: u64) -> Unreadable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn bytes(loaded: Result<Payload, Unreadable>) -> Bytes {
+        match loaded.unwrap().content {
+            Content::Bytes(bytes) => bytes,
+            Content::File(file) => panic!("{file:?}"),
+        }
+    }
+
+    #[test]
+    fn a_large_regular_file_is_opened_and_everything_else_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("input");
+        let large = FILE_INPUT_MIN + 1;
+        // A character of three bytes is cut off where the head ends.
+        let text = "\u{20ac}".repeat(large / 3 + 1);
+        for (content, media_type) in
+            [(text.as_bytes(), MediaType::TEXT), (&vec![0xff; large], MediaType::OCTET_STREAM)]
+        {
+            std::fs::write(&path, content).unwrap();
+            let max = content.len() as u64;
+            let Payload { content: opened, media_type: of_head } =
+                Input::File(path.clone()).open(max).unwrap();
+            let Content::File(file) = &opened else { panic!("{opened:?}") };
+            assert_eq!((of_head, file.bytes), (media_type, max));
+            assert!(bytes(Input::Opened(Arc::clone(file)).open(max)) == content);
+            let refusal = Input::File(path.clone()).open(max - 1).unwrap_err();
+            assert_eq!(refusal.code, OutcomeCode::TooLarge);
+        }
+        std::fs::write(&path, vec![b'x'; FILE_INPUT_MIN]).unwrap();
+        assert_eq!(bytes(Input::Listed(path).open(1 << 20)).len(), FILE_INPUT_MIN);
+        assert_eq!(bytes(Input::Literal(b"a".to_vec()).open(10)), "a");
+        assert_eq!(bytes(Input::File("/dev/null".into()).open(10)), "");
+    }
 
     #[test]
     fn what_is_typed_names_a_file_standard_input_or_itself() {
@@ -193,7 +330,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("input");
         std::fs::write(&path, "12345").unwrap();
-        assert_eq!(Input::File(path.clone()).load(5).unwrap().bytes, "12345");
+        assert_eq!(bytes(Input::File(path.clone()).load(5)), "12345");
         let refusal = Input::File(path).load(4).unwrap_err();
         assert_eq!(refusal.code, OutcomeCode::TooLarge);
         assert!(refusal.message.contains("5 bytes, the limit is 4 bytes"), "{}", refusal.message);
@@ -205,7 +342,7 @@ mod tests {
         let (file, pipe) = (folder.path().join("file"), folder.path().join("pipe"));
         std::fs::write(&file, "12345").unwrap();
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert_eq!(Input::Listed(file).load(5).unwrap().bytes, "12345");
+        assert_eq!(bytes(Input::Listed(file).load(5)), "12345");
         for path in [pipe, "/dev/zero".into(), folder.path().to_owned()] {
             let refusal = Input::Listed(path).load(5).unwrap_err();
             assert_eq!(refusal.code, OutcomeCode::IoError);

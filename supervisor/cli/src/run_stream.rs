@@ -5,9 +5,9 @@
 //!       '--- Ctrl-C, or a part that cannot be written: the job is cancelled, the workers end
 //! ```
 
-use super::embedded::{new_event_loop, not_started};
+use super::embedded::{job_of, new_event_loop, not_started};
 use super::failure::{Failure, VerbResult};
-use super::input::{Input, Payload};
+use super::input::{Content, Input, Payload, wants_bytes};
 use super::render::refused;
 use super::stream_output::StreamOutput;
 use crate::limits::AS_LONG_AS_IT_TAKES;
@@ -15,9 +15,10 @@ use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{EventLoop, Interest};
 use offload_protocol::messages::SubmitOptions;
 use offload_supervisor::signals::EndingSignals;
-use offload_supervisor::{ComputePool, Finished, Job, OutputStream, PoolConfig};
+use offload_supervisor::{ComputePool, Finished, OutputStream, PoolConfig};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// How the stream ended: with its job, or early.
 type Ended = Rc<RefCell<Option<Result<Finished, Failure>>>>;
@@ -30,7 +31,8 @@ pub(crate) fn run(
     options: SubmitOptions,
     output: StreamOutput,
 ) -> VerbResult {
-    let payload = match input.load(config.core.max_payload) {
+    let max = config.core.max_payload;
+    let payload = match input.open(max) {
         Ok(payload) => payload,
         Err(error) => return output.end(&refused(task, error.code, error.message)),
     };
@@ -38,14 +40,13 @@ pub(crate) fn run(
     let ended = Ended::default();
     catch_signals(&event_loop, &ended)?;
     let pool = ComputePool::start(config, &event_loop).map_err(not_started)?;
-    let Payload { bytes, media_type, .. } = payload;
-    let stream = pool.stream(Job::new(task).input(bytes).media_type(media_type).options(options));
     let threads = IoPoolConfig { threads: 1, deadline: AS_LONG_AS_IT_TAKES, ..IoPoolConfig::default() };
     let threads = IoPool::new(&mut event_loop, threads)
         .map_err(|error| Failure::internal("cannot start a thread", error))?;
     let (handle, end, workers) = (event_loop.handle(), Rc::clone(&ended), pool.clone());
+    let job = StreamedJob { task: task.to_owned(), options, max, output };
     event_loop.spawn(async move {
-        let result = write_all(stream, &threads, output).await;
+        let result = job.run(&workers, &threads, payload).await;
         end.borrow_mut().get_or_insert(result);
         workers.shutdown(move |_| handle.stop());
     });
@@ -55,6 +56,45 @@ pub(crate) fn run(
     let ended = ended.borrow_mut().take();
     let nothing = || Err(Failure::Internal("the event loop ended before the job did".to_owned()));
     output.end(&ended.unwrap_or_else(nothing)?)
+}
+
+/// A job whose output is written as it comes.
+struct StreamedJob {
+    task: String,
+    options: SubmitOptions,
+    /// Longest input, in bytes.
+    max: u64,
+    output: StreamOutput,
+}
+
+impl StreamedJob {
+    /// If the workers do not take a file as the input, the job is run with the bytes of it.
+    async fn run(&self, pool: &ComputePool, threads: &IoPool, payload: Payload) -> Result<Finished, Failure> {
+        let Payload { content, media_type } = payload.clone();
+        let finished = self.run_with(pool, threads, payload).await?;
+        let Content::File(file) = &content else { return Ok(finished) };
+        if !wants_bytes(&finished.report, &content) {
+            return Ok(finished);
+        }
+        let (file, max) = (Arc::clone(file), self.max);
+        let loaded = threads.run(move || file.load(max)).await;
+        match loaded.map_err(|error| Failure::internal("a thread failed", error))? {
+            Ok(loaded) => self.run_with(pool, threads, Payload { media_type, ..loaded }).await,
+            Err(error) => Ok(refused(&self.task, error.code, error.message)),
+        }
+    }
+
+    async fn run_with(
+        &self,
+        pool: &ComputePool,
+        threads: &IoPool,
+        payload: Payload,
+    ) -> Result<Finished, Failure> {
+        match job_of(&self.task, payload, self.options.clone()) {
+            Ok(job) => write_all(pool.stream(job), threads, self.output).await,
+            Err(finished) => Ok(*finished),
+        }
+    }
 }
 
 async fn write_all(

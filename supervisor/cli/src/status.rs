@@ -66,12 +66,16 @@ fn workers(workers: &views::WorkerCounts) -> String {
 }
 
 fn queue(queue: &views::QueueCounts) -> String {
-    let views::QueueCounts { jobs, bytes, max_jobs, max_bytes, segment_bytes } = queue;
+    let views::QueueCounts { jobs, bytes, max_jobs, max_bytes, segment_bytes, files } = queue;
     let shared = match segment_bytes {
         0 => String::new(),
         bytes => format!("; {} shared with workers", text::bytes(*bytes)),
     };
-    format!("{jobs} of {max_jobs} jobs, {} of {}{shared}", text::bytes(*bytes), text::bytes(*max_bytes))
+    let open = match files {
+        0 => String::new(),
+        files => format!("; {} open", text::count(*files as u64, "file")),
+    };
+    format!("{jobs} of {max_jobs} jobs, {} of {}{shared}{open}", text::bytes(*bytes), text::bytes(*max_bytes))
 }
 
 fn jobs(status: &views::Status) -> String {
@@ -108,7 +112,7 @@ mod tests {
     fn the_status_fits_on_one_screen() {
         let document = r#"{"version":"0.1.0","pid":1,"uptime_s":12.3,"state":"running",
             "workers":{"configured":2,"ready":2,"busy":1,"spares":1,"restarts":0},
-            "queue":{"jobs":0,"bytes":0,"max_jobs":10000,"max_bytes":268435456,"segment_bytes":2097152},
+            "queue":{"jobs":0,"bytes":0,"max_jobs":10000,"max_bytes":268435456,"segment_bytes":2097152,"files":1},
             "jobs":{"accepted":10,"rejected":0,"queued":0,"running":1,"ok":8,"app_error":1,"timeout":0},
             "ledger":{"balanced":true},
             "event_loop":{"iterations":1234,"lag_us":{"p50":20,"p99":180,"max":900},
@@ -117,7 +121,7 @@ mod tests {
         let expected = "\
 offload     0.1.0, pid 1, up 12.3 s, running
 workers     2 configured, 2 ready, 1 busy, 1 spare, 0 restarts
-queue       0 of 10000 jobs, 0 B of 256.0 MiB; 2.0 MiB shared with workers
+queue       0 of 10000 jobs, 0 B of 256.0 MiB; 2.0 MiB shared with workers; 1 file open
 jobs        10 accepted, 0 rejected, 0 queued, 1 running
 outcomes    1 app_error, 8 ok
 ledger      balanced

@@ -11,7 +11,7 @@
 use super::client::{ReceiveError, RequestClient};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, JobFlags, NAMELESS, parse_client_name};
-use super::input::{Input, LIMIT_OF_SUPERVISOR, Payload};
+use super::input::{Content, Input, LIMIT_OF_SUPERVISOR, Payload};
 use super::output::{Destination, OutputFlags, ResultSource, print_line, say};
 use super::render::{refused, rejected};
 use super::stream_output::StreamOutput;
@@ -95,7 +95,10 @@ impl Submit {
         };
         let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
         let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
-        let payload = match input.load(client.payload_max()) {
+        let max = client.payload_max();
+        // The digest of a key is made from all bytes, so they might as well be sent.
+        let by_file = client.takes_files() && self.idempotency_key.is_none();
+        let payload = match if by_file { input.open(max) } else { input.load(max) } {
             Ok(payload) => payload.of_type(self.job.content_type()),
             Err(error) => {
                 let error = error.with_setting(LIMIT_OF_SUPERVISOR);
@@ -105,7 +108,19 @@ impl Submit {
         client.catch_signals()?;
         self.send(&mut client, &payload)?;
         let mut job = None;
-        match self.follow(&mut client, &mut job, &mut destination) {
+        let mut followed = self.follow(&mut client, &mut job, &mut destination);
+        if let (Ok(Followed::SendInput), Content::File(file)) = (&followed, &payload.content) {
+            let media_type = payload.media_type.clone();
+            match file.load(max) {
+                Ok(loaded) => self.send(&mut client, &Payload { media_type, ..loaded })?,
+                Err(error) => return destination.deliver(&refused(&self.task, error.code, error.message)),
+            }
+            followed = self.follow(&mut client, &mut job, &mut destination);
+        }
+        match followed {
+            Ok(Followed::SendInput) => {
+                Err(Failure::Internal("the supervisor wants bytes that it has got".to_owned()))
+            }
             Ok(Followed::Detached(id)) => self.print_id(&id, globals),
             Ok(Followed::Unwritten(failure)) => {
                 cancel(&mut client, job);
@@ -140,12 +155,16 @@ impl Submit {
                 ..self.job.options()?
             },
         };
-        client.send(&submit, &payload.bytes)
+        match &payload.content {
+            Content::Bytes(bytes) => client.send(&submit, bytes),
+            Content::File(file) => client.send_with_file(&submit, (&file.file, file.bytes)),
+        }
     }
 
     fn idempotency(&self, payload: &Payload) -> Option<IdempotencyKey> {
         let key = self.idempotency_key.clone()?;
-        Some(IdempotencyKey { key, digest: input_digest(&payload.media_type, &payload.bytes) })
+        let Content::Bytes(bytes) = &payload.content else { return None };
+        Some(IdempotencyKey { key, digest: input_digest(&payload.media_type, bytes) })
     }
 
     /// Waits until the job has ended. Sets `job` as soon as the job has an id. There is no time limit here: the job has
@@ -169,6 +188,11 @@ impl Submit {
                     {
                         return Ok(Followed::Unwritten(failure));
                     }
+                }
+                ToClient::SendInput { .. } => return Ok(Followed::SendInput),
+                // It was accepted before it was known that workers do not take its file.
+                ToClient::Finished { report, .. } if report.outcome == OutcomeCode::Unsupported => {
+                    return Ok(Followed::SendInput);
                 }
                 ToClient::Finished { report, .. } => {
                     return Ok(Followed::Finished(Box::new(Finished { report, output })));
@@ -216,6 +240,8 @@ impl Printed {
 
 enum Followed {
     Detached(String),
+    /// The file that is the input cannot be used: its bytes are wanted.
+    SendInput,
     /// A part of the output could not be written.
     Unwritten(Failure),
     Finished(Box<Finished>),

@@ -1,7 +1,7 @@
 //! The configuration of the core, with the defaults that users are told.
 
 use crate::limits::{
-    ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
+    ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, FILES_OPEN, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
     KEEP_DEAD_LETTERS_DEFAULT, KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, LAST_JOBS,
     PROMISE_BYTES, QUEUED_BYTES_MAX_DEFAULT, RESTING_CLIENTS_MAX, WEIGHT_MAX, WORKERS_MAX,
 };
@@ -36,6 +36,8 @@ pub struct CoreConfig {
     pub max_bytes: u64,
     /// Longest input of one job, in bytes.
     pub max_payload: u64,
+    /// Most files that jobs hold open as their inputs. One client may have as many as it leaves free, half if it is alone.
+    pub max_files: usize,
     /// How long the result of a detached job is kept after the job's end, unless it is collected.
     pub keep_results: Duration,
     /// How long an idempotency key is known, and the result of its job kept, after the job's end.
@@ -112,6 +114,7 @@ impl Default for CoreConfig {
             short_slots: None,
             max_bytes: QUEUED_BYTES_MAX_DEFAULT,
             max_payload: PAYLOAD_MAX_DEFAULT as u64,
+            max_files: FILES_OPEN,
             keep_results: KEEP_RESULTS_DEFAULT,
             keep_keys: KEEP_KEYS_DEFAULT,
             max_kept_bytes: KEPT_BYTES_MAX_DEFAULT,

@@ -62,6 +62,8 @@ pub enum Event {
         worker: WorkerId,
         /// The tasks that it offers.
         tasks: Vec<TaskOffer<'static>>,
+        /// The worker reads inputs that are files by itself.
+        takes_files: bool,
     },
     /// A process is not a worker that this supervisor can talk to: its magic or version is wrong. Trying again is
     /// pointless.
@@ -316,6 +318,9 @@ pub struct JobRequest {
     pub key: Option<Key>,
     /// Length of the input in bytes.
     pub input_bytes: u64,
+    /// The input is a file that the shell holds open: it takes no memory, and only a worker that takes files can do the job
+    /// (`files.rs`).
+    pub has_file: bool,
     /// The input was let in and counted as it arrived, so room for it is not checked again.
     pub has_room: bool,
     /// Longest run of one attempt.
@@ -326,6 +331,13 @@ pub struct JobRequest {
     pub attempts: Option<u32>,
     /// The lane that the task must be in.
     pub lane: Option<Lane>,
+}
+
+impl JobRequest {
+    /// Bytes of memory that its input takes.
+    pub fn held_bytes(&self) -> u64 {
+        if self.has_file { 0 } else { self.input_bytes }
+    }
 }
 
 /// An idempotency key. Submitting the same key again gives the same job.

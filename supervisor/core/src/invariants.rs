@@ -71,6 +71,12 @@ impl Core {
             "no job is queued, but there is a backlog".into()
         })?;
         self.letters.check()?;
+        self.files.check(
+            self.jobs
+                .iter()
+                .filter(|(_, job)| job.has_file)
+                .map(|(id, job)| (id, self.clients.name_of(job.client))),
+        )?;
         if self.phase == super::Phase::Running {
             self.promises.check_held(self.config.max_kept_bytes, self.has_more_to_move)?;
         }
@@ -150,6 +156,14 @@ impl Core {
                 ensure(place == Some((true, is_running)), || format!("{id} is not where it says it is"))
             }
         }?;
+        let takes_files = || job.task.is_some_and(|task| self.registry.task(task).promise.takes_files);
+        let is_queued = job.state == JobState::Queued;
+        ensure(!job.has_file || !is_queued || takes_files(), || {
+            format!("{id} waits with a file that no worker takes")
+        })?;
+        ensure(!job.has_file || !job.state.is_with_a_worker() || job.promise.takes_files, || {
+            format!("{id} was given with a file to a worker that takes none")
+        })?;
         let allowed = self.attempts_allowed(job);
         // If nobody offers the task for now, the number of attempts that it allows is not known.
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));

@@ -47,6 +47,8 @@ pub struct Job {
     pub priority: i8,
     /// Length of the input in bytes.
     pub input_bytes: u64,
+    /// The input is a file that the shell holds open. It takes no memory.
+    pub has_file: bool,
     /// How many bytes are reserved for its output since it was dispatched.
     pub expected_output: u64,
     /// The longest run of one attempt, if there is a limit.
@@ -126,6 +128,7 @@ impl Job {
             client,
             priority: 0,
             input_bytes: 0,
+            has_file: false,
             expected_output: 0,
             run_limit: MaybeNanos::from(Duration::ZERO),
             deadline: MaybeNanos::default(),
@@ -178,9 +181,14 @@ impl Job {
         Expected { run: self.expected_run.duration(), class: self.class }
     }
 
+    /// Bytes of memory that its input takes.
+    pub fn input_held(&self) -> u64 {
+        if self.has_file { 0 } else { self.input_bytes }
+    }
+
     /// Bytes that are held for it: its input and its checkpoint.
     pub fn held_bytes(&self) -> u64 {
-        self.input_bytes + self.past.checkpoint_bytes
+        self.input_held() + self.past.checkpoint_bytes
     }
 }
 

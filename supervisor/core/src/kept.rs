@@ -93,6 +93,11 @@ impl Kept {
         self.by_account.get(account).copied().unwrap_or_default()
     }
 
+    /// The accounts on which something is kept.
+    pub(super) fn accounts(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_account.keys()
+    }
+
     /// What is kept on all accounts together.
     pub fn all(&self) -> Sum {
         self.all

@@ -28,6 +28,7 @@
 //!              on_taken_back, on_end_of_turn, ...   prefetch.rs   TakeBack
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
 //!              on_held, on_released                 room.rs       (more or less of what waits may start)
+//!              inputs that are files                files.rs      Finish
 //!              settle                               settle.rs     Run, Prefetch, Spawn
 //! ```
 //!
@@ -55,6 +56,7 @@ mod ending;
 pub mod event;
 pub mod exit;
 mod explain;
+pub mod files;
 pub mod ids;
 mod invariants;
 pub mod job_table;
@@ -104,6 +106,7 @@ use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
 use event::{Event, JobRequest};
+use files::Files;
 use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
@@ -150,6 +153,7 @@ pub struct Core {
     /// Empty places that are to be filled.
     vacant: SmallSet<SlotIndex>,
     jobs: Jobs,
+    files: Files,
     clients: Clients,
     promises: Promises,
     letters: Letters,
@@ -241,6 +245,7 @@ impl Core {
             unlisted: Vec::new(),
             vacant: SmallSet::default(),
             jobs: Jobs::default(),
+            files: Files::default(),
             clients: Clients::new(config.max_resting),
             promises: Promises::default(),
             letters: Letters::default(),
@@ -306,7 +311,9 @@ impl Core {
             Event::SpawnFailed { worker, fatal, message } => {
                 self.on_spawn_failed(turn, worker, fatal, &message);
             }
-            Event::Hello { worker, tasks } => self.on_hello(turn, worker, &tasks),
+            Event::Hello { worker, tasks, takes_files } => {
+                self.on_hello(turn, worker, (&tasks, takes_files));
+            }
             Event::Unfit { worker, message } => self.on_unfit(turn, worker, message),
             Event::Started { worker, job, attempt } => self.on_started(turn, worker, job, attempt),
             Event::Finished { worker, job, attempt, run, usage, output_bytes } => {
@@ -399,8 +406,9 @@ impl Core {
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         self.release_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
-        let (client, input_bytes, output_bytes) = (job.client, job.input_bytes, ending.output_bytes);
+        let (client, input_bytes, output_bytes) = (job.client, job.input_held(), ending.output_bytes);
         let mut ended = self.ended(turn.now, id, job, ran, ending);
+        self.files.release(id, &ended.account);
         self.clients.leave(client);
         self.tally.end(ended.outcome);
         self.keep_letter(turn, input_bytes, &mut ended);

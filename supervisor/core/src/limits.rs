@@ -32,6 +32,9 @@ pub const fn little(limit: u64) -> u64 {
 /// its jobs wait than places are left.
 pub const LAST_JOBS: usize = 10;
 
+/// Most files that jobs hold open as their inputs. One client may have as many as it leaves free, half if it is alone.
+pub const FILES_OPEN: usize = 256;
+
 /// Most attempts that a job may ask for.
 pub const ATTEMPTS_MAX: u32 = 100;
 

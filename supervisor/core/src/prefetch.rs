@@ -160,7 +160,7 @@ impl Core {
             let task = job.task.map(|task| self.registry.task(task));
             task.is_some_and(|task| task.expected(job.input_bytes).class == Class::Short)
         };
-        let is_alone = job.is_streamed() || job.past.checkpoint_bytes > 0;
+        let is_alone = job.is_streamed() || job.has_file || job.past.checkpoint_bytes > 0;
         job.input_bytes <= INLINE_PAYLOAD_MAX as u64 && !is_alone && is_short()
     }
 }

@@ -49,14 +49,18 @@ pub struct Promise {
     pub is_stepped: bool,
     /// A job of this task can be asked to yield its worker to others.
     pub yields: bool,
+    /// The process reads inputs that are files by itself.
+    pub takes_files: bool,
     /// The task reports progress at least this often, in milliseconds.
     progress_ms: Option<NonZeroU32>,
 }
 
 impl Promise {
     /// The promise in a worker's offer.
-    pub fn of(offer: &TaskOffer<'_>) -> Promise {
+    pub fn of(offered: &Offered) -> Promise {
+        let Offered { offer, takes_files } = offered;
         Promise {
+            takes_files: *takes_files,
             idempotent: offer.idempotent,
             is_stepped: offer.stepped,
             yields: offer.stepped && offer.checkpoints,
@@ -77,9 +81,9 @@ impl Promise {
 }
 
 impl Task {
-    fn new(program: ProgramIndex, offer: &TaskOffer<'_>) -> Task {
+    fn new(program: ProgramIndex, offered: &Offered) -> Task {
         let mut task = Task {
-            name: Arc::from(&*offer.name),
+            name: Arc::from(&*offered.offer.name),
             program,
             promise: Promise::default(),
             lane: Lane::default(),
@@ -90,15 +94,15 @@ impl Task {
             outputs: SmallMap::default(),
             large_outputs: 0,
         };
-        task.take(program, offer);
+        task.take(program, offered);
         task
     }
 
     /// Takes over the newest offer. What was learned from runs stays.
-    fn take(&mut self, program: ProgramIndex, offer: &TaskOffer<'_>) {
+    fn take(&mut self, program: ProgramIndex, offered: &Offered) {
         self.program = program;
-        self.promise = Promise::of(offer);
-        self.lane = offer.lane;
+        self.promise = Promise::of(offered);
+        self.lane = offered.offer.lane;
     }
 
     /// Whether its runs have been so short, and its outputs so small, that several of its jobs may be given to one
@@ -193,8 +197,27 @@ pub struct Registry {
     offered: BTreeMap<ProgramIndex, Offers>,
 }
 
+/// One task that a process offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// What it says of the task.
+    pub offer: TaskOffer<'static>,
+    /// Whether the process reads inputs that are files by itself. Of several processes: whether all of them do.
+    pub takes_files: bool,
+}
+
 /// Offers by the name of the task.
-pub type Offers = BTreeMap<Arc<str>, TaskOffer<'static>>;
+pub type Offers = BTreeMap<Arc<str>, Offered>;
+
+/// What processes offer together: of each task, what the last of them says, and whether all that offer it take files.
+pub(super) fn merged<'a>(each: impl Iterator<Item = (&'a Arc<str>, &'a Offered)>) -> Offers {
+    let mut all = Offers::new();
+    for (name, Offered { offer, takes_files }) in each {
+        let takes_files = *takes_files && all.get(name).is_none_or(|before| before.takes_files);
+        all.insert(name.clone(), Offered { offer: offer.clone(), takes_files });
+    }
+    all
+}
 
 /// What one process offers.
 #[derive(Debug)]
@@ -279,13 +302,13 @@ impl Registry {
         let owner = self.offered.iter().find_map(|(&program, offers)| Some((program, offers.get(name)?)));
         let known = self.by_name.get(&**name).copied();
         match (owner, known) {
-            (Some((program, offer)), Some(index)) => {
+            (Some((program, offered)), Some(index)) => {
                 let task = &mut self.tasks[index as usize];
                 changes.has_moved |= task.program != program;
-                task.take(program, offer);
+                task.take(program, offered);
             }
-            (Some((program, offer)), None) => {
-                let task = Task::new(program, offer);
+            (Some((program, offered)), None) => {
+                let task = Task::new(program, offered);
                 self.by_name.insert(task.name.clone(), self.tasks.len() as TaskIndex);
                 self.tasks.push(task);
             }
@@ -319,8 +342,12 @@ pub(super) fn likely_output(before: Option<u64>, output_bytes: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn offered(name: &'static str, takes_files: bool) -> Offered {
+        Offered { offer: TaskOffer::new(name), takes_files }
+    }
+
     fn offers(names: &[&'static str]) -> Offers {
-        names.iter().map(|&name| (Arc::from(name), TaskOffer::new(name))).collect()
+        names.iter().map(|&name| (Arc::from(name), offered(name, false))).collect()
     }
 
     #[test]
@@ -354,6 +381,18 @@ mod tests {
     }
 
     #[test]
+    fn a_task_takes_files_if_all_of_its_processes_do_and_promises_what_the_last_one_says() {
+        let name: Arc<str> = Arc::from("x");
+        for takes_files in [[true, true], [true, false], [false, true]] {
+            let [first, mut last] = takes_files.map(|takes_files| offered("x", takes_files));
+            last.offer.idempotent = true;
+            let all = merged([(&name, &first), (&name, &last)].into_iter());
+            let promise = Promise::of(&all[&name]);
+            assert_eq!((promise.takes_files, promise.idempotent), (takes_files == [true, true], true));
+        }
+    }
+
+    #[test]
     fn the_nearest_name_comes_first() {
         let mut registry = Registry::default();
         registry.offer(0, offers(&["average", "primes", "echo"]));
@@ -362,7 +401,7 @@ mod tests {
 
     #[test]
     fn one_long_run_ends_the_batching_and_short_ones_bring_it_back() {
-        let mut task = Task::new(0, &TaskOffer::new("x"));
+        let mut task = Task::new(0, &offered("x", false));
         assert!(!task.is_tiny(), "nothing is known yet");
         task.ran(1, Duration::from_micros(3));
         assert!(task.is_tiny());
@@ -376,7 +415,7 @@ mod tests {
 
     #[test]
     fn one_large_output_ends_the_batching_and_small_ones_bring_it_back() {
-        let mut task = Task::new(0, &TaskOffer::new("x"));
+        let mut task = Task::new(0, &offered("x", false));
         task.ran(1, Duration::from_micros(3));
         task.returned(1, 10);
         assert!(task.is_tiny());
@@ -392,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_large_input_does_not_make_a_small_one_long() {
-        let mut task = Task::new(0, &TaskOffer::new("x"));
+        let mut task = Task::new(0, &offered("x", false));
         assert_eq!(task.expected(10).class, Class::Long, "nothing is known yet");
         for _ in 0..10 {
             task.ran(10, Duration::from_millis(1));

@@ -33,6 +33,7 @@ impl Core {
             self.refuse_hopeless(turn);
         }
         self.renew(turn);
+        self.refuse_files(turn);
         self.relist();
         self.dispatch(turn);
         match self.phase {
@@ -256,11 +257,13 @@ impl Core {
 
     /// Whether a job is so short, and its output probably so small, that other tiny jobs may share its worker. A job
     /// with steps is not tiny, however short it is: a job that is given to its worker behind it may be started
-    /// between its steps. Nor is one whose reader decides how long it runs.
+    /// between its steps. Nor is one whose reader decides how long it runs, or whose
+    /// input a file system may hold up.
     fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64;
         is_small
+            && !job.has_file
             && !promise.is_stepped
             && !job.is_streamed()
             && job.task.is_some_and(|task| self.why_tiny(job.client, task) == [true; 2])

@@ -35,6 +35,8 @@ impl Core {
                 let job = self.accept(turn, task, request);
                 Ok(Accepted { job, is_known: false })
             }
+            // The client sends the input itself now, so this request does not count.
+            Err(error) if error.code == OutcomeCode::Unsupported => Err(error),
             Err(error) => {
                 self.tally.reject();
                 Err(error)
@@ -64,6 +66,7 @@ impl Core {
         self.check_size(request)?;
         self.check_room(request, task)?;
         self.check_promises(now, request)?;
+        self.check_file(request, task)?;
         Ok(task)
     }
 
@@ -137,7 +140,7 @@ impl Core {
             return Err(self.full(OutcomeCode::Overloaded, &message, program));
         }
         if !request.has_room {
-            self.room_for(&request.client, request.input_bytes)?;
+            self.room_for(&request.client, request.held_bytes())?;
         }
         let own = self.clients.find(&request.client).map_or(0, |account| account.waiting);
         let most = self.config.max_jobs_of_one();
@@ -169,6 +172,7 @@ impl Core {
             task,
             priority: request.priority,
             input_bytes: request.input_bytes,
+            has_file: request.has_file,
             run_limit: limit(request.timeout.unwrap_or(self.config.run_timeout)),
             deadline: request.deadline.map(|deadline| turn.now + deadline).into(),
             attempts_asked: request.attempts.map(attempts),
@@ -181,7 +185,10 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id).filter(|_| task.is_none()) {
             job.past.task_name = Some(Arc::from(&*request.task));
         }
-        self.ledger.hold(&request.client, Holding::Inputs, request.input_bytes);
+        self.ledger.hold(&request.client, Holding::Inputs, request.held_bytes());
+        if request.has_file {
+            self.hold_file(id);
+        }
         let key_before = self.promise(id, request);
         if let Some(job) = self.jobs.get_mut(id).filter(|_| key_before.is_some() || request.stream) {
             job.past.key_before = key_before;

@@ -4,7 +4,7 @@ use super::Core;
 use super::action::{Action, Kill, Notice};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::lose::End;
-use super::registry::{Offers, OffersOfWorker, Promise};
+use super::registry::{Offered, Offers, OffersOfWorker, Promise, merged};
 use super::restarts::Suspects;
 use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::starts::{Death, FailedStart};
@@ -21,7 +21,13 @@ use std::time::Duration;
 pub(super) const KILLED: Exit = Exit::Signal(9);
 
 impl Core {
-    pub(super) fn on_hello(&mut self, turn: &mut Turn<'_>, id: WorkerId, tasks: &[TaskOffer<'static>]) {
+    /// A worker is ready for jobs: it offers these tasks, and takes inputs that are files or does not.
+    pub(super) fn on_hello(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: WorkerId,
+        (tasks, takes_files): (&[TaskOffer<'static>], bool),
+    ) {
         let Some(&slot) = self.places.get(&id) else { return };
         let SlotState::Starting { version, since, .. } = self.slots[slot].state else {
             return self.on_violation(turn, id, "said hello again".to_owned());
@@ -35,7 +41,12 @@ impl Core {
         self.places_changed = true;
         self.learn_worker_cost(slot, turn.now - since);
         turn.push(Action::Ready { worker: id, slot });
-        self.learn_tasks(turn, slot, tasks);
+        let offered = |task: &TaskOffer<'static>| Offered { offer: task.clone(), takes_files };
+        self.learn_tasks(
+            turn,
+            slot,
+            tasks.iter().map(|task| (Arc::from(&*task.name), offered(task))).collect(),
+        );
     }
 
     /// A worker that has just said hello. Its limits get some jitter, so that workers that were started together do
@@ -83,13 +94,12 @@ impl Core {
         }
     }
 
-    fn learn_tasks(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, tasks: &[TaskOffer<'static>]) {
+    fn learn_tasks(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, offers: Offers) {
         let (program, version) = (self.slots[slot].program, self.slots[slot].version());
         if self.programs[program].restarts.said_hello() {
             turn.push(Action::Log(Notice::Recovered { program }));
         }
         let version = version.unwrap_or_default();
-        let offers: Offers = tasks.iter().map(|task| (Arc::from(&*task.name), task.clone())).collect();
         // Usually all processes of a version offer the same. Then the offers are kept once.
         let known = self.programs[program].offers.get(&version).filter(|known| ***known == offers);
         let offers = known.cloned().unwrap_or_else(|| Arc::new(offers));
@@ -120,10 +130,10 @@ impl Core {
             self.programs[program].offers.remove(&version);
         }
         let sources = self.sources_of_offers(program);
-        let each = sources.iter().flat_map(|offers| offers.iter());
-        let all: Offers = each.map(|(name, offer)| (name.clone(), offer.clone())).collect();
+        let all = merged(sources.iter().flat_map(|offers| offers.iter()));
         self.programs[program].offers_differ = sources.iter().any(|offers| **offers != all);
         let changes = self.registry.offer(program, all);
+        self.files.look_again();
         self.offers.values_mut().for_each(|offers| offers.learn_names(&self.registry));
         if changes.has_moved || !changes.gone.is_empty() {
             self.requeue_all();

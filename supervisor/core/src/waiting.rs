@@ -63,6 +63,9 @@ impl Core {
             expected.class = Class::Long;
         }
         let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.has_file {
+            self.files.look_again();
+        }
         job.task = Some(task);
         job.state = JobState::Queued;
         (job.expected_run, job.class) = (expected.run.into(), expected.class);

@@ -30,12 +30,14 @@ mod error;
 
 use super::peer::is_same_user;
 use crate::limits::GREETING_TIMEOUT;
+use crate::wire::send_with;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{FrameDecoder, owned_payload};
 use offload_protocol::limits::{NAME_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    CAPABILITIES, CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
+    CAPABILITIES, CLIENT_MAGIC, FILES, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
+    shared_capabilities,
 };
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, cut};
 use offload_protocol::outbox::Outbox;
@@ -46,6 +48,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -69,6 +72,8 @@ pub struct Client {
     /// The reason that the supervisor gave before it closed the connection.
     goodbye: Option<ErrorDetail>,
     payload_max: usize,
+    /// What both ends have.
+    capabilities: u64,
     tickets: u64,
 }
 
@@ -89,6 +94,7 @@ impl Client {
             inbox: VecDeque::new(),
             goodbye: None,
             payload_max: 0,
+            capabilities: 0,
             tickets: 0,
         };
         match client.greet(name) {
@@ -137,6 +143,70 @@ impl Client {
             return Err(ClientError::TooLarge { length: payload.len(), max: self.payload_max });
         }
         self.outbox.push(request, payload).map_err(ClientError::Encode)
+    }
+
+    /// Whether the supervisor takes an input that is a file ([`Client::queue_with_file`]).
+    pub fn takes_files(&self) -> bool {
+        self.capabilities & FILES != 0
+    }
+
+    /// Queues a `Submit` whose input is a file of `bytes` bytes: regular, open for reading, and within
+    /// [`Client::payload_max`]. The descriptor is sent at once, which waits until everything before is written. Only if
+    /// [`Client::takes_files`].
+    ///
+    /// The file is read by the worker, from its start and when it has started the job. Keep it open until the first answer. If
+    /// that is [`ToClient::SendInput`], the supervisor cannot use the file now: send the request again, with its bytes as
+    /// the payload. A job that is accepted may still end as `unsupported`, if not all workers take files.
+    ///
+    /// # Errors
+    /// See [`ClientError`]. After `TooLarge` and `Encode` the connection can still be used.
+    ///
+    /// # Panics
+    /// If the request is not a `Submit`.
+    pub fn queue_with_file(
+        &mut self,
+        request: &ToSupervisor<'_>,
+        (file, bytes): (&File, u64),
+    ) -> Result<(), ClientError> {
+        let &ToSupervisor::Submit { ticket, .. } = request else { panic!("only a Submit has an input") };
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if length > self.payload_max {
+            return Err(ClientError::TooLarge { length, max: self.payload_max });
+        }
+        let (mut announcement, mut submit) = (Vec::new(), Vec::new());
+        codec::encode(&ToSupervisor::InputFile { ticket, bytes }, 0, &mut announcement)
+            .map_err(ClientError::Encode)?;
+        // Nothing is sent if the request does not fit into a header.
+        codec::encode(request, 0, &mut submit).map_err(ClientError::Encode)?;
+        while !self.outbox.is_empty() {
+            self.wait_and_go_on(None)?;
+        }
+        self.send_descriptor(&announcement, file)?;
+        self.outbox.push(request, &Bytes::new()).map_err(ClientError::Encode)
+    }
+
+    /// Sends a short message together with a descriptor. Waits until the socket takes all of it.
+    fn send_descriptor(&mut self, message: &[u8], file: &File) -> Result<(), ClientError> {
+        loop {
+            match send_with(&self.socket, message, file.as_fd()) {
+                // The kernel takes so short a message as a whole or not at all.
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN) => self.wait_for_room()?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.write_error(error)),
+            }
+        }
+    }
+
+    /// Waits until the socket takes more, and reads meanwhile.
+    fn wait_for_room(&mut self) -> Result<(), ClientError> {
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::OUT)];
+        match poll(&mut watched, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(ClientError::Io(error.into())),
+        }
+        let is_readable = watched[0].revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
+        if is_readable { self.read().map(|_| ()) } else { Ok(()) }
     }
 
     /// Whether a queued request has not been written completely.
@@ -247,11 +317,21 @@ impl Client {
         };
         self.send(&hello, &Bytes::new())?;
         match self.receive_until(Instant::now() + GREETING_TIMEOUT)? {
-            Some((ToClient::Welcome { magic: CLIENT_MAGIC, major: VERSION_MAJOR, payload_max, .. }, _)) => {
+            Some((welcome, _)) => {
+                let ToClient::Welcome {
+                    magic: CLIENT_MAGIC,
+                    major: VERSION_MAJOR,
+                    capabilities,
+                    payload_max,
+                    ..
+                } = welcome
+                else {
+                    return Err(ClientError::Protocol("the first message is not a welcome".to_owned()));
+                };
+                self.capabilities = shared_capabilities(capabilities);
                 self.payload_max = usize::try_from(payload_max).unwrap_or(usize::MAX);
                 Ok(())
             }
-            Some(_) => Err(ClientError::Protocol("the first message is not a welcome".to_owned())),
             None => Err(ClientError::Io(io::Error::new(io::ErrorKind::TimedOut, "no welcome in time"))),
         }
     }
@@ -325,16 +405,24 @@ impl Client {
                 Ok(count) => self.outbox.written(count),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => {
-                    // The other end does not read any more, but what it sent before, perhaps a Goodbye, can still be
-                    // read.
-                    while self.read()? {}
-                    return Err(self.closed());
-                }
-                Err(error) => return Err(ClientError::Io(error.into())),
+                Err(error) => return Err(self.write_error(error)),
             }
         }
         Ok(())
+    }
+
+    /// Why writing failed. If the other end does not read any more, what it sent before, perhaps a Goodbye, can still be read.
+    fn write_error(&mut self, error: Errno) -> ClientError {
+        match error {
+            Errno::PIPE | Errno::CONNRESET => loop {
+                match self.read() {
+                    Ok(true) => {}
+                    Ok(false) => return self.closed(),
+                    Err(error) => return error,
+                }
+            },
+            error => ClientError::Io(error.into()),
+        }
     }
 
     fn closed(&self) -> ClientError {
@@ -379,7 +467,8 @@ fn ticket_of(message: &ToClient<'_>) -> Option<u64> {
         | ToClient::Rejected { ticket, .. }
         | ToClient::Finished { ticket, .. }
         | ToClient::Answer { ticket }
-        | ToClient::Part { ticket } => Some(*ticket),
+        | ToClient::Part { ticket }
+        | ToClient::SendInput { ticket } => Some(*ticket),
         ToClient::Welcome { .. } | ToClient::Goodbye { .. } => None,
     }
 }
@@ -397,6 +486,7 @@ fn into_owned(message: ToClient<'_>) -> ToClient<'static> {
         ToClient::Finished { ticket, report } => ToClient::Finished { ticket, report },
         ToClient::Answer { ticket } => ToClient::Answer { ticket },
         ToClient::Part { ticket } => ToClient::Part { ticket },
+        ToClient::SendInput { ticket } => ToClient::SendInput { ticket },
         ToClient::Goodbye { reason } => ToClient::Goodbye { reason: reason.into_owned().into() },
     }
 }

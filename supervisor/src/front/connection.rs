@@ -17,9 +17,11 @@
 //! the payload is announced, and its bytes are skipped as they arrive. If there may soon be room, the payload stays in
 //! the socket until then.
 
+use super::files::{ArrivingFiles, NOT_ITS_JOB};
 use super::greeting::{ClientHello, client_hello, identify_protocol};
 use super::peer::process_of;
 use super::request::{Request, ticket_of};
+use crate::input_file::FilePlaces;
 use crate::limits::REQUESTS_PER_CALL_MAX;
 use crate::wire::{Arrived, Flushed, Wire};
 use bytes::Bytes;
@@ -105,6 +107,7 @@ pub struct Connection {
     payload_max: usize,
     coming: Option<Coming>,
     waits_for_room: bool,
+    files: ArrivingFiles,
     state: ConnectionState,
 }
 
@@ -128,8 +131,9 @@ enum ConnectionState {
 }
 
 impl Connection {
-    /// A connection over a non-blocking socket that accepts payloads of up to `payload_max` bytes.
-    pub(super) fn new(socket: UnixStream, payload_max: usize) -> Connection {
+    /// A connection over a non-blocking socket that accepts payloads of up to `payload_max` bytes, and files while there are
+    /// places.
+    pub(super) fn new(socket: UnixStream, payload_max: usize, files: FilePlaces) -> Connection {
         Connection {
             process: process_of(&socket),
             // The decoder has no limit of its own: a payload over our limit gets an answer, and is no violation.
@@ -137,6 +141,7 @@ impl Connection {
             payload_max,
             coming: None,
             waits_for_room: false,
+            files: ArrivingFiles::new(files),
             state: ConnectionState::Greeting,
         }
     }
@@ -165,9 +170,9 @@ impl Connection {
         !matches!(self.state, ConnectionState::Greeting)
     }
 
-    /// Whether a frame has arrived in part. A client that stops now is stuck or gone.
+    /// Whether a frame has arrived in part, or a file without its job. A client that stops now is stuck or gone.
     pub fn is_mid_frame(&self) -> bool {
-        self.wire.is_mid_frame()
+        self.wire.is_mid_frame() || self.files.is_submit_due()
     }
 
     /// Length of the large payload that is being received, in bytes. Present from the moment when there was room for
@@ -265,6 +270,7 @@ impl Connection {
 
     /// Stops reading. The connection is finished when all unsent bytes are written.
     pub fn close_after_flush(&mut self) {
+        self.files.give_up();
         self.state = ConnectionState::Closing { client: self.client().to_owned() };
     }
 
@@ -300,9 +306,9 @@ impl Connection {
         if self.waits_for_room {
             return Ok(Received::NoRoom);
         }
-        match self.wire.read() {
-            Ok(Arrived::End) => Ok(Received::Ended),
-            Ok(Arrived::Bytes) => {
+        match self.read()? {
+            Arrived::End => Ok(Received::Ended),
+            Arrived::Bytes => {
                 let is_all = self.hand_over(&mut left, room, sink)?;
                 Ok(match is_all {
                     _ if self.waits_for_room => Received::NoRoom,
@@ -310,9 +316,18 @@ impl Connection {
                     false => Received::More,
                 })
             }
-            Ok(Arrived::Nothing) => Ok(Received::WouldBlock),
-            Err(error) => Err(ConnectionError::Io(error.into())),
+            Arrived::Nothing => Ok(Received::WouldBlock),
         }
+    }
+
+    fn read(&mut self) -> Result<Arrived, ConnectionError> {
+        let failed = |error: rustix::io::Errno| ConnectionError::Io(error.into());
+        if !self.files.are_looked_for() {
+            return self.wire.read().map_err(failed);
+        }
+        let (arrived, descriptors) = self.wire.read_with().map_err(failed)?;
+        self.files.came(descriptors).map_err(violation)?;
+        Ok(arrived)
     }
 
     /// Passes on up to `left` requests. Returns whether no complete request is left.
@@ -326,7 +341,12 @@ impl Connection {
             return Ok(true);
         }
         while *left > 0 {
-            let Some(request) = self.next_request(room)? else { return Ok(true) };
+            let Some(request) = self.next_request(room)? else {
+                return match self.files.is_one_left(self.wire.is_mid_frame()) {
+                    true => Err(violation("a descriptor with a message that has none")),
+                    false => Ok(true),
+                };
+            };
             *left = if request.is_costly() { 0 } else { *left - 1 };
             sink(request);
         }
@@ -346,7 +366,11 @@ impl Connection {
             if let Some(frame) = self.wire.decoder().next().map_err(violation)? {
                 // Frames arrive one after another, so if a payload was being received, it belongs to this frame.
                 self.coming = None;
-                return Request::from_frame(frame, self.payload_max).map(Some).map_err(violation);
+                let request = Request::from_frame(frame, self.payload_max, &mut self.files);
+                match request.map_err(violation)? {
+                    Some(request) => return Ok(Some(request)),
+                    None => continue,
+                }
             }
             if self.wire.announced().is_none() {
                 return Ok(None);
@@ -357,6 +381,9 @@ impl Connection {
     /// Decides on an announced payload, if there is one. Returns the request if it is refused.
     fn decide_on_announced(&mut self, room: &mut FindRoom<'_>) -> Result<Option<Request>, ConnectionError> {
         let Some(announced) = self.wire.decoder().announced() else { return Ok(None) };
+        if self.files.is_submit_due() {
+            return Err(violation(NOT_ITS_JOB));
+        }
         let length = announced.payload_length;
         let ticket = ticket_of(&announced).map_err(violation)?;
         if length > self.payload_max {
@@ -391,6 +418,7 @@ impl Connection {
 
     fn welcome(&mut self, hello: ClientHello) {
         self.state = ConnectionState::Open { client: hello.name };
+        self.files.agree(hello.capabilities);
         let welcome = ToClient::Welcome {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,

@@ -13,6 +13,7 @@ use super::directory::{PrivateDirectory, is_socket};
 use super::lock::{Lock, LockAnswer};
 use super::peer::is_same_user;
 use super::socket_state::{self, Identity, SocketState};
+use crate::input_file::FilePlaces;
 use crate::limits::{OTHER_USERS_PER_CALL_MAX, SOCKET_PATH_MAX};
 use interprocess::local_socket::traits::Listener as _;
 use interprocess::local_socket::{GenericFilePath, ListenerNonblockingMode, ListenerOptions, ToFsName};
@@ -235,7 +236,8 @@ impl Listener {
         self.other_users.get()
     }
 
-    /// Accepts the next connection, which accepts payloads of up to `payload_max` bytes. `None` if no more connections
+    /// Accepts the next connection, which accepts payloads of up to `payload_max` bytes, and files while there are places.
+    /// `None` if no more connections
     /// wait.
     ///
     /// A peer of another user is closed before one byte of it is read. After many of them in a row `None` is returned
@@ -243,7 +245,7 @@ impl Listener {
     ///
     /// # Errors
     /// See [`AcceptError`].
-    pub fn accept(&self, payload_max: usize) -> Result<Option<Connection>, AcceptError> {
+    pub fn accept(&self, payload_max: usize, files: &FilePlaces) -> Result<Option<Connection>, AcceptError> {
         for _ in 0..OTHER_USERS_PER_CALL_MAX {
             let stream = match self.socket.accept() {
                 Ok(stream) => UnixStream::from(OwnedFd::from(stream)),
@@ -253,7 +255,7 @@ impl Listener {
                 Err(error) => return Err(error.into()),
             };
             if is_same_user(&stream) {
-                return Ok(Some(Connection::new(stream, payload_max)));
+                return Ok(Some(Connection::new(stream, payload_max, files.clone())));
             }
             self.other_users.set(self.other_users.get().saturating_add(1));
         }

@@ -11,6 +11,7 @@
 //! connection.rs   one client: Greeting -> Open -> Closing
 //! greeting.rs     whether the peer is a client at all
 //! request.rs      the requests of clients
+//! files.rs        descriptors of files that are inputs
 //! pages.rs        lists as JSON, page by page
 //! peer.rs         the process at the other end
 //! client.rs       the client's end of the socket, blocking: for the command line and for programs
@@ -22,6 +23,7 @@
 pub mod client;
 mod connection;
 mod directory;
+mod files;
 mod greeting;
 mod listener;
 mod lock;
@@ -32,11 +34,12 @@ mod socket_state;
 #[cfg(test)]
 mod tests;
 
+pub use crate::input_file::FilePlaces;
 pub use crate::limits::{FLUSH_MAX, REQUESTS_PER_CALL_MAX};
 pub use crate::peer::{Peer, is_client_name};
 pub use crate::wire::Flushed;
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
 pub use listener::{AcceptError, BindError, Listener};
 pub use pages::{RowWriter, to_json};
-pub use request::Request;
+pub use request::{Request, SubmittedFile};
 pub use socket_state::{SocketState, owner_of};

@@ -1,10 +1,14 @@
 //! The requests of clients, as values that do not depend on the buffer from which they were read.
 
+use super::files::{ArrivingFiles, NOT_ITS_JOB, TakenFile};
+use crate::input_file::InputFile;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Announced, Frame, owned_payload};
 use offload_protocol::messages::{DeadLetterAction, SubmitOptions, ToSupervisor, View};
 use offload_protocol::nouns::MediaType;
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PAYLOAD_WITHOUT_JOB: &str = "a payload with a message that is not a job";
@@ -27,8 +31,10 @@ pub enum Request {
         detach: bool,
         /// Options of the job.
         options: SubmitOptions,
-        /// The input.
+        /// The input; empty if it is a file.
         payload: Bytes,
+        /// The file that is the input, if it is one.
+        file: Option<SubmittedFile>,
     },
     /// Answer when the job has ended.
     Wait {
@@ -120,18 +126,48 @@ pub enum Request {
     },
 }
 
+/// A file that a client has sent as the input of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubmittedFile {
+    /// It is open.
+    Open(Arc<InputFile>),
+    /// It has not the length that the client has stated, or there was no room for its descriptor. The client is to send the
+    /// bytes.
+    Unusable,
+}
+
 impl Request {
     /// The request in `frame`, or a sentence that says how the frame breaks the protocol.
-    pub(super) fn from_frame(frame: Frame<'_>, payload_max: usize) -> Result<Request, String> {
+    ///
+    /// `None` if it only announces the file of the next one.
+    pub(super) fn from_frame(
+        frame: Frame<'_>,
+        payload_max: usize,
+        files: &mut ArrivingFiles,
+    ) -> Result<Option<Request>, String> {
         let message: ToSupervisor = codec::decode(&frame.header).map_err(|error| error.to_string())?;
+        match files.take(&message, frame.payload.len())? {
+            TakenFile::Announced => Ok(None),
+            TakenFile::None => Request::of(message, frame.payload, payload_max, None).map(Some),
+            TakenFile::OfJob(file) => Request::of(message, frame.payload, payload_max, Some(file)).map(Some),
+        }
+    }
+
+    fn of(
+        message: ToSupervisor<'_>,
+        payload: Cow<'_, [u8]>,
+        payload_max: usize,
+        file: Option<SubmittedFile>,
+    ) -> Result<Request, String> {
         let is_submit = matches!(message, ToSupervisor::Submit { .. });
-        if !is_submit && !frame.payload.is_empty() {
+        if !is_submit && !payload.is_empty() {
             return Err(PAYLOAD_WITHOUT_JOB.to_owned());
         }
         Ok(match message {
             ToSupervisor::Hello { .. } => return Err("a second hello".to_owned()),
-            ToSupervisor::Submit { ticket, .. } if frame.payload.len() > payload_max => {
-                Request::TooLarge { ticket, length: frame.payload.len() }
+            ToSupervisor::InputFile { .. } => return Err(NOT_ITS_JOB.to_owned()),
+            ToSupervisor::Submit { ticket, .. } if payload.len() > payload_max => {
+                Request::TooLarge { ticket, length: payload.len() }
             }
             ToSupervisor::Submit { ticket, task, media_type, detach, options } => Request::Submit {
                 ticket,
@@ -139,7 +175,8 @@ impl Request {
                 media_type,
                 detach,
                 options,
-                payload: owned_payload(frame.payload),
+                payload: owned_payload(payload),
+                file,
             },
             ToSupervisor::Wait { ticket, job } => Request::Wait { ticket, job: job.to_owned() },
             ToSupervisor::Result { ticket, job } => Request::Result { ticket, job: job.to_owned() },

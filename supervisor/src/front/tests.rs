@@ -2,10 +2,11 @@
 
 mod client;
 mod connection;
+mod files;
 mod greeting;
 mod listener;
 
-use super::{Connection, Received, Request, Room};
+use super::{Connection, FilePlaces, Received, Request, Room};
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
@@ -40,10 +41,13 @@ fn wait(descriptor: impl AsFd, interest: PollFlags) {
 }
 
 fn hello(major: u16, client: &str) -> Vec<u8> {
-    frame(
-        &ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor: VERSION_MINOR, capabilities: 0, client },
-        b"",
-    )
+    hello_with(0, major, client)
+}
+
+fn hello_with(capabilities: u64, major: u16, client: &str) -> Vec<u8> {
+    let hello =
+        ToSupervisor::Hello { magic: CLIENT_MAGIC, major, minor: VERSION_MINOR, capabilities, client };
+    frame(&hello, b"")
 }
 
 fn submit(ticket: u64) -> ToSupervisor<'static> {
@@ -59,6 +63,7 @@ fn submitted(ticket: u64, payload: &[u8]) -> Request {
         detach: false,
         options: SubmitOptions::default(),
         payload: Bytes::copy_from_slice(payload),
+        file: None,
     }
 }
 
@@ -118,6 +123,7 @@ impl RawPeer {
 /// A connection and its peer, and what has come out of it.
 struct Pair {
     connection: Connection,
+    places: FilePlaces,
     peer: RawPeer,
     requests: Vec<Request>,
     /// How much room there is for large payloads.
@@ -132,10 +138,12 @@ impl Pair {
     fn new(payload_max: usize) -> Pair {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        let connection = Connection::new(near, payload_max);
+        let places = FilePlaces::new(2);
+        let connection = Connection::new(near, payload_max, places.clone());
         let (requests, asked) = (Vec::new(), Vec::new());
         Pair {
             connection,
+            places,
             peer: RawPeer::new(far),
             requests,
             room: usize::MAX,
@@ -145,8 +153,13 @@ impl Pair {
     }
 
     fn greeted(payload_max: usize) -> Pair {
+        Pair::greeted_with(0, payload_max)
+    }
+
+    /// The peer has these capabilities.
+    fn greeted_with(capabilities: u64, payload_max: usize) -> Pair {
         let mut pair = Pair::new(payload_max);
-        pair.peer.say(&hello(VERSION_MAJOR, "tester"));
+        pair.peer.say(&hello_with(capabilities, VERSION_MAJOR, "tester"));
         assert_eq!(pair.receive(), Ok(Received::Messages));
         pair.flush();
         assert!(pair.peer.hear().unwrap().0.starts_with("Welcome"));

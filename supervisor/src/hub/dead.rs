@@ -4,7 +4,7 @@
 
 use super::live_jobs::{LiveJob, micros};
 use super::{Hub, RefusedJob};
-use crate::job::Job;
+use crate::job::{Input, Job};
 use crate::limits::LISTED_LINE_MAX;
 use crate::peer::Peer;
 use crate::views::{AttemptView, DeadView, UsageView};
@@ -27,6 +27,8 @@ struct Letter {
     job: Job,
     /// There was room for the input as well, so the job can be retried.
     has_input: bool,
+    /// The input was a file. Only its length is kept.
+    was_file: bool,
     input_bytes: u64,
     died_at: Instant,
     error: String,
@@ -59,7 +61,7 @@ impl Hub {
         report: &Report,
     ) {
         let has_input = match letter {
-            LetterKept::Whole => true,
+            LetterKept::Whole => !live_job.input.is_file(),
             LetterKept::WithoutInput => false,
             LetterKept::Not => return,
         };
@@ -70,14 +72,18 @@ impl Hub {
         // A retry is a new job, so it does not reuse the idempotency key, and nobody reads it as a stream.
         options.stream = false;
         options.idempotency = None;
-        let input = if has_input { live_job.input.clone() } else { Bytes::new() };
+        let input = match &live_job.input {
+            Input::Bytes(bytes) if has_input => bytes.clone(),
+            Input::Bytes(_) | Input::File(_) => Bytes::new(),
+        };
         let job = Job::new(&*ended.task)
             .input(input)
             .media_type(live_job.media_type.clone())
             .options(options)
             .client(live_job.client(&ended.account));
-        let (died_at, input_bytes) = (Instant::now(), live_job.input.len() as u64);
-        let letter = Letter { job, has_input, input_bytes, died_at, error, attempts };
+        let (died_at, input_bytes) = (Instant::now(), live_job.input.length());
+        let was_file = live_job.input.is_file();
+        let letter = Letter { job, has_input, was_file, input_bytes, died_at, error, attempts };
         self.records.dead_mut().letters.insert(ended.job, letter);
     }
 
@@ -110,10 +116,15 @@ impl Hub {
     ) -> Option<Result<Accepted, RefusedJob>> {
         let letter = self.records.dead().get(id)?;
         if !letter.has_input {
-            let message = format!(
-                "there was no room to keep the input of {} bytes with the dead letter; submit the job anew",
-                letter.input_bytes
-            );
+            let bytes = letter.input_bytes;
+            let message = match letter.was_file {
+                true => {
+                    format!("its input was a file of {bytes} bytes, which is not kept; submit the job anew")
+                }
+                false => format!(
+                    "there was no room to keep the input of {bytes} bytes with the dead letter; submit the job anew"
+                ),
+            };
             let error = ErrorDetail::new(OutcomeCode::StorageFull, message);
             let task = letter.job.task.clone();
             return Some(Err(RefusedJob { error, task, subscriber: None }));

@@ -17,7 +17,7 @@ use offload_core::ids::{ProgramIndex, WorkerId};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, SDK_NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{
-    FromWorker, LINGERING, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    FILES, FromWorker, LINGERING, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
     shared_capabilities,
 };
 use offload_protocol::nouns::{DescribedTask, TaskOffer, cut};
@@ -79,7 +79,9 @@ impl Introductions {
                 None
             }
             // The core knows what to do with a worker that says hello again.
-            Some(Stage::Complete { .. }) => Some(Event::Hello { worker, tasks: Vec::new() }),
+            Some(Stage::Complete { .. }) => {
+                Some(Event::Hello { worker, tasks: Vec::new(), takes_files: false })
+            }
             Some(Stage::Offering(_)) => Some(violation(worker, "said hello again")),
         }
     }
@@ -122,7 +124,7 @@ impl Introductions {
         let Offering { sdk, capabilities, tasks, descriptions, .. } = std::mem::take(offering);
         let descriptions = Some(descriptions);
         self.workers.insert(worker, Stage::Complete { sdk, capabilities, descriptions });
-        Some(Event::Hello { worker, tasks })
+        Some(Event::Hello { worker, tasks, takes_files: capabilities & FILES != 0 })
     }
 
     /// The core has this worker of this program ready: what it describes now counts. Returns the library that it is

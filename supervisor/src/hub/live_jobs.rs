@@ -5,7 +5,7 @@ use super::finished::{EndedJobDetails, Remembered, tags};
 use super::holding::OutputCharge;
 use super::parts::LiveParts;
 use super::{Hub, Payload};
-use crate::job::{Finished, Job};
+use crate::job::{Finished, Input, Job};
 use bytes::Bytes;
 use offload_core::action::{Ended, Released};
 use offload_core::ids::JobId;
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// the names of its task and its client are only in the core.
 pub(crate) struct LiveJob {
     pub(super) media_type: MediaType,
-    pub(super) input: Bytes,
+    pub(super) input: Input,
     /// The client has a name, which is then the name of the account.
     has_client: bool,
     /// The options as they were submitted, for a retry; `None` if they are the default.
@@ -282,7 +282,7 @@ impl Hub {
                 worker_pid: place.and_then(|place| self.processes.pid(place.worker)).unwrap_or(0),
                 slot: place.and_then(|place| u32::try_from(place.slot).ok()).unwrap_or(0),
                 incarnation: place.map_or(0, |place| place.incarnation),
-                input_bytes: live_job.input.len() as u64,
+                input_bytes: live_job.input.length(),
                 output_bytes,
                 usage: ended.usage,
             },

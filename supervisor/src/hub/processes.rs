@@ -22,9 +22,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// A descriptor for a worker.
+pub(super) type Descriptor = Arc<dyn AsFd + Send + Sync>;
 
 /// All living worker processes. See the module's documentation.
 #[derive(Default)]
@@ -192,10 +195,11 @@ impl WorkerProcesses {
     }
 
     /// Like [`WorkerProcesses::send`], with a descriptor for the worker.
-    pub(super) fn send_with(&mut self, worker: WorkerId, message: &ToWorker<'_>, descriptor: Arc<OwnedFd>) {
+    pub(super) fn send_with(&mut self, worker: WorkerId, message: &ToWorker<'_>, descriptor: Descriptor) {
         let Some(living) = self.living.get_mut(&worker).filter(|living| !living.is_terminated) else {
             return;
         };
+        living.note_send();
         let sent = living.process.send_with(message, descriptor);
         sent.expect("what is sent to workers fits on the wire");
         self.mark(worker);
@@ -390,10 +394,7 @@ impl LivingProcess {
     }
 
     fn send(&mut self, message: &ToWorker<'_>, payload: &Bytes) {
-        if self.process.unsent() == 0 {
-            // Nothing was unsent before, so the time without progress begins now.
-            self.progress_at = Instant::now();
-        }
+        self.note_send();
         if self.is_terminated {
             return;
         }
@@ -405,6 +406,13 @@ impl LivingProcess {
         }
         let sent = self.process.send(message, payload);
         sent.expect("what is sent to workers fits on the wire");
+    }
+
+    /// If nothing was unsent before, the time without progress begins now.
+    fn note_send(&mut self) {
+        if self.process.unsent() == 0 {
+            self.progress_at = Instant::now();
+        }
     }
 
     /// Discards what is not written. Returns the jobs of which not one byte was written.

@@ -125,7 +125,7 @@ impl Hub {
     fn packet(&self, job: JobId, attempt: u32) -> Option<Vec<u8>> {
         let live_job = self.records.live(job)?;
         let message = run_message(&self.core, self.time.last_told(), live_job, (job, attempt));
-        let input = &live_job.input;
+        let input = live_job.input.bytes();
         let mut packet = Vec::new();
         codec::encode(&message, input.len(), &mut packet).ok()?;
         packet.extend_from_slice(input);

@@ -40,6 +40,7 @@ impl Hub {
                 max_jobs: config.max_jobs,
                 max_bytes: config.max_bytes,
                 segment_bytes: self.segments.bytes(),
+                files: self.core.files().open(),
             },
             kept: self.kept_counts(),
             dead_letters: self.dead_counts(),

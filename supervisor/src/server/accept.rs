@@ -42,7 +42,7 @@ impl Front {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some((listener, watcher)) = &self.listener else { return };
             let watcher = *watcher;
-            match listener.accept(self.service.max_payload()) {
+            match listener.accept(self.service.max_payload(), &self.files) {
                 Ok(Some(connection)) => self.add_connection(connection),
                 Ok(None) => return,
                 Err(AcceptError::Exhausted(error)) => {

@@ -4,7 +4,7 @@ use super::Front;
 use super::accept::ClientRole;
 use super::client::{ConnectedClient, RequestInput};
 use crate::end_of_turn::{Written, write_and_watch};
-use crate::front::{Connection, ConnectionError, Received, Request, Room, RowWriter, to_json};
+use crate::front::{Connection, ConnectionError, Received, Request, Room, RowWriter, SubmittedFile, to_json};
 use crate::job::{Finished, Job};
 use crate::service::{Reply, Report, Session, StreamPart, Submission};
 use crate::views::JsonPage;
@@ -101,9 +101,14 @@ impl Front {
         let session = &client.session;
         let ticket = request.ticket();
         let reply = match request {
-            Request::Submit { task, media_type, detach, options, payload, .. } => {
+            Request::Submit { file: Some(SubmittedFile::Unusable), .. } => Some(Reply::SendInput),
+            Request::Submit { task, media_type, detach, options, payload, file, .. } => {
                 let is_let_in = payload.len() > INLINE_PAYLOAD_MAX;
-                let job = Job::new(task).input(payload).media_type(media_type).options(options);
+                let job = Job::new(task).media_type(media_type).options(options);
+                let job = match file {
+                    Some(SubmittedFile::Open(file)) => job.input_file(file),
+                    Some(SubmittedFile::Unusable) | None => job.input(payload),
+                };
                 Some(session.submit(ticket, Submission { job, detach, is_let_in }))
             }
             Request::Wait { job, .. } => session.wait(ticket, &job),
@@ -140,6 +145,7 @@ impl Front {
                 self.mark(id);
             }
             Reply::Document(document) => self.answer(id, ticket, document.to_json()),
+            Reply::SendInput => self.send(id, &ToClient::SendInput { ticket }, &Bytes::new()),
             Reply::Refusal(error) => self.refuse(id, ticket, &error),
         }
     }

@@ -4,12 +4,14 @@
 //!   the limit of this process (the soft limit is raised to the hard limit)
 //!     - descriptors open at the start, and OWN: the event loop, the socket, the log, threads, files read briefly
 //!     - PER_PROCESS for each process that there may be, and LAUNCH for processes that are being started
+//!     - files that clients send as inputs: what all connections leave, or one part in FILES_PART if they leave less
 //!     = what is left for connections: those of clients, and those that are reserved for control verbs
 //! ```
 //!
 //! A supervisor that no client could connect to refuses to start.
 
-use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS};
+use crate::limits::{CONNECTIONS_MAX, CONTROL_CONNECTIONS, FILES_ON_THE_WAY};
+use offload_core::limits::FILES_OPEN;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors for this process itself. About 20 are open all the time.
@@ -28,29 +30,54 @@ const LAUNCH: usize = 16;
 /// Descriptors for the task of one thread of the I/O pool.
 const PER_THREAD: usize = 2;
 
+/// Of the descriptors that supervision leaves, one part in this many is for files, however few there are. Clients come first:
+/// the bytes of a file can be sent as well.
+const FILES_PART: usize = 16;
+
 /// How many descriptors this process has and needs. See the module's documentation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Descriptors {
     limit: usize,
     open: usize,
     threads: usize,
+    /// For files of clients.
+    files: usize,
 }
 
 impl Descriptors {
-    /// Raises the limit as far as this process may. Workers lower their own.
-    pub(super) fn raise(threads: usize) -> Descriptors {
+    /// Raises the limit as far as this process may. Workers lower their own. There may be this many worker processes at
+    /// first.
+    pub(super) fn raise(threads: usize, processes: usize) -> Descriptors {
         let before = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: before.maximum, maximum: before.maximum };
         // If the kernel refuses, the old limit stays.
         let _ = setrlimit(Resource::Nofile, raised);
         let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         let open = std::fs::read_dir("/proc/self/fd").map_or(OPEN_USUALLY, Iterator::count);
-        Descriptors { limit: limit.unwrap_or(usize::MAX), open, threads }
+        let descriptors = Descriptors { limit: limit.unwrap_or(usize::MAX), open, threads, files: 0 };
+        descriptors.with_files(processes)
+    }
+
+    fn with_files(self, processes: usize) -> Descriptors {
+        let left = self.limit.saturating_sub(self.for_supervision(processes));
+        let beside_connections = left.saturating_sub(CONNECTIONS_MAX + CONTROL_CONNECTIONS);
+        let files = beside_connections.max(left / FILES_PART).min(FILES_OPEN + FILES_ON_THE_WAY);
+        Descriptors { files, ..self }
+    }
+
+    /// How many files of clients may be open, in all.
+    pub(super) fn files(self) -> usize {
+        self.files
+    }
+
+    /// How many of them may be those of jobs.
+    pub(super) fn files_of_jobs(self) -> usize {
+        self.files - FILES_ON_THE_WAY.min(self.files / 2)
     }
 
     /// How many connections there may be beside this many worker processes.
     pub(super) fn connections_beside(self, processes: usize) -> Connections {
-        Connections::share(self.limit.saturating_sub(self.for_supervision(processes)))
+        Connections::share(self.limit.saturating_sub(self.for_supervision(processes) + self.files))
     }
 
     /// Checks that there is room for one client and one control connection.
@@ -104,7 +131,7 @@ impl Connections {
 mod tests {
     use super::*;
 
-    const DESCRIPTORS: Descriptors = Descriptors { limit: 256, open: 3, threads: 4 };
+    const DESCRIPTORS: Descriptors = Descriptors { limit: 256, open: 3, threads: 4, files: 0 };
     const SUPERVISION: usize = 3 + OWN + LAUNCH + 8 + 30;
 
     fn with_limit(limit: usize) -> Descriptors {
@@ -119,6 +146,23 @@ mod tests {
         assert_eq!(connections(usize::MAX), Connections { clients: CONNECTIONS_MAX, control });
         assert_eq!(connections(SUPERVISION + 5), Connections { clients: 3, control: 2 });
         assert_eq!(connections(0), Connections { clients: 0, control: 0 });
+    }
+
+    #[test]
+    fn files_get_what_connections_leave_and_always_a_few() {
+        let shares = |left: usize| {
+            let descriptors = with_limit(SUPERVISION + left).with_files(5);
+            let Connections { clients, control } = descriptors.connections_beside(5);
+            (descriptors.files(), descriptors.files_of_jobs(), clients, control)
+        };
+        assert_eq!(shares(2), (0, 0, 1, 1));
+        assert_eq!(shares(40), (2, 1, 22, 16));
+        assert_eq!(shares(400), (25, 13, 359, 16));
+        assert_eq!(shares(1140), (100, 84, CONNECTIONS_MAX, 16));
+        assert_eq!(
+            shares(9000),
+            (FILES_OPEN + FILES_ON_THE_WAY, FILES_OPEN, CONNECTIONS_MAX, CONTROL_CONNECTIONS)
+        );
     }
 
     #[test]

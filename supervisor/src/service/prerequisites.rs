@@ -39,9 +39,12 @@ impl Prerequisites {
     ///
     /// # Errors
     /// [`ServiceStartError::Descriptors`].
-    pub fn prepare(config: ServiceConfig) -> Result<Prerequisites, ServiceStartError> {
-        let descriptors = Descriptors::raise(config.io_threads);
-        descriptors.check(config.pool.core().processes_max()).map_err(ServiceStartError::Descriptors)?;
+    pub fn prepare(mut config: ServiceConfig) -> Result<Prerequisites, ServiceStartError> {
+        let processes = config.pool.core().processes_max();
+        let descriptors = Descriptors::raise(config.io_threads, processes);
+        descriptors.check(processes).map_err(ServiceStartError::Descriptors)?;
+        let max_files = &mut config.pool.core.max_files;
+        *max_files = (*max_files).min(descriptors.files_of_jobs());
         let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
         Ok(Prerequisites { config, descriptors, generation: orphans::new_generation(), log })
     }

@@ -191,7 +191,8 @@ impl Service {
     }
 
     fn check(&self, config: &PoolConfig) -> Result<CoreConfig, String> {
-        let core = config.core();
+        let mut core = config.core();
+        core.max_files = core.max_files.min(self.0.descriptors.files_of_jobs());
         core.validate()?;
         self.0.descriptors.check(core.processes_max())?;
         let (is, was) = (config.programs.len(), self.0.reloads.borrow().programs.len());

@@ -26,6 +26,8 @@ pub enum Reply {
     News,
     /// Any other answer, ready to be written as JSON.
     Document(Box<Document>),
+    /// The job whose input is a file is not accepted: the client is to submit it again with the bytes.
+    SendInput,
     /// The request was refused, or it failed. The error has a code, a sentence, and perhaps a time after which to try
     /// again.
     Refusal(ErrorDetail),

@@ -161,6 +161,7 @@ impl Session {
     /// ticket.
     pub fn submit(&self, ticket: u64, submission: Submission) -> Reply {
         let Submission { job, detach, is_let_in } = submission;
+        let has_file = job.has_file();
         let job = Job { peer: Some(self.open.peer), has_room: is_let_in, ..job.client(self.name()) };
         let submitted = match job.options.stream {
             true => self.open.submit_stream(ticket, job, detach),
@@ -168,6 +169,7 @@ impl Session {
         };
         match submitted {
             Ok(job) => Reply::Accepted { job: self.open.service.hub().borrow().name(job) },
+            Err(error) if has_file && error.code == OutcomeCode::Unsupported => Reply::SendInput,
             Err(error) => Reply::Refusal(error),
         }
     }

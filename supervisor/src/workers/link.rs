@@ -10,7 +10,7 @@
 use super::buffers::Buffers;
 use super::segment::Segment;
 use super::segments::{News, OutputPlace, WorkerSegments};
-use crate::wire::{Arrived, Flushed, SharedCopy, Wire};
+use crate::wire::{Arrived, Descriptor, Flushed, SharedCopy, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
 use offload_protocol::frame::{FrameError, owned_payload};
@@ -21,7 +21,6 @@ use rustix::io::Errno;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -131,7 +130,7 @@ impl Link {
     pub(super) fn send_with(
         &mut self,
         message: &ToWorker<'_>,
-        descriptor: Arc<OwnedFd>,
+        descriptor: Descriptor,
     ) -> Result<(), EncodeError> {
         self.wire.push_with(message, &Bytes::new(), descriptor)
     }

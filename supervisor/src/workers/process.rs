@@ -222,7 +222,11 @@ impl Process {
     ///
     /// # Errors
     /// As for [`Process::send`].
-    pub fn send_with(&mut self, message: &ToWorker<'_>, descriptor: Arc<OwnedFd>) -> Result<(), EncodeError> {
+    pub fn send_with(
+        &mut self,
+        message: &ToWorker<'_>,
+        descriptor: Arc<dyn AsFd + Send + Sync>,
+    ) -> Result<(), EncodeError> {
         self.link.send_with(message, descriptor)
     }
 

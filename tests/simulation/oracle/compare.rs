@@ -67,7 +67,8 @@ impl Oracle {
             demand(here == tally.ended(*code), "O13", || format!("{code}: {here} here"))?;
         }
         let (here, there) = (self.live_bytes(), core.jobs().held_bytes());
-        demand(here == there, "O7", || format!("{here} bytes are held, not {there}"))
+        demand(here == there, "O7", || format!("{here} bytes are held, not {there}"))?;
+        self.compare_files(core)
     }
 
     fn compare_jobs(&self, now: Mono, event: Option<&Event>, core: &Core) -> Result<(), Failure> {
@@ -115,14 +116,14 @@ impl Oracle {
         let is_testing = self.live.iter().any(|id| is_tested(&self.jobs[id]));
         let may_be_kept_back =
             |book: &super::JobBook| book.is_doubtful || (book.is_on_probation() && (is_testing || is_closed));
-        let could = |task: &String| idle.iter().filter(|book| book.offers.contains_key(task)).count() > kept;
+        let could = |job: &super::JobBook| idle.iter().filter(|book| book.can_take(job)).count() > kept;
         // One that is held back has a reason, which is looked at elsewhere.
         let is_held = |id| core.jobs().get(id).is_some_and(|job| job.state == JobState::Held);
         let waits = |id: &&_| {
             let book = &self.jobs[*id];
             let must_start = book.holder.is_none() && self.must_start(**id);
             let is_free = (must_start || self.is_left_in_tray(**id)) && !may_be_kept_back(book);
-            is_free && could(&book.task) && !is_held(**id)
+            is_free && could(book) && !is_held(**id)
         };
         let waiting = self.live.iter().find(waits);
         demand(waiting.is_none(), "O9", || format!("{waiting:?} waits, {} workers are idle", idle.len()))
@@ -167,6 +168,7 @@ impl Oracle {
         let left = [
             ("jobs", jobs.len() + waiting + running + self.live.len()),
             ("bytes", (jobs.held_bytes() + core.ledger().all().total()) as usize),
+            ("files", core.files().open() + self.open_files()),
             ("deadlines", usize::from(jobs.first_deadline().is_some())),
             ("timers", usize::from(core.next_deadline().is_some())),
             ("processes", core.process_count() + self.workers.len()),

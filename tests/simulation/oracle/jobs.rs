@@ -27,7 +27,10 @@ pub(crate) enum Ran {
 #[derive(Clone, Debug)]
 pub(super) struct JobBook {
     pub(super) task: String,
+    /// Bytes of memory that its input takes.
     pub(super) bytes: u64,
+    /// Its input is a file, which takes none.
+    pub(super) has_file: bool,
     /// Length of its checkpoint.
     pub(super) checkpoint: u64,
     pub(super) client: String,
@@ -228,7 +231,8 @@ impl Oracle {
             && known.is_none()
             && self.is_full_of_promises(request) == (false, false)
             && !self.is_queue_full()
-            && self.has_room(&request.client, request.input_bytes, false)
+            && self.has_room(&request.client, request.held_bytes(), false)
+            && self.may_take_file(request)
             && request.input_bytes <= self.config.max_payload
             && request.timeout != Some(Duration::ZERO)
             && is_task_name(&request.task);
@@ -245,7 +249,8 @@ impl Oracle {
     fn open_book(&self, now: Mono, wish: usize, request: JobRequest) -> JobBook {
         JobBook {
             wish,
-            bytes: request.input_bytes,
+            bytes: request.held_bytes(),
+            has_file: request.has_file,
             checkpoint: 0,
             client: request.client,
             deadline: request.deadline.map(|deadline| now + deadline),
@@ -281,8 +286,9 @@ impl Oracle {
     }
 
     pub(super) fn judge_refusal(&mut self, request: &JobRequest, code: OutcomeCode) -> Result<(), Failure> {
-        self.rejected += 1;
+        self.rejected += u64::from(code != OutcomeCode::Unsupported);
         let is_legal = match code {
+            OutcomeCode::Unsupported => self.may_refuse_file(request),
             OutcomeCode::Unavailable => {
                 self.is_ending()
                     || self.programs.iter().any(|program| program.may_refuse(self.least_restarts))
@@ -290,7 +296,7 @@ impl Oracle {
             OutcomeCode::TooLarge => request.input_bytes > self.config.max_payload,
             OutcomeCode::Overloaded => {
                 self.is_queue_full()
-                    || !self.has_room(&request.client, request.input_bytes, true)
+                    || !self.has_room(&request.client, request.held_bytes(), true)
                     || self.is_full_of_promises(request).1
             }
             OutcomeCode::BadRequest => {
@@ -302,7 +308,7 @@ impl Oracle {
             }
             OutcomeCode::Quota => {
                 self.waiting_of(&request.client) >= self.config.max_jobs_of_one()
-                    || !self.has_room(&request.client, request.input_bytes, true)
+                    || !self.has_room(&request.client, request.held_bytes(), true)
                     || self.is_full_of_promises(request).0
             }
             OutcomeCode::Conflict => self.known(request).is_some_and(|(_, is_same)| !is_same),
@@ -310,25 +316,6 @@ impl Oracle {
             _ => false,
         };
         demand(is_legal, "O12", || format!("refused with {code}: {request:?}"))
-    }
-
-    fn is_unknown(&self, task: &str) -> bool {
-        let is_offered = self.programs.iter().any(|program| program.offers.iter().any(|name| name == task));
-        let all_known = self.programs.iter().all(|program| program.has_said_hello);
-        // When a version is taken back, what the one before it offered last counts again; when workers are too many, what
-        // only they offered is offered no more.
-        let was_dropped = self.programs.iter().any(|program| program.dropped.iter().any(|name| name == task));
-        let may_be_dropped = self.reloads.has_been_asked() || self.is_resized;
-        let is_gone = !is_offered || (may_be_dropped && was_dropped);
-        !is_task_name(task) || (all_known && is_gone)
-    }
-
-    /// Whether any worker has ever offered this task.
-    fn was_offered(&self, task: &str) -> bool {
-        let ever = |program: &super::ProgramBook| {
-            program.offers.iter().chain(&program.dropped).any(|name| name == task)
-        };
-        self.programs.iter().any(ever)
     }
 
     pub(super) fn judge_outcome(
@@ -494,6 +481,7 @@ impl Oracle {
                 is_free && self.is_unknown(&book.task) && !self.was_offered(&book.task)
             }
             (OutcomeCode::BadRequest, _) => is_free,
+            (OutcomeCode::Unsupported, _) => is_free && book.has_file && self.may_lack_files(),
             _ => false,
         }
     }

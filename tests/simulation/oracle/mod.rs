@@ -29,12 +29,16 @@
 //! | O22 | a tray has one job at most, behind one that runs on a worker that is well; both are beyond suspicion. It is not left |
 //! |     | there while an idle worker could do it, or a more urgent one of its client waits. Who was only in a tray was never |
 //! |     | near that worker |
+//! | O23 | a job whose input is a file goes to workers that take files, and shares none with tiny jobs; as many files are open |
+//! |     | as there are such jobs; no client has more than its share |
 
 mod compare;
 mod doubt;
 mod duties;
+mod files;
 mod jobs;
 mod memory;
+mod offers;
 mod orders;
 mod parts;
 mod promises;

@@ -27,6 +27,9 @@ impl Oracle {
         let job = self.jobs.get_mut(&id).filter(|_| self.live.contains(&id));
         let job =
             job.ok_or(Failure { rule: "O1", what: format!("{id} is given to {worker} and is no more") })?;
+        demand(book.is_liar || !job.has_file || book.takes_files, "O23", || {
+            format!("{worker}, which takes no files, gets {id}, whose input is one")
+        })?;
         demand(job.holder.is_none(), "O3", || format!("{id} is given to {worker}, {:?} has it", job.holder))?;
         demand(job.is_doubtful || attempt == job.starts + 1, "O3", || {
             format!("{id} gets attempt {attempt} after {} starts", job.starts)
@@ -79,7 +82,7 @@ impl Oracle {
         };
         let could = |(id, other): &(&WorkerId, &WorkerBook)| {
             let is_proven = !self.reloads.is_unproven(other.program, **id);
-            is_proven && other.is_well() && other.given.is_empty() && other.offers.contains_key(&job.task)
+            is_proven && other.is_well() && other.given.is_empty() && other.can_take(job)
         };
         let idle = self.workers.iter().filter(could).count();
         let kept = self.config.spares + self.config.reserved_of(self.config.workers);

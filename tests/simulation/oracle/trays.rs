@@ -55,7 +55,7 @@ impl Oracle {
             format!("{id} gets attempt {attempt} after {} starts", job.starts)
         })?;
         demand(!job.is_late(now), "O2", || format!("{id} is given out when its time is up"))?;
-        let is_small = job.bytes <= INLINE_PAYLOAD_MAX as u64 && job.checkpoint == 0;
+        let is_small = job.bytes <= INLINE_PAYLOAD_MAX as u64 && job.checkpoint == 0 && !job.has_file;
         demand(is_small && !job.is_suspect, RULE, || format!("{id} must not be in a tray: {job:?}"))?;
         job.holder = Some(worker);
         let book = self.workers.get_mut(&worker).ok_or_else(|| unfit("it is gone"))?;
@@ -137,7 +137,7 @@ impl Oracle {
         let is_before = |other: &&JobId| {
             let job = &self.jobs[*other];
             let waits = core.jobs().get(**other).is_some_and(|job| job.state == JobState::Queued);
-            let is_good = !job.is_suspect && !job.is_doubtful && book.offers.contains_key(&job.task);
+            let is_good = !job.is_suspect && !job.is_doubtful && book.can_take(job);
             let is_urgent = job.priority > in_tray.priority && place(job) < place(in_tray);
             waits && is_good && is_urgent && job.client == in_tray.client && self.must_start(**other)
         };

@@ -34,6 +34,8 @@ pub(super) struct WorkerBook {
     pub(super) unnoticed_lie: Option<JobId>,
     /// What it was given and has not started, or not ended.
     pub(super) given: VecDeque<JobId>,
+    /// It takes inputs that are files.
+    pub(super) takes_files: bool,
     /// It looks for jobs in a tray.
     pub(super) has_tray: bool,
     /// The last of `given`, while it may lie in the tray, and whether it is wanted back.
@@ -77,6 +79,7 @@ impl WorkerBook {
             is_silent: false,
             unnoticed_lie: None,
             given: VecDeque::new(),
+            takes_files: false,
             has_tray: false,
             tray: None,
             is_tray_asked: false,
@@ -112,6 +115,8 @@ impl WorkerBook {
 /// One program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramBook {
+    /// Some worker of it has said that it takes no files.
+    pub(super) had_one_without_files: bool,
     pub(super) offers: Vec<String>,
     /// What some worker offered and the one before or after it did not.
     pub(super) dropped: Vec<String>,
@@ -163,7 +168,13 @@ impl Oracle {
             Event::Awaited { job } => {
                 self.jobs.entry(*job).and_modify(|book| book.is_abandoned = false);
             }
-            Event::Hello { worker, tasks } => return self.hello(now, *worker, tasks, is_honest),
+            Event::Hello { worker, tasks, takes_files } => {
+                if is_honest && let Some(book) = self.workers.get_mut(worker) {
+                    book.takes_files = *takes_files;
+                    self.programs[book.program].had_one_without_files |= !takes_files;
+                }
+                return self.hello(now, *worker, tasks, is_honest);
+            }
             Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),
             Event::Finished { worker, job, output_bytes, .. } => {
                 let is_too_long = self.is_too_long(*job, *output_bytes);

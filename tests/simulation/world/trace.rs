@@ -23,9 +23,9 @@ impl World {
 
 pub(super) fn describe(event: &Event) -> String {
     match event {
-        Event::Hello { worker, tasks } => {
+        Event::Hello { worker, tasks, takes_files } => {
             let names: Vec<&str> = tasks.iter().map(|task| &*task.name).collect();
-            format!("Hello {{ worker: {worker:?}, tasks: {names:?} }}")
+            format!("Hello {{ worker: {worker:?}, tasks: {names:?}, takes_files: {takes_files} }}")
         }
         _ => format!("{event:?}"),
     }

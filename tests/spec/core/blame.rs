@@ -183,7 +183,7 @@ fn pool_of_script(workers: usize) -> PoolUnderTest {
 
 fn hello(pool: &mut PoolUnderTest, worker: u64, idempotent: bool) -> WorkerId {
     let worker = WorkerId(worker);
-    pool.event(Event::Hello { worker, tasks: vec![offer("pay", idempotent)] });
+    pool.event(Event::Hello { worker, tasks: vec![offer("pay", idempotent)], takes_files: true });
     worker
 }
 
@@ -232,7 +232,7 @@ fn nothing_is_put_behind_a_job_that_its_very_worker_does_in_steps() {
     pool.finish_after(job, Duration::from_micros(3));
     pool.exit(worker, Exit::Code(0));
     let stepped = TaskOffer { stepped: true, ..offer("pay", false) };
-    pool.event(Event::Hello { worker: WorkerId(3), tasks: vec![stepped] });
+    pool.event(Event::Hello { worker: WorkerId(3), tasks: vec![stepped], takes_files: true });
     let jobs = [0; 5].map(|_| pool.submit("pay"));
     assert_eq!(pool.workers[&WorkerId(3)].given.len(), 1);
     let with_other = pool.workers[&WorkerId(2)].given.len();
@@ -244,7 +244,7 @@ fn a_job_is_given_only_to_a_process_that_offers_its_task_itself() {
     let mut pool = pool_of_script(2);
     hello(&mut pool, 1, false);
     let others = vec![offer("other", true)];
-    pool.event(Event::Hello { worker: WorkerId(2), tasks: others });
+    pool.event(Event::Hello { worker: WorkerId(2), tasks: others, takes_files: true });
     let [first, second] = [0; 2].map(|_| pool.submit("pay"));
     assert_eq!(pool.worker_with(first), Some(WorkerId(1)));
     assert_eq!(pool.worker_with(second), None, "the idle one says that it cannot do it");
@@ -257,7 +257,7 @@ fn a_job_is_given_only_to_a_process_that_offers_its_task_itself() {
 fn a_job_that_only_the_spare_can_do_brings_it_in() {
     let config = CoreConfig { workers: 1, spares: 1, ..CoreConfig::default() };
     let mut pool = PoolUnderTest::with(config, Start::Wait);
-    pool.event(Event::Hello { worker: WorkerId(1), tasks: vec![offer("other", true)] });
+    pool.event(Event::Hello { worker: WorkerId(1), tasks: vec![offer("other", true)], takes_files: true });
     hello(&mut pool, 2, false);
     let [first, other, last] = ["pay", "other", "pay"].map(|task| pool.submit(task));
     for (job, worker) in [(first, 2), (other, 1), (last, 2)] {

@@ -23,10 +23,10 @@ fn worker_of(pool: &PoolUnderTest, program: usize) -> WorkerId {
 fn jobs_follow_their_task_when_an_earlier_program_takes_it_over() {
     let mut pool = waiting(2, 2);
     let (first, second) = (worker_of(&pool, 0), worker_of(&pool, 1));
-    pool.event(Event::Hello { worker: second, tasks: offers() });
+    pool.event(Event::Hello { worker: second, tasks: offers(), takes_files: true });
     let running = pool.submit("sum");
     let queued = pool.submit("sum");
-    pool.event(Event::Hello { worker: first, tasks: offers() });
+    pool.event(Event::Hello { worker: first, tasks: offers(), takes_files: true });
     assert_eq!(pool.worker_with(queued), Some(first));
     pool.event(Event::Unfit { worker: second, message: "broken".to_owned() });
     pool.run(queued);
@@ -37,12 +37,12 @@ fn jobs_follow_their_task_when_an_earlier_program_takes_it_over() {
 fn a_job_whose_task_is_not_offered_any_more_is_not_sent_to_a_worker_that_lacks_it() {
     let mut pool = waiting(1, 1);
     let worker = worker_of(&pool, 0);
-    pool.event(Event::Hello { worker, tasks: offers() });
+    pool.event(Event::Hello { worker, tasks: offers(), takes_files: true });
     let job = pool.submit("sum");
     pool.crash_the_worker_running(job);
     let worker = worker_of(&pool, 0);
     let other = TaskOffer { idempotent: true, ..TaskOffer::new("other") };
-    pool.event(Event::Hello { worker, tasks: vec![other] });
+    pool.event(Event::Hello { worker, tasks: vec![other], takes_files: true });
     assert_eq!(pool.outcome(job), Some(Unavailable));
     assert_eq!(pool.message(job), "no worker offers 'sum' any more");
     assert_eq!(pool.refusal("sum").code, UnknownTask);
@@ -166,7 +166,7 @@ fn the_lane_counts_for_a_job_that_came_before_its_task_was_known() {
     let mut pool = waiting(1, 1);
     let job = pool.submit_with("sum", |request| request.lane = Some(Lane::Io));
     let worker = worker_of(&pool, 0);
-    pool.event(Event::Hello { worker, tasks: offers() });
+    pool.event(Event::Hello { worker, tasks: offers(), takes_files: true });
     assert_eq!(pool.outcome(job), Some(BadRequest));
 }
 

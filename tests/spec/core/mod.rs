@@ -4,6 +4,7 @@ mod abandoned;
 mod blame;
 mod corners;
 mod doubt;
+mod files;
 mod limits;
 mod parts;
 mod prefetch;

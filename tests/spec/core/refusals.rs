@@ -83,8 +83,8 @@ fn a_job_that_only_a_worker_could_do_which_cannot_be_started_is_refused() {
     let config = CoreConfig { workers: 2, spares: 0, ..CoreConfig::default() };
     let mut pool = PoolUnderTest::with(config, Start::Wait);
     let [lacking, full] = [WorkerId(1), WorkerId(2)];
-    pool.event(Event::Hello { worker: lacking, tasks: vec![TaskOffer::new("other")] });
-    pool.event(Event::Hello { worker: full, tasks: offers() });
+    pool.event(Event::Hello { worker: lacking, tasks: vec![TaskOffer::new("other")], takes_files: true });
+    pool.event(Event::Hello { worker: full, tasks: offers(), takes_files: true });
     pool.exit(full, Exit::Code(1));
     pool.wait(Duration::from_secs(10));
     pool.exit(WorkerId(3), Exit::Code(64));

@@ -208,7 +208,8 @@ fn a_resumed_run_says_that_it_is_one() {
         _ => None,
     });
     actions.clear();
-    let hello = Event::Hello { worker: spawned.unwrap(), tasks: tests::pool_under_test::offers() };
+    let hello =
+        Event::Hello { worker: spawned.unwrap(), tasks: tests::pool_under_test::offers(), takes_files: true };
     pool.core.handle(pool.now, hello, &mut actions);
     let is_resumed =
         |action: &Action| matches!(action, Action::Run { job, attempt: 2, resume: true, .. } if *job == long);

@@ -439,7 +439,7 @@ fn events_about_a_worker_that_is_gone_change_nothing() {
     });
     pool.event(Event::Violation { worker: gone, message: String::new() });
     pool.event(Event::Exited { worker: gone, exit: Exit::Unknown, last_lines: Vec::new(), usage: None });
-    pool.event(Event::Hello { worker: gone, tasks: offers() });
+    pool.event(Event::Hello { worker: gone, tasks: offers(), takes_files: true });
     assert_eq!(pool.core.digest(), digest);
 }
 
@@ -483,11 +483,11 @@ fn two_programs_share_the_slots_and_each_gets_its_own_jobs() {
     let mut pool = PoolUnderTest::with(config, Start::Wait);
     let early = pool.submit("other");
     let workers: Vec<_> = pool.workers.keys().copied().collect();
-    pool.event(Event::Hello { worker: workers[0], tasks: offers() });
+    pool.event(Event::Hello { worker: workers[0], tasks: offers(), takes_files: true });
     assert_eq!(pool.outcome(early), None, "the second program has not said what it offers");
     let mut tasks = offers();
     tasks[0].name = "other".into();
-    pool.event(Event::Hello { worker: workers[1], tasks });
+    pool.event(Event::Hello { worker: workers[1], tasks, takes_files: true });
     assert_eq!(pool.worker_with(early), Some(workers[1]));
     let nobody: OutcomeCode = pool.refusal("nothing").code;
     assert_eq!(nobody, UnknownTask);

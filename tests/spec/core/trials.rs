@@ -294,7 +294,7 @@ fn a_job_whose_task_the_new_version_lacks_ends_as_unavailable() {
     reload(&mut pool, 1);
     let tried = tried(&pool);
     let sum: Vec<TaskOffer<'static>> = offers().into_iter().filter(|offer| offer.name == "sum").collect();
-    pool.event(Event::Hello { worker: tried, tasks: sum });
+    pool.event(Event::Hello { worker: tried, tasks: sum, takes_files: true });
     pool.wait(Duration::from_secs(3));
     assert_eq!(pool.outcome(waiting), None, "an old worker still offers its task");
     pool.finish(running);

@@ -88,7 +88,8 @@ impl Batch {
     /// A job has ended after the early end of the batch, or was rejected for want of room and is not submitted again.
     pub(super) fn on_finished_late(&mut self, mut end: EarlyEnd, index: u64, finished: Finished) {
         let is_result = match finished.report.outcome {
-            OutcomeCode::Overloaded | OutcomeCode::Quota => {
+            // The last one: its input is a file, and its bytes were to be sent instead.
+            OutcomeCode::Overloaded | OutcomeCode::Quota | OutcomeCode::Unsupported => {
                 end.not_done.not_submitted += 1;
                 false
             }

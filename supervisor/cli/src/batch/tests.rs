@@ -100,7 +100,7 @@ fn files_are_loaded_a_few_at_a_time() {
     assert_eq!(steps(&mut batch), ["read 100"]);
     batch.on_read(vec![Input::File("x".into()); 6], true);
     assert_eq!(steps(&mut batch), ["load 0", "load 1", "load 2", "load 3"]);
-    let payload = Payload { bytes: Bytes::from_static(b"x"), media_type: MediaType::TEXT };
+    let payload = Payload { content: Content::Bytes(Bytes::from_static(b"x")), media_type: MediaType::TEXT };
     batch.on_loaded(1, Ok(payload));
     assert_eq!(steps(&mut batch), ["submit 1", "load 4"]);
 }
@@ -339,7 +339,8 @@ fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
                 batch.on_read(inputs.collect(), left == 0);
             }
             BatchStep::Load { index, .. } => {
-                let payload = Payload { bytes: vec![b'x'; turn % 90].into(), media_type: MediaType::TEXT };
+                let content = Content::Bytes(vec![b'x'; turn % 90].into());
+                let payload = Payload { content, media_type: MediaType::TEXT };
                 batch.on_loaded(index, Ok(payload));
             }
             BatchStep::Submit { index, .. } => batch.on_finished(

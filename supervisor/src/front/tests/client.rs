@@ -29,7 +29,7 @@ impl Supervisor {
                 let listener = Listener::bind(&path).unwrap();
                 ready.send(()).unwrap();
                 wait(&*listener.socket(), PollFlags::IN);
-                serve(listener.accept(PAYLOAD_MAX).unwrap().unwrap(), answer);
+                serve(listener.accept(PAYLOAD_MAX, &FilePlaces::new(1)).unwrap().unwrap(), answer);
             }
         });
         is_ready.recv_timeout(PATIENCE).unwrap();
@@ -197,7 +197,7 @@ fn a_supervisor_that_refuses_says_why() {
         let listener = Listener::bind(&path).unwrap();
         let connecting = std::thread::spawn(move || Client::connect(&path, "tester").unwrap_err());
         wait(&*listener.socket(), PollFlags::IN);
-        let mut connection = listener.accept(PAYLOAD_MAX).unwrap().unwrap();
+        let mut connection = listener.accept(PAYLOAD_MAX, &FilePlaces::new(1)).unwrap().unwrap();
         connection.goodbye(code, why);
         assert_eq!(connection.flush().unwrap(), crate::front::Flushed::Done);
         drop(connection);

@@ -32,8 +32,8 @@ fn names_in(directory: &Path) -> Vec<String> {
 fn connects(listener: &Listener) {
     let mut peer = RawPeer::new(UnixStream::connect(listener.path()).unwrap());
     wait(&*listener.socket(), PollFlags::IN);
-    let mut connection = listener.accept(1000).unwrap().unwrap();
-    assert!(listener.accept(1000).unwrap().is_none());
+    let mut connection = listener.accept(1000, &FilePlaces::new(1)).unwrap().unwrap();
+    assert!(listener.accept(1000, &FilePlaces::new(1)).unwrap().is_none());
     peer.say(&hello(VERSION_MAJOR, "tester"));
     assert_eq!(connection.receive(&mut |_, _| Room::Take, &mut |_| {}).unwrap(), Received::Messages);
     assert!(connection.is_greeted());
@@ -230,7 +230,7 @@ fn another_user_is_turned_away_before_a_byte_is_read_even_if_the_modes_would_let
     };
     let peer = std::thread::scope(|scope| scope.spawn(stranger).join().unwrap());
     wait(&*listener.socket(), PollFlags::IN);
-    assert!(listener.accept(1000).unwrap().is_none());
+    assert!(listener.accept(1000, &FilePlaces::new(1)).unwrap().is_none());
     assert_eq!(listener.other_users(), 1);
     assert_eq!(peer.hear_out(), "");
     connects(&listener);

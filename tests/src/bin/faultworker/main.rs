@@ -29,7 +29,7 @@ mod wrong;
 
 use acts::sleep_for_ever;
 use fault::{Fault, Phase};
-use offload_protocol::messages::{PARTS, PREFETCH, SEGMENTS};
+use offload_protocol::messages::{FILES, PARTS, PREFETCH, SEGMENTS};
 use offload_protocol::nouns::{FailureKind, MediaType};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -126,7 +126,7 @@ impl Worker {
     fn greet(&mut self, faults: &[Fault]) {
         let capabilities = [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS)];
         let capabilities =
-            capabilities.iter().filter(|(has_it, _)| *has_it).fold(PARTS, |all, (_, bit)| all | bit);
+            capabilities.iter().filter(|(has_it, _)| *has_it).fold(PARTS | FILES, |all, (_, bit)| all | bit);
         let hello = wire::introduction(TASKS, capabilities);
         if self.tray.is_some() {
             wire::be_slow();
@@ -277,7 +277,7 @@ impl Worker {
             return None;
         }
         let mark = self.mark(&format!("job-{}", job.id));
-        let fault = Fault::parse(std::str::from_utf8(&job.input).ok()?)?;
+        let fault = Fault::parse(std::str::from_utf8(&job.input).ok()?.trim_end())?;
         fault.is_due(job.attempt, mark.as_deref()).then_some(fault)
     }
 

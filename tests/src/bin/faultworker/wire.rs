@@ -15,9 +15,11 @@ use rustix::net::{
 };
 use rustix::stdio::stdin;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A job as it came.
@@ -61,6 +63,8 @@ pub(crate) struct Given {
     /// Those whose messages have not come yet.
     descriptors: VecDeque<OwnedFd>,
     pub(crate) shared: Shared,
+    /// The content of the file that is the input of the next job.
+    file: Option<Vec<u8>>,
     /// It has come, if one was asked for.
     pub(crate) tray: Option<OwnedFd>,
 }
@@ -163,7 +167,7 @@ impl Given {
             ToWorker::Run { job, attempt, task, .. } => {
                 let announced = self.shared.take_input(job);
                 let is_shared = announced.is_some();
-                let input = announced.unwrap_or(input);
+                let input = self.file.take().or(announced).unwrap_or(input);
                 Some(Told::Run(Job { id: job, attempt, task: task.to_owned(), input, is_shared }))
             }
             ToWorker::Segment { segment, holds, .. } => {
@@ -184,6 +188,11 @@ impl Given {
                 self.shared.is_unread = false;
                 None
             }
+            ToWorker::InputFile { bytes, .. } => {
+                let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+                self.file = self.descriptors.pop_front().map(|file| read(&file.into(), length));
+                None
+            }
             ToWorker::Drain => Some(Told::Drain),
             ToWorker::Credit { bytes, .. } => Some(Told::Credit(bytes)),
             ToWorker::Welcome { capabilities, .. } => {
@@ -196,6 +205,14 @@ impl Given {
             ToWorker::Cancel { .. } | ToWorker::Resume { .. } | ToWorker::Yield { .. } => None,
         })
     }
+}
+
+/// The first bytes of a file, as many as there are.
+fn read(file: &File, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let count = file.read_at(&mut bytes, 0).unwrap_or(0);
+    bytes.truncate(count);
+    bytes
 }
 
 /// Writes everything, or as much as somebody reads.

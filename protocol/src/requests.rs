@@ -1,0 +1,65 @@
+//! What clients can ask for, and how a job is to be treated: parts of the messages of clients.
+
+#[cfg(doc)]
+use crate::messages::PARTS;
+use crate::nouns::{Labels, Lane, Metadata};
+use serde::{Deserialize, Serialize};
+
+/// What a client can ask to see. The answer is the JSON document that the verb of that name prints with `--json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum View {
+    /// The supervisor as a whole.
+    Status,
+    /// One entry for each slot.
+    Workers,
+    /// Recent jobs, the newest first.
+    Jobs,
+    /// The tasks that can be submitted.
+    Tasks,
+    /// The dead letters, the newest first.
+    Dead,
+}
+
+/// What can be done with a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeadLetterAction {
+    /// Show all attempts.
+    Show,
+    /// Submit it again as a new job, and delete the dead letter.
+    Retry,
+    /// Delete it.
+    Drop,
+}
+
+/// A name for a job by which it is recognized when it is submitted again. A second submission gives the same job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdempotencyKey {
+    /// The name: 1 to [`crate::limits::NAME_MAX`] bytes.
+    pub key: String,
+    /// A digest of the input, made by the client. The same key with another digest is a conflict.
+    pub digest: u128,
+}
+
+/// How a job is to be treated. Times are in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitOptions {
+    /// Longest run of one attempt; by default as the supervisor is configured.
+    pub timeout_ms: Option<u64>,
+    /// Longest time from acceptance to the result, waiting in the queue included; by default there is no limit.
+    pub deadline_ms: Option<u64>,
+    /// Most attempts, 1 to 100; by default 1, or as the supervisor is configured if the task is idempotent.
+    pub attempts: Option<u32>,
+    /// The lane that the task must be in; by default any.
+    pub lane: Option<Lane>,
+    /// -10 to 10. Jobs with a higher priority start sooner.
+    pub priority: i8,
+    /// Submitting again under the same key gives the same job.
+    pub idempotency: Option<IdempotencyKey>,
+    /// What goes with the job to its task.
+    pub metadata: Metadata,
+    /// Words by which the job can be found.
+    pub labels: Labels,
+    /// Send the parts of the output as they come, as `Part`, and then `Finished` with the rest ([`PARTS`]). Such a job can
+    /// neither be detached nor have an idempotency key, because nothing of its output is kept.
+    pub stream: bool,
+}
