@@ -22,6 +22,9 @@ pub const LINGERING: u64 = 1 << 4;
 /// ends have. What a capability adds to the protocol may be used only then.
 pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING;
 
+/// Those of them that mean something between client and supervisor.
+pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES;
+
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {
     theirs & CAPABILITIES

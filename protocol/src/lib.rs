@@ -168,7 +168,7 @@
 //! | an answer, from Cancel | 100 ms | SIGTERM to the process group, and SIGKILL 500 ms later |
 //! | an answer, from Started | the job's timeout | the same; the job ends as `timeout` |
 //! | Progress, where it is promised | the promised time and 1 s more | the same; `timeout` |
-//! | the end of a process that has closed its socket | 50 ms | SIGKILL |
+//! | the end of a process that has closed its socket | 500 ms | SIGKILL |
 //!
 //! ## Versions and capabilities
 //!

@@ -2,7 +2,7 @@
 //! last.
 
 pub use crate::capabilities::{
-    CAPABILITIES, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS, shared_capabilities,
+    CAPABILITIES, CLIENT_CAPABILITIES, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS, shared_capabilities,
 };
 use crate::nouns::{
     FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,

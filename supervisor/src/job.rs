@@ -174,6 +174,7 @@ impl Job {
             keeps_output,
             key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),
             input_bytes: self.input.length(),
+            tag_bytes: self.options.metadata.held_bytes() + self.options.labels.held_bytes(),
             has_file: self.input.is_file(),
             has_room: self.has_room,
             timeout: millis(self.options.timeout_ms),

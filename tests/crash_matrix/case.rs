@@ -105,6 +105,7 @@ const GOES_ON_AFTER: &[&str] = &[
     "outputin",
     "segmentready",
     "segmentleft",
+    "peek",
     "outside",
     "unfinished",
     "keeptwice",

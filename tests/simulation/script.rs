@@ -460,6 +460,7 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
         priority,
         key,
         input_bytes,
+        tag_bytes: choices.pick(tape, &[0, 0, 0, 300]),
         has_room: false,
         timeout,
         deadline,

@@ -12,6 +12,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Option<Arc<[Pair]>>);
 
+/// Bytes that a text takes beside its letters: its place, and what the allocator adds.
+const TEXT_BYTES: usize = 48;
+
 /// Key and value.
 type Pair = (Box<str>, Box<str>);
 
@@ -68,6 +71,11 @@ impl Metadata {
         self.0.iter().flat_map(|pairs| pairs.iter()).map(|(key, value)| (&**key, &**value))
     }
 
+    /// Bytes of memory that they take, about.
+    pub fn held_bytes(&self) -> u64 {
+        self.iter().map(|(key, value)| (2 * TEXT_BYTES + key.len() + value.len()) as u64).sum()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -118,6 +126,11 @@ impl Labels {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|labels| labels.iter()).map(|label| &**label)
+    }
+
+    /// Bytes of memory that they take, about.
+    pub fn held_bytes(&self) -> u64 {
+        self.iter().map(|label| (TEXT_BYTES + label.len()) as u64).sum()
     }
 
     /// Whether there is none.

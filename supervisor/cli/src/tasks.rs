@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn a_task_is_shown_with_what_it_takes_and_gives() {
         let tasks = builtin();
-        let shown = details(tasks.iter().find(|task| task.task == "pbkdf2").unwrap());
-        let expected = "pbkdf2: PBKDF2 with HMAC-SHA256, in hexadecimal; iterations <= 10^7, length <= 1024\n  \
-                        takes     application/json\n  returns   text/plain; charset=utf-8\n  promises  idempotent\n  \
-                        example   {\"password\":\"secret\",\"salt\":\"salt\",\"iterations\":1000,\"length\":32}\n  \
+        let shown = details(tasks.iter().find(|task| task.task == "sleep").unwrap());
+        let expected = "sleep: occupies its worker for so many milliseconds, at most an hour, and uses no CPU time\n  \
+                        takes     application/json\n  returns   application/json\n  promises  idempotent\n  \
+                        example   10\n  schema    {\"type\":\"integer\",\"minimum\":0,\"maximum\":3600000}\n  \
                         program   builtin\n";
         assert_eq!(shown, expected);
     }

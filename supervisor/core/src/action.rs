@@ -231,6 +231,8 @@ pub struct Ended {
     pub usage: Usage,
     /// The attempts that were lost, the first one first.
     pub lost: Vec<LostAttempt>,
+    /// Bytes of its metadata and labels, which are kept with its report.
+    pub tag_bytes: u64,
     /// What is kept of its report and output.
     pub keep: Keep,
     /// What is kept of it as a dead letter, if it is one.

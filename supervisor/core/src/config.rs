@@ -127,7 +127,7 @@ impl Default for CoreConfig {
             start_timeout: Duration::from_secs(10),
             cancel_grace: Duration::from_millis(100),
             kill_grace: Duration::from_millis(500),
-            closed_grace: Duration::from_millis(50),
+            closed_grace: Duration::from_millis(500),
             hang_timeout: Duration::from_secs(1),
             reap_timeout: Duration::from_secs(2),
             max_jobs_per_worker: None,

@@ -318,6 +318,8 @@ pub struct JobRequest {
     pub key: Option<Key>,
     /// Length of the input in bytes.
     pub input_bytes: u64,
+    /// Bytes of memory that metadata and labels take. They stay as long as anything of the job does.
+    pub tag_bytes: u64,
     /// The input is a file that the shell holds open: it takes no memory, and only a worker that takes files can do the job
     /// (`files.rs`).
     pub has_file: bool,
@@ -334,9 +336,9 @@ pub struct JobRequest {
 }
 
 impl JobRequest {
-    /// Bytes of memory that its input takes.
+    /// Bytes of memory that its input takes, with metadata and labels.
     pub fn held_bytes(&self) -> u64 {
-        if self.has_file { 0 } else { self.input_bytes }
+        self.tag_bytes + if self.has_file { 0 } else { self.input_bytes }
     }
 }
 

@@ -186,9 +186,9 @@ impl Job {
         if self.has_file { 0 } else { self.input_bytes }
     }
 
-    /// Bytes that are held for it: its input and its checkpoint.
+    /// Bytes that are held for it: its input with metadata and labels, and its checkpoint.
     pub fn held_bytes(&self) -> u64 {
-        self.input_held() + self.past.checkpoint_bytes
+        self.input_held() + self.past.tag_bytes + self.past.checkpoint_bytes
     }
 }
 

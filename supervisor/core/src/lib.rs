@@ -435,6 +435,7 @@ impl Core {
             returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
             usage: ending.usage,
+            tag_bytes: job.past.tag_bytes,
             lost: job.past.take_lost(),
             keep: Keep::AsCourtesy,
             letter: None,

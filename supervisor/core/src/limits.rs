@@ -55,6 +55,10 @@ pub const LONG_RUN: Duration = Duration::from_millis(10);
 /// after all, the other one is taken back. By so much worker time a job in a tray may come before a more urgent one.
 pub const PREFETCH_RUN_MAX: Duration = LONG_RUN;
 
+/// Once so many jobs were taken back from a tray while one job ran, the tray stays empty until that one has ended. Whatever an
+/// order may look like, jobs do not go to and fro for ever.
+pub const TAKE_BACKS_MAX: u32 = 8;
+
 /// For this long after short work came, began or ended, slots stay reserved for more of it.
 pub const SHORT_MEMORY: Duration = Duration::from_millis(200);
 

@@ -57,6 +57,8 @@ pub struct Running {
     pub lets_others_in: bool,
     /// Another job may lie in the worker's tray while this one runs.
     pub may_be_followed: bool,
+    /// How many jobs were taken back from the worker's tray while it ran.
+    pub taken_back: u32,
     /// It can be asked to yield.
     pub yields: bool,
     /// It was cancelled, and this client was charged for the worker in advance. The charge is given back if the

@@ -1,4 +1,4 @@
-//! What most jobs never have: a task that nobody offers yet, lost attempts, checkpoints, progress, outputs in parts. A job in the queue should be small, because there may be
+//! What most jobs never have: a task that nobody offers yet, metadata and labels, lost attempts, checkpoints, progress, outputs in parts. A job in the queue should be small, because there may be
 //! a million of them. So all of this is in a box, which is made when something of it is first set: a job takes 136 bytes
 //! instead of 260 and more.
 
@@ -17,6 +17,15 @@ impl Past {
     /// Whether anything of it was ever set.
     pub fn is_there(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// Of a job with so many bytes of metadata and labels.
+    pub(super) fn with_tags(tag_bytes: u64) -> Past {
+        let mut past = Past::default();
+        if tag_bytes > 0 {
+            past.tag_bytes = tag_bytes;
+        }
+        past
     }
 
     /// Takes out the attempts that were lost.
@@ -62,6 +71,8 @@ pub struct Trouble {
     pub progress: Option<Progress>,
     /// Length in bytes of the checkpoint that the next attempt goes on from; 0 if there is none.
     pub checkpoint_bytes: u64,
+    /// Bytes of its metadata and labels.
+    pub tag_bytes: u64,
     /// The attempts that were lost, the first one first.
     pub lost: Vec<LostAttempt>,
     /// The parts of its output.
@@ -79,6 +90,7 @@ impl Trouble {
         ran_before: Duration::ZERO,
         progress: None,
         checkpoint_bytes: 0,
+        tag_bytes: 0,
         lost: Vec::new(),
         parts: Parts::NONE,
     };

@@ -48,9 +48,12 @@ impl Core {
     /// A job was taken out of a tray before its worker saw it: the worker never had it, whatever happens to the worker.
     pub(super) fn on_taken_back(&mut self, now: Mono, worker: WorkerId, id: JobId) {
         let Some(slot) = self.slot_of(worker) else { return };
-        let load = self.slot_mut(slot).load_mut();
-        if !load.is_some_and(|load| load.in_tray(id).is_some() && load.take_unsent(id)) {
+        let mut load = self.slot_mut(slot).load_mut();
+        if !load.as_mut().is_some_and(|load| load.in_tray(id).is_some() && load.take_unsent(id)) {
             return;
+        }
+        if let Some(running) = load.and_then(|load| load.running.as_mut()) {
+            running.taken_back += 1;
         }
         self.tally.take_back();
         self.expect_start(slot, now + self.config.start_timeout);
@@ -228,8 +231,13 @@ impl Core {
             let least = |id| (ClientId(id), Rank::FIRST, 0);
             let own = trays.by_client.range(least(client.0)..least(client.0 + 1)).rev();
             let own = own.take_while(|(_, rank, _)| head.0.is_before_its_own(*rank)).map(|&(.., slot)| slot);
-            let others = trays.full.iter().rev().take_while(|(next, _)| is_before(head.0, *next));
-            let mut later = own.chain(others.map(|&(_, slot)| slot));
+            let later = trays.full.iter().rev().take_while(|(next, _)| is_before(head.0, *next));
+            let is_of_another = |slot: &SlotIndex| {
+                let tray = self.slots[*slot].load().and_then(|load| load.tray);
+                tray.is_some_and(|tray| tray.client != client)
+            };
+            let others = later.map(|&(_, slot)| slot).filter(is_of_another);
+            let mut later = own.chain(others);
             later.find(|slot| self.could_take(now, *slot, head))
         })
     }

@@ -305,8 +305,9 @@ impl Core {
         let account = &*request.client;
         let (own, all) = (self.promises.kept.of(account).bytes, self.promises.kept.all().bytes);
         let limit = self.config.max_kept_bytes;
-        let Err(short) = share(own, all, PROMISE_BYTES, limit) else { return Ok(()) };
-        let lacking = (own + all + 2 * PROMISE_BYTES).saturating_sub(limit);
+        let more = PROMISE_BYTES + request.tag_bytes;
+        let Err(short) = share(own, all, more, limit) else { return Ok(()) };
+        let lacking = (own + all + 2 * more).saturating_sub(limit);
         let (code, whose_ends, lacking, state) = match short {
             Short::OfItsShare => {
                 let free = limit.saturating_sub(all);
@@ -344,15 +345,10 @@ impl Core {
         let (owner, account) = (&request.owner, Arc::from(&*request.client));
         let used = request.key.as_ref().map(|key| self.promises.keys.insert(owner, key, &request.task, id));
         let (key, before) = used.map_or((None, None), |(key, before)| (Some(key), before));
-        self.promises.kept.hold(&account, PROMISE_BYTES);
-        let promise = Promise {
-            account,
-            key,
-            bytes: PROMISE_BYTES,
-            is_awaited: false,
-            was_collected: false,
-            stage: Stage::Open,
-        };
+        let bytes = PROMISE_BYTES + request.tag_bytes;
+        self.promises.kept.hold(&account, bytes);
+        let promise =
+            Promise { account, key, bytes, is_awaited: false, was_collected: false, stage: Stage::Open };
         self.promises.by_job.insert(id, promise);
         before
     }
@@ -426,14 +422,14 @@ impl Core {
 }
 
 impl Ended {
-    /// How many bytes the texts in the job's report take: its error, and what is kept of lost attempts.
+    /// How many bytes the texts in the job's report take: its error, metadata and labels, and what is kept of lost attempts.
     pub fn text_bytes(&self) -> u64 {
         let error = self.error.as_ref().map_or(0, |error| error.message.len());
         let of_one = |lost: &super::action::LostAttempt| {
             let lines: usize = lost.last_lines.iter().map(|line| LINE_BYTES + line.len()).sum();
             LOST_BYTES + lost.what.len() + lines
         };
-        (error + self.lost.iter().map(of_one).sum::<usize>()) as u64
+        (error + self.lost.iter().map(of_one).sum::<usize>()) as u64 + self.tag_bytes
     }
 }
 

@@ -79,9 +79,10 @@ impl Next {
         self.at.saturating_add_unsigned(by) < other.at
     }
 
-    /// Whether it comes before another one of the same client, which has used as much by now.
+    /// Whether it comes before another one of the same client. What a priority is worth against other clients does not count
+    /// then: an old job comes before a new one of a higher priority.
     pub(super) fn is_before_its_own(self, other: Rank) -> bool {
-        (other.head_start(), self.rank) < (self.rank.head_start(), other)
+        self.rank < other
     }
 }
 

@@ -84,6 +84,7 @@ impl Core {
             progress_by: promise.progress().map(|promise| (now, promise)),
             lets_others_in: may_be_lost && promise.lets_others_in(),
             may_be_followed: job.is_some_and(|job| self.leads_to_another(job, promise)),
+            taken_back: 0,
             yields: promise.yields,
             paid: None,
             asked_to_yield: false,

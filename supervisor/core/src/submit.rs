@@ -10,6 +10,7 @@ use super::ledger::Holding;
 use super::nanos::MaybeNanos;
 use super::outcome::{self, human};
 use super::parts::Wanted;
+use super::past::Past;
 use super::registry::Class;
 use super::slots::Cause;
 use super::turn::Turn;
@@ -178,6 +179,7 @@ impl Core {
             attempts_asked: request.attempts.map(attempts),
             attempts_default: attempts(self.config.max_attempts),
             lane: request.lane,
+            past: Past::with_tags(request.tag_bytes),
             // Where it belongs is found out at once; only a job of an unknown task is listed as parked.
             state: task.map_or(JobState::Parked, |_| JobState::Queued),
             ..Job::new(client, turn.now)

@@ -21,6 +21,7 @@ use super::clients::ClientId;
 use super::ids::{JobId, Mono, SlotIndex};
 use super::queue::{Next, Rank};
 use super::slots::{Load, Running, SlotState};
+use crate::limits::TAKE_BACKS_MAX;
 use std::collections::BTreeSet;
 
 /// A job in the tray of its worker, as far as the core knows.
@@ -155,7 +156,8 @@ impl Core {
     fn may_be_followed(&self, slot: SlotIndex, running: &Running, load: &Load) -> bool {
         let is_alone = load.len() == 1;
         let is_fit = || self.is_accepting(slot) && !self.is_unproven(slot);
-        running.may_be_followed && is_alone && is_fit() && self.is_wanted(running)
+        let may_be_followed = running.may_be_followed && running.taken_back < TAKE_BACKS_MAX;
+        may_be_followed && is_alone && is_fit() && self.is_wanted(running)
     }
 
     /// Whether the running job has not been cancelled. The worker of one that has been may soon be ended.

@@ -36,8 +36,8 @@ use offload_protocol::codec;
 use offload_protocol::frame::{FrameDecoder, owned_payload};
 use offload_protocol::limits::{NAME_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    CAPABILITIES, CLIENT_MAGIC, FILES, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
-    shared_capabilities,
+    CLIENT_CAPABILITIES, CLIENT_MAGIC, FILES, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR,
+    VERSION_MINOR, shared_capabilities,
 };
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, cut};
 use offload_protocol::outbox::Outbox;
@@ -312,7 +312,7 @@ impl Client {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
-            capabilities: CAPABILITIES,
+            capabilities: CLIENT_CAPABILITIES,
             client: cut(name, NAME_MAX),
         };
         self.send(&hello, &Bytes::new())?;

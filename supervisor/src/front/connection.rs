@@ -28,7 +28,7 @@ use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::MESSAGE_MAX;
-use offload_protocol::messages::{CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{CLIENT_MAGIC, PARTS, ToClient, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::{OutcomeCode, cut};
 use std::fmt;
 use std::io;
@@ -108,6 +108,8 @@ pub struct Connection {
     coming: Option<Coming>,
     waits_for_room: bool,
     files: ArrivingFiles,
+    /// Those that this client and this supervisor have.
+    capabilities: u64,
     state: ConnectionState,
 }
 
@@ -142,6 +144,7 @@ impl Connection {
             coming: None,
             waits_for_room: false,
             files: ArrivingFiles::new(files),
+            capabilities: 0,
             state: ConnectionState::Greeting,
         }
     }
@@ -368,6 +371,9 @@ impl Connection {
                 self.coming = None;
                 let request = Request::from_frame(frame, self.payload_max, &mut self.files);
                 match request.map_err(violation)? {
+                    Some(request) if request.asks_for_parts() && self.capabilities & PARTS == 0 => {
+                        return Err(violation("it asks for a stream without the capability for that"));
+                    }
                     Some(request) => return Ok(Some(request)),
                     None => continue,
                 }
@@ -419,6 +425,7 @@ impl Connection {
     fn welcome(&mut self, hello: ClientHello) {
         self.state = ConnectionState::Open { client: hello.name };
         self.files.agree(hello.capabilities);
+        self.capabilities = hello.capabilities;
         let welcome = ToClient::Welcome {
             magic: CLIENT_MAGIC,
             major: VERSION_MAJOR,

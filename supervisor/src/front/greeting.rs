@@ -7,7 +7,7 @@ use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameError};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::NAME_MAX;
-use offload_protocol::messages::{CLIENT_MAGIC, ToSupervisor, shared_capabilities};
+use offload_protocol::messages::{CLIENT_CAPABILITIES, CLIENT_MAGIC, ToSupervisor};
 
 /// The first four bytes of HTTP requests.
 const METHODS: [&[u8; 4]; 9] =
@@ -58,5 +58,5 @@ pub(super) fn client_hello(frame: &Frame<'_>) -> Result<ClientHello, ConnectionE
     if Peer::may_be_called(client) {
         return Err(violation(format!("'{client}' is what a client without a name is called")));
     }
-    Ok(ClientHello { name: client.to_owned(), capabilities: shared_capabilities(capabilities) })
+    Ok(ClientHello { name: client.to_owned(), capabilities: capabilities & CLIENT_CAPABILITIES })
 }

@@ -198,6 +198,11 @@ impl Request {
         })
     }
 
+    /// Whether the output is to come in parts.
+    pub(super) fn asks_for_parts(&self) -> bool {
+        matches!(self, Request::Submit { options, .. } if options.stream)
+    }
+
     /// Whether the answer may be long, or take long to make. Such requests are passed on one at a time.
     pub fn is_costly(&self) -> bool {
         match self {

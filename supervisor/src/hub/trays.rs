@@ -170,8 +170,9 @@ impl Hub {
         }
     }
 
-    /// A worker says that it has started this job. If the job was in its tray, the packet must be gone. Otherwise returns
-    /// that the job was taken back, and the worker's message counts as a violation, which comes next.
+    /// A worker says that it has started this job. If the job was in its tray, the packet must be gone. Otherwise the message
+    /// is a violation, which comes next. The worker may have peeked, so it may have begun the job: what is returned says that
+    /// it has the job.
     pub(super) fn check_tray(&mut self, event: &Event) -> Option<Event> {
         let Event::Started { worker, job, .. } = *event else { return None };
         if self.trays.job(worker) != Some(job) || !self.trays.take_back(worker, job) {
@@ -179,7 +180,7 @@ impl Hub {
         }
         let message = "it started a job that it had not taken out of its tray".to_owned();
         self.inbox.push_front(Event::Violation { worker, message }.into());
-        Some(Event::TakenBack { worker, job })
+        Some(Event::NotInTray { worker, job })
     }
 }
 

@@ -115,8 +115,9 @@ impl Oracle {
         }
         let (own, all) = (self.promises.kept_for(&request.client).bytes, self.promises.kept().bytes);
         let limit = self.config.max_kept_bytes;
-        let has_room_for_others = fits((0, all), PROMISE_BYTES, limit);
-        let is_full = !fits((own, all), PROMISE_BYTES, limit);
+        let more = PROMISE_BYTES + request.tag_bytes;
+        let has_room_for_others = fits((0, all), more, limit);
+        let is_full = !fits((own, all), more, limit);
         (is_full && has_room_for_others, is_full && !has_room_for_others)
     }
 
@@ -129,7 +130,7 @@ impl Oracle {
             owner: request.owner.clone(),
             key: request.key.clone(),
             task: request.task.clone(),
-            bytes: PROMISE_BYTES,
+            bytes: PROMISE_BYTES + request.tag_bytes,
             until: None,
             is_awaited: false,
         };
@@ -219,7 +220,7 @@ impl Oracle {
         let time =
             if book.key.is_some() { config.keep_keys.max(config.keep_results) } else { config.keep_results };
         book.until = Some(now + time);
-        let more = ended.text_bytes() + output;
+        let more = ended.text_bytes() - ended.tag_bytes + output;
         let lacks_room = !fits((own, kept), more, config.max_kept_bytes);
         let output = if ended.keep == Keep::Promised { output } else { 0 };
         book.bytes = PROMISE_BYTES + ended.text_bytes() + output;
@@ -238,7 +239,7 @@ impl Oracle {
             return demand(ended.outcome != OutcomeCode::Poison, "O17", || format!("no letter of {id}"));
         };
         let book = &self.jobs[&id];
-        let (client, input) = (book.client.clone(), book.bytes);
+        let (client, input) = (book.client.clone(), book.bytes - ended.tag_bytes);
         let message = ended.error.as_ref().map_or("", |error| &error.message);
         let added = message.find("; it").map_or(0, |at| message.len() - at) as u64;
         let record = PROMISE_BYTES + ended.text_bytes() - added;

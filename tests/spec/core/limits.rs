@@ -5,6 +5,7 @@ use offload_core::event::{Event, JobRequest, Key};
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, WorkerId};
 use offload_core::ledger::Holding;
+use offload_core::limits::PROMISE_BYTES;
 use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -47,6 +48,21 @@ fn an_input_over_the_limit_is_refused_and_the_limit_is_said() {
         (error.code, error.message.as_str()),
         (TooLarge, "input of 61 bytes, the limit is 60 bytes (max_payload)")
     );
+}
+
+#[test]
+fn metadata_and_labels_count_as_long_as_anything_of_the_job_is_there() {
+    let mut pool = small();
+    let tagged = JobRequest { tag_bytes: 41, keeps_output: true, ..of_size(20) };
+    let job = pool.try_submit(&tagged).unwrap();
+    assert_eq!(pool.core.ledger().all().total(), 61);
+    assert_eq!(pool.try_submit(&of_size(40)), None, "61 of 100 are taken");
+    assert_eq!(pool.core.promises().kept().all().bytes, PROMISE_BYTES + 41);
+    pool.start(job);
+    pool.finish_with(job, Duration::ZERO, 5);
+    assert_eq!(pool.core.ledger().all().of(Holding::Inputs), 0);
+    assert_eq!(pool.core.promises().kept().all().bytes, PROMISE_BYTES + 41 + 5);
+    assert_eq!(pool.ended[&job].text_bytes(), 41, "by which the shell bounds what it remembers");
 }
 
 #[test]

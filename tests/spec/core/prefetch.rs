@@ -5,7 +5,8 @@ use offload_core::event::Event;
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, WorkerId};
 use offload_core::jobs::JobState;
-use offload_core::limits::PREFETCH_RUN_MAX;
+use offload_core::limits::{PREFETCH_RUN_MAX, TAKE_BACKS_MAX};
+use offload_core::queue::AGEING;
 use offload_protocol::nouns::OutcomeCode::*;
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};
@@ -120,6 +121,42 @@ fn a_job_behind_a_run_that_takes_too_long_is_taken_back_although_nothing_else_ha
     assert!(is_waiting(&pool, second), "what its packet says of its deadline would be wrong by then");
     pool.finish(first);
     assert_eq!(pool.worker_with(second), Some(worker));
+}
+
+#[test]
+fn among_the_jobs_of_one_client_an_old_one_comes_before_a_new_one_of_a_higher_priority() {
+    let mut pool = trays(1);
+    let long = pool.submit("charge");
+    pool.start(long);
+    let (first, second) = (pool.submit("sum"), pool.submit("sum"));
+    pool.now = pool.now + AGEING * 11;
+    let urgent = pool.submit_with("sum", |request| request.priority = 10);
+    pool.finish(long);
+    let worker = pool.start(first);
+    assert_eq!(
+        (pool.tray_with(second), taken_back(&pool)),
+        (Some(worker), 0),
+        "it would go to and fro for ever"
+    );
+    pool.finish(first);
+    pool.take(second);
+    pool.start(second);
+    assert_eq!(pool.tray_with(urgent), Some(worker));
+}
+
+#[test]
+fn after_some_jobs_were_taken_back_the_tray_stays_empty_until_the_run_has_ended() {
+    let (mut pool, first, second, worker) = one_behind_another();
+    for client in 0..TAKE_BACKS_MAX {
+        assert!(pool.tray_with(second).is_some() || client > 0);
+        pool.submit_with("sum", |request| {
+            (request.client, request.priority) = (format!("urgent {client}"), (client + 1) as i8);
+        });
+    }
+    assert_eq!(taken_back(&pool), u64::from(TAKE_BACKS_MAX));
+    assert!(pool.workers[&worker].tray.is_none());
+    pool.finish(first);
+    assert!(is_waiting(&pool, second));
 }
 
 #[test]

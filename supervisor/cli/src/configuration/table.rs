@@ -200,6 +200,7 @@ pub(crate) static TABLE: &[Key] = &[
     .without_it("never"),
     key("pool.linger", "linger", Switch, field!(pool.linger), "Look for answers before going to sleep")
         .by_default("true with at least two cores")
+        .for_example("true")
         .that_needs_a_restart(),
     key("pool.affinity", "affinity", Switch, field!(pool.affinity), "Bind each worker to one core")
         .that_needs_a_restart(),

@@ -63,7 +63,11 @@ fn another_value(key: &Key) -> String {
                 .find(|value| *value != key.show(key.read(&Values::default()).as_ref()))
                 .unwrap()
         }
-        ValueKind::Switch => "true".to_owned(),
+        ValueKind::Switch => {
+            let values = ["true", "false"].map(str::to_owned);
+            let default = key.show(key.read(&Values::default()).as_ref());
+            values.into_iter().find(|value| *value != default).unwrap()
+        }
         ValueKind::Path => "/run/other.sock".to_owned(),
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),
@@ -309,7 +313,7 @@ fn what_the_file_says_in_vain_is_told_with_who_decided() {
 #[test]
 fn settings_that_need_a_restart_are_those_that_no_reload_reads() {
     let fixed: Vec<_> = resolve(&[]).unwrap().fixed().into_iter().map(|setting| setting.key).collect();
-    assert_eq!(fixed, ["supervisor.socket", "pool.affinity", "io.threads"]);
+    assert_eq!(fixed, ["supervisor.socket", "pool.linger", "pool.affinity", "io.threads"]);
 }
 
 #[test]

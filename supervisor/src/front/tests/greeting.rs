@@ -1,7 +1,7 @@
 //! Clients of other versions, newer and older ones.
 
 use super::*;
-use offload_protocol::messages::CAPABILITIES;
+use offload_protocol::messages::{CLIENT_CAPABILITIES, PARTS};
 
 const PAYLOAD_MAX: usize = 1 << 20;
 
@@ -20,7 +20,7 @@ fn a_capability_that_only_the_client_has_is_ignored_and_the_welcome_does_not_hav
     assert_eq!(pair.requests, [submitted(1, b"x")]);
     pair.flush();
     let (welcome, _) = pair.peer.hear().unwrap();
-    assert!(welcome.contains(&format!("capabilities: {CAPABILITIES},")), "{welcome}");
+    assert!(welcome.contains(&format!("capabilities: {CLIENT_CAPABILITIES},")), "{welcome}");
 }
 
 #[test]
@@ -34,4 +34,24 @@ fn a_client_of_another_version_is_told_so() {
     assert!(goodbye.contains(&format!("this supervisor 3.{VERSION_MINOR}")), "{goodbye}");
     assert_eq!(why, "unsupported".len());
     assert_eq!(pair.end(), "");
+}
+
+#[test]
+fn a_stream_needs_its_capability() {
+    for (capabilities, is_fine) in [(0, false), (PARTS, true)] {
+        let mut pair = Pair::new(PAYLOAD_MAX);
+        let hello = ToSupervisor::Hello {
+            magic: CLIENT_MAGIC,
+            major: VERSION_MAJOR,
+            minor: 0,
+            capabilities,
+            client: "",
+        };
+        let options = SubmitOptions { stream: true, ..SubmitOptions::default() };
+        let media_type = MediaType::TEXT;
+        let stream = ToSupervisor::Submit { ticket: 1, task: "count", media_type, detach: false, options };
+        pair.peer.say(&[frame(&hello, b""), frame(&stream, b"3")].concat());
+        assert_eq!(pair.receive().is_ok(), is_fine);
+        assert_eq!(pair.requests.len(), usize::from(is_fine));
+    }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A worker with an argument `tray:ACT` has a tray and looks into it: `tray:look` does no more than that, `tray:ignore` does
-//! not look, `tray:shut` shuts it down, `tray:keep` never starts the first
+//! not look, `tray:shut` shuts it down, `tray:peek` leaves there what it then runs, `tray:keep` never starts the first
 //! job that it takes, and any other act is committed when it has taken one.
 //!
 //! `faultworker [segments] [counted:FILE] [marks:FOLDER] [PHASE:ACT]...`: with `segments` it can use shared memory, and what its
@@ -193,10 +193,10 @@ impl Worker {
             }
             _ => {}
         }
-        let job = self.wire.take_from_tray()?;
+        let job = self.wire.take_from_tray(fault.act == "peek")?;
         let is_due = fault.is_due(job.attempt, self.mark("tray").as_deref());
         match fault.act.as_str() {
-            "look" => {}
+            "look" | "peek" => {}
             "keep" if is_due => sleep_for_ever(),
             act if is_due => _ = acts::commit(act),
             _ => {}

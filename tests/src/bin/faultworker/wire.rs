@@ -120,10 +120,11 @@ impl Wire {
         !self.inbox.is_empty()
     }
 
-    /// The job in the tray, if one lies there.
-    pub(crate) fn take_from_tray(&mut self) -> Option<Job> {
+    /// The job in the tray, if one lies there. Who peeks leaves it there.
+    pub(crate) fn take_from_tray(&mut self, peeks: bool) -> Option<Job> {
+        let flags = if peeks { RecvFlags::DONTWAIT | RecvFlags::PEEK } else { RecvFlags::DONTWAIT };
         let mut decoder = FrameDecoder::new(PAYLOAD_MAX_CEILING);
-        let (count, _) = recv(self.given.tray.as_ref()?, decoder.space(), RecvFlags::DONTWAIT).ok()?;
+        let (count, _) = recv(self.given.tray.as_ref()?, decoder.space(), flags).ok()?;
         decoder.filled(count);
         let frame = decoder.next().ok()??;
         match self.given.told(&frame.header, frame.payload.into_owned()) {
