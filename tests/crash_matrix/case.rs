@@ -105,7 +105,6 @@ const GOES_ON_AFTER: &[&str] = &[
     "outputin",
     "segmentready",
     "segmentleft",
-    "peek",
     "outside",
     "unfinished",
     "keeptwice",

@@ -281,7 +281,6 @@ pub(crate) const TRAYS: &[Case] = &[
     all_well("tray:keep once"),
     all_well("tray:spin once"),
     all_well("tray:stop once"),
-    all_well("tray:peek"),
 ];
 
 /// How workers fail while a job lies in their trays.

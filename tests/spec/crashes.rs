@@ -1,8 +1,13 @@
 //! Workers die in many ways. The job gets its outcome, other jobs get their results, and the slot gets another worker.
 
+use offload_protocol::messages::ToClient;
+use offload_protocol::nouns::OutcomeCode;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tests::harness::{Daemon, PATIENCE, children_of, program, run, signal, until, wait_for_end, workspace};
+use tests::canary;
+use tests::harness::{
+    Daemon, PATIENCE, children_of, private_folder, program, run, signal, until, wait_for_end, workspace,
+};
 
 /// 64 good jobs beside whatever happens in `meanwhile`.
 fn with_good_jobs_beside<T>(daemon: &Daemon, meanwhile: impl FnOnce() -> T) -> T {
@@ -192,4 +197,37 @@ fn no_zombie_is_left_of_any_worker() {
     }
     daemon.wait_until_whole();
     until("exactly slots and spare", || (children_of(daemon.pid()).len() == 3).then_some(()));
+}
+
+#[test]
+fn a_job_that_must_not_be_run_twice_is_not_given_out_again_after_a_worker_has_peeked_at_it_and_begun() {
+    let marks = private_folder();
+    let worker = program("faultworker");
+    let worker = format!("{} marks:{} tray:peek", worker.display(), marks.path().display());
+    let daemon =
+        Daemon::start(&["--workers", "1", "--spares", "0", "--backoff-min", "10ms", "--worker", &worker]);
+    let mut client = daemon.client();
+    let mut unknown = 0;
+    // It takes some jobs until it is known how short they are, and that one can lie in a tray.
+    until("it has begun jobs that it left there", || {
+        let tickets: Vec<u64> = (0..20)
+            .map(|number| client.submit("canary.slow", &canary::input(1, number).into()).unwrap())
+            .collect();
+        for ticket in tickets {
+            let report = loop {
+                if let (ToClient::Finished { report, .. }, _) = client.answer_to(ticket).unwrap() {
+                    break report;
+                }
+            };
+            match report.outcome {
+                OutcomeCode::Ok => {}
+                OutcomeCode::Indeterminate => unknown += 1,
+                other => panic!("{other:?}: {report:?}"),
+            }
+        }
+        (unknown >= 3).then_some(())
+    });
+    let begun_twice = std::fs::read_dir(marks.path()).unwrap().flatten();
+    let mut names = begun_twice.filter_map(|mark| mark.file_name().into_string().ok());
+    assert_eq!(names.find(|name| name.starts_with(canary::BEGUN_TWICE)), None);
 }

@@ -171,14 +171,15 @@ impl Hub {
     }
 
     /// A worker says that it has started this job. If the job was in its tray, the packet must be gone. Otherwise the message
-    /// is a violation, which comes next. The worker may have peeked, so it may have begun the job: what is returned says that
-    /// it has the job.
+    /// is a violation: what is returned says that the worker has the job, then comes the violation, and then the message again.
+    /// A worker that peeks may have begun what it leaves there, and one that broke a rule and names a run casts doubt on it.
     pub(super) fn check_tray(&mut self, event: &Event) -> Option<Event> {
         let Event::Started { worker, job, .. } = *event else { return None };
         if self.trays.job(worker) != Some(job) || !self.trays.take_back(worker, job) {
             return None;
         }
         let message = "it started a job that it had not taken out of its tray".to_owned();
+        self.inbox.push_front(event.clone().into());
         self.inbox.push_front(Event::Violation { worker, message }.into());
         Some(Event::NotInTray { worker, job })
     }

@@ -196,7 +196,9 @@ impl Worker {
         let job = self.wire.take_from_tray(fault.act == "peek")?;
         let is_due = fault.is_due(job.attempt, self.mark("tray").as_deref());
         match fault.act.as_str() {
-            "look" | "peek" => {}
+            "look" => {}
+            // Another look would find the same job again.
+            "peek" => self.tray = None,
             "keep" if is_due => sleep_for_ever(),
             act if is_due => _ = acts::commit(act),
             _ => {}
