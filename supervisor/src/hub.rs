@@ -72,7 +72,7 @@ use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Version, WorkerId};
 use offload_event_loop::{Context, LoopHandle};
-use offload_protocol::limits::{LINGER, SEGMENT_PAYLOAD_MIN};
+use offload_protocol::limits::LINGER;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use processes::WorkerProcesses;
@@ -309,6 +309,7 @@ impl Hub {
     /// Applies other limits and times.
     pub(crate) fn configure(&mut self, config: CoreConfig) {
         self.handle_event(Event::Configure(Box::new(config)));
+        self.configure_segments();
     }
 
     /// Passes an event to the core, and all events that follow from it.
@@ -383,9 +384,7 @@ impl Hub {
         }
         let message = self.run_message(live_job, job, attempt);
         self.processes.send(worker, &message, &live_job.input);
-        if live_job.input.len() >= SEGMENT_PAYLOAD_MIN {
-            self.heed_segments(worker);
-        }
+        self.heed_segments(worker);
     }
 
     fn run_message<'a>(&self, live_job: &'a LiveJob, job: JobId, attempt: u32) -> ToWorker<'a> {

@@ -10,7 +10,7 @@
 mod segments;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
-use crate::limits::PAST_PIDS_MAX;
+use crate::limits::{LAST_TURNS, PAST_PIDS_MAX};
 use crate::workers::{Captured, Confinement, Flushed, LinkError, OutputStream, Process, Received, StopState};
 use bytes::Bytes;
 use offload_core::event::Event;
@@ -32,6 +32,8 @@ pub(super) struct WorkerProcesses {
     living: BTreeMap<WorkerId, LivingProcess>,
     /// Workers with unsent bytes.
     to_flush: Vec<WorkerId>,
+    /// Counts the turns of the event loop.
+    turn: u64,
     ended_cpu_time: Duration,
     past: PastPids,
 }
@@ -55,6 +57,12 @@ struct LivingProcess {
     watchers: Watchers,
     reading: Reading,
     is_marked: bool,
+    /// Something is to be written a little later.
+    is_refused: bool,
+    /// The turn in which its messages were last received.
+    turn: u64,
+    /// In how many turns its last messages were read since its end.
+    last_turns: u32,
     /// When bytes last went in or out, while some are expected.
     progress_at: Instant,
     /// Number of checks in a row that found bytes expected and no progress.
@@ -219,10 +227,26 @@ impl WorkerProcesses {
     /// Writes once, and watches the socket for whatever has to happen next.
     pub(super) fn flush(&mut self, worker: WorkerId, handle: &LoopHandle) -> Option<Written> {
         let written = write_and_watch(self.living.get_mut(&worker)?, handle);
-        if matches!(written, Written::More) {
-            self.mark(worker);
+        match written {
+            Written::More => self.mark(worker),
+            Written::Refused => {
+                let living = self.living.get_mut(&worker)?;
+                if std::mem::replace(&mut living.is_refused, true) {
+                    // It is written again soon anyway.
+                    return Some(Written::Watching);
+                }
+            }
+            Written::Watching | Written::Failed(_) => {}
         }
         Some(written)
+    }
+
+    /// Writes once more what the kernel has refused.
+    pub(super) fn write_again(&mut self, worker: WorkerId) {
+        if let Some(living) = self.living.get_mut(&worker) {
+            living.is_refused = false;
+            self.mark(worker);
+        }
     }
 
     /// Sends a signal that ends the worker, after which nothing else is sent. Returns the jobs of which the worker cannot
@@ -256,6 +280,7 @@ impl WorkerProcesses {
         let Some(living) = self.living.get_mut(&worker).filter(is_read) else {
             return ReadResult::Nothing;
         };
+        living.enter_turn(self.turn);
         let before = living.process.unsent();
         let last = match living.process.receive(hear) {
             Ok(Received::Messages) => {
@@ -295,6 +320,13 @@ impl WorkerProcesses {
         living.progress_at = Instant::now();
         self.mark(worker);
         true
+    }
+
+    /// Whether the last messages of a worker that has ended may be read in one turn more.
+    pub(super) fn may_read_on(&mut self, worker: WorkerId) -> bool {
+        let Some(living) = self.living.get_mut(&worker) else { return false };
+        living.last_turns += 1;
+        living.last_turns < LAST_TURNS
     }
 
     /// Reads what the worker has printed. Also returns the watcher of that stream.
@@ -378,6 +410,9 @@ impl LivingProcess {
             watchers,
             reading: Reading::Reads,
             is_marked: false,
+            is_refused: false,
+            turn: 0,
+            last_turns: 0,
             progress_at: Instant::now(),
             silent_checks: 0,
             confinement: None,
@@ -395,11 +430,20 @@ impl LivingProcess {
             return;
         }
         if let ToWorker::Run { job, .. } = message {
+            // What is not about the job comes first: the job begins behind it.
+            self.process.say_read();
             let start = self.process.written() + self.process.unsent() as u64;
             self.unwritten.push_back((JobId(*job), start));
         }
         let sent = self.process.send(message, payload);
         sent.expect("what is sent to workers fits on the wire");
+    }
+
+    /// In each turn, only so much is copied out of its segments.
+    fn enter_turn(&mut self, turn: u64) {
+        if std::mem::replace(&mut self.turn, turn) != turn {
+            self.process.begin_turn();
+        }
     }
 
     /// Discards what is not written. Returns the jobs of which not one byte was written.
