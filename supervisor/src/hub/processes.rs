@@ -8,6 +8,7 @@
 //! ```
 
 mod segments;
+mod silence;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::limits::{LAST_TURNS, PAST_PIDS_MAX};
@@ -338,32 +339,6 @@ impl WorkerProcesses {
     /// Reads the rest of what the worker has printed. Called when its process has ended.
     pub(super) fn capture_rest(&mut self, worker: WorkerId, stream: OutputStream) -> Option<Captured> {
         Some(self.living.get_mut(&worker)?.process.capture_rest(stream, Instant::now()))
-    }
-}
-
-/// Checks for silent workers.
-impl WorkerProcesses {
-    /// Whether the worker has to send the rest of a message, or to take what is written to it. `runs` says whether the
-    /// worker is running a job.
-    pub(super) fn owes_bytes(&self, worker: WorkerId, runs: bool) -> bool {
-        self.living.get(&worker).is_some_and(|living| living.owes_bytes(runs))
-    }
-
-    /// Whether no byte has gone in or out since `when`.
-    pub(super) fn is_silent_since(&self, worker: WorkerId, when: Instant) -> bool {
-        self.living.get(&worker).is_some_and(|living| living.progress_at <= when)
-    }
-
-    /// Counts one check, at which the workers in `silent` were silent.
-    pub(super) fn count_checks(&mut self, silent: &[WorkerId]) {
-        for (worker, living) in &mut self.living {
-            living.silent_checks = if silent.contains(worker) { living.silent_checks + 1 } else { 0 };
-        }
-    }
-
-    /// Number of checks in a row at which the worker was silent.
-    pub(super) fn silent_checks(&self, worker: WorkerId) -> u32 {
-        self.living.get(&worker).map_or(0, |living| living.silent_checks)
     }
 }
 
